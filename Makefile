@@ -1,0 +1,44 @@
+# `make demo` and `make test` are all that a fresh machine needs: each makes .venv with the pins of constraints.txt.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint format bench docs clean
+
+demo: .venv/.run
+	$(BIN)/calibrant demo
+
+test: .venv/.dev lint
+	scripts/system-packages.sh chromium postgresql
+	$(BIN)/pytest -n auto
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/.dev
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# Pictures and tables in docs/ that are made from code and results.
+docs: .venv/.dev
+	for script in docs/make/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+# What a user runs (train, tables, report); the developer's set below adds tests and the peers we compare with.
+.venv/.run: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) -e ".[train,tables,report,tensorboard]"
+	touch $@
+
+.venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) -e ".[dev]"
+	touch .venv/.run $@

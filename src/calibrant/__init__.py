@@ -1,0 +1,26 @@
+"""Calibrant: train classifiers whose confidence can be trusted, and know what they may decide alone."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from calibrant.metrics import Evaluation, compare, evaluate
+    from calibrant.predictions import Predictions
+
+__version__ = "0.1.0"
+__all__ = ["Evaluation", "Predictions", "__version__", "compare", "evaluate"]
+
+_HOME = {
+    "Predictions": "calibrant.predictions",
+    "Evaluation": "calibrant.metrics",
+    "evaluate": "calibrant.metrics",
+    "compare": "calibrant.metrics",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: a training loop that wants one loss should not wait for the rest.
+    if name not in _HOME:
+        raise AttributeError(f"module 'calibrant' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,47 @@
+"""The command line: one thin file a command; this one only joins them and turns errors into exit codes.
+
+Exit codes: 0 done, 1 a check that the user asked for failed, 2 bad input, 130 interrupted.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from calibrant import __version__
+from calibrant.errors import CalibrantError, CheckFailed
+
+app = App(name="calibrant", help="Train classifiers whose confidence can be trusted.", version=__version__)
+
+# Import paths, not functions: `calibrant --help` must not wait for torch.
+_COMMANDS: dict[str, tuple[str, str]] = {}
+for _name, (_path, _help) in _COMMANDS.items():
+    app.command(_path, name=_name, help=_help)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return the exit code; the entry point that the tests use."""
+    try:
+        app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
+    except CheckFailed as error:
+        return _complain(error, code=1)
+    except (CalibrantError, CycloptsError) as error:
+        return _complain(error, code=2)
+    except KeyboardInterrupt:
+        return _complain("interrupted", code=130)
+    except BrokenPipeError:
+        # The reader of our output (head, less) has seen enough.
+        sys.stderr.close()
+        return 0
+    return 0
+
+
+def _complain(error: object, code: int) -> int:
+    line = " ".join(str(error).split())
+    sys.stderr.write(f"calibrant: {line}\n")
+    return code

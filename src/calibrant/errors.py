@@ -1,0 +1,51 @@
+"""What can go wrong, said in one line: the argument, the rule, the value, the way out."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class CalibrantError(Exception):
+    """Base of every error that this package raises on purpose. The command line prints it as one line, exit code 2."""
+
+
+class InvalidInput(CalibrantError, ValueError):
+    """An argument, a file or a recipe breaks a stated rule."""
+
+
+class OutputError(CalibrantError, OSError):
+    """A result could not be written; what was there before is untouched."""
+
+
+class CheckFailed(CalibrantError):
+    """A check that the user asked for did not hold (a gate, a promise). Exit code 1, not 2."""
+
+
+class CalibrantWarning(UserWarning):
+    """Category of every warning of this package, so that it can be filtered on its own."""
+
+
+def invalid(argument: str, rule: str, value: object, way_out: str = "") -> InvalidInput:
+    """Build the error for a broken rule.
+
+    Args:
+        argument: What the user passed: a parameter, a column, a file.
+        rule: What must hold, to be read after "must".
+        value: What was found instead.
+        way_out: One sentence on what to do; may be empty where the rule says it.
+
+    >>> str(invalid("alpha", "be positive", -1.0, "The paper uses 0.005."))
+    'alpha must be positive, got -1.0. The paper uses 0.005.'
+    """
+    message = f"{argument} must {rule}, got {value}."
+    return InvalidInput(f"{message} {way_out}".strip())
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """One sentence that names the closest known spelling, or all of them where none is close.
+
+    >>> did_you_mean("fsld", ["flsd", "nll"])
+    "Did you mean 'flsd'?"
+    """
+    options = list(known)
+    close = get_close_matches(name, options, n=1)
+    return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(options)}."
