@@ -1,0 +1,107 @@
+"""Image sets in one `.npz` file: `x_train`, `y_train`, `x_test`, `y_test`, all plain numbers, nothing pickled."""
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from calibrant.data.dataset import Augmentation, Dataset, Images, Splits, channel_statistics
+from calibrant.errors import InvalidInput, invalid
+
+_REQUIRED = ("x_train", "y_train", "x_test", "y_test")
+_OPTIONAL = ("class_names", "ids_train", "ids_test")
+_MOST_CHANNELS = 4
+
+
+def read_arrays(path: str | Path) -> Splits:
+    """Read an `.npz` set.
+
+    Args:
+        path: A file with `x_train`, `x_test` (uint8, `(N, H, W)` or `(N, H, W, C)`), `y_train`, `y_test` (integers
+            from 0) and optionally `class_names`, `ids_train`, `ids_test` (text).
+    """
+    content = _load(Path(path))
+    for key in _REQUIRED:
+        if key not in content:
+            raise invalid(str(path), f"hold {', '.join(_REQUIRED)}", f"no {key} (found: {', '.join(sorted(content))})")
+    names = _texts(content, "class_names", path)
+    return Splits(_split(content, "train", path), _split(content, "test", path), names)
+
+
+def load_arrays(path: str | Path) -> Dataset:
+    """Read the user's own `.npz` set; mean and standard deviation are those of its training images."""
+    source = Path(path).expanduser()
+    content = read_arrays(source)
+    names = content.class_names
+    if names is None:
+        classes = max(int(content.train.labels.max()), int(content.test.labels.max())) + 1
+        names = tuple(str(label) for label in range(classes))
+    mean, std = channel_statistics(content.train.images)
+    return Dataset(source.stem, content.train, content.test, names, mean, std, Augmentation())
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise invalid(str(path), "be an .npz file", "a single array", "Save it with numpy.savez.")
+            return {key: archive[key] for key in archive.files if key in (*_REQUIRED, *_OPTIONAL)}
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{path} does not exist.") from error
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise invalid(
+            str(path), "be a whole .npz file", f"a damaged one ({error})", "Write or copy it again."
+        ) from error
+    except InvalidInput:
+        raise
+    except ValueError as error:
+        way_out = "Save numbers and text only: numpy.savez with uint8, integer and str arrays."
+        raise invalid(
+            str(path), "be an .npz file without Python objects", f"something else ({error})", way_out
+        ) from error
+
+
+def _split(content: Mapping[str, Any], split: str, path: str | Path) -> Images:
+    images = _pixels(content[f"x_{split}"], f"x_{split} in {path}")
+    labels = _labels(content[f"y_{split}"], f"y_{split} in {path}", len(images))
+    return Images(torch.from_numpy(images), torch.from_numpy(labels), _texts(content, f"ids_{split}", path))
+
+
+def _pixels(array: np.ndarray[Any, Any], argument: str) -> np.ndarray[Any, Any]:
+    """Check uint8 images `(N, H, W)` or `(N, H, W, C)` and return them as contiguous `(N, C, H, W)`."""
+    if array.dtype != np.uint8:
+        way_out = "Convert first: from 0..1 with (x * 255).round().astype('uint8'), from 0..255 with x.astype('uint8')."
+        raise invalid(argument, "be uint8 (0 to 255)", array.dtype, way_out)
+    if array.ndim == 3:
+        array = array[..., None]
+    if array.ndim != 4 or 0 in array.shape:
+        raise invalid(argument, "have the shape (N, H, W) or (N, H, W, C), nothing empty", array.shape)
+    if array.shape[-1] > _MOST_CHANNELS:
+        way_out = ""
+        if array.shape[1] <= _MOST_CHANNELS:
+            way_out = "The channels seem to come first: use x.transpose(0, 2, 3, 1)."
+        raise invalid(argument, f"have at most {_MOST_CHANNELS} channels, in the last place", array.shape, way_out)
+    return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
+
+
+def _labels(array: np.ndarray[Any, Any], argument: str, count: int) -> np.ndarray[Any, Any]:
+    if array.dtype.kind not in "iu":
+        raise invalid(argument, "be integers", array.dtype, "Number the classes 0, 1, 2, ... and save those.")
+    if array.shape != (count,):
+        way_out = "Use y.ravel()." if array.size == count else ""
+        raise invalid(argument, f"have the shape ({count},), one label an image", array.shape, way_out)
+    return array.astype(np.int64)
+
+
+def _texts(content: Mapping[str, Any], key: str, path: str | Path) -> tuple[str, ...] | None:
+    if key not in content:
+        return None
+    array = content[key]
+    if array.ndim != 1 or array.dtype.kind != "U":
+        raise invalid(f"{key} in {path}", "be a list of text", f"{array.dtype} of shape {array.shape}")
+    return tuple(str(text) for text in array)

@@ -1,0 +1,1 @@
+"""Readers of the formats in which the public sets are distributed."""

@@ -1,0 +1,79 @@
+"""The one door to every set: a short text in, a `Dataset` out."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from calibrant.data.arrays import load_arrays, read_arrays
+from calibrant.data.catalogue import CATALOGUE, Entry
+from calibrant.data.dataset import Dataset, Splits
+from calibrant.data.digits import load_digits
+from calibrant.data.formats.reader import Progress, Source
+from calibrant.data.locate import data_dirs, locate
+from calibrant.data.spec import Spec, parse_spec
+from calibrant.errors import InvalidInput, did_you_mean, invalid
+
+
+def load_dataset(spec: str, *, data_dir: str | Path | None = None, progress: Progress | None = None) -> Dataset:
+    """Read an image set.
+
+    Args:
+        spec: `digits`; a public set (`calibrant data list` names them); `arrays:FILE.npz`; `folder:DIR`, or
+            `folder:DIR?size=64` to resize.
+        data_dir: Folder to look in first for a public set, before `CALIBRANT_DATA` and the user's cache. Nothing is
+            downloaded here.
+        progress: Called with how much is done and how much there is, where reading takes long.
+
+    >>> dataset = load_dataset("digits")
+    >>> len(dataset.train), len(dataset.test), dataset.classes, dataset.image_shape
+    (1198, 599, 10, (1, 8, 8))
+    """
+    parsed = parse_spec(spec)
+    if parsed.kind in CATALOGUE and not parsed.path:
+        return _load_named(CATALOGUE[parsed.kind], parsed, data_dir, progress)
+    if parsed.kind == "digits" and not parsed.path:
+        parsed.allow()
+        return load_digits()
+    if parsed.kind == "arrays" and parsed.path:
+        parsed.allow()
+        return load_arrays(parsed.path)
+    known = ["digits", *CATALOGUE, "arrays:FILE.npz", "folder:DIR"]
+    raise invalid("data", "name a known set", repr(spec), did_you_mean(spec, known))
+
+
+def read_named(entry: Entry, source: Source, *, spec: Spec, progress: Progress | None = None) -> Splits:
+    """Read a public set from where it was found, and check it against what is published."""
+    if source.form == "npz":
+        splits = read_arrays(source.paths[0])
+        _check_counts(entry, splits, source)
+        return replace(splits, verified=entry.reader.verify_arrays(splits))
+    splits = entry.reader.read(source, spec=spec, progress=progress)
+    _check_counts(entry, splits, source)
+    return splits
+
+
+def _load_named(entry: Entry, spec: Spec, data_dir: str | Path | None, progress: Progress | None) -> Dataset:
+    spec.allow(*entry.reader.options)
+    source = locate(entry.name, entry.reader, data_dir=data_dir, system=entry.system)
+    if source is None:
+        looked = ", ".join(str(folder) for folder in data_dirs(data_dir))
+        wanted = f"{' and '.join(file.name for file in entry.files)} or {entry.name}.npz"
+        raise InvalidInput(
+            f"{entry.name} is not on this machine (looked in {looked}). "
+            f"Get it with 'calibrant data fetch {entry.name}', or put {wanted} into one of these folders."
+        )
+    splits = read_named(entry, source, spec=spec, progress=progress)
+    names = splits.class_names or entry.class_names
+    if names is None:
+        names = tuple(str(label) for label in range(int(splits.train.labels.max()) + 1))
+    return Dataset(entry.name, splits.train, splits.test, names, entry.mean, entry.std, entry.augmentation)
+
+
+def _check_counts(entry: Entry, splits: Splits, source: Source) -> None:
+    found = (len(splits.train), len(splits.test))
+    if found != (entry.train, entry.test):
+        raise invalid(
+            str(source.paths[0]),
+            f"hold the {entry.train} training and {entry.test} test images of {entry.name}",
+            f"{found[0]} and {found[1]}",
+            "Another selection of images can be loaded as arrays:FILE.npz or folder:DIR.",
+        )

@@ -1,0 +1,56 @@
+"""The short text that names a set: `digits`, `arrays:FILE.npz`, `folder:DIR?size=64`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl
+
+from calibrant.errors import did_you_mean, invalid
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A parsed name of a set.
+
+    Args:
+        kind: `digits`, `cifar10`, ..., or `arrays`, `folder`.
+        path: What follows the colon; empty for the named sets.
+        options: What follows the question mark.
+    """
+
+    kind: str
+    path: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def option(self, name: str, default: str) -> str:
+        """Value of an option."""
+        return self.options.get(name, default)
+
+    def integer(self, name: str, default: int | None) -> int | None:
+        """Value of an option that is a positive whole number."""
+        text = self.options.get(name)
+        if text is None:
+            return default
+        if not text.isascii() or not text.isdigit() or int(text) == 0:
+            raise invalid(f"{name} in the name of the data", "be a positive whole number", repr(text))
+        return int(text)
+
+    def allow(self, *names: str) -> None:
+        """Refuse any option that is not among `names`."""
+        for name in self.options:
+            if name not in names:
+                way_out = did_you_mean(name, names) if names else "Leave out the question mark and what follows."
+                raise invalid("data", f"use options that '{self.kind}' knows", repr(name), way_out)
+
+
+def parse_spec(text: str) -> Spec:
+    """Take the name of a set apart.
+
+    >>> parse_spec("folder:my photos?size=64")
+    Spec(kind='folder', path='my photos', options={'size': '64'})
+    """
+    head, mark, query = text.rpartition("?")
+    # A question mark may be part of a file name; only `?key=value` is ours.
+    if not mark or "=" not in query:
+        head, query = text, ""
+    kind, _, path = head.partition(":")
+    return Spec(kind, path, dict(parse_qsl(query, keep_blank_values=True)))

@@ -1,0 +1,44 @@
+"""Taking a part of a set away, class by class and repeatably."""
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import invalid
+
+
+def split_validation(labels: Tensor, *, fraction: float = 0.1, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Split positions into a training and a validation part with the same class shares.
+
+    Of a class with `n` samples, `fraction * n` (rounded, halves up) go to validation, but at least one and at most
+    `n - 1`; a class with a single sample stays in training. The draw depends on the labels, `fraction` and `seed`
+    alone: torch's global generator is neither read nor changed.
+
+    Args:
+        labels: `(N,)` integers, the class of each sample.
+        fraction: Share of each class that goes to validation; the paper holds out 10 %.
+        seed: Seed of the draw.
+
+    Returns:
+        Two sorted, disjoint int64 tensors of positions that together hold every position, on the device of `labels`.
+
+    >>> import torch
+    >>> train, validation = split_validation(torch.arange(40) % 2)
+    >>> len(train), len(validation)
+    (36, 4)
+    """
+    if not 0 < fraction < 1:
+        raise invalid("fraction", "lie between 0 and 1, ends excluded", fraction, "The paper uses 0.1.")
+    if labels.dim() != 1 or labels.is_floating_point() or len(labels) < 2:
+        raise invalid(
+            "labels", "be at least two integers in one dimension", f"{labels.dtype} of shape {tuple(labels.shape)}"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    on_cpu = labels.cpu()
+    held_out = torch.zeros(len(labels), dtype=torch.bool)
+    for label in sorted(set(on_cpu.tolist())):
+        members = torch.nonzero(on_cpu == label).flatten()
+        size = len(members)
+        take = min(max(int(fraction * size + 0.5), 1), size - 1)
+        held_out[members[torch.randperm(size, generator=generator)[:take]]] = True
+    train, validation = torch.nonzero(~held_out).flatten(), torch.nonzero(held_out).flatten()
+    return train.to(labels.device), validation.to(labels.device)

@@ -1,0 +1,139 @@
+"""Networks from elsewhere: torchvision, where it is installed, and a function of the user's own."""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import torch
+from torch import nn
+
+from calibrant.errors import InvalidInput, did_you_mean, invalid
+
+
+def torchvision_model(text: str, *, classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
+    """A torchvision classifier whose last linear layer is replaced by a fresh one with `classes` outputs.
+
+    Args:
+        text: `NAME`, or `NAME?weights=DEFAULT` (or another of its weights) to start from pretrained weights.
+        classes: Number of outputs.
+        image_shape: Channels, height and width; images with one channel are shown to the network three times.
+    """
+    try:
+        from torchvision import models
+    except ImportError as error:
+        raise InvalidInput(
+            f"torchvision:{text} needs torchvision: pip install 'calibrant[vision]' (it must fit the installed torch)."
+        ) from error
+    name, _, query = text.partition("?")
+    known = models.list_models(module=models)
+    if name not in known:
+        raise invalid("model", "be one of torchvision's classifiers", repr(name), did_you_mean(name, known))
+    options = parse_qs(query, keep_blank_values=True)
+    if set(options) - {"weights"}:
+        raise invalid(f"torchvision:{text}", "have no option but weights", repr(query), "For example ?weights=DEFAULT.")
+    weights = options.get("weights", [None])[-1]
+    if weights is not None:
+        available = list(models.get_model_weights(name).__members__)
+        if weights not in available:
+            way_out = did_you_mean(weights, available) if available else "Leave weights out."
+            raise invalid(f"weights of {name}", "be some that torchvision has", repr(weights), way_out)
+    model: nn.Module = models.get_model(name, weights=weights)
+    replace_head(model, classes=classes)
+    return _checked(
+        model if image_shape[0] == 3 else _Grey(model, image_shape[0]), f"torchvision:{text}", classes, image_shape
+    )
+
+
+def factory_model(module: str, attribute: str, *, classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
+    """The network that the user's `module:attribute`, called with `classes` and `image_shape`, returns.
+
+    Args:
+        module: A module that can be imported from here (the working directory counts).
+        attribute: A function or class in it.
+        classes: Number of outputs.
+        image_shape: Channels, height and width.
+    """
+    name = f"{module}:{attribute}"
+    factory = getattr(_import(module), attribute, None) if attribute else None
+    if factory is None or not callable(factory):
+        known = [key for key, value in vars(_import(module)).items() if callable(value) and not key.startswith("_")]
+        way_out = did_you_mean(attribute, known) if known else ""
+        raise invalid(f"model {name}", f"name a function or class in {module}", repr(attribute), way_out)
+    try:
+        model = factory(classes=classes, image_shape=image_shape)
+    except TypeError as error:
+        raise invalid(
+            f"model {name}", "accept classes= and image_shape=", f"{type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(model, nn.Module):
+        raise invalid(f"model {name}", "return a torch.nn.Module", type(model).__name__)
+    return _checked(model, name, classes, image_shape)
+
+
+def replace_head(model: nn.Module, *, classes: int) -> None:
+    """Replace the last linear layer (or 1x1 convolution) of a classifier, in place, by one with `classes` outputs."""
+    heads = [(path, part) for path, part in model.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    if not heads:
+        raise invalid("model", "end in a linear layer", type(model).__name__, "Pass a module:factory of your own.")
+    path, head = heads[-1]
+    fresh: nn.Module
+    if isinstance(head, nn.Linear):
+        fresh = nn.Linear(head.in_features, classes, bias=head.bias is not None)
+    else:
+        fresh = nn.Conv2d(head.in_channels, classes, kernel_size=1, bias=head.bias is not None)
+    model.set_submodule(path, fresh)
+
+
+class _Grey(nn.Module):
+    """Shows an image with one channel to a network made for three."""
+
+    def __init__(self, model: nn.Module, channels: int) -> None:
+        super().__init__()
+        if channels != 1:
+            raise invalid("images for a torchvision network", "have 1 or 3 channels", channels)
+        self.model = model
+
+    def forward(self, images: torch.Tensor) -> Any:
+        return self.model(images.expand(-1, 3, -1, -1))
+
+
+def _import(module: str) -> Any:
+    # The user's file usually lies where the command is run; an installed console script does not look there by itself.
+    here = str(Path.cwd())
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise InvalidInput(f"model module {module} cannot be imported: {error}.") from error
+        known = "Known networks have no colon; your own needs a module that Python can find from this folder."
+        raise invalid("model module", "be importable", repr(module), known) from error
+    except Exception as error:  # whatever the user's own file raises becomes one line
+        raise InvalidInput(f"model module {module} cannot be imported: {type(error).__name__}: {error}.") from error
+    finally:
+        if added:
+            sys.path.remove(here)
+
+
+def _checked(model: nn.Module, name: str, classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
+    """Run two blank images through the network, so that a wrong shape is found before any time is spent."""
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            first = next(model.parameters(), torch.empty(0))
+            # Evaluation mode: a trial must not move the statistics of batch normalisation.
+            logits = model.eval()(torch.zeros(2, *image_shape, dtype=first.dtype, device=first.device))
+    except Exception as error:  # any failure inside a foreign network becomes one line
+        raise invalid(
+            f"model {name}", f"accept images of shape {image_shape}", f"{type(error).__name__}: {error}"
+        ) from error
+    model.train(was_training)
+    if not isinstance(logits, torch.Tensor) or logits.shape != (2, classes):
+        got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise invalid(f"model {name}", f"return logits of shape (2, {classes}) for two images", got)
+    return model

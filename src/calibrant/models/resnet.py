@@ -1,0 +1,138 @@
+"""Residual networks for small images (He et al. 2016): a 3x3 stem at full resolution and no max-pooling."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+# From this side length on, the last feature map keeps a 2x2 grid: the Tiny-ImageNet variant of the focal-loss work.
+_GRID_FROM = 64
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions around a shortcut."""
+
+    expansion = 1
+
+    def __init__(self, channels_in: int, width: int, *, stride: int) -> None:
+        super().__init__()
+        self.conv1 = _conv(channels_in, width, 3, stride)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = _conv(width, width, 3)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.shortcut = _shortcut(channels_in, width, stride)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map `(N, C, H, W)` to `(N, width, H / stride, W / stride)`."""
+        out = functional.relu(self.norm1(self.conv1(features)), inplace=True)
+        out = self.norm2(self.conv2(out))
+        return functional.relu(out + self.shortcut(features), inplace=True)
+
+
+class Bottleneck(nn.Module):
+    """A 3x3 convolution between two 1x1 ones, four times as wide at the end, around a shortcut."""
+
+    expansion = 4
+
+    def __init__(self, channels_in: int, width: int, *, stride: int) -> None:
+        super().__init__()
+        self.conv1 = _conv(channels_in, width, 1)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = _conv(width, width, 3, stride)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.conv3 = _conv(width, width * self.expansion, 1)
+        self.norm3 = nn.BatchNorm2d(width * self.expansion)
+        self.shortcut = _shortcut(channels_in, width * self.expansion, stride)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map `(N, C, H, W)` to `(N, 4 * width, H / stride, W / stride)`."""
+        out = functional.relu(self.norm1(self.conv1(features)), inplace=True)
+        out = functional.relu(self.norm2(self.conv2(out)), inplace=True)
+        out = self.norm3(self.conv3(out))
+        return functional.relu(out + self.shortcut(features), inplace=True)
+
+
+class ResNet(nn.Module):
+    """Stem, stages of residual blocks, average pooling, one linear layer.
+
+    Args:
+        block: `BasicBlock` or `Bottleneck`.
+        depths: Blocks in each stage; every stage but the first halves the resolution.
+        widths: Width of each stage.
+        classes: Number of outputs.
+        channels: Channels of the images.
+        grid: The last feature map is averaged down to `grid x grid` cells, each with its own weights.
+    """
+
+    def __init__(
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        depths: Sequence[int],
+        *,
+        widths: Sequence[int],
+        classes: int,
+        channels: int = 3,
+        grid: int = 1,
+    ) -> None:
+        super().__init__()
+        self.stem = _conv(channels, widths[0], 3)
+        self.norm = nn.BatchNorm2d(widths[0])
+        blocks: list[nn.Module] = []
+        current = widths[0]
+        for stage, (depth, width) in enumerate(zip(depths, widths, strict=True)):
+            for index in range(depth):
+                blocks.append(block(current, width, stride=2 if stage and index == 0 else 1))
+                current = width * block.expansion
+        self.blocks = nn.Sequential(*blocks)
+        self.grid = grid
+        self.head = nn.Linear(current * grid * grid, classes)
+        initialise(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits `(N, K)` of normalised images `(N, C, H, W)`."""
+        features = functional.relu(self.norm(self.stem(images)), inplace=True)
+        logits: Tensor = self.head(pool(self.blocks(features), self.grid))
+        return logits
+
+
+def resnet32(*, classes: int, image_shape: tuple[int, int, int]) -> ResNet:
+    """ResNet-32 with 1x1 convolutions as shortcuts: 466,906 parameters for 10 classes of colour images."""
+    return ResNet(BasicBlock, (5, 5, 5), widths=(16, 32, 64), classes=classes, channels=image_shape[0])
+
+
+def resnet50(*, classes: int, image_shape: tuple[int, int, int]) -> ResNet:
+    """ResNet-50 for small images: 23,520,842 parameters for 10 classes at 32x32, 25,138,952 for 200 at 64x64."""
+    channels, height, width = image_shape
+    grid = 2 if min(height, width) >= _GRID_FROM else 1
+    return ResNet(Bottleneck, (3, 4, 6, 3), widths=(64, 128, 256, 512), classes=classes, channels=channels, grid=grid)
+
+
+def pool(features: Tensor, grid: int) -> Tensor:
+    """Average `(N, C, H, W)` over `grid x grid` cells and flatten to `(N, C * grid * grid)`.
+
+    A plain mean where the cells are equal: unlike adaptive pooling its backward pass is deterministic on a GPU.
+    """
+    if grid == 1:
+        return features.mean(dim=(2, 3))
+    height, width = features.shape[2:]
+    if height % grid or width % grid:
+        return functional.adaptive_avg_pool2d(features, grid).flatten(1)
+    return functional.avg_pool2d(features, (height // grid, width // grid)).flatten(1)
+
+
+def initialise(model: nn.Module) -> None:
+    """He initialisation (normal, fan-out) of every convolution; draws from torch's current generator."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+def _conv(channels_in: int, channels_out: int, size: int, stride: int = 1) -> nn.Conv2d:
+    # No bias: the batch normalisation that follows would take it away again.
+    return nn.Conv2d(channels_in, channels_out, size, stride=stride, padding=size // 2, bias=False)
+
+
+def _shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Module:
+    if stride == 1 and channels_in == channels_out:
+        return nn.Identity()
+    return nn.Sequential(_conv(channels_in, channels_out, 1, stride), nn.BatchNorm2d(channels_out))
