@@ -1,0 +1,21 @@
+"""Pictures: each function takes predictions (or plain series) and returns a matplotlib `Figure`; `save` writes it."""
+
+from calibrant.report.figures.coverage import accuracy_coverage, risk_coverage, threshold_curves
+from calibrant.report.figures.pruning import kept_share, score_distributions
+from calibrant.report.figures.reliability import confidence_histogram, reliability_diagram, reliability_grid
+from calibrant.report.figures.study import ablation_curves, training_time_bars
+from calibrant.report.style import save
+
+__all__ = [
+    "ablation_curves",
+    "accuracy_coverage",
+    "confidence_histogram",
+    "kept_share",
+    "reliability_diagram",
+    "reliability_grid",
+    "risk_coverage",
+    "save",
+    "score_distributions",
+    "threshold_curves",
+    "training_time_bars",
+]

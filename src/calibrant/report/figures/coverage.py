@@ -1,0 +1,83 @@
+"""What a threshold buys: error and accuracy over the share that is automated, and everything over the threshold."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibrant.errors import invalid
+from calibrant.report.statistics import Floats, at_threshold, risk_over_coverage
+from calibrant.report.style import BLUE, GREEN, GREY, VERMILLION, line_style, new_figure, percent_axis, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from calibrant.predictions import Predictions
+
+
+def accuracy_coverage(methods: "Mapping[str, Predictions]", *, title: str = "") -> "Figure":
+    """Accuracy of the most confident share of the samples, over that share; one line a method.
+
+    Args:
+        methods: Name to predictions.
+        title: Text above; empty for none.
+    """
+    return _over_coverage(methods, "Accuracy of what is automated", lambda risk: 1 - risk, title)
+
+
+def risk_coverage(methods: "Mapping[str, Predictions]", *, title: str = "") -> "Figure":
+    """Error of the most confident share of the samples, over that share; the area below is the AURC."""
+    return _over_coverage(methods, "Error of what is automated", lambda risk: risk, title)
+
+
+@styled
+def threshold_curves(predictions: "Predictions", *, n_bins: int = 10, points: int = 101, title: str = "") -> "Figure":
+    """Share, accuracy and ECE of S, the samples at confidence `delta` and above, for `delta` from 0.5 to 1.
+
+    The accuracy carries its 95 % Wilson band. Where S is empty, accuracy and ECE end: they are not zero there.
+    """
+    figure = new_figure(5.6, 5.2)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    deltas = np.linspace(0.5, 1.0, points)
+    rows = [at_threshold(predictions.confidence, predictions.correct, d, n_bins=n_bins) for d in deltas.tolist()]
+    nan = (np.nan, np.nan)
+    band = np.array([row.interval or nan for row in rows])
+    accuracy = np.array([np.nan if row.accuracy is None else row.accuracy for row in rows])
+    ece = np.array([np.nan if row.ece is None else row.ece for row in rows])
+    upper.plot(deltas, [row.share for row in rows], color=BLUE, linewidth=2, label="share automated |S|")
+    upper.plot(deltas, accuracy, color=VERMILLION, linestyle="--", linewidth=2, label="accuracy of S")
+    upper.fill_between(deltas, band[:, 0], band[:, 1], color=VERMILLION, alpha=0.2, linewidth=0, label="95 % interval")
+    upper.set(ylim=(0, 1.02), xlim=(0.5, 1.0), ylabel="Share of samples")
+    upper.set_title(title)
+    upper.legend(loc="lower left")
+    lower.plot(deltas, ece, color=GREEN, linewidth=2, label="ECE of S")
+    lower.set(xlabel="Confidence threshold", ylabel="ECE of S")
+    lower.set_ylim(bottom=0)
+    for axes in (upper, lower):
+        percent_axis(axes.yaxis)
+        for mark in (0.95, 0.99):
+            axes.axvline(mark, color=GREY, linewidth=0.9, linestyle=":")
+    return figure
+
+
+@styled
+def _over_coverage(
+    methods: "Mapping[str, Predictions]", label: str, of_risk: Callable[[Floats], Floats], title: str
+) -> "Figure":
+    if not methods:
+        raise invalid("methods", "hold at least one method", "an empty mapping")
+    beside = len(methods) > 6
+    figure = new_figure(7.6 if beside else 5.6, max(4.0, 0.3 + 0.2 * len(methods)))
+    axes = figure.subplots()
+    for index, (name, predictions) in enumerate(methods.items()):
+        coverage, risk = risk_over_coverage(predictions.confidence, predictions.correct)
+        axes.plot(coverage, of_risk(risk), label=name, **line_style(index))
+    percent_axis(axes.xaxis)
+    percent_axis(axes.yaxis)
+    axes.set(xlim=(0, 1), xlabel="Share automated (coverage)", ylabel=label)
+    axes.set_title(title)
+    if beside:
+        figure.legend(loc="outside right upper")
+    else:
+        axes.legend(loc="best")
+    return figure

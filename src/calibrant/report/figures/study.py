@@ -1,0 +1,125 @@
+"""Many runs at once: a metric over one setting, and how long training took."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibrant.errors import invalid
+from calibrant.report.style import GREY, MARKERS, PALETTE, line_style, new_figure, percent_axis, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_HATCHES = ("", "//", "..", "xx", "\\\\", "++")
+
+
+@styled
+def ablation_curves(
+    values: Sequence[float],
+    errors: Mapping[str, Sequence[float]],
+    shares: Mapping[str, Sequence[float]],
+    *,
+    parameter: str,
+    title: str = "",
+) -> "Figure":
+    """Two panels over one setting, as in the paper: errors on the left, automated shares on the right.
+
+    The setting is drawn as evenly spaced categories because the paper's grids (0.1, 0.5, 1, 5, ...) are neither
+    linear nor logarithmic. The lowest value of each error curve is ringed.
+
+    Args:
+        values: The setting's values, shape (V,).
+        errors: Curve name to V fractions, e.g. `{"ECE": ..., "ECE(S95)": ..., "TE": ...}`; lower is better.
+        shares: Curve name to V fractions, e.g. `{"|S95|": ..., "|S99|": ...}`; higher is better.
+        parameter: Name on the axis: lambda, kappa, interval, alpha.
+        title: Text above; empty for none.
+    """
+    for group in (errors, shares):
+        for name, series in group.items():
+            if len(series) != len(values):
+                raise invalid(f"curve {name!r}", f"have one value for each of the {len(values)} settings", len(series))
+    figure = new_figure(8.6, 3.6)
+    left, right = figure.subplots(1, 2)
+    _curves(left, errors, ring_lowest=True)
+    _curves(right, shares, ring_lowest=False)
+    left.set_ylabel("Error")
+    right.set_ylabel("Share of samples")
+    for axes in (left, right):
+        percent_axis(axes.yaxis)
+        axes.set_xlabel(parameter)
+        axes.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+        axes.margins(y=0.12)
+        axes.legend(loc="best")
+    left.set_ylim(bottom=0)
+    figure.suptitle(title, weight="bold", fontsize=11)
+    return figure
+
+
+@styled
+def training_time_bars(seconds: Mapping[str, Mapping[str, float]], *, title: str = "") -> "Figure":
+    """Training time of each method relative to the first one, grouped by data set.
+
+    Args:
+        seconds: Data set to (method to seconds). Every data set names the same methods; the first is the reference.
+        title: Text above; empty for none.
+    """
+    groups = list(seconds)
+    if not groups:
+        raise invalid("seconds", "hold at least one data set", "an empty mapping")
+    methods = list(seconds[groups[0]])
+    for group in groups:
+        if list(seconds[group]) != methods:
+            raise invalid(f"seconds[{group!r}]", f"name the methods {methods} in this order", list(seconds[group]))
+    width = 0.8 / len(methods)
+    figure = new_figure(max(4.5, 1.2 + 0.62 * len(groups) * len(methods)), 3.8)
+    axes = figure.subplots()
+    for index, method in enumerate(methods):
+        relative = np.array([seconds[group][method] / seconds[group][methods[0]] for group in groups])
+        places = np.arange(len(groups)) - 0.4 + width * (index + 0.5)
+        bars = axes.bar(
+            places,
+            relative,
+            width * 0.94,
+            label=method,
+            color=PALETTE[index % len(PALETTE)],
+            hatch=_HATCHES[(index // len(PALETTE)) % len(_HATCHES)],
+            edgecolor="white",
+        )
+        labels = [
+            f"{100 * share:.0f} %\n{_clock(seconds[group][method])}"
+            for group, share in zip(groups, relative, strict=True)
+        ]
+        axes.bar_label(
+            bars, labels, fontsize=8, padding=3, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+        )
+    axes.axhline(1.0, color=GREY, linestyle="--", linewidth=1)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.grid(visible=False, axis="x")
+    percent_axis(axes.yaxis)
+    axes.set_ylabel(f"Time relative to {methods[0]}")
+    axes.margins(y=0.2)
+    axes.set_title(title)
+    figure.legend(loc="outside lower center", ncols=min(len(methods), 4))
+    return figure
+
+
+def _curves(axes: "Axes", group: Mapping[str, Sequence[float]], *, ring_lowest: bool) -> None:
+    for index, (name, series) in enumerate(group.items()):
+        style = line_style(index)
+        axes.plot(range(len(series)), series, label=name, marker=MARKERS[index % len(MARKERS)], markersize=5, **style)
+        if ring_lowest:
+            best = int(np.argmin(series))
+            axes.plot([best], [series[best]], "o", markersize=12, fillstyle="none", color=style["color"])
+
+
+def _clock(seconds: float) -> str:
+    """Seconds in the unit a person would use.
+
+    >>> _clock(42), _clock(600), _clock(9000)
+    ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

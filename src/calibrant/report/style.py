@@ -1,0 +1,104 @@
+"""How every figure looks, and how it is saved so that the same data give the same bytes."""
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+from calibrant.errors import invalid
+from calibrant.files import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, told apart with every common kind of colour blindness; their yellow is left out (it vanishes
+# on white) and black is kept for reference lines.
+BLUE, ORANGE, GREEN, VERMILLION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, GREY, INK = "#CC79A7", "#56B4E9", "#6b7280", "#1f2937"
+PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+# Beyond the sixth line the colours repeat with the next of these, so colour is never the only difference.
+DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+# Any: the stubs name every key as a literal, and that type is private to them.
+_RC: Any = {
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same glyphs on every machine
+    "font.size": 10.0,
+    "axes.titlesize": 11.0,
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#e5e7eb",
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "legend.fontsize": 9.0,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "text.color": INK,
+    "hatch.linewidth": 0.6,
+}
+_SAVE_RC: Any = {"svg.hashsalt": "calibrant", "svg.fonttype": "path"}
+
+_Arguments = ParamSpec("_Arguments")
+
+
+def styled(draw: "Callable[_Arguments, Figure]") -> "Callable[_Arguments, Figure]":
+    """Run a drawing function under the house style without touching the user's matplotlib settings."""
+
+    @wraps(draw)
+    def wrapper(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> "Figure":
+        from matplotlib import rc_context
+
+        with rc_context(_RC):
+            return draw(*args, **kwargs)
+
+    return wrapper
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure in inches that no pyplot window knows of."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Colour and dash of the `index`-th line; distinct for the first thirty."""
+    return {
+        "color": PALETTE[index % len(PALETTE)],
+        "linestyle": DASHES[(index // len(PALETTE)) % len(DASHES)],
+        "linewidth": 1.8,
+    }
+
+
+def percent_axis(axis: "Axis") -> None:
+    """Label an axis of fractions in percent."""
+    from matplotlib.ticker import PercentFormatter
+
+    axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+
+
+def save(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
+    """Write `stem.svg` and `stem.png`; the same figure gives the same bytes, on any day.
+
+    Args:
+        figure: What one of the functions of `calibrant.report.figures` returned.
+        stem: Path without an ending; missing folders are made.
+    """
+    from matplotlib import rc_context
+
+    base = Path(stem)
+    if base.suffix.lower() in {".svg", ".png"}:
+        raise invalid("stem", "have no ending", base.name, f"Both endings are added: pass {base.stem!r}.")
+    svg, png = base.with_name(base.name + ".svg"), base.with_name(base.name + ".png")
+    with rc_context({**_RC, **_SAVE_RC}):
+        with atomic_write(svg) as temporary:
+            figure.savefig(temporary, format="svg", metadata={"Date": None, "Creator": None})
+        with atomic_write(png) as temporary:
+            figure.savefig(temporary, format="png", dpi=160, metadata={"Software": None})
+    return svg, png
