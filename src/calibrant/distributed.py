@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from calibrant.errors import invalid
+
 
 def is_distributed() -> bool:
     """Whether a default process group with more than one rank exists."""
@@ -48,4 +50,45 @@ def global_sum(local: Tensor) -> Tensor:
     if not is_distributed():
         return local
     result: Tensor = _GlobalSum.apply(local)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _GlobalRows(torch.autograd.Function):
+    """All ranks' rows, forwards; the sum of all ranks' gradients for this rank's rows, backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, padded: Tensor) -> Tensor:
+        ctx.rows = padded.shape[0]
+        gathered = padded.new_empty((world_size() * ctx.rows, *padded.shape[1:]))
+        dist.all_gather_into_tensor(gathered, padded.contiguous())
+        return gathered
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].contiguous().clone()
+        dist.all_reduce(total)
+        return total.narrow(0, rank() * ctx.rows, ctx.rows)
+
+
+def global_rows(local: Tensor, *, capacity: int | None = None) -> Tensor:
+    """Join the rows of all ranks in the order of ranks; differentiable; the identity without a process group.
+
+    Ranks may hold different numbers of rows: each is padded with zeros to the largest, so give the rows a column of
+    ones where a reader must tell them from padding. Gradients follow the convention of `global_sum`.
+
+    Args:
+        local: `[n, ...]`, n may differ from rank to rank.
+        capacity: At least the largest n. None: the ranks agree on it first, and the host waits for that.
+    """
+    if not is_distributed():
+        return local
+    n = local.shape[0]
+    if capacity is None:
+        most = torch.tensor(n, device=local.device)
+        dist.all_reduce(most, op=dist.ReduceOp.MAX)
+        capacity = int(most)
+    elif n > capacity:
+        raise invalid("capacity", "be at least the number of rows of every rank", capacity, f"This rank holds {n}.")
+    padding = local.new_zeros((capacity - n, *local.shape[1:]))
+    result: Tensor = _GlobalRows.apply(torch.cat((local, padding)))  # type: ignore[no-untyped-call]
     return result

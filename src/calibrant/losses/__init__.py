@@ -1,0 +1,31 @@
+"""What is minimised: objectives on logits that can be added and scaled, as in `Focal() + 10 * HuberCalibration()`."""
+
+from calibrant.losses.base import Loss, LossSum, ScaledLoss
+from calibrant.losses.batch_statistic import DCA, MDCA, MMCE, HuberCalibration, SoftECE
+from calibrant.losses.per_sample import (
+    Brier,
+    CrossEntropy,
+    DualFocal,
+    EntropyPenalty,
+    Focal,
+    LogitMargin,
+    SampleDependentFocal,
+)
+
+__all__ = [
+    "DCA",
+    "MDCA",
+    "MMCE",
+    "Brier",
+    "CrossEntropy",
+    "DualFocal",
+    "EntropyPenalty",
+    "Focal",
+    "HuberCalibration",
+    "LogitMargin",
+    "Loss",
+    "LossSum",
+    "SampleDependentFocal",
+    "ScaledLoss",
+    "SoftECE",
+]

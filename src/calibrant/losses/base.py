@@ -1,0 +1,195 @@
+"""`Loss`: what every training objective here can do: be called, added, scaled, taken apart for the log.
+
+**The global batch.** Each loss turns its batch into a few local sums, the sums of all parts and the number of samples
+travel in one small all-reduce, and the value is computed from the totals. So under `torch.distributed` every rank gets
+the value of one process that holds the whole batch. The backward pass sums over ranks too; after
+DistributedDataParallel's averaging the parameters receive that one process's gradient, also when ranks hold batches of
+unequal size. All ranks must call the loss equally often, and call backward on all or none of them.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from types import FunctionType
+from typing import Self, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from calibrant.distributed import global_sum, is_distributed
+from calibrant.errors import invalid
+from calibrant.losses.batch import Batch
+
+
+class Loss(nn.Module):
+    """A training objective on logits, mean-reduced over the global batch.
+
+    A subclass gives two methods: `local_sums` (what to add up over all ranks) and `value` (the loss, from the totals).
+
+    >>> from calibrant.losses import Focal, HuberCalibration
+    >>> criterion = Focal(gamma=3.0) + 10 * HuberCalibration()
+    >>> logits, targets = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0])
+    >>> {name: round(float(value), 4) for name, value in criterion.terms(logits, targets).items()}
+    {'focal': 0.2567, 'huber_calibration': 0.0152}
+    >>> round(float(criterion(logits, targets)), 4)
+    0.2718
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "forward" not in cls.__dict__:
+            cls.forward = _own_code(cls.forward, cls)  # type: ignore[assignment, method-assign]
+
+    def forward(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, validate: bool = False
+    ) -> Tensor:
+        """The loss as a scalar.
+
+        Args:
+            logits: `[B, K]`. Computed in float32 also under autocast; float64 stays float64.
+            targets: Class indices `[B]`, integers in 0..K-1.
+            weights: `[B]`, not negative. Per-sample losses become `sum_i w_i l_i / B`: divided by B and not by the sum
+                of weights, so that importance weights 1/(1 - drop) leave the expected gradient unchanged. Batch
+                statistics ignore them: a weighted mean confidence would no longer be that of the batch.
+            validate: Check values also where that makes the host wait for an accelerator. On the CPU they always are.
+        """
+        terms = list(self.terms(logits, targets, weights, validate=validate).values())
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
+    def terms(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, validate: bool = False
+    ) -> dict[str, Tensor]:
+        """Each part of the sum, weighted as it enters it; they add up to the loss. Arguments as for the call."""
+        batch = Batch(logits, targets, weights, validate=validate)
+        parts = self.parts()
+        with torch.autocast(batch.logits.device.type, enabled=False):
+            totals, count = _over_all_ranks([part.local_sums(batch) for part, _ in parts], batch)
+            values: dict[str, Tensor] = {}
+            for (part, factors), total in zip(parts, totals, strict=True):
+                value = part.value(total, count, batch)
+                for factor in factors:
+                    value = value * factor
+                values[_unique(part.name, values)] = value
+        return values
+
+    def parts(self) -> list[tuple["Loss", list[Tensor]]]:
+        """The single losses in this one, each with the factors (0-dim tensors) that multiply it."""
+        return [(self, [])]
+
+    def local_sums(self, batch: Batch) -> Tensor:
+        """What has to be added up over all ranks, as a 1-dimensional tensor."""
+        raise NotImplementedError
+
+    def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:
+        """The scalar loss from the totals over all ranks and the number of samples they hold."""
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        """How the log calls this part: `cross_entropy`, `huber_calibration`, `mmce`."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
+
+    def __add__(self, other: "Loss") -> "LossSum":
+        return LossSum(self, other) if isinstance(other, Loss) else NotImplemented
+
+    def __radd__(self, other: object) -> Self:
+        # The built-in sum() starts from 0.
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __mul__(self, factor: float) -> "ScaledLoss":
+        # float() would also take a tensor, and cut its gradient without a word.
+        return ScaledLoss(self, float(factor)) if isinstance(factor, int | float | np.number) else NotImplemented
+
+    __rmul__ = __mul__
+
+
+class ScaledLoss(Loss):
+    """`factor * loss`. The factor is a 0-dim tensor, so a captured CUDA graph reads it anew at every replay.
+
+    Move the criterion to the model's device (`criterion.to(device)`) before capturing; change the factor in place with
+    `set_factor`. It is a setting and not a state: no `state_dict` holds it.
+
+    >>> from calibrant.losses import DCA
+    >>> penalty = 0.5 * DCA()
+    >>> penalty.set_factor(2.0)
+    >>> float(penalty.factor)
+    2.0
+    """
+
+    factor: Tensor
+
+    def __init__(self, loss: Loss, factor: float) -> None:
+        super().__init__()
+        self.loss = loss
+        self.register_buffer("factor", torch.tensor(_checked(factor), dtype=torch.float32), persistent=False)
+
+    def set_factor(self, factor: float) -> None:
+        """Change the factor in place, also between two replays of a CUDA graph."""
+        self.factor.fill_(_checked(factor))
+
+    def parts(self) -> list[tuple[Loss, list[Tensor]]]:
+        """The parts of the scaled loss, each with this factor too."""
+        return [(part, [*factors, self.factor]) for part, factors in self.loss.parts()]
+
+    def extra_repr(self) -> str:
+        """Show the factor."""
+        return f"factor={float(self.factor):g}"
+
+
+class LossSum(Loss):
+    """`a + b`: one softmax and one all-reduce for all of its parts."""
+
+    summands: nn.ModuleList
+
+    def __init__(self, *losses: Loss) -> None:
+        super().__init__()
+        # a + b + c shall be one flat list, in the repr too.
+        flat = [part for loss in losses for part in (loss.summands if isinstance(loss, LossSum) else [loss])]
+        self.summands = nn.ModuleList(flat)
+
+    def parts(self) -> list[tuple[Loss, list[Tensor]]]:
+        """All parts, in the order in which they were added."""
+        summands = cast("list[Loss]", list(self.summands))
+        return [part for loss in summands for part in loss.parts()]
+
+
+def _own_code(inherited: Callable[..., Tensor], cls: type) -> Callable[..., Tensor]:
+    """The same function as a new code object.
+
+    torch.compile counts recompilations by code object and gives up after eight: were `forward` one object for all
+    classes, compiling the ninth loss of a process would fail.
+    """
+    old = cast("FunctionType", inherited)
+    own = FunctionType(old.__code__.replace(), old.__globals__, old.__name__, old.__defaults__, old.__closure__)
+    own.__kwdefaults__, own.__annotations__ = old.__kwdefaults__, old.__annotations__
+    own.__doc__, own.__module__, own.__qualname__ = old.__doc__, old.__module__, f"{cls.__qualname__}.{old.__name__}"
+    return own
+
+
+def _over_all_ranks(sums: list[Tensor], batch: Batch) -> tuple[list[Tensor], Tensor | int]:
+    """Totals and sample count over all ranks, in one all-reduce; what came in where there is one process."""
+    if not is_distributed():
+        return sums, batch.size
+    count = batch.logits.new_full((1,), batch.size)
+    *totals, count = torch.split(global_sum(torch.cat([*sums, count])), [*(part.shape[0] for part in sums), 1])
+    return totals, count.detach().squeeze(0)
+
+
+def _unique(name: str, taken: dict[str, Tensor]) -> str:
+    """`name`, or `name_2`, `name_3`, ... where it is taken."""
+    unique, number = name, 1
+    while unique in taken:
+        number += 1
+        unique = f"{name}_{number}"
+    return unique
+
+
+def _checked(factor: float) -> float:
+    if not (math.isfinite(factor) and factor >= 0):
+        way_out = "Every loss here is minimised as it stands; EntropyPenalty is already the negative entropy."
+        raise invalid("factor of a loss", "be finite and not negative", factor, way_out)
+    return float(factor)

@@ -1,0 +1,101 @@
+"""One minibatch as every loss sees it: checked, in float32, each intermediate result computed once."""
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import invalid
+from calibrant.losses.functional import pick
+
+
+class Batch:
+    """Logits, targets and weights of a minibatch, with what several losses share computed on first use.
+
+    Args:
+        logits: `[B, K]`, any floating type; float64 stays, all else becomes float32.
+        targets: `[B]`, integers in 0..K-1.
+        weights: `[B]`, not negative; None means 1 each.
+        validate: Check values on an accelerator too, which makes the host wait for it.
+    """
+
+    def __init__(self, logits: Tensor, targets: Tensor, weights: Tensor | None, *, validate: bool = False) -> None:
+        check(logits, targets, weights, validate=validate)
+        dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+        self.logits = logits.to(dtype)
+        self.targets = targets.long()
+        self.weights = None if weights is None else weights.to(dtype)
+        self.size = logits.shape[0]
+        self._log_probabilities: Tensor | None = None
+        self._probabilities: Tensor | None = None
+        self._true_log: Tensor | None = None
+        self._top: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def log_probabilities(self) -> Tensor:
+        """`[B, K]`; finite for every finite logit, where `log(softmax)` would underflow to minus infinity."""
+        if self._log_probabilities is None:
+            self._log_probabilities = torch.log_softmax(self.logits, dim=1)
+        return self._log_probabilities
+
+    @property
+    def probabilities(self) -> Tensor:
+        """`[B, K]`. A second softmax costs no more than `exp` of the first and its extra gradient."""
+        if self._probabilities is None:
+            self._probabilities = torch.softmax(self.logits, dim=1)
+        return self._probabilities
+
+    @property
+    def true_log(self) -> Tensor:
+        """Log-probability of the true class, `[B]`."""
+        if self._true_log is None:
+            self._true_log = pick(self.log_probabilities, self.targets)
+        return self._true_log
+
+    @property
+    def top(self) -> tuple[Tensor, Tensor]:
+        """Confidence (the largest probability) and whether that class is the true one (1 or 0), each `[B]`."""
+        if self._top is None:
+            largest, predicted = self.log_probabilities.max(dim=1)
+            self._top = largest.exp(), (predicted == self.targets).to(largest.dtype)
+        return self._top
+
+    def weighted_sum(self, losses: Tensor) -> Tensor:
+        """`sum_i w_i l_i`, shape `[1]`."""
+        return (losses if self.weights is None else losses * self.weights).sum().reshape(1)
+
+
+def check(logits: Tensor, targets: Tensor, weights: Tensor | None, *, validate: bool = False) -> None:
+    """Refuse what no loss can be computed from; values are looked at on the CPU, or where `validate` asks for it."""
+    _check_shapes(logits, targets, weights)
+    if torch.compiler.is_compiling() or not (validate or logits.device.type == "cpu"):
+        return
+    n_classes = logits.shape[1]
+    _all(
+        "targets", f"lie in 0..{n_classes - 1} for {n_classes} classes", targets, (targets >= 0) & (targets < n_classes)
+    )
+    if weights is not None:
+        _all("weights", "be finite and not negative", weights, (weights >= 0) & torch.isfinite(weights))
+
+
+def _all(argument: str, rule: str, values: Tensor, holds: Tensor) -> None:
+    if not bool(holds.all()):
+        row = int((~holds).int().argmax())
+        raise invalid(argument, rule, f"{values[row].item()} in row {row}")
+
+
+def _check_shapes(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+    if logits.ndim != 2 or not logits.is_floating_point():
+        raise invalid("logits", "be floating point of shape [batch, classes]", f"{logits.dtype} {tuple(logits.shape)}")
+    n, n_classes = logits.shape
+    if n == 0:
+        raise invalid("logits", "hold at least one sample", "an empty batch", "Skip empty batches before the loss.")
+    if n_classes < 2:
+        raise invalid("logits", "have at least 2 classes", n_classes, "Give a binary classifier two logits.")
+    if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
+        raise invalid("targets", "be class indices of an integer type", targets.dtype, "Call targets.long().")
+    if targets.shape != (n,):
+        raise invalid("targets", f"have shape [{n}] like the rows of logits", tuple(targets.shape))
+    if weights is None:
+        return
+    if not weights.is_floating_point() or weights.shape != (n,):
+        found = f"{weights.dtype} {tuple(weights.shape)}"
+        raise invalid("weights", f"be floating point of shape [{n}] like the rows of logits", found)

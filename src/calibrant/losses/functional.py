@@ -1,0 +1,150 @@
+"""The maths of every loss, once, as pure functions on tensors.
+
+B samples, K classes. Most functions read log-probabilities (the output of `log_softmax`), so that a sum of losses
+pays for one softmax. Per-sample functions return `[B]`; functions of a batch statistic return a scalar. None of them
+looks at values on the host, so all can be compiled and captured in a CUDA graph.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+HuberKind = Literal["huber", "smooth-l1"]
+
+
+def pick(rows: Tensor, columns: Tensor) -> Tensor:
+    """One entry of each row: `rows[i, columns[i]]`, shape `[B]`."""
+    return rows.gather(1, columns.unsqueeze(1)).squeeze(1)
+
+
+def cross_entropy(log_probabilities: Tensor, true_log: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
+    """`-(1 - e) log p_y - (e / K) sum_k log p_k`: smoothing e is spread over all K classes, the true one included.
+
+    Args:
+        log_probabilities: `[B, K]`.
+        true_log: `log p_y`, `[B]`.
+        label_smoothing: e, in [0, 1).
+    """
+    if label_smoothing == 0.0:
+        return -true_log
+    return -(1.0 - label_smoothing) * true_log - label_smoothing * log_probabilities.mean(dim=1)
+
+
+def brier(probabilities: Tensor, targets: Tensor) -> Tensor:
+    """`sum_k (p_k - [k = y])^2`, in [0, 2] (Brier 1950).
+
+    The one-hot vector is subtracted before squaring: `sum p^2 - 2 p_y + 1` would cancel for confident samples.
+    """
+    minus_one = torch.full_like(probabilities[:, :1], -1.0)
+    return probabilities.scatter_add(1, targets.unsqueeze(1), minus_one).square().sum(dim=1)
+
+
+def focal(true_log: Tensor, *, gamma: float | Tensor) -> Tensor:
+    """`-(1 - p_y)^gamma log p_y` (Lin et al. 2017).
+
+    Args:
+        true_log: `log p_y`, `[B]`.
+        gamma: One exponent, or one for each sample.
+    """
+    return -_power(-torch.expm1(true_log), gamma) * true_log
+
+
+def flsd_gamma(true_log: Tensor, *, low: float = 5.0, high: float = 3.0, threshold: float = 0.2) -> Tensor:
+    """Exponent of FLSD for each sample: `low` where p_y < threshold, else `high`; a constant for the gradient."""
+    with torch.no_grad():
+        below = true_log.exp() < threshold
+        return torch.where(below, torch.full_like(true_log, low), torch.full_like(true_log, high))
+
+
+def dual_focal(log_probabilities: Tensor, targets: Tensor, *, gamma: float) -> Tensor:
+    """`-(1 - p_y + p_j)^gamma log p_y`; p_j is the largest probability below p_y, 0 where none is (Tao et al. 2023)."""
+    with torch.no_grad():
+        true_log = log_probabilities.gather(1, targets.unsqueeze(1))
+        # `lt` and not "not the target": classes that beat or equal the target are no rivals in this loss.
+        below = log_probabilities.masked_fill(log_probabilities >= true_log, -torch.inf)
+        rival_log, rival = below.max(dim=1)
+    both = log_probabilities.gather(1, torch.stack((targets, rival), dim=1))
+    true, other = both[:, 0], both[:, 1].exp()
+    other = torch.where(rival_log > -torch.inf, other, torch.zeros_like(other))
+    return -_power(other - torch.expm1(true), gamma) * true
+
+
+def _power(base: Tensor, exponent: float | Tensor) -> Tensor:
+    """`base ** exponent` for base in [0, 1] with a finite gradient at 0 for every exponent >= 0, also below 1."""
+    return base.clamp_min(torch.finfo(base.dtype).tiny).pow(exponent)
+
+
+def negative_entropy(log_probabilities: Tensor) -> Tensor:
+    """`sum_k p_k log p_k`, in [-log K, 0]. Minimising it makes a prediction less confident (Pereyra et al. 2017)."""
+    return (log_probabilities.exp() * log_probabilities).sum(dim=1)
+
+
+def logit_margin(logits: Tensor, *, margin: float) -> Tensor:
+    """`mean_k max(0, max_j z_j - z_k - margin)` (MbLS, Liu et al. 2022): no penalty inside the margin."""
+    return (logits.amax(dim=1, keepdim=True) - margin - logits).relu().mean(dim=1)
+
+
+def huber(gap: Tensor, *, alpha: float, kind: HuberKind = "huber") -> Tensor:
+    """Huber function of a gap: `g^2 / 2` up to alpha, `alpha (|g| - alpha / 2)` beyond.
+
+    The paper prints the second branch as `alpha |g - alpha / 2|`, which is not even continuous at -alpha.
+    `kind="smooth-l1"` divides by alpha: slope 1 instead of alpha.
+    """
+    size = gap.abs()
+    value = torch.where(size < alpha, 0.5 * gap * gap, alpha * (size - 0.5 * alpha))
+    return value / alpha if kind == "smooth-l1" else value
+
+
+def class_gap_sums(probabilities: Tensor, targets: Tensor) -> Tensor:
+    """`sum_i (p_ik - [y_i = k])` for each class k, shape `[K]`."""
+    counts = probabilities.new_zeros(probabilities.shape[1])
+    counts = counts.scatter_add(0, targets, torch.ones_like(probabilities[:, 0]))
+    return probabilities.sum(dim=0) - counts
+
+
+def soft_bin_sums(confidence: Tensor, correct: Tensor, *, n_bins: int, temperature: float) -> Tensor:
+    """`sum_i u_ij (r_i - c_i)` for each bin j, shape `[n_bins]`.
+
+    The membership `u_i = softmax_j(-(r_i - m_j)^2 / temperature)` shares a sample between bins with middles
+    `m_j = (j - 1/2) / n_bins` (Karandikar et al. 2021).
+    """
+    steps = torch.arange(n_bins, dtype=confidence.dtype, device=confidence.device)
+    distance = confidence.unsqueeze(1) - (steps + 0.5) / n_bins
+    membership = torch.softmax(-distance.square() / temperature, dim=1)
+    return (membership * (confidence - correct).unsqueeze(1)).sum(dim=0)
+
+
+def mmce_weights(confidence: Tensor, correct: Tensor, present: Tensor, *, weighted: bool) -> Tensor:
+    """Signed weight v_i of each sample, so that MMCE squared is `sum_ij v_i v_j k(r_i, r_j)`.
+
+    Unweighted: `(c_i - r_i) / m`. Weighted: `(1 - r_i) / m_right` for right predictions, `-r_i / m_wrong` for wrong
+    ones, and all zero where either group is empty: there is nothing to hold against each other.
+
+    Args:
+        confidence: r, `[M]`.
+        correct: c, 1 or 0, `[M]`.
+        present: 0 for rows that only pad the batch, else 1, `[M]`.
+        weighted: Which of the two.
+    """
+    if not weighted:
+        return (correct - confidence) * present / present.sum()
+    right, wrong = correct * present, (1.0 - correct) * present
+    n_right, n_wrong = right.sum(), wrong.sum()
+    both = (n_right * n_wrong).clamp(max=1.0)
+    share = right / n_right.clamp_min(1.0) + wrong / n_wrong.clamp_min(1.0)
+    return both * share * (correct - confidence)
+
+
+def kernel_square(confidence: Tensor, weights: Tensor, *, width: float) -> Tensor:
+    """`sum_ij v_i v_j exp(-|r_i - r_j| / width)`: a squared norm, never negative but for rounding."""
+    points = (confidence / width).unsqueeze(1)
+    kernel = torch.cdist(points, points, p=1.0).neg().exp()
+    return weights @ (kernel @ weights)
+
+
+def safe_sqrt(square: Tensor) -> Tensor:
+    """Square root with value 0 and gradient 0 where the argument is 0 but for rounding."""
+    positive = square > torch.finfo(square.dtype).eps ** 2
+    root = torch.where(positive, square, torch.ones_like(square)).sqrt()
+    return torch.where(positive, root, torch.zeros_like(root))

@@ -1,0 +1,161 @@
+"""Losses that are a mean over samples: `sum_i w_i l_i / B`."""
+
+import math
+
+from torch import Tensor
+
+from calibrant.errors import invalid
+from calibrant.losses import functional
+from calibrant.losses.base import Loss
+from calibrant.losses.batch import Batch
+
+
+class PerSampleLoss(Loss):
+    """Base of the losses that give one value for each sample; a subclass only says which."""
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        """The loss of each sample, `[B]`, before weighting."""
+        raise NotImplementedError
+
+    def local_sums(self, batch: Batch) -> Tensor:
+        """Weighted sum over this rank's samples."""
+        return batch.weighted_sum(self.per_sample(batch))
+
+    def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:  # noqa: ARG002 (the base's signature)
+        """Mean over the global batch."""
+        return totals.squeeze(0) / count
+
+
+class CrossEntropy(PerSampleLoss):
+    """Negative log-likelihood: `-log p_y`, or with smoothing e the cross-entropy to `(1 - e) onehot + e / K`.
+
+    Args:
+        label_smoothing: e in [0, 1). 0 is plain NLL; 0.05 is what the calibration literature mostly uses
+            (Szegedy et al. 2016; Mueller et al. 2019).
+    """
+
+    def __init__(self, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        if not 0 <= label_smoothing < 1:
+            raise invalid("label_smoothing", "lie in [0, 1)", label_smoothing)
+        self.label_smoothing = float(label_smoothing)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        """See `functional.cross_entropy`."""
+        return functional.cross_entropy(batch.log_probabilities, batch.true_log, label_smoothing=self.label_smoothing)
+
+    def extra_repr(self) -> str:
+        """Show the smoothing."""
+        return f"label_smoothing={self.label_smoothing:g}"
+
+
+class Brier(PerSampleLoss):
+    """`sum_k (p_k - [k = y])^2`: summed over classes, in [0, 2] (Brier 1950)."""
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        """See `functional.brier`."""
+        return functional.brier(batch.probabilities, batch.targets)
+
+
+class Focal(PerSampleLoss):
+    """`-(1 - p_y)^gamma log p_y` (Lin et al. 2017; for calibration Mukhoti et al. 2020).
+
+    Args:
+        gamma: At least 0; 0 is cross-entropy. 3 is Mukhoti's best fixed value.
+    """
+
+    def __init__(self, gamma: float = 3.0) -> None:
+        super().__init__()
+        self.gamma = _not_negative("gamma", gamma)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        """See `functional.focal`."""
+        return functional.focal(batch.true_log, gamma=self.gamma)
+
+    def extra_repr(self) -> str:
+        """Show gamma."""
+        return f"gamma={self.gamma:g}"
+
+
+class SampleDependentFocal(PerSampleLoss):
+    """FLSD-53 (Mukhoti et al. 2020): focal loss with gamma 5 where p_y < 0.2 and gamma 3 elsewhere.
+
+    The choice of gamma is a constant for the gradient. At the threshold the value jumps, as it does in the original.
+
+    Args:
+        gamma_low: Exponent where p_y < threshold.
+        gamma_high: Exponent elsewhere.
+        threshold: In [0, 1].
+    """
+
+    def __init__(self, *, gamma_low: float = 5.0, gamma_high: float = 3.0, threshold: float = 0.2) -> None:
+        super().__init__()
+        self.gamma_low = _not_negative("gamma_low", gamma_low)
+        self.gamma_high = _not_negative("gamma_high", gamma_high)
+        if not 0 <= threshold <= 1:
+            raise invalid("threshold", "lie in [0, 1]", threshold)
+        self.threshold = float(threshold)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        """See `functional.flsd_gamma` and `functional.focal`."""
+        low, high = self.gamma_low, self.gamma_high
+        gamma = functional.flsd_gamma(batch.true_log, low=low, high=high, threshold=self.threshold)
+        return functional.focal(batch.true_log, gamma=gamma)
+
+    def extra_repr(self) -> str:
+        """Show the two exponents and where they change."""
+        return f"gamma_low={self.gamma_low:g}, gamma_high={self.gamma_high:g}, threshold={self.threshold:g}"
+
+
+class DualFocal(PerSampleLoss):
+    """`-(1 - p_y + p_j)^gamma log p_y`, p_j the largest probability below p_y (Tao et al. 2023).
+
+    Args:
+        gamma: At least 0; the authors use 5 for ResNet-50 on both CIFARs and 2.3 on Tiny-ImageNet.
+    """
+
+    def __init__(self, gamma: float = 5.0) -> None:
+        super().__init__()
+        self.gamma = _not_negative("gamma", gamma)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        """See `functional.dual_focal`."""
+        return functional.dual_focal(batch.log_probabilities, batch.targets, gamma=self.gamma)
+
+    def extra_repr(self) -> str:
+        """Show gamma."""
+        return f"gamma={self.gamma:g}"
+
+
+class EntropyPenalty(PerSampleLoss):
+    """Negative entropy `sum_k p_k log p_k`: *adding* it to a loss lowers confidence (Pereyra et al. 2017)."""
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        """See `functional.negative_entropy`."""
+        return functional.negative_entropy(batch.log_probabilities)
+
+
+class LogitMargin(PerSampleLoss):
+    """`mean_k max(0, max_j z_j - z_k - margin)`: the penalty of MbLS, to be added to cross-entropy (Liu et al. 2022).
+
+    Args:
+        margin: At least 0; the authors use 10.
+    """
+
+    def __init__(self, margin: float = 10.0) -> None:
+        super().__init__()
+        self.margin = _not_negative("margin", margin)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        """See `functional.logit_margin`."""
+        return functional.logit_margin(batch.logits, margin=self.margin)
+
+    def extra_repr(self) -> str:
+        """Show the margin."""
+        return f"margin={self.margin:g}"
+
+
+def _not_negative(argument: str, value: float) -> float:
+    if not (math.isfinite(value) and value >= 0):
+        raise invalid(argument, "be finite and not negative", value)
+    return float(value)
