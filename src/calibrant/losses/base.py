@@ -22,6 +22,19 @@ from calibrant.errors import invalid
 from calibrant.losses.batch import Batch
 
 
+def _own_code(inherited: Callable[..., Tensor], cls: type) -> Callable[..., Tensor]:
+    """The same function as a new code object.
+
+    torch.compile counts recompilations by code object and gives up after eight: were `forward` one object for all
+    classes, compiling the ninth loss of a process would fail.
+    """
+    old = cast("FunctionType", inherited)
+    own = FunctionType(old.__code__.replace(), old.__globals__, old.__name__, old.__defaults__, old.__closure__)
+    own.__kwdefaults__, own.__annotations__ = old.__kwdefaults__, old.__annotations__
+    own.__doc__, own.__module__, own.__qualname__ = old.__doc__, old.__module__, f"{cls.__qualname__}.{old.__name__}"
+    return own
+
+
 class Loss(nn.Module):
     """A training objective on logits, mean-reduced over the global batch.
 
@@ -39,7 +52,7 @@ class Loss(nn.Module):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "forward" not in cls.__dict__:
-            cls.forward = _own_code(cls.forward, cls)  # type: ignore[assignment, method-assign]
+            cls.forward = _own_code(cls.forward, cls)  # type: ignore[method-assign]
 
     def forward(
         self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, validate: bool = False
@@ -155,19 +168,6 @@ class LossSum(Loss):
         """All parts, in the order in which they were added."""
         summands = cast("list[Loss]", list(self.summands))
         return [part for loss in summands for part in loss.parts()]
-
-
-def _own_code(inherited: Callable[..., Tensor], cls: type) -> Callable[..., Tensor]:
-    """The same function as a new code object.
-
-    torch.compile counts recompilations by code object and gives up after eight: were `forward` one object for all
-    classes, compiling the ninth loss of a process would fail.
-    """
-    old = cast("FunctionType", inherited)
-    own = FunctionType(old.__code__.replace(), old.__globals__, old.__name__, old.__defaults__, old.__closure__)
-    own.__kwdefaults__, own.__annotations__ = old.__kwdefaults__, old.__annotations__
-    own.__doc__, own.__module__, own.__qualname__ = old.__doc__, old.__module__, f"{cls.__qualname__}.{old.__name__}"
-    return own
 
 
 def _over_all_ranks(sums: list[Tensor], batch: Batch) -> tuple[list[Tensor], Tensor | int]:
