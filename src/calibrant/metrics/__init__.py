@@ -1,0 +1,43 @@
+"""How far confidence is from truth: metrics on `Predictions`, their intervals, and meters for training loops."""
+
+from calibrant.metrics.binning import Bins, accumulate_bins, reliability_bins
+from calibrant.metrics.confident import ConfidentSet, confident_set
+from calibrant.metrics.errors import (
+    classwise_calibration_error,
+    debiased_calibration_error,
+    equal_mass_calibration_error,
+    expected_calibration_error,
+    maximum_calibration_error,
+)
+from calibrant.metrics.evaluation import Evaluation, evaluate
+from calibrant.metrics.noise import NoiseFloor, noise_floor
+from calibrant.metrics.proper import accuracy, brier_score, error_rate, negative_log_likelihood
+from calibrant.metrics.ranking import AccuracyCoverage, accuracy_coverage, aurc, auroc, ks_calibration_error
+from calibrant.metrics.smooth import smooth_calibration_error
+
+__all__ = [
+    "AccuracyCoverage",
+    "Bins",
+    "ConfidentSet",
+    "Evaluation",
+    "NoiseFloor",
+    "accumulate_bins",
+    "accuracy",
+    "accuracy_coverage",
+    "aurc",
+    "auroc",
+    "brier_score",
+    "classwise_calibration_error",
+    "confident_set",
+    "debiased_calibration_error",
+    "equal_mass_calibration_error",
+    "error_rate",
+    "evaluate",
+    "expected_calibration_error",
+    "ks_calibration_error",
+    "maximum_calibration_error",
+    "negative_log_likelihood",
+    "noise_floor",
+    "reliability_bins",
+    "smooth_calibration_error",
+]

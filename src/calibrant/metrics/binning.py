@@ -1,0 +1,163 @@
+"""Bins of confidence: where their edges lie, who belongs to which, and the sums over each.
+
+A confidence c belongs to the bin with lo < c <= hi; 0 belongs to the first bin, 1 to the last. Edges are the numbers
+nearest to k/n in the precision of the scores, so that a float32 probability written as 0.3 meets the edge 0.3.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant.errors import invalid
+from calibrant.predictions import Predictions
+from calibrant.predictions.checks import Precision
+
+_DTYPES: dict[Precision, torch.dtype] = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
+
+
+def check_bins(n_bins: int) -> int:
+    """Refuse anything but a whole number of at least one."""
+    if isinstance(n_bins, bool) or not isinstance(n_bins, int | np.integer) or n_bins < 1:
+        raise invalid("n_bins", "be a whole number of at least 1", repr(n_bins))
+    return int(n_bins)
+
+
+def rounded(values: NDArray[np.float64], precision: Precision) -> NDArray[np.float64]:
+    """The nearest numbers in some precision, as float64."""
+    result: NDArray[np.float64] = torch.from_numpy(values).to(_DTYPES[precision]).to(torch.float64).numpy()
+    return result
+
+
+def edge_precision(predictions: Predictions) -> Precision:
+    """Precision of the confidences: that of given probabilities; float64 where a softmax made them."""
+    return predictions.precision if predictions.kind == "probabilities" else "float64"
+
+
+def bin_edges(n_bins: int, precision: Precision = "float64", low: float = 0.0) -> NDArray[np.float64]:
+    """The n_bins + 1 edges of equal-width bins on [low, 1].
+
+    k / n is one correctly rounded division; `linspace` multiplies and misses 0.3 and 0.6 of ten bins.
+    """
+    steps = np.arange(check_bins(n_bins) + 1) / n_bins
+    return rounded(steps if low == 0.0 else low + (1.0 - low) * steps, precision)
+
+
+def bin_index(values: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Number of the bin (lo, hi] of each value; values outside the edges go to the first or last bin."""
+    return np.searchsorted(edges[1:-1], values, side="left")
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Sums over bins of confidence; what a reliability diagram shows.
+
+    Attributes:
+        edges: Shape (n_bins + 1,).
+        count: Rows in each bin, int64.
+        confidence_sum: Sum of their confidences, float64.
+        correct_sum: How many of them are right, int64.
+    """
+
+    edges: NDArray[np.float64]
+    count: NDArray[np.int64]
+    confidence_sum: NDArray[np.float64]
+    correct_sum: NDArray[np.int64]
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """Mean confidence of each bin; NaN where it is empty."""
+        return _divide(self.confidence_sum, self.count)
+
+    @property
+    def accuracy(self) -> NDArray[np.float64]:
+        """Share of right predictions in each bin; NaN where it is empty."""
+        return _divide(self.correct_sum, self.count)
+
+    @property
+    def gap(self) -> NDArray[np.float64]:
+        """Mean confidence minus accuracy: positive where the model is overconfident; NaN where the bin is empty."""
+        return _divide(self.confidence_sum - self.correct_sum, self.count)
+
+    @property
+    def expected_error(self) -> float:
+        """ECE: mean over rows of the absolute gap of their bin."""
+        return float(np.abs(self.confidence_sum - self.correct_sum).sum() / self.count.sum())
+
+    @property
+    def maximum_error(self) -> float:
+        """MCE: largest absolute gap of a bin that is not empty."""
+        return float(np.nanmax(np.abs(self.gap)))
+
+
+def _divide(sums: NDArray[np.generic], count: NDArray[np.int64]) -> NDArray[np.float64]:
+    with np.errstate(invalid="ignore"):
+        result: NDArray[np.float64] = np.asarray(sums, dtype=np.float64) / count
+    return result
+
+
+def sum_bins(confidence: NDArray[np.float64], correct: NDArray[np.bool_], edges: NDArray[np.float64]) -> Bins:
+    """Sums over the bins that `edges` bound."""
+    n_bins = len(edges) - 1
+    index = bin_index(confidence, edges)
+    count = np.bincount(index, minlength=n_bins)
+    sums = np.bincount(index, weights=confidence, minlength=n_bins).astype(np.float64, copy=False)
+    return Bins(edges, count, sums, np.bincount(index[correct], minlength=n_bins))
+
+
+def equal_mass_edges(ascending: NDArray[np.float64], n_bins: int) -> NDArray[np.float64]:
+    """Edges that cut sorted confidences into parts of (almost) equal size; equal values are never torn apart.
+
+    The cut lies on the last value of the lower part: with bins (lo, hi] that is the same membership as a cut
+    anywhere below the next larger value. Cuts that coincide merge their bins.
+    """
+    parts = min(n_bins, len(ascending))
+    sizes = np.full(parts, len(ascending) // parts)
+    sizes[: len(ascending) % parts] += 1
+    cuts = np.unique(ascending[np.cumsum(sizes)[:-1] - 1])
+    return np.concatenate([[0.0], cuts[cuts < ascending[-1]], [1.0]])
+
+
+def reliability_bins(predictions: Predictions, n_bins: int = 15, *, equal_mass: bool = False) -> Bins:
+    """Count, confidence and accuracy in bins of confidence.
+
+    Args:
+        predictions: What the model said.
+        n_bins: Number of bins on [0, 1].
+        equal_mass: Bins of equal number of rows instead of equal width.
+    """
+    if equal_mass:
+        edges = equal_mass_edges(np.sort(predictions.confidence), check_bins(n_bins))
+    else:
+        edges = bin_edges(n_bins, edge_precision(predictions))
+    return sum_bins(predictions.confidence, predictions.correct, edges)
+
+
+def accumulate_bins(confidence: Tensor, correct: Tensor, n_bins: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums over bins for one batch on its own device, with static shapes and no host synchronisation.
+
+    It can be captured in a CUDA graph, and it gives the same bits on every run (no atomic additions).
+
+    Args:
+        confidence: Shape (n,), in [0, 1], any floating type.
+        correct: Shape (n,), boolean.
+        n_bins: Number of equal-width bins on [0, 1].
+
+    Returns:
+        Counts (int64), sums of confidence (float64) and of correct (int64), each of shape (n_bins,).
+    """
+    steps = torch.arange(1, n_bins, dtype=torch.float64, device=confidence.device)
+    # Divided by a tensor: division by a Python number becomes, on CUDA, a multiplication by a rounded inverse.
+    edges = (steps / torch.full_like(steps, n_bins)).to(confidence.dtype).to(torch.float64)
+    wide = confidence.to(torch.float64)
+    index = torch.bucketize(wide, edges)
+    member = (index.unsqueeze(0) == torch.arange(n_bins, device=index.device).unsqueeze(1)).to(torch.float64)
+    sums = member @ torch.stack([torch.ones_like(wide), wide, correct.to(torch.float64)], dim=1)
+    return sums[:, 0].to(torch.int64), sums[:, 1], sums[:, 2].to(torch.int64)

@@ -1,0 +1,61 @@
+"""Binned calibration errors: how far confidence is from accuracy."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.metrics.binning import check_bins, reliability_bins
+from calibrant.predictions import Predictions
+
+
+def expected_calibration_error(predictions: Predictions, n_bins: int = 15) -> float:
+    """ECE over equal-width bins: sum over bins of (count / n) * |mean confidence - accuracy| (Guo et al. 2017).
+
+    >>> expected_calibration_error(Predictions.from_probabilities([[0.95, 0.05], [1.0, 0.0]], [0, 1]), 10)
+    0.475
+    """
+    return reliability_bins(predictions, n_bins).expected_error
+
+
+def equal_mass_calibration_error(predictions: Predictions, n_bins: int = 15) -> float:
+    """ECE over bins that hold (almost) the same number of rows; equal confidences stay together."""
+    return reliability_bins(predictions, n_bins, equal_mass=True).expected_error
+
+
+def maximum_calibration_error(predictions: Predictions, n_bins: int = 15) -> float:
+    """MCE: the largest |mean confidence - accuracy| of an equal-width bin that is not empty."""
+    return reliability_bins(predictions, n_bins).maximum_error
+
+
+def debiased_calibration_error(predictions: Predictions, n_bins: int = 15) -> float:
+    """Debiased L2 calibration error over equal-mass bins (Kumar, Liang and Ma 2019).
+
+    With m rows, gap g and accuracy a in a bin: sqrt(max(0, sum of (m / n) * (g^2 - a (1 - a) / (m - 1)))); the part
+    subtracted is what chance adds to g^2. Bins with fewer than two rows count as 0. It is a root mean square, so it
+    is compared with other L2 errors, not with the ECE.
+    """
+    bins = reliability_bins(predictions, n_bins, equal_mass=True)
+    return float(debiased(bins.count, bins.confidence_sum, bins.correct_sum))
+
+
+def debiased(
+    count: NDArray[np.generic], confidence_sum: NDArray[np.float64], correct_sum: NDArray[np.generic]
+) -> NDArray[np.float64]:
+    """The debiased estimate from sums over bins, which lie along the last axis."""
+    m = np.asarray(count, dtype=np.float64)
+    some = np.maximum(m, 1.0)
+    accuracy = np.asarray(correct_sum, dtype=np.float64) / some
+    chance = accuracy * (1.0 - accuracy) / np.maximum(m - 1.0, 1.0)
+    square = np.where(m < 2, 0.0, (confidence_sum / some - accuracy) ** 2 - chance)
+    total = (m * square).sum(axis=-1) / m.sum(axis=-1)
+    return np.asarray(np.sqrt(np.maximum(total, 0.0)))
+
+
+def classwise_calibration_error(predictions: Predictions, n_bins: int = 15) -> float:
+    """Class-wise ECE (static calibration error, SCE): the mean over all K classes of the ECE of that class.
+
+    The ECE of class k bins the probability of k and compares its mean with the share of rows whose target is k.
+    Classes that never occur count too: their probabilities should be small.
+    """
+    from calibrant.metrics.totals import class_totals
+
+    return class_totals(predictions, check_bins(n_bins)).classwise_error

@@ -1,0 +1,157 @@
+"""The rules for scores, targets, ids and class names, and the messages for who breaks them."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from calibrant.errors import InvalidInput, invalid
+
+Kind = Literal["logits", "probabilities"]
+Precision = Literal["float16", "bfloat16", "float32", "float64"]
+
+# How far from 1 the sum of a row of probabilities may lie. Half precision rounds each entry by up to 2^-11 (float16)
+# or 2^-9 (bfloat16) of itself, so an honest row can be off by that much.
+SUM_TOLERANCE: dict[Precision, float] = {"float16": 1e-3, "bfloat16": 5e-3, "float32": 1e-4, "float64": 1e-4}
+
+
+def as_scores(name: str, values: Any, kind: Kind) -> tuple[NDArray[Any], Precision]:
+    """Turn what the user passed into an (n, K) NumPy float array without copying where possible."""
+    values, precision = _as_array(name, values)
+    if values.dtype.kind in "iu":
+        values = values.astype(np.float64)
+    if values.dtype.kind != "f" or values.dtype.itemsize > 8:
+        raise invalid(name, "hold floating-point numbers", f"dtype {values.dtype}")
+    if values.ndim != 2:
+        way_out = "For two classes with one score p for class 1, pass both columns: 1 - p and p."
+        if kind == "logits":
+            way_out = "For two classes with one logit z for class 1, pass both columns: 0 and z."
+        raise invalid(name, "have shape (n, K)", f"shape {values.shape}", way_out if values.ndim == 1 else "")
+    if 0 in values.shape:
+        raise invalid(name, "have at least one row and one class", f"shape {values.shape}")
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    return values, precision or _precision_of(values.dtype)
+
+
+def _as_array(name: str, values: Any) -> tuple[NDArray[Any], Precision | None]:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        if values.dtype == torch.bfloat16:
+            # NumPy has no bfloat16; float32 holds every one of its values exactly.
+            return values.float().numpy(), "bfloat16"
+        return values.numpy(), None
+    try:
+        return np.asarray(values), None
+    except (ValueError, TypeError) as error:
+        raise invalid(name, "be a rectangular array of numbers", f"something else ({error})") from error
+
+
+def _precision_of(dtype: np.dtype[Any]) -> Precision:
+    return {2: "float16", 4: "float32", 8: "float64"}[dtype.itemsize]  # type: ignore[return-value] # closed by as_scores
+
+
+def as_targets(targets: Any, rows: int, classes: int) -> NDArray[np.int64]:
+    """Check one integer label in 0..K-1 for each row."""
+    values, _ = _as_array("targets", targets)
+    if values.shape != (rows,):
+        way_out = "Pass class indices, not one-hot rows." if values.ndim == 2 else ""
+        raise invalid("targets", f"have shape ({rows},), one label a row", f"shape {values.shape}", way_out)
+    if values.dtype.kind not in "iu":
+        raise invalid("targets", "be integers", f"dtype {values.dtype}", "Convert them yourself if they are whole.")
+    wrong = (values < 0) | (values >= classes)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        rule = f"lie in 0..{classes - 1} for {classes} classes"
+        raise invalid("targets", rule, f"{values[row]} in row {row}", "Classes are counted from 0.")
+    return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def as_ids(ids: Any, rows: int) -> NDArray[Any] | None:
+    """Check one distinct string or integer for each row."""
+    if ids is None:
+        return None
+    values, _ = _as_array("ids", ids)
+    if values.dtype == object and all(isinstance(value, str) for value in values.ravel()):
+        values = values.astype(np.str_)
+    if values.dtype.kind not in "iuU":
+        raise invalid("ids", "be strings or integers", f"dtype {values.dtype}")
+    if values.shape != (rows,):
+        raise invalid("ids", f"have shape ({rows},), one a row", f"shape {values.shape}")
+    unique, first = np.unique(values, return_index=True)
+    if len(unique) < rows:
+        again = int(np.setdiff1d(np.arange(rows), first)[0])
+        raise invalid("ids", "be distinct", f"{values[again].item()!r} again in row {again}")
+    return values
+
+
+def as_class_names(names: Sequence[str] | NDArray[Any] | None, classes: int) -> tuple[str, ...] | None:
+    """Check one distinct, non-empty string for each class."""
+    if names is None:
+        return None
+    result = tuple(names.tolist() if isinstance(names, np.ndarray) else names)
+    if isinstance(names, str) or not all(isinstance(name, str) and name for name in result):
+        raise invalid("class_names", "be non-empty strings", repr(names))
+    if len(result) != classes:
+        raise invalid("class_names", f"name all {classes} classes", f"{len(result)} names")
+    if len(set(result)) < classes:
+        again = next(name for index, name in enumerate(result) if name in result[:index])
+        raise invalid("class_names", "be distinct", f"{again!r} twice")
+    return result
+
+
+def refuse_scores(name: str, scores: NDArray[Any], first_row: int, tolerance: float | None) -> None:
+    """Find the first bad row of a chunk that failed the fast test and raise; return if the test was too careful.
+
+    Args:
+        name: The argument to name.
+        scores: Rows of a chunk.
+        first_row: Index of the chunk's first row.
+        tolerance: For probabilities, how far a row's sum may be from 1; None for logits.
+    """
+    wide = scores.astype(np.float64)
+    finite = np.isfinite(wide).all(axis=1)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        column = int(np.argmin(np.isfinite(wide[row])))
+        _refuse(
+            name, "be finite", wide[row, column], first_row + row, column, "Leave such rows out or find their cause."
+        )
+    if tolerance is None:
+        return
+    negative = (wide < 0).any(axis=1)
+    if negative.any():
+        row = int(np.argmax(negative))
+        column = int(np.argmax(wide[row] < 0))
+        _refuse(name, "not be negative", wide[row, column], first_row + row, column, "For logits use from_logits.")
+    total = wide.sum(axis=1)
+    off = np.abs(total - 1.0) > tolerance
+    if off.any():
+        row = int(np.argmax(off))
+        way_out = "Rows are never renormalised silently: for logits use from_logits, else divide rows by their sums."
+        rule = f"sum to 1 within {tolerance:g} in every row"
+        raise invalid(name, rule, f"{total[row]:.6g} in row {first_row + row}", way_out)
+
+
+def _refuse(name: str, rule: str, value: float, row: int, column: int, way_out: str) -> NoReturn:
+    raise invalid(name, rule, f"{value:g} in row {row}, column {column}", way_out)
+
+
+def as_rows(mask: Any, rows: int) -> NDArray[Any]:
+    """Check a boolean mask or integer row numbers for `subset`."""
+    values, _ = _as_array("mask", mask)
+    if values.dtype == bool:
+        if values.shape != (rows,):
+            raise invalid("mask", f"have shape ({rows},)", f"shape {values.shape}")
+        chosen = np.flatnonzero(values)
+    elif values.dtype.kind in "iu" and values.ndim == 1:
+        chosen = values
+        if chosen.size and (chosen.min() < 0 or chosen.max() >= rows):
+            raise invalid("mask", f"hold row numbers in 0..{rows - 1}", f"{chosen.min()}..{chosen.max()}")
+    else:
+        raise invalid("mask", "be booleans, one a row, or row numbers", f"{values.dtype} of shape {values.shape}")
+    if chosen.size == 0:
+        raise InvalidInput("mask must keep at least one row, got none.")
+    return chosen

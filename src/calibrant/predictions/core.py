@@ -1,0 +1,227 @@
+"""`Predictions`: scores and targets of one model on one set of rows, checked once."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from calibrant.errors import InvalidInput
+from calibrant.predictions import checks
+from calibrant.predictions.checks import Kind, Precision
+from calibrant.predictions.scan import Rows, chunks, probabilities_of, scan
+
+Scores = ArrayLike | torch.Tensor
+
+
+class Predictions:
+    """What a model said about n rows of K classes, and what was true.
+
+    Made by `from_logits`, `from_probabilities` or `load`; whether scores are logits or probabilities is never guessed.
+    Scores are not copied and keep their type; confidences are computed in float64, chunk by chunk.
+
+    >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.6, 0.4]], [0, 1])
+    >>> predictions.confidence.tolist(), predictions.correct.tolist()
+    ([0.9, 0.6], [True, False])
+    """
+
+    _kind: Kind
+    _precision: Precision
+    _scores: NDArray[Any]
+    _targets: NDArray[np.int64]
+    _ids: NDArray[Any] | None
+    _class_names: tuple[str, ...] | None
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise InvalidInput("Predictions must say what its scores are: use from_logits, from_probabilities or load.")
+
+    @classmethod
+    def from_logits(
+        cls, logits: Scores, targets: Scores, *, ids: Any = None, class_names: Sequence[str] | None = None
+    ) -> Self:
+        """Scores before the softmax.
+
+        Args:
+            logits: Shape (n, K), finite; NumPy, torch or lists; float16, bfloat16, float32 or float64.
+            targets: Shape (n,), integers in 0..K-1.
+            ids: Optionally one distinct string or integer a row.
+            class_names: Optionally one distinct name a class.
+        """
+        return cls._make("logits", logits, targets, ids, class_names)
+
+    @classmethod
+    def from_probabilities(
+        cls, probabilities: Scores, targets: Scores, *, ids: Any = None, class_names: Sequence[str] | None = None
+    ) -> Self:
+        """Scores after the softmax.
+
+        Args:
+            probabilities: Shape (n, K), not negative; rows sum to 1 within 1e-4 (float16: 1e-3, bfloat16: 5e-3).
+                They are used as they are, never renormalised.
+            targets: Shape (n,), integers in 0..K-1.
+            ids: Optionally one distinct string or integer a row.
+            class_names: Optionally one distinct name a class.
+        """
+        return cls._make("probabilities", probabilities, targets, ids, class_names)
+
+    @classmethod
+    def _make(cls, kind: Kind, scores: Any, targets: Any, ids: Any, class_names: Any, *, eager: bool = True) -> Self:
+        values, precision = checks.as_scores(kind, scores, kind)
+        rows, classes = values.shape
+        self = cls._join(
+            kind,
+            precision,
+            values,
+            checks.as_targets(targets, rows, classes),
+            checks.as_ids(ids, rows),
+            checks.as_class_names(class_names, classes),
+        )
+        if eager:
+            _ = self._rows
+        return self
+
+    @classmethod
+    def _join(
+        cls,
+        kind: Kind,
+        precision: Precision,
+        scores: NDArray[Any],
+        targets: NDArray[np.int64],
+        ids: NDArray[Any] | None,
+        class_names: tuple[str, ...] | None,
+    ) -> Self:
+        """Put checked parts together."""
+        self = cls.__new__(cls)
+        self._kind, self._precision, self._scores = kind, precision, scores
+        self._targets, self._ids, self._class_names = targets, ids, class_names
+        return self
+
+    @cached_property
+    def _rows(self) -> Rows:
+        return scan(self._scores, self._targets, self._kind, self._precision)
+
+    def __len__(self) -> int:
+        return int(self._scores.shape[0])
+
+    def __repr__(self) -> str:
+        return f"Predictions({len(self)} rows, {self.classes} classes, from {self._kind} in {self._precision})"
+
+    @property
+    def kind(self) -> Kind:
+        """What the scores are: "logits" or "probabilities"."""
+        return self._kind
+
+    @property
+    def precision(self) -> Precision:
+        """The type that the scores came in."""
+        return self._precision
+
+    @property
+    def scores(self) -> NDArray[Any]:
+        """The (n, K) scores as given, read-only; bfloat16 is held as float32."""
+        view = self._scores.view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def classes(self) -> int:
+        """Number of classes K."""
+        return int(self._scores.shape[1])
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        """True classes, shape (n,)."""
+        return self._targets
+
+    @property
+    def ids(self) -> NDArray[Any] | None:
+        """One name or number a row, or None."""
+        return self._ids
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """One name a class, or None."""
+        return self._class_names
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """Top probability of each row, float64, read-only."""
+        return self._rows.confidence
+
+    @property
+    def predicted(self) -> NDArray[np.int64]:
+        """The class with the top probability (the first of them on a tie)."""
+        return self._rows.predicted
+
+    @cached_property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether the prediction is the target."""
+        return np.asarray(self._rows.predicted == self._targets)
+
+    @property
+    def nll(self) -> NDArray[np.float64]:
+        """Minus the log probability of the target, row by row; infinite where that probability is 0."""
+        return self._rows.nll
+
+    @property
+    def logits(self) -> NDArray[Any]:
+        """The logits as given; an error for probabilities, whose logits are not known."""
+        if self._kind == "logits":
+            return self.scores
+        raise InvalidInput(
+            "logits are not in these predictions: they were made from probabilities. Use log_probabilities."
+        )
+
+    @property
+    def probabilities(self) -> NDArray[np.float64]:
+        """All probabilities as a new float64 array of shape (n, K); see `chunks` for sets too large for that."""
+        return probabilities_of(self._scores, self._kind)
+
+    @property
+    def log_probabilities(self) -> NDArray[np.float64]:
+        """Log probabilities, a new float64 array of shape (n, K); minus infinity where a probability is 0."""
+        wide = torch.from_numpy(np.array(self._scores, dtype=np.float64))
+        logs: NDArray[np.float64] = (wide.log_softmax(dim=1) if self._kind == "logits" else wide.log()).numpy()
+        return logs
+
+    def chunks(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """Walk through the rows: a slice of row numbers and the float64 probabilities of these rows."""
+        _ = self._rows  # the rows of a file are checked before anybody sees them
+        for part in chunks(len(self), self.classes):
+            yield part, probabilities_of(self._scores[part], self._kind)
+
+    def subset(self, mask: Any) -> Self:
+        """Some of the rows: a boolean mask, or row numbers in the order wanted.
+
+        >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.6, 0.4]], [0, 1])
+        >>> len(predictions.subset(predictions.confidence > 0.8))
+        1
+        """
+        rows = checks.as_rows(mask, len(self))
+        ids = None if self._ids is None else checks.as_ids(self._ids[rows], len(rows))
+        part = self._join(self._kind, self._precision, self._scores[rows], self._targets[rows], ids, self._class_names)
+        whole = self._rows
+        part.__dict__["_rows"] = Rows(whole.confidence[rows], whole.predicted[rows], whole.nll[rows])
+        return part
+
+    def save(self, path: str | Path) -> None:
+        """Write a `.npz` without pickle, or a table by its ending: `.csv`, `.parquet`. All or nothing."""
+        from calibrant.predictions.files import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path, *, kind: Kind | None = None) -> Self:
+        """Read what `save` wrote, or a file made elsewhere.
+
+        Args:
+            path: `.npz` with the arrays `targets` and `logits` or `probabilities` (optionally `ids`, `class_names`).
+            kind: What the scores are, for a file that does not say (array `scores`, columns `score_<class>`).
+        """
+        from calibrant.predictions.files import load
+
+        found, content = load(path, kind)
+        return cls._make(found, content["scores"], content["targets"], content.get("ids"), content.get("class_names"))
