@@ -5,10 +5,11 @@ pays for one softmax. Per-sample functions return `[B]`; functions of a batch st
 looks at values on the host, so all can be compiled and captured in a CUDA graph.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 HuberKind = Literal["huber", "smooth-l1"]
 
@@ -60,13 +61,13 @@ def flsd_gamma(true_log: Tensor, *, low: float = 5.0, high: float = 3.0, thresho
 def dual_focal(log_probabilities: Tensor, targets: Tensor, *, gamma: float) -> Tensor:
     """`-(1 - p_y + p_j)^gamma log p_y`; p_j is the largest probability below p_y, 0 where none is (Tao et al. 2023)."""
     with torch.no_grad():
-        true_log = log_probabilities.gather(1, targets.unsqueeze(1))
-        # `lt` and not "not the target": classes that beat or equal the target are no rivals in this loss.
-        below = log_probabilities.masked_fill(log_probabilities >= true_log, -torch.inf)
-        rival_log, rival = below.max(dim=1)
+        # How far each class lies below the true one. Those that beat or equal it are no rivals in this loss;
+        # `threshold` puts them out of reach and is 20 times as fast on a CPU as a boolean mask.
+        below = log_probabilities.gather(1, targets.unsqueeze(1)) - log_probabilities
+        distance, rival = torch.threshold(below, 0.0, torch.inf).min(dim=1)
     both = log_probabilities.gather(1, torch.stack((targets, rival), dim=1))
     true, other = both[:, 0], both[:, 1].exp()
-    other = torch.where(rival_log > -torch.inf, other, torch.zeros_like(other))
+    other = torch.where(distance < torch.inf, other, torch.zeros_like(other))
     return -_power(other - torch.expm1(true), gamma) * true
 
 
@@ -82,7 +83,9 @@ def negative_entropy(log_probabilities: Tensor) -> Tensor:
 
 def logit_margin(logits: Tensor, *, margin: float) -> Tensor:
     """`mean_k max(0, max_j z_j - z_k - margin)` (MbLS, Liu et al. 2022): no penalty inside the margin."""
-    return (logits.amax(dim=1, keepdim=True) - margin - logits).relu().mean(dim=1)
+    # argmax and gather: the gradient of amax compares every logit with the maximum, which takes longer than all else.
+    largest = logits.gather(1, logits.detach().argmax(dim=1, keepdim=True))
+    return (largest - margin - logits).relu_().mean(dim=1)
 
 
 def huber(gap: Tensor, *, alpha: float, kind: HuberKind = "huber") -> Tensor:
@@ -136,11 +139,30 @@ def mmce_weights(confidence: Tensor, correct: Tensor, present: Tensor, *, weight
     return both * share * (correct - confidence)
 
 
+class _KernelSquare(torch.autograd.Function):
+    """Gradient in closed form: autograd would keep and walk through half a dozen B x B matrices."""
+
+    @staticmethod
+    def forward(ctx: Any, confidence: Tensor, weights: Tensor, width: float) -> Tensor:
+        difference = confidence.unsqueeze(1) - confidence
+        kernel = difference.abs().mul_(-1.0 / width).exp_()
+        smoothed = kernel @ weights
+        # sign(0) = 0: two equal confidences do not push each other apart.
+        slope = kernel.mul_(difference.sign_()) @ weights
+        ctx.save_for_backward(2.0 * smoothed, (-2.0 / width) * weights * slope)
+        return weights @ smoothed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        by_weights, by_confidence = ctx.saved_tensors
+        return gradients[0] * by_confidence, gradients[0] * by_weights, None
+
+
 def kernel_square(confidence: Tensor, weights: Tensor, *, width: float) -> Tensor:
     """`sum_ij v_i v_j exp(-|r_i - r_j| / width)`: a squared norm, never negative but for rounding."""
-    points = (confidence / width).unsqueeze(1)
-    kernel = torch.cdist(points, points, p=1.0).neg().exp()
-    return weights @ (kernel @ weights)
+    result: Tensor = _KernelSquare.apply(confidence, weights, width)  # type: ignore[no-untyped-call]
+    return result
 
 
 def safe_sqrt(square: Tensor) -> Tensor:
