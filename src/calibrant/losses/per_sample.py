@@ -132,7 +132,7 @@ class EntropyPenalty(PerSampleLoss):
 
     def per_sample(self, batch: Batch) -> Tensor:
         """See `functional.negative_entropy`."""
-        return functional.negative_entropy(batch.log_probabilities)
+        return functional.negative_entropy(batch.logits)
 
 
 class LogitMargin(PerSampleLoss):
