@@ -1,0 +1,230 @@
+"""`calibrant train`: a recipe file, flags, or both (flags win)."""
+
+import ast
+import json as json_module
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from calibrant.errors import InvalidInput, did_you_mean
+from calibrant.training import Recipe, Run, default_recipe
+from calibrant.training.progress import LiveBar, PlainLines, Reporter, TensorBoard
+
+# Flags whose value goes to one key of the recipe, and those that change the method's own settings.
+_RECIPE_FLAGS = {
+    "seed": "seed",
+    "epochs": "epochs",
+    "model": "model.name",
+    "method": "method.name",
+    "batch_size": "optimiser.batch_size",
+    "lr": "optimiser.lr",
+    "accelerator": "engine.accelerator",
+    "devices": "engine.devices",
+    "precision": "engine.precision",
+    "mode": "engine.mode",
+    "data_path": "engine.data_path",
+    "workers": "engine.workers",
+}
+
+
+def train(
+    *,
+    recipe: Path | None = None,
+    data: str | None = None,
+    model: str | None = None,
+    method: str | None = None,
+    epochs: int | None = None,
+    seed: int | None = None,
+    out: Path | None = None,
+    resume: Path | None = None,
+    data_dir: Path | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    lambda_: Annotated[float | None, Parameter(name="--lambda")] = None,
+    prune_fraction: float | None = None,
+    prune_interval: int | None = None,
+    prune_start: int | None = None,
+    prune_ema: float | None = None,
+    prune_drop: float | None = None,
+    prune_share: float | None = None,
+    prune_anneal: float | None = None,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    accelerator: Literal["auto", "cpu", "cuda"] | None = None,
+    devices: int | None = None,
+    precision: Literal["auto", "bf16-mixed", "32-true", "64-true"] | None = None,
+    mode: Literal["auto", "eager", "compiled", "graphed"] | None = None,
+    data_path: Literal["auto", "resident", "loader"] | None = None,
+    workers: int | None = None,
+    tensorboard: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Train a classifier and leave a run folder; a stopped run goes on with --resume.
+
+    Parameters
+    ----------
+    recipe:
+        TOML file with all settings; flags below override it.
+    data:
+        Data set: digits, cifar10, cifar100, ..., arrays:FILE.npz or folder:DIR. See `calibrant data list`.
+    model:
+        Network: tiny, resnet32, resnet50, torchvision:NAME, or module:factory.
+    method:
+        Training objective and pruning plan. See `calibrant methods`.
+    epochs:
+        Number of epochs; schedules and pruning plans scale with it.
+    seed:
+        Seed of initialisation, order, augmentation and pruning.
+    out:
+        New run folder; by default runs/DATA-MODEL-METHOD-seedN.
+    resume:
+        Run folder to continue; nothing else about the run can be changed then.
+    data_dir:
+        Where image sets lie; by default CALIBRANT_DATA, then the user's cache.
+    batch_size:
+        Samples a step, over all processes.
+    lr:
+        Initial learning rate.
+    lambda_:
+        Weight of the calibration term.
+    prune_fraction:
+        Share of each class that leaves at each pruning.
+    prune_interval:
+        Epochs between prunings.
+    prune_start:
+        First epoch after which is pruned.
+    prune_ema:
+        Weight of the newest confidence in the moving average (kappa).
+    prune_drop:
+        Unbiased plans: share of the well-learned samples that rests in an epoch.
+    prune_share:
+        Unbiased plans: share of each class that counts as well learned.
+    prune_anneal:
+        Final epochs (or share of the run) on all data.
+    set_:
+        Any other setting, as key=value: --set schedule.kind=cosine --set method.options.gamma=2. Repeatable.
+    accelerator:
+        Device to train on.
+    devices:
+        Number of processes; torchrun works too.
+    precision:
+        Number format; auto is bf16-mixed on a GPU, 32-true on a CPU.
+    mode:
+        How a step runs; auto captures it in a CUDA graph where it can.
+    data_path:
+        Whether the set lives on the device or comes through a loader.
+    workers:
+        Loader processes.
+    tensorboard:
+        Also write TensorBoard scalars into the run folder.
+    json:
+        Print the summary as JSON.
+    """
+    given = {key: value for key, value in locals().items() if key in _RECIPE_FLAGS and value is not None}
+    options = {
+        "weight": lambda_,
+        "fraction": prune_fraction,
+        "interval": prune_interval,
+        "start": prune_start,
+        "ema": prune_ema,
+        "drop": prune_drop,
+        "share": prune_share,
+        "anneal": prune_anneal,
+    }
+    changes: dict[str, Any] = {_RECIPE_FLAGS[key]: value for key, value in given.items()}
+    changes |= {f"method.options.{key}": value for key, value in options.items() if value is not None}
+    changes |= dict(_assignment(text) for text in set_ or [])
+    reporter = make_reporter(tensorboard=tensorboard)
+    if resume is not None:
+        run = _resume(resume, changes, recipe, data, data_dir, reporter)
+    else:
+        wanted = _recipe(recipe, data).changed(changes)
+        run = _train(wanted, out or default_folder(wanted), data_dir, reporter)
+    report(run, as_json=json)
+
+
+def _recipe(path: Path | None, data: str | None) -> Recipe:
+    if path is None:
+        return default_recipe(data or "digits")
+    loaded = Recipe.load(path)
+    return loaded if data is None else loaded.changed({"data.name": data})
+
+
+def _train(recipe: Recipe, out: Path, data_dir: Path | None, reporter: Reporter) -> Run:
+    from calibrant.training.engine import train as run_training
+
+    try:
+        return run_training(recipe, out, data_dir=data_dir, reporter=reporter)
+    except KeyboardInterrupt:
+        if (out / "recipe.toml").exists():
+            sys.stderr.write(f"stopped; continue with: calibrant train --resume {out}\n")
+        raise
+
+
+def _resume(
+    path: Path, changes: dict[str, Any], recipe: Path | None, data: str | None, data_dir: Path | None, reporter: Reporter
+) -> Run:
+    from calibrant.training.engine import resume as go_on
+
+    if changes or recipe is not None or data is not None:
+        raise InvalidInput("--resume continues a run as it was begun: leave out the other settings.")
+    try:
+        return go_on(path, data_dir=data_dir, reporter=reporter)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"stopped; continue with: calibrant train --resume {path}\n")
+        raise
+
+
+def default_folder(recipe: Recipe) -> Path:
+    """runs/DATA-MODEL-METHOD-seedN, with a number behind it where that is taken."""
+    words = (recipe.data.name, recipe.model.name, recipe.method.name, f"seed{recipe.seed}")
+    name = "-".join("".join(c if c.isalnum() or c in "+-_." else "_" for c in word) for word in words)
+    folder, number = Path("runs") / name, 1
+    while folder.exists():
+        number += 1
+        folder = Path("runs") / f"{name}-{number}"
+    return folder
+
+
+def make_reporter(*, tensorboard: bool = False) -> Reporter:
+    """A live bar on a terminal, plain lines elsewhere."""
+    console = Console(stderr=True)
+    reporter: Reporter = LiveBar(console) if console.is_terminal else PlainLines()
+    return TensorBoard(reporter) if tensorboard else reporter
+
+
+def report(run: Run, *, as_json: bool) -> None:
+    """Print what came out (only the first process does)."""
+    from calibrant.distributed import rank
+    from calibrant.metrics import Evaluation
+
+    if rank() != 0:
+        return
+    if as_json:
+        sys.stdout.write(json_module.dumps({"run": str(run.path), **run.summary}, indent=2) + "\n")
+        return
+    summary, console = run.summary, Console()
+    console.print(Evaluation.from_json(json_module.dumps(summary["test"])).table())
+    console.print(
+        f"trained on {summary['seen_share']:.1%} of the sample updates in {summary['timing']['train_seconds']:.1f} s; "
+        f"run folder: {run.path}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise InvalidInput(f"--set must be key=value, got {text!r}. For example --set schedule.kind=cosine")
+    from calibrant.training.recipe import keys
+
+    known = keys()
+    if key not in known and not key.startswith("method.options."):
+        raise InvalidInput(f"--set: key '{key}' is unknown. {did_you_mean(key, known)}")
+    try:
+        return key, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return key, {"true": True, "false": False}.get(value, value)

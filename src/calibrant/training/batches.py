@@ -1,0 +1,201 @@
+"""Two ways to a batch on the device: a resident set, and any `Dataset` through a `DataLoader`.
+
+Both number the samples of an epoch by their position in the epoch's global order and draw the augmentation of a
+position from the seed and the epoch alone. So the two paths, and one process or several, train on the same pixels.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from calibrant.data.dataset import Augmentation
+from calibrant.data.transforms import augment, draw_augmentation, normalise
+from calibrant.pruning import ConfidencePruner, Indexed
+from calibrant.training.seeds import derive_seed
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a step trains on: images ready for the network, targets, and indices into the training set."""
+
+    images: Tensor
+    targets: Tensor
+    indices: Tensor
+
+
+class Preparation:
+    """uint8 images in, network input out: crop, mirror, normalise, all in batch on the device."""
+
+    def __init__(
+        self,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        *,
+        augmentation: Augmentation | None,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        # Tensors, not tuples: making a tensor from numbers copies from the host, which a graph capture forbids.
+        self.mean = torch.tensor(mean, device=device, dtype=dtype)
+        self.std = torch.tensor(std, device=device, dtype=dtype)
+        self.augmentation = augmentation
+        self.dtype = dtype
+        self.memory_format = torch.channels_last if device.type == "cuda" else torch.contiguous_format
+        self._full_size: int | None = None
+        self._full: Callable[[Tensor, Tensor, Tensor], Tensor] = self._augmented
+
+    def compile(self, full_size: int) -> None:
+        """Compile for full batches; others stay eager."""
+        self._full_size = full_size
+        self._full = torch.compile(self._augmented, dynamic=False)
+
+    def plain(self, images: Tensor) -> Tensor:
+        """Normalise only, for evaluation."""
+        return normalise(images, self.mean, self.std, self.dtype, self.memory_format)
+
+    def __call__(self, images: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
+        """Augment and normalise, for training."""
+        way = self._full if len(images) == self._full_size else self._augmented
+        return way(images, offsets, flips)
+
+    def _augmented(self, images: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
+        if self.augmentation is not None:
+            images = augment(images, offsets, flips, self.augmentation.crop_padding)
+        return self.plain(images)
+
+
+class BatchSource(Protocol):
+    """An epoch's batches. `begin` once an epoch, then `batches`."""
+
+    def begin(self, epoch: int) -> None:
+        """Lay out the order and the augmentation of an epoch."""
+
+    def batches(self) -> Iterator[Batch]:
+        """The batches of the epoch in order."""
+
+
+class EpochTables:
+    """The order of an epoch and its augmentation, as device tensors whose addresses never change.
+
+    A captured step reads its samples at a cursor that it moves itself, so a replay needs nothing from the host, and
+    pruning changes only what these tables say and how often the graph is replayed.
+    """
+
+    def __init__(
+        self, pruner: ConfidencePruner, *, augmentation: Augmentation | None, seed: int, rank: int, world_size: int
+    ) -> None:
+        self.pruner = pruner
+        self.augmentation = augmentation
+        self.seed, self.rank, self.world_size = seed, rank, world_size
+        self.capacity = pruner.samples
+        device = pruner.device
+        self.order = torch.zeros(self.capacity, dtype=torch.int64, device=device)
+        self.offsets = torch.zeros(self.capacity, 2, dtype=torch.int64, device=device)
+        self.flips = torch.zeros(self.capacity, dtype=torch.bool, device=device)
+        self.cursor = torch.zeros((), dtype=torch.int64, device=device)
+        self.length = 0
+
+    def begin(self, epoch: int) -> None:
+        """Fill the tables for an epoch."""
+        order = self.pruner.order()
+        self.length = len(order)
+        self.order[: self.length].copy_(order)
+        self.cursor.zero_()
+        if self.augmentation is None:
+            return
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "augment", epoch))
+        # Always for as many positions as there are samples: the draw must not depend on who was pruned.
+        offsets, flips = draw_augmentation(
+            self.capacity, self.augmentation.crop_padding, self.augmentation.flip, generator
+        )
+        mine = torch.arange(self.length) * self.world_size + self.rank
+        mine %= self.capacity  # only a padded last batch reaches past the end
+        self.offsets[: self.length].copy_(offsets[mine])
+        self.flips[: self.length].copy_(flips[mine])
+
+    def sizes(self, batch_size: int) -> list[int]:
+        """Sizes of the epoch's batches: full ones, then what is left."""
+        full, rest = divmod(self.length, batch_size)
+        return [batch_size] * full + ([rest] if rest else [])
+
+
+class ResidentBatches:
+    """The whole set as one uint8 tensor on the device; a batch is a gather."""
+
+    def __init__(
+        self, images: Tensor, labels: Tensor, tables: EpochTables, preparation: Preparation, *, batch_size: int
+    ) -> None:
+        self.images, self.labels = images, labels
+        self.tables, self.preparation = tables, preparation
+        self.batch_size = batch_size
+        self._steps = torch.arange(batch_size, device=images.device)
+
+    def begin(self, epoch: int) -> None:
+        """Lay out an epoch."""
+        self.tables.begin(epoch)
+
+    def take(self, size: int) -> Batch:
+        """The next `size` samples at the cursor; only tensor operations, so it can be captured."""
+        tables = self.tables
+        positions = tables.cursor + self._steps[:size]
+        indices = tables.order[positions]
+        images = self.preparation(self.images[indices], tables.offsets[positions], tables.flips[positions])
+        tables.cursor += size
+        return Batch(images, self.labels[indices], indices)
+
+    def batches(self) -> Iterator[Batch]:
+        """The epoch's batches."""
+        for size in self.tables.sizes(self.batch_size):
+            yield self.take(size)
+
+
+class LoaderBatches:
+    """Any map-style `Dataset` of `(image, target)` through a `DataLoader` with the pruner's sampler.
+
+    uint8 images are augmented and normalised on the device like resident ones; float images are the user's own
+    finished input and pass through.
+    """
+
+    def __init__(
+        self,
+        dataset: TorchDataset[Any],
+        tables: EpochTables,
+        preparation: Preparation,
+        *,
+        batch_size: int,
+        workers: int,
+        device: torch.device,
+    ) -> None:
+        self.tables, self.preparation, self.device = tables, preparation, device
+        self.loader: DataLoader[Any] = DataLoader(
+            Indexed(dataset),
+            batch_size=batch_size,
+            sampler=tables.pruner.sampler(),
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=device.type == "cuda",
+            # Without this the loader draws its workers' base seed from the global generator.
+            generator=torch.Generator(),
+        )
+
+    def begin(self, epoch: int) -> None:
+        """Lay out an epoch."""
+        self.tables.begin(epoch)
+
+    def batches(self) -> Iterator[Batch]:
+        """The epoch's batches."""
+        start = 0
+        for images, targets, indices in self.loader:
+            here = slice(start, start + len(indices))
+            start += len(indices)
+            moved = images.to(self.device, non_blocking=True)
+            if moved.dtype == torch.uint8:
+                moved = self.preparation(moved, self.tables.offsets[here], self.tables.flips[here])
+            yield Batch(
+                moved, targets.to(self.device, non_blocking=True), indices.to(self.device, non_blocking=True)
+            )

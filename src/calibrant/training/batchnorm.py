@@ -1,0 +1,50 @@
+"""Batch normalisation over the batch of all ranks, on any backend.
+
+torch's own `SyncBatchNorm` runs on GPUs only. With this one a run over several CPU processes equals the run of one
+process with the same global batch, shards of unequal size included; on a GPU the engine takes torch's.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.distributed import global_sum
+
+
+class GlobalBatchNorm2d(nn.BatchNorm2d):
+    """`nn.BatchNorm2d` whose training statistics are those of the global batch."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (the name is torch's)
+        """Normalise `(N, C, H, W)` by the mean and variance over N, H, W of every rank."""
+        if not self.training:
+            return super().forward(input)
+        local = input.new_full((1,), input.numel() / input.shape[1])
+        count = global_sum(local)
+        mean = global_sum(input.sum((0, 2, 3))) / count
+        centred = input - mean.view(1, -1, 1, 1)
+        variance = global_sum(centred.square().sum((0, 2, 3))) / count
+        self._track(mean, variance * count / (count - 1).clamp(min=1))
+        result = centred * torch.rsqrt(variance + self.eps).view(1, -1, 1, 1)
+        if self.affine:
+            result = result * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
+        return result
+
+    @torch.no_grad()
+    def _track(self, mean: Tensor, variance: Tensor) -> None:
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked += 1
+        share = self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
+        self.running_var.lerp_(variance.to(self.running_var.dtype), share)
+
+
+def synchronise_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
+    """Replace each batch normalisation by one over the global batch, keeping parameters and buffers."""
+    if device.type == "cuda":
+        converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        return converted
+    for module in model.modules():
+        if type(module) is nn.BatchNorm2d:
+            # Same attributes, another forward: nothing has to be copied, and names in the state stay the same.
+            module.__class__ = GlobalBatchNorm2d
+    return model

@@ -1,0 +1,48 @@
+"""What a result was measured on: versions, hardware, commit. Recorded in every summary."""
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+import calibrant
+
+
+def describe_environment() -> dict[str, object]:
+    """Versions, device and commit as plain values; never a host name, a user name or a path."""
+    return {
+        "calibrant": calibrant.__version__,
+        "commit": git_commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lightning": _version("lightning"),
+        "system": platform.system(),
+        "cpu_cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "cuda": torch.version.cuda,
+    }
+
+
+def git_commit() -> str | None:
+    """Commit of the source tree that this package runs from (CALIBRANT_COMMIT where there is no .git), or None."""
+    stated = os.environ.get("CALIBRANT_COMMIT")
+    if stated:
+        return stated
+    source = Path(calibrant.__file__).resolve().parent
+    command = ["git", "-C", str(source), "rev-parse", "HEAD"]
+    try:
+        # Fixed words, no shell: nothing of the user's enters the command.
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() if result.returncode == 0 else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

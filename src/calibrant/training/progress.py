@@ -1,0 +1,169 @@
+"""Telling a person how a run is going: a live bar on a terminal, a line an epoch elsewhere."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from calibrant.errors import InvalidInput
+from calibrant.training.run import Run
+
+
+class Reporter(Protocol):
+    """Who is told about progress."""
+
+    def start(self, run: Run, done: int) -> None:
+        """A run begins or goes on after `done` finished epochs."""
+
+    def begin_epoch(self, epoch: int, steps: int) -> None:
+        """An epoch with that many steps begins."""
+
+    def step(self) -> None:
+        """A step begins."""
+
+    def end_epoch(self, line: dict[str, Any]) -> None:
+        """An epoch is over; `line` is what the log says about it."""
+
+    def stop(self) -> None:
+        """The run is over or was stopped."""
+
+
+class Quiet:
+    """Says nothing."""
+
+    def start(self, run: Run, done: int) -> None:
+        """Nothing to say."""
+
+    def begin_epoch(self, epoch: int, steps: int) -> None:
+        """Nothing to say."""
+
+    def step(self) -> None:
+        """Nothing to say."""
+
+    def end_epoch(self, line: dict[str, Any]) -> None:
+        """Nothing to say."""
+
+    def stop(self) -> None:
+        """Nothing to say."""
+
+
+class PlainLines(Quiet):
+    """One line an epoch, for logs and pipes."""
+
+    def __init__(self, write: Any = None) -> None:
+        self._write = write or (lambda text: sys.stderr.write(text + "\n"))
+        self._epochs = 0
+
+    def start(self, run: Run, done: int) -> None:
+        """Say what begins."""
+        self._epochs = run.recipe.epochs
+        recipe = run.recipe
+        where = f", going on after epoch {done}" if done else ""
+        self._write(f"{recipe.method.name} on {recipe.data.name} with {recipe.model.name}, seed {recipe.seed}{where}")
+
+    def end_epoch(self, line: dict[str, Any]) -> None:
+        """Say how the epoch went."""
+        self._write(f"epoch {line['epoch']}/{self._epochs}: {describe(line)}")
+
+
+class LiveBar(Quiet):
+    """A bar over epochs with the newest figures and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}"),
+            console=console,
+            transient=True,
+        )
+        self._share = 0.0
+        self._drawn = 0.0
+
+    def start(self, run: Run, done: int) -> None:
+        """Show the bar."""
+        self._task = self._progress.add_task(
+            run.recipe.method.name, total=run.recipe.epochs, completed=done, figures=""
+        )
+        self._done = done
+        self._progress.start()
+
+    def begin_epoch(self, epoch: int, steps: int) -> None:
+        """Move to an epoch."""
+        self._done, self._share = epoch - 1, 1 / max(steps, 1)
+        self._inside = 0.0
+
+    def step(self) -> None:
+        """Move a little; the bar is redrawn a few times a second, whatever the pace of the steps."""
+        self._inside += self._share
+        now = time.monotonic()
+        if now - self._drawn > 0.1:
+            self._drawn = now
+            self._progress.update(self._task, completed=self._done + self._inside)
+
+    def end_epoch(self, line: dict[str, Any]) -> None:
+        """Show the newest figures."""
+        self._progress.update(self._task, completed=line["epoch"], figures=describe(line))
+
+    def stop(self) -> None:
+        """Remove the bar."""
+        self._progress.stop()
+
+
+class TensorBoard(Quiet):
+    """Scalars for TensorBoard, beside another reporter."""
+
+    def __init__(self, inner: Reporter) -> None:
+        self._inner = inner
+        self._writer: Any = None
+
+    def start(self, run: Run, done: int) -> None:
+        """Open the event file inside the run folder."""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise InvalidInput("--tensorboard needs tensorboard. Install it with: pip install tensorboard") from error
+        # Epochs that are run again after a resume replace those that were written before.
+        self._writer = SummaryWriter(str(Path(run.path) / "tensorboard"), purge_step=done + 1)  # type: ignore[no-untyped-call]
+        self._inner.start(run, done)
+
+    def begin_epoch(self, epoch: int, steps: int) -> None:
+        """Pass on."""
+        self._inner.begin_epoch(epoch, steps)
+
+    def step(self) -> None:
+        """Pass on."""
+        self._inner.step()
+
+    def end_epoch(self, line: dict[str, Any]) -> None:
+        """Write the epoch's scalars."""
+        scalars = {key: line[key] for key in ("loss", "accuracy", "ece", "kept_share", "lr", "samples_per_second")}
+        scalars |= {f"terms/{name}": value for name, value in line["terms"].items()}
+        scalars |= {f"validation/{name}": value for name, value in line.get("validation", {}).items()}
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, line["epoch"])
+        self._writer.flush()
+        self._inner.end_epoch(line)
+
+    def stop(self) -> None:
+        """Close the event file."""
+        if self._writer is not None:
+            self._writer.close()
+        self._inner.stop()
+
+
+def describe(line: dict[str, Any]) -> str:
+    """An epoch's figures in one line, in percent."""
+    parts = [f"loss {line['loss']:.3f}"]
+    if len(line["terms"]) > 1:
+        parts.append("(" + ", ".join(f"{name} {value:.4f}" for name, value in line["terms"].items()) + ")")
+    parts += [f"accuracy {line['accuracy']:.1%}", f"ECE {line['ece']:.2%}"]
+    if "validation" in line:
+        parts.append(f"validation {line['validation']['accuracy']:.1%}, ECE {line['validation']['ece']:.2%}")
+    parts += [f"kept {line['kept_share']:.0%}", f"{line['samples_per_second']:,.0f} samples/s"]
+    return ", ".join(parts).replace(", (", " (")

@@ -1,0 +1,196 @@
+"""A recipe says everything about a run; the same recipe and seed give the same run."""
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.files import write_text
+
+Precision = Literal["bf16-mixed", "32-true", "64-true"]
+StepMode = Literal["auto", "eager", "compiled", "graphed"]
+DataPath = Literal["auto", "resident", "loader"]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+
+class DataSection(_Section):
+    """Where images come from and how they are split."""
+
+    name: str = "digits"
+    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    split_seed: int = 0
+    augment: bool = True
+
+
+class ModelSection(_Section):
+    """The network."""
+
+    name: str = "tiny"
+
+
+class MethodSection(_Section):
+    """A row of `calibrant.methods` and what is changed in it (loss and pruning alike)."""
+
+    name: str = "flsd+h"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class OptimiserSection(_Section):
+    """The optimiser. `accumulate` splits each batch into that many pieces to save memory."""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    lr: Positive = 0.1
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    nesterov: bool = False
+    weight_decay: NonNegative = 5e-4
+    batch_size: Count = 128
+    accumulate: Count = 1
+
+
+class ScheduleSection(_Section):
+    """The learning rate over the run. Milestones below 1 are shares of the run, others are epochs."""
+
+    kind: Literal["step", "cosine", "constant"] = "step"
+    milestones: tuple[Positive, ...] = (0.5, 0.75)
+    factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    warmup: NonNegative = 0.0
+
+
+class EngineSection(_Section):
+    """How the run is executed; changes speed, not the method."""
+
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    devices: Count = 1
+    precision: Precision | Literal["auto"] = "auto"
+    data_path: DataPath = "auto"
+    mode: StepMode = "auto"
+    fuse: bool = True
+    workers: Annotated[int, Field(ge=0)] = 0
+    sync_batch_norm: bool = True
+    evaluate_every: Count = 1
+    checkpoint_every: Count = 1
+
+
+class Recipe(_Section):
+    """All settings of one run.
+
+    >>> Recipe(epochs=3).optimiser.batch_size
+    128
+    """
+
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    epochs: Count = 30
+    data: DataSection = DataSection()
+    model: ModelSection = ModelSection()
+    method: MethodSection = MethodSection()
+    optimiser: OptimiserSection = OptimiserSection()
+    schedule: ScheduleSection = ScheduleSection()
+    engine: EngineSection = EngineSection()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.optimiser.accumulate > self.optimiser.batch_size:
+            raise ValueError(
+                f"optimiser.accumulate must not exceed optimiser.batch_size ({self.optimiser.batch_size}), "
+                f"got {self.optimiser.accumulate}"
+            )
+        late = [m for m in self.schedule.milestones if m >= 1 and m >= self.epochs]
+        if late and self.schedule.kind == "step":
+            raise ValueError(f"schedule.milestones must lie before the last epoch ({self.epochs}), got {late[0]:g}")
+        return self
+
+    def learning_rate(self, progress: float) -> float:
+        """Learning rate after `progress` epochs (fractions count: the warm-up and the cosine move at every step)."""
+        schedule, base = self.schedule, self.optimiser.lr
+        if schedule.warmup and progress < schedule.warmup:
+            return base * (progress + 1e-8) / schedule.warmup
+        if schedule.kind == "cosine":
+            share = (progress - schedule.warmup) / max(self.epochs - schedule.warmup, 1e-8)
+            return base * 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+        if schedule.kind == "constant":
+            return base
+        passed = sum(progress >= (m * self.epochs if m < 1 else m) for m in schedule.milestones)
+        return float(base * schedule.factor**passed)
+
+    def to_toml(self) -> str:
+        """The recipe as TOML, every setting spelled out."""
+        return tomli_w.dumps(self.model_dump(mode="json"))
+
+    def save(self, path: str | Path) -> None:
+        """Write the recipe as TOML."""
+        write_text(path, self.to_toml())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a TOML recipe; unknown keys are refused by name."""
+        try:
+            content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise InvalidInput(f"recipe {path} does not exist.") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"recipe {path} cannot be read: {error}.") from error
+        except tomllib.TOMLDecodeError as error:
+            raise invalid(f"recipe {path}", "be TOML", f"something else ({error})") from error
+        return cls.parse(content)
+
+    @classmethod
+    def parse(cls, content: dict[str, Any]) -> Self:
+        """Build a recipe from nested dictionaries; the first broken rule is one clear line."""
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise _one_line(error) from error
+
+    def changed(self, changes: dict[str, Any]) -> Self:
+        """A copy with dotted keys replaced: `recipe.changed({"optimiser.lr": 0.05})`."""
+        content = self.model_dump()
+        for key, value in changes.items():
+            *sections, last = key.split(".")
+            place = content
+            for section in sections:
+                if not isinstance(place.get(section), dict):
+                    raise invalid("setting", "name a section and a key of the recipe", key, did_you_mean(key, keys()))
+                place = place[section]
+            place[last] = value
+        return self.parse(content)
+
+
+def keys() -> list[str]:
+    """Every dotted key that a recipe knows."""
+    found = []
+    for name, field in Recipe.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, _Section):
+            found += [f"{name}.{inner}" for inner in section.model_fields]
+        else:
+            found.append(name)
+    return found
+
+
+def _one_line(error: ValidationError) -> InvalidInput:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return InvalidInput(f"recipe key '{place}' is unknown. {did_you_mean(place, keys())}")
+    if first["type"] == "literal_error":
+        return invalid(f"recipe key '{place}'", f"be one of {first['ctx']['expected']}", repr(first["input"]))
+    if first["type"] == "value_error":
+        return InvalidInput(f"{first['ctx']['error']}.")
+    return invalid(f"recipe key '{place}'", _rule(first["msg"]), repr(first["input"]))
+
+
+def _rule(message: str) -> str:
+    return message.removeprefix("Input should ").strip()
+
+
+STEP_MODES: tuple[str, ...] = get_args(StepMode)

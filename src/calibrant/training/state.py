@@ -1,0 +1,50 @@
+"""A run's state as a checkpoint and back: network, optimiser, pruner."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant.training.checkpoint import Checkpoint
+from calibrant.training.setup import Workshop
+
+
+def pack(workshop: Workshop, epoch: int) -> Checkpoint:
+    """Everything that the rest of the run depends on. Generators have no state worth keeping: see `seeds`."""
+    tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in workshop.network.state_dict().items()}
+    for number, slots in workshop.optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser.{number}.{slot}": value for slot, value in slots.items() if value is not None}
+    values: dict[str, Any] = {}
+    for name, value in workshop.pruner.state_dict().items():
+        if isinstance(value, Tensor):
+            tensors[f"pruner.{name}"] = value
+        else:
+            values[name] = value
+    dataset = workshop.splits.dataset
+    return Checkpoint(
+        epoch,
+        tensors,
+        {
+            "pruner": values,
+            "data": workshop.splits.fingerprint(),
+            "classes": dataset.classes,
+            "image_shape": list(dataset.image_shape),
+        },
+    )
+
+
+def unpack(workshop: Workshop, checkpoint: Checkpoint) -> None:
+    """Put a checkpoint's state into a freshly built workshop."""
+    by_owner: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "pruner": {}}
+    for name, value in checkpoint.tensors.items():
+        owner, rest = name.split(".", 1)
+        by_owner[owner][rest] = value
+    workshop.network.load_state_dict(by_owner["model"])
+    workshop.pruner.load_state_dict({**by_owner["pruner"], **checkpoint.values["pruner"]})
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in by_owner["optimiser"].items():
+        number, slot = name.split(".", 1)
+        state.setdefault(int(number), {})[slot] = value
+    groups = workshop.optimiser.state_dict()["param_groups"]
+    with torch.no_grad():
+        workshop.optimiser.load_state_dict({"state": state, "param_groups": groups})

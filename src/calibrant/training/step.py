@@ -1,0 +1,132 @@
+"""One training step: forward, loss, backward, optimiser, scores; and its three ways to run.
+
+`eager` runs it as written. `compiled` compiles the network, the loss and the preparation of images. `graphed` does
+that and then captures the whole step once in a CUDA graph; the learning rate, the loss weights, the sample weights and
+the order of samples are tensors that the graph reads at every replay. A last batch of another size does not fit the
+captured shapes: it runs as an ordinary step on the same parameters and optimiser state, without a second capture.
+"""
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.losses import Loss
+from calibrant.pruning import ConfidencePruner
+from calibrant.training.batches import Batch, BatchSource, ResidentBatches
+from calibrant.training.meter import TrainingMeter
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+# Steps that run for real before the capture: they let cuDNN choose, compile what is compiled, and create the
+# optimiser's state, none of which may happen inside a capture.
+_WARM_UP = 3
+
+
+class Learner:
+    """The network, its loss and its optimiser, and what one batch does to them."""
+
+    def __init__(
+        self,
+        fabric: "Fabric",
+        model: nn.Module,
+        loss: Loss,
+        optimiser: torch.optim.Optimizer,
+        pruner: ConfidencePruner,
+        *,
+        batch_size: int,
+        accumulate: int,
+    ) -> None:
+        self.fabric, self.model, self.optimiser, self.pruner = fabric, model, optimiser, pruner
+        self.loss, self.accumulate = loss, accumulate
+        self.meter = TrainingMeter(fabric.device)
+        # What full batches run through; replaced by `compile`.
+        self.full_size = batch_size
+        self._full_forward: Callable[[Tensor], Tensor] = model
+        self._full_terms: Callable[..., dict[str, Tensor]] = loss.terms
+
+    def compile(self) -> None:
+        """Compile for full batches. A last batch of another size stays eager: one step is not worth a compilation."""
+        self._full_forward = torch.compile(self.model, dynamic=False)
+        self._full_terms = torch.compile(self.loss.terms, dynamic=False)
+
+    def learn(self, batch: Batch) -> None:
+        """Train on one batch."""
+        self.optimiser.zero_grad(set_to_none=True)
+        size = len(batch.indices)
+        length = math.ceil(size / self.accumulate)
+        for start in range(0, size, length):
+            here = slice(start, min(start + length, size))
+            # Ranks exchange gradients once, with the last piece.
+            with self.fabric.no_backward_sync(self.model, enabled=here.stop < size):
+                self._backward(batch.images[here], batch.targets[here], batch.indices[here], batch_size=size)
+        self.optimiser.step()
+        self.meter.count_step()
+
+    def _backward(self, images: Tensor, targets: Tensor, indices: Tensor, *, batch_size: int) -> None:
+        full = batch_size == self.full_size
+        logits = self._full_forward(images) if full else self.model(images)
+        terms = (self._full_terms if full else self.loss.terms)(logits, targets, self.pruner.weights(indices))
+        total = torch.stack(list(terms.values())).sum()
+        # A piece counts by its size, so that the gradient of per-sample losses is exactly the whole batch's.
+        self.fabric.backward(total if len(indices) == batch_size else total * (len(indices) / batch_size))
+        with torch.no_grad():
+            self.pruner.observe(indices, logits.detach())
+            self.meter.update(logits.detach(), targets, terms, total.detach())
+
+
+class EagerSteps:
+    """Runs every batch as written; also the way for compiled parts, which look the same from here."""
+
+    def __init__(self, learner: Learner, source: BatchSource) -> None:
+        self.learner, self.source = learner, source
+
+    def run_epoch(self, before_step: Callable[[int], None]) -> int:
+        """Train on the epoch's batches; returns the number of steps."""
+        step = -1
+        for step, batch in enumerate(self.source.batches()):
+            before_step(step)
+            self.learner.learn(batch)
+        return step + 1
+
+
+class GraphedSteps:
+    """Replays one captured step for every full batch; see the module's docstring."""
+
+    def __init__(self, learner: Learner, source: ResidentBatches) -> None:
+        self.learner, self.source = learner, source
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._warmed = 0
+        self._stream: Any = torch.cuda.Stream()
+
+    def run_epoch(self, before_step: Callable[[int], None]) -> int:
+        """Train on the epoch's batches; returns the number of steps."""
+        sizes = self.source.tables.sizes(self.source.batch_size)
+        for step, size in enumerate(sizes):
+            before_step(step)
+            if size == self.source.batch_size:
+                self._full_batch()
+            else:
+                self._aside(size)
+        return len(sizes)
+
+    def _full_batch(self) -> None:
+        if self._warmed < _WARM_UP:
+            self._warmed += 1
+            self._aside(self.source.batch_size)
+            return
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self.learner.learn(self.source.take(self.source.batch_size))
+        self._graph.replay()
+
+    def _aside(self, size: int) -> None:
+        # On another stream, as capture asks of warm-up work: nothing may be left pending on the legacy stream.
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self.learner.learn(self.source.take(size))
+        torch.cuda.current_stream().wait_stream(self._stream)
