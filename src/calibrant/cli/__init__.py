@@ -14,7 +14,9 @@ from calibrant.errors import CalibrantError, CheckFailed
 app = App(name="calibrant", help="Train classifiers whose confidence can be trusted.", version=__version__)
 
 # Import paths, not functions: `calibrant --help` must not wait for torch.
-_COMMANDS: dict[str, tuple[str, str]] = {}
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "data": ("calibrant.cli.data:app", "List, download and check image sets."),
+}
 for _name, (_path, _help) in _COMMANDS.items():
     app.command(_path, name=_name, help=_help)
 

@@ -40,7 +40,7 @@ def load_arrays(path: str | Path) -> Dataset:
         classes = max(int(content.train.labels.max()), int(content.test.labels.max())) + 1
         names = tuple(str(label) for label in range(classes))
     mean, std = channel_statistics(content.train.images)
-    return Dataset(source.stem, content.train, content.test, names, mean, std, Augmentation())
+    return Dataset(source.stem, content.train, content.test, names, mean, std, Augmentation(), origin=str(source))
 
 
 def _load(path: Path) -> Mapping[str, Any]:

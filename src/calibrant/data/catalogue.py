@@ -4,12 +4,26 @@ from dataclasses import dataclass
 
 from calibrant.data import class_names
 from calibrant.data.dataset import Augmentation
+from calibrant.data.formats.chest_xray import ChestXray
 from calibrant.data.formats.cifar import BinaryFile, Cifar, binary_files
+from calibrant.data.formats.idx import Idx, IdxFile
 from calibrant.data.formats.reader import Reader
+from calibrant.data.formats.svhn import Svhn
+from calibrant.data.formats.tiny_imagenet import TinyImageNet
 
 _CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _TORONTO = "https://www.cs.toronto.edu/~kriz/"
+_HOUSE_NUMBERS = "http://ufldl.stanford.edu/housenumbers/"
+_ZALANDO = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
+_MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist/"
+_IDX_NAMES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+_IDX_SHAPES = ((60_000, 28, 28), (60_000,), (10_000, 28, 28), (10_000,))
 
 
 @dataclass(frozen=True)
@@ -31,12 +45,31 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Entry:
-    """One public set."""
+    """One public set.
+
+    Args:
+        name: What it is called on the command line.
+        title: What it is.
+        train: Number of images to train on.
+        test: Number of images to test on.
+        classes: Number of classes.
+        class_names: Their names; None where the distribution brings them.
+        mean: Per channel, on the scale from 0 to 1.
+        std: Per channel, on the scale from 0 to 1.
+        augmentation: What is done to training images.
+        reader: Finds and reads it.
+        files: The official distribution.
+        licence: Under which terms it may be used.
+        citation: What to cite.
+        homepage: Where its publisher describes it.
+        system: Folders in which a distribution of the operating system installs it.
+    """
 
     name: str
     title: str
     train: int
     test: int
+    classes: int
     class_names: tuple[str, ...] | None
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -49,12 +82,25 @@ class Entry:
     system: tuple[str, ...] = ()
 
 
+def _idx(folders: tuple[str, ...], digests: tuple[str, str, str, str]) -> Idx:
+    files = [IdxFile(*row) for row in zip(_IDX_NAMES, _IDX_SHAPES, digests, strict=True)]
+    return Idx(folders, train=(files[0], files[1]), test=(files[2], files[3]))
+
+
+def _idx_files(base: str, rows: tuple[tuple[int, str], ...]) -> tuple[RemoteFile, ...]:
+    return tuple(
+        RemoteFile(f"{name}.gz", f"{base}{name}.gz", size, f"md5:{digest}")
+        for name, (size, digest) in zip(_IDX_NAMES, rows, strict=True)
+    )
+
+
 _ENTRIES = (
     Entry(
         name="cifar10",
         title="CIFAR-10, 32x32 colour photographs",
         train=50_000,
         test=10_000,
+        classes=len(class_names.CIFAR10),
         class_names=class_names.CIFAR10,
         mean=_CIFAR_MEAN,
         std=_CIFAR_STD,
@@ -93,6 +139,7 @@ _ENTRIES = (
         title="CIFAR-100, 32x32 colour photographs, fine classes",
         train=50_000,
         test=10_000,
+        classes=len(class_names.CIFAR100),
         class_names=class_names.CIFAR100,
         # The statistics of CIFAR-10, as in the paper's code base; those of CIFAR-100 differ in the second digit.
         mean=_CIFAR_MEAN,
@@ -117,6 +164,149 @@ _ENTRIES = (
         licence="none stated; free for research with citation",
         citation="A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
         homepage=f"{_TORONTO}cifar.html",
+    ),
+    Entry(
+        name="svhn",
+        title="Street View House Numbers, 32x32 colour, cropped digits",
+        train=73_257,
+        test=26_032,
+        classes=len(class_names.DIGITS),
+        class_names=class_names.DIGITS,
+        # As in the paper's code base: the statistics of CIFAR-10 and no augmentation.
+        mean=_CIFAR_MEAN,
+        std=_CIFAR_STD,
+        augmentation=Augmentation(crop_padding=0, flip=False),
+        reader=Svhn(digests=("md5:e26dedcc434d2e4c54c9b2d4a06d8373", "md5:eb5a983be6a315427106f1b164d9cef3")),
+        files=(
+            RemoteFile(
+                "train_32x32.mat",
+                f"{_HOUSE_NUMBERS}train_32x32.mat",
+                182_040_794,
+                "md5:e26dedcc434d2e4c54c9b2d4a06d8373",
+            ),
+            RemoteFile(
+                "test_32x32.mat", f"{_HOUSE_NUMBERS}test_32x32.mat", 64_275_384, "md5:eb5a983be6a315427106f1b164d9cef3"
+            ),
+        ),
+        licence="non-commercial use only",
+        citation="Y. Netzer et al., Reading Digits in Natural Images with Unsupervised Feature Learning, 2011",
+        homepage=_HOUSE_NUMBERS,
+    ),
+    Entry(
+        name="tiny-imagenet",
+        title="Tiny-ImageNet, 64x64 colour photographs; tested on the official validation images",
+        train=100_000,
+        test=10_000,
+        classes=200,
+        class_names=None,
+        mean=_IMAGENET_MEAN,
+        std=_IMAGENET_STD,
+        augmentation=Augmentation(crop_padding=4, flip=True),
+        reader=TinyImageNet(digest="md5:90528d7ca1a48142e341f4ef8d21d0de"),
+        files=(
+            RemoteFile(
+                "tiny-imagenet-200.zip",
+                "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+                248_100_043,
+                "md5:90528d7ca1a48142e341f4ef8d21d0de",
+            ),
+        ),
+        licence="none stated; ImageNet's terms: non-commercial research and education",
+        citation="Y. Le and X. Yang, Tiny ImageNet Visual Recognition Challenge, 2015",
+        homepage="http://cs231n.stanford.edu/",
+    ),
+    Entry(
+        name="mendeley-v2",
+        title="Chest X-rays of children, normal or pneumonia, resized to 64x64 grey",
+        train=5_232,
+        test=624,
+        classes=len(class_names.CHEST_XRAY),
+        class_names=class_names.CHEST_XRAY,
+        # As in the DCA work: values from 0 to 1 and no further normalisation. Its quarter turns are left out: nobody
+        # takes such a picture upside down.
+        mean=(0.0,),
+        std=(1.0,),
+        augmentation=Augmentation(crop_padding=0, flip=True),
+        reader=ChestXray(),
+        files=(
+            RemoteFile(
+                "ChestXRay2017.zip",
+                "https://data.mendeley.com/public-files/datasets/rscbjbr9sj/files/"
+                "f12eaf6d-6023-432f-acc9-80c9d7393433/file_downloaded",
+                1_235_512_464,
+                "",
+            ),
+        ),
+        licence="CC BY 4.0",
+        citation="D. Kermany, K. Zhang and M. Goldbaum, Labeled Optical Coherence Tomography (OCT) and Chest X-Ray "
+        "Images for Classification, Mendeley Data, V2, 2018, doi:10.17632/rscbjbr9sj.2",
+        homepage="https://data.mendeley.com/datasets/rscbjbr9sj/2",
+    ),
+    Entry(
+        name="fashion-mnist",
+        title="Fashion-MNIST, 28x28 grey articles of clothing",
+        train=60_000,
+        test=10_000,
+        classes=len(class_names.FASHION),
+        class_names=class_names.FASHION,
+        mean=(0.2860,),
+        std=(0.3530,),
+        augmentation=Augmentation(crop_padding=4, flip=True),
+        reader=_idx(
+            ("fashion-mnist", "FashionMNIST/raw"),
+            (
+                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+                "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+                "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+                "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+            ),
+        ),
+        files=_idx_files(
+            _ZALANDO,
+            (
+                (26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+                (29_515, "25c81989df183df01b3e8a0aad5dffbe"),
+                (4_422_102, "bef4ecab320f06d8554ea6380940ec79"),
+                (5_148, "bb300cfdad3c16e7a12a480ee83cd310"),
+            ),
+        ),
+        licence="MIT",
+        citation="H. Xiao, K. Rasul and R. Vollgraf, Fashion-MNIST, arXiv:1708.07747, 2017",
+        homepage="https://github.com/zalandoresearch/fashion-mnist",
+        system=("/usr/share/datasets/fashion-mnist",),
+    ),
+    Entry(
+        name="mnist",
+        title="MNIST, 28x28 grey handwritten digits",
+        train=60_000,
+        test=10_000,
+        classes=len(class_names.DIGITS),
+        class_names=class_names.DIGITS,
+        mean=(0.1307,),
+        std=(0.3081,),
+        augmentation=Augmentation(crop_padding=2, flip=False),
+        reader=_idx(
+            ("mnist", "MNIST/raw"),
+            (
+                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+                "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+            ),
+        ),
+        files=_idx_files(
+            _MNIST,
+            (
+                (9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+                (28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
+                (1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
+                (4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
+            ),
+        ),
+        licence="CC BY-SA 3.0",
+        citation="Y. LeCun, L. Bottou, Y. Bengio and P. Haffner, Gradient-based learning applied to document "
+        "recognition, 1998",
+        homepage="http://yann.lecun.com/exdb/mnist/",
     ),
 )
 CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}

@@ -73,6 +73,8 @@ class Dataset:
         mean: Per channel, on the scale from 0 to 1.
         std: Per channel, on the scale from 0 to 1.
         augmentation: What is done to training images.
+        origin: Where it was read from.
+        verified: What it was compared with, in words; empty where nothing is published.
     """
 
     name: str
@@ -82,6 +84,8 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     augmentation: Augmentation
+    origin: str = ""
+    verified: str = ""
 
     def __post_init__(self) -> None:
         if self.train.images.shape[1:] != self.test.images.shape[1:]:

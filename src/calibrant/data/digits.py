@@ -33,4 +33,4 @@ def load_digits() -> Dataset:
     mean, std = channel_statistics(train.images)
     # A digit fills its 8x8 frame and is not the same in a mirror.
     augmentation = Augmentation(crop_padding=1, flip=False)
-    return Dataset("digits", train, test, tuple("0123456789"), mean, std, augmentation)
+    return Dataset("digits", train, test, tuple("0123456789"), mean, std, augmentation, origin="scikit-learn")

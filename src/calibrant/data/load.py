@@ -7,8 +7,10 @@ from calibrant.data.arrays import load_arrays, read_arrays
 from calibrant.data.catalogue import CATALOGUE, Entry
 from calibrant.data.dataset import Dataset, Splits
 from calibrant.data.digits import load_digits
+from calibrant.data.folder import load_folder
 from calibrant.data.formats.reader import Progress, Source
 from calibrant.data.locate import data_dirs, locate
+from calibrant.data.prepared import prepared
 from calibrant.data.spec import Spec, parse_spec
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 
@@ -36,23 +38,36 @@ def load_dataset(spec: str, *, data_dir: str | Path | None = None, progress: Pro
     if parsed.kind == "arrays" and parsed.path:
         parsed.allow()
         return load_arrays(parsed.path)
+    if parsed.kind == "folder" and parsed.path:
+        return load_folder(parsed, progress=progress)
     known = ["digits", *CATALOGUE, "arrays:FILE.npz", "folder:DIR"]
     raise invalid("data", "name a known set", repr(spec), did_you_mean(spec, known))
 
 
-def read_named(entry: Entry, source: Source, *, spec: Spec, progress: Progress | None = None) -> Splits:
+def _read_named(entry: Entry, source: Source, spec: Spec, progress: Progress | None) -> Splits:
     """Read a public set from where it was found, and check it against what is published."""
     if source.form == "npz":
         splits = read_arrays(source.paths[0])
         _check_counts(entry, splits, source)
+        side, wanted = splits.train.images.shape[-1], spec.integer("size", None)
+        if wanted not in {None, side}:
+            way_out = f"An .npz is not resized: leave the option out, or put {entry.files[0].name} beside it."
+            raise invalid(f"size for {source.paths[0]}", f"be {side}, as stored", wanted, way_out)
         return replace(splits, verified=entry.reader.verify_arrays(splits))
-    splits = entry.reader.read(source, spec=spec, progress=progress)
-    _check_counts(entry, splits, source)
-    return splits
+
+    def build() -> Splits:
+        splits = entry.reader.read(source, spec=spec, progress=progress)
+        _check_counts(entry, splits, source)
+        return splits
+
+    return prepared(spec, source, build) if entry.reader.slow else build()
 
 
-def _load_named(entry: Entry, spec: Spec, data_dir: str | Path | None, progress: Progress | None) -> Dataset:
-    spec.allow(*entry.reader.options)
+def find_named(spec: str, *, data_dir: str | Path | None = None) -> Source | None:
+    """Where a public set lies; None for sets that are no public ones. One that is not there is an error."""
+    entry = CATALOGUE.get(parse_spec(spec).kind)
+    if entry is None:
+        return None
     source = locate(entry.name, entry.reader, data_dir=data_dir, system=entry.system)
     if source is None:
         looked = ", ".join(str(folder) for folder in data_dirs(data_dir))
@@ -61,11 +76,28 @@ def _load_named(entry: Entry, spec: Spec, data_dir: str | Path | None, progress:
             f"{entry.name} is not on this machine (looked in {looked}). "
             f"Get it with 'calibrant data fetch {entry.name}', or put {wanted} into one of these folders."
         )
-    splits = read_named(entry, source, spec=spec, progress=progress)
+    return source
+
+
+def _load_named(entry: Entry, spec: Spec, data_dir: str | Path | None, progress: Progress | None) -> Dataset:
+    spec.allow(*entry.reader.options)
+    source = find_named(entry.name, data_dir=data_dir)
+    assert source is not None
+    splits = _read_named(entry, source, spec, progress)
     names = splits.class_names or entry.class_names
     if names is None:
-        names = tuple(str(label) for label in range(int(splits.train.labels.max()) + 1))
-    return Dataset(entry.name, splits.train, splits.test, names, entry.mean, entry.std, entry.augmentation)
+        names = tuple(str(label) for label in range(entry.classes))
+    return Dataset(
+        entry.name,
+        splits.train,
+        splits.test,
+        names,
+        entry.mean,
+        entry.std,
+        entry.augmentation,
+        origin=source.place,
+        verified=splits.verified,
+    )
 
 
 def _check_counts(entry: Entry, splits: Splits, source: Source) -> None:

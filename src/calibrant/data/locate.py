@@ -23,6 +23,12 @@ def data_dirs(data_dir: str | Path | None = None) -> tuple[Path, ...]:
     return (*(Path(folder).expanduser() for folder in named if folder is not None), cache_dir())
 
 
+def fetch_dir(data_dir: str | Path | None = None) -> Path:
+    """Where downloads go: the first of the argument, `CALIBRANT_DATA` and the user's cache that is given."""
+    chosen = data_dir or os.environ.get("CALIBRANT_DATA")
+    return Path(chosen).expanduser() if chosen else cache_dir()
+
+
 def locate(
     name: str, reader: Reader, *, data_dir: str | Path | None = None, system: tuple[str, ...] = ()
 ) -> Source | None:

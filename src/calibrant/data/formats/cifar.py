@@ -1,6 +1,5 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky 2009), binary version: a record is its label bytes and 3 x 32 x 32 pixels."""
 
-import hashlib
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.data.dataset import Images, Splits
+from calibrant.data.formats.digests import check_content
 from calibrant.data.formats.reader import Progress, Reader, Source, existing
 from calibrant.data.spec import Spec
 from calibrant.errors import InvalidInput, invalid
@@ -72,9 +72,7 @@ class Cifar(Reader):
         parts = []
         for index, file in enumerate(files):
             content = self._content(source, file, index)
-            got = hashlib.sha1(content, usedforsecurity=False).hexdigest()
-            if got != file.sha1:
-                raise digest_error(f"{file.name} in {source.paths[0]}", "SHA-1", file.sha1, got)
+            check_content(content, f"sha1:{file.sha1}", f"{file.name} in {source.paths[0]}")
             parts.append(self._parse(content))
             if progress is not None:
                 progress(index + 1, len(files))
@@ -96,9 +94,7 @@ class Cifar(Reader):
         if self.coarse_of_fine:
             columns.insert(0, torch.tensor(self.coarse_of_fine, dtype=torch.uint8)[labels])
         records = torch.cat([torch.stack(columns, 1), images.flatten(1)], 1)
-        got = hashlib.sha1(records.numpy().data, usedforsecurity=False).hexdigest()
-        if got != file.sha1:
-            raise digest_error(f"the arrays that stand for {file.name}", "SHA-1", file.sha1, got)
+        check_content(records.numpy().data, f"sha1:{file.sha1}", f"the arrays that stand for {file.name}")
 
     def _content(self, source: Source, file: BinaryFile, index: int) -> bytes:
         expected = file.records * self._record_size
@@ -133,14 +129,6 @@ def read_tar_member(archive: Path, name: str, *, limit: int) -> bytes:
             return handle.read(limit + 1)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise InvalidInput(f"{archive} cannot be read as an archive: {error}. Get it again.") from error
-
-
-def digest_error(what: str, kind: str, expected: str, got: str) -> InvalidInput:
-    """The error for content that is not what was published."""
-    return InvalidInput(
-        f"{what}: {kind} must be {expected}, got {got}. The file is damaged or another version: delete it and run "
-        "'calibrant data fetch', or load your own copy as arrays:FILE.npz, which is not compared with a publication."
-    )
 
 
 def binary_files(names: Sequence[str], records: int, digests: Sequence[str]) -> tuple[BinaryFile, ...]:

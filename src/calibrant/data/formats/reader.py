@@ -26,10 +26,9 @@ class Source:
     paths: tuple[Path, ...]
 
     @property
-    def size(self) -> int:
-        """Bytes of the files."""
-        files = self.paths if self.form != "folder" else tuple(self.paths[0].rglob("*"))
-        return sum(path.stat().st_size for path in files if path.is_file())
+    def place(self) -> str:
+        """The file, or the folder of the files."""
+        return str(self.paths[0] if len(self.paths) == 1 else self.paths[0].parent)
 
 
 class Reader(ABC):

@@ -1,0 +1,53 @@
+"""Downloading a named set, only when asked."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from calibrant.data.catalogue import CATALOGUE, Entry
+from calibrant.data.download import download
+from calibrant.data.formats.digests import check_file
+from calibrant.data.formats.reader import Progress
+from calibrant.data.locate import fetch_dir
+from calibrant.errors import did_you_mean, invalid
+
+
+def catalogue_entry(name: str) -> Entry:
+    """The entry of a named set."""
+    if name == "digits":
+        raise invalid("name", "be a set to download", "'digits'", "It comes with scikit-learn and is there already.")
+    if name not in CATALOGUE:
+        raise invalid("name", "be a set to download", repr(name), did_you_mean(name, CATALOGUE))
+    return CATALOGUE[name]
+
+
+def fetch_dataset(
+    name: str,
+    *,
+    data_dir: str | Path | None = None,
+    mirror: str | None = None,
+    progress: Callable[[str], Progress] | None = None,
+) -> tuple[Path, ...]:
+    """Download the official files of a set into a folder with its name.
+
+    Files that are there and whole are left alone; a broken download goes on where it ended.
+
+    Args:
+        name: One of the public sets.
+        data_dir: Folder to put it in; by default `CALIBRANT_DATA`, else the user's cache.
+        mirror: Address of a folder with copies of the official files, to take instead of the publisher.
+        progress: Given the name of a file, returns what to call with its bytes done and in total.
+    """
+    entry = catalogue_entry(name)
+    folder = fetch_dir(data_dir) / name
+    paths = []
+    for file in entry.files:
+        path = folder / file.name
+        paths.append(path)
+        if path.is_file():
+            if file.digest:
+                check_file(path, file.digest)
+            continue
+        url = f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url
+        report = progress(file.name) if progress is not None else None
+        download(url, path, size=file.size, digest=file.digest, progress=report)
+    return tuple(paths)
