@@ -1,6 +1,7 @@
 """How far confidence is from truth: metrics on `Predictions`, their intervals, and meters for training loops."""
 
 from calibrant.metrics.binning import Bins, accumulate_bins, reliability_bins
+from calibrant.metrics.comparison import Comparison, Difference, compare
 from calibrant.metrics.confident import ConfidentSet, confident_set
 from calibrant.metrics.errors import (
     classwise_calibration_error,
@@ -18,7 +19,9 @@ from calibrant.metrics.smooth import smooth_calibration_error
 __all__ = [
     "AccuracyCoverage",
     "Bins",
+    "Comparison",
     "ConfidentSet",
+    "Difference",
     "Evaluation",
     "NoiseFloor",
     "accumulate_bins",
@@ -28,6 +31,7 @@ __all__ = [
     "auroc",
     "brier_score",
     "classwise_calibration_error",
+    "compare",
     "confident_set",
     "debiased_calibration_error",
     "equal_mass_calibration_error",

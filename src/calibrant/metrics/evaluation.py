@@ -2,24 +2,53 @@
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import invalid
 from calibrant.metrics.binning import check_bins, reliability_bins
-from calibrant.metrics.confident import ConfidentSet, confident_set
+from calibrant.metrics.confident import ConfidentSet, check_delta, confident_set
 from calibrant.metrics.errors import debiased_calibration_error, equal_mass_calibration_error
 from calibrant.metrics.noise import noise_floor
 from calibrant.metrics.proper import error_rate, negative_log_likelihood
 from calibrant.metrics.ranking import aurc_of, auroc_of, ks_of, sort_rows
 from calibrant.metrics.smooth import smooth_calibration_error
-from calibrant.metrics.totals import class_totals
+from calibrant.metrics.totals import ClassTotals, class_totals
 from calibrant.predictions import Predictions
+
+Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All metrics as fractions. `auroc` is None where all rows are right or all wrong."""
+    """All metrics, as fractions; docs/metrics.md defines each.
+
+    Attributes:
+        n: Rows.
+        classes: Classes.
+        n_bins: Bins of the binned metrics.
+        test_error: Share of wrong predictions.
+        nll: Mean negative log likelihood; infinite where a target has probability 0 (null in JSON).
+        brier: Brier score, summed over classes.
+        ece: Expected calibration error, equal-width bins.
+        ece_equal_mass: The same over bins of equal mass.
+        mce: Largest gap of an equal-width bin.
+        classwise_ece: Mean over classes of the class's ECE.
+        smooth_ece: Smooth ECE.
+        debiased_ece: Debiased L2 calibration error.
+        ks: Kolmogorov-Smirnov calibration error.
+        auroc: Of confidence for correctness; None where all rows are right or all are wrong.
+        aurc: Area under the risk-coverage curve.
+        noise_floor: Mean ECE of a perfectly calibrated model with these confidences.
+        noise_floor_95: Its 95 % quantile.
+        thresholds: The high-confidence sets.
+        intervals: Metric name (for a set: "share@0.95") to its bootstrap interval; None unless asked for.
+        level: Level of the intervals; None without them.
+    """
 
     n: int
     classes: int
@@ -39,13 +68,26 @@ class Evaluation:
     noise_floor: float
     noise_floor_95: float
     thresholds: tuple[ConfidentSet, ...]
+    intervals: Mapping[str, Interval] | None = None
+    level: float | None = None
+
+    def values(self) -> dict[str, float | None]:
+        """Every metric under one flat name, those of the high-confidence sets as "share@0.95"; None: not defined."""
+        flat: dict[str, float | None] = {name: getattr(self, name) for name in METRICS}
+        for row in self.thresholds:
+            for name in SET_METRICS:
+                flat[f"{name}@{row.delta:g}"] = getattr(row, name)
+        return flat
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; an infinite NLL becomes None because JSON has no infinity."""
+        """Plain values for JSON, which has no infinity: an infinite NLL, or end of its interval, becomes None."""
         content = asdict(self)
         content["thresholds"] = list(content["thresholds"])
-        if math.isinf(self.nll):
-            content["nll"] = None
+        content["nll"] = _finite(self.nll)
+        if self.intervals is None:
+            del content["intervals"], content["level"]
+        else:
+            content["intervals"] = {name: [_finite(end) for end in ends] for name, ends in self.intervals.items()}
         return content
 
     def to_json(self) -> str:
@@ -55,14 +97,57 @@ class Evaluation:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote."""
-        content = json.loads(text)
-        content["thresholds"] = tuple(ConfidentSet(**row) for row in content["thresholds"])
-        content["nll"] = math.inf if content["nll"] is None else content["nll"]
-        return cls(**content)
+        try:
+            content = json.loads(text)
+            content["thresholds"] = tuple(ConfidentSet(**row) for row in content["thresholds"])
+            content["nll"] = _number(content["nll"])
+            if "intervals" in content:
+                pairs = content["intervals"].items()
+                content["intervals"] = {name: (_number(low), _number(high)) for name, (low, high) in pairs}
+            return cls(**content)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise invalid("text", "be what Evaluation.to_json wrote", f"something else ({error})") from error
+
+    def table(self) -> str:
+        """A table for people, in percent, with intervals where there are any."""
+        from calibrant.metrics.tables import evaluation_table
+
+        return evaluation_table(self)
+
+
+SET_METRICS = ("share", "accuracy", "ece", "ece_inside")
+METRICS = (
+    "test_error",
+    "nll",
+    "brier",
+    "ece",
+    "ece_equal_mass",
+    "mce",
+    "classwise_ece",
+    "smooth_ece",
+    "debiased_ece",
+    "ks",
+    "auroc",
+    "aurc",
+)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return math.inf if value is None else value
 
 
 def evaluate(
-    predictions: Predictions, n_bins: int = 10, *, thresholds: Sequence[float] = (0.95, 0.99), seed: int = 0
+    predictions: Predictions,
+    n_bins: int = 10,
+    *,
+    thresholds: Sequence[float] = (0.95, 0.99),
+    bootstrap: int = 0,
+    seed: int = 0,
+    level: float = 0.95,
 ) -> Evaluation:
     """Compute every metric.
 
@@ -70,11 +155,53 @@ def evaluate(
         predictions: What the model said.
         n_bins: Bins of every binned metric; the paper uses 10.
         thresholds: The deltas of the high-confidence sets.
-        seed: Of the noise floor's simulation.
+        bootstrap: Number of resamples for percentile intervals; 0 for none, 1000 for a report.
+        seed: Of the noise floor's simulation and of the bootstrap.
+        level: Level of the intervals.
+
+    >>> predictions = Predictions.from_probabilities([[0.98, 0.02], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1])
+    >>> round(evaluate(predictions).ece, 4)
+    0.3067
     """
     check_bins(n_bins)
-    bins = reliability_bins(predictions, n_bins)
+    deltas = [check_delta(delta) for delta in thresholds]
+    check_bootstrap(bootstrap, level)
     totals = class_totals(predictions, n_bins)
+    plain = _point(predictions, n_bins, deltas, totals, seed)
+    if not bootstrap:
+        return plain
+    from calibrant.metrics.resampling import WeightedMetrics, resample
+
+    weighted = WeightedMetrics(predictions, totals.brier, n_bins, deltas)
+    (draws,) = resample([weighted], bootstrap, seed)
+    found = {name: percentiles(values, level) for name, values in draws.items()}
+    intervals = {name: ends for name, ends in found.items() if ends is not None}
+    return replace(plain, intervals=intervals, level=level)
+
+
+def check_bootstrap(bootstrap: int, level: float) -> None:
+    """Refuse a negative number of resamples and a level outside 0..1."""
+    if isinstance(bootstrap, bool) or not isinstance(bootstrap, int | np.integer) or bootstrap < 0:
+        raise invalid("bootstrap", "be a whole number of resamples, 0 for none", repr(bootstrap))
+    if not 0.0 < level < 1.0:
+        raise invalid("level", "lie between 0 and 1", level, "It is a fraction: 0.95, not 95.")
+
+
+def percentiles(values: NDArray[np.float64], level: float) -> Interval | None:
+    """Percentile interval over the resamples in which the metric is defined; None where those are fewer than half."""
+    defined = values[~np.isnan(values)]
+    if 2 * len(defined) < len(values):
+        return None
+    # "higher" and "lower" never interpolate, so that an infinite NLL does not turn into NaN.
+    low = np.quantile(defined, (1.0 - level) / 2.0, method="lower")
+    high = np.quantile(defined, (1.0 + level) / 2.0, method="higher")
+    return float(low), float(high)
+
+
+def _point(
+    predictions: Predictions, n_bins: int, deltas: Sequence[float], totals: ClassTotals, seed: int
+) -> Evaluation:
+    bins = reliability_bins(predictions, n_bins)
     rows = sort_rows(predictions)
     floor = noise_floor(predictions, n_bins, seed=seed)
     return Evaluation(
@@ -95,5 +222,5 @@ def evaluate(
         aurc=aurc_of(rows),
         noise_floor=floor.mean,
         noise_floor_95=floor.upper,
-        thresholds=tuple(confident_set(predictions, delta, n_bins=n_bins) for delta in thresholds),
+        thresholds=tuple(confident_set(predictions, delta, n_bins=n_bins) for delta in deltas),
     )

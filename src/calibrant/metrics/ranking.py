@@ -74,27 +74,31 @@ def aurc(predictions: Predictions) -> float:
 def aurc_of(rows: Sorted) -> float:
     """AURC of sorted rows."""
     n = len(rows.order)
-    size = np.diff(rows.ends, prepend=-1)[::-1].astype(np.float64)
-    wrong = np.diff(group_sums(~rows.correct, rows.ends), prepend=0.0)[::-1]
-    harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
-    return float(aurc_sum(size, wrong, harmonic) / n)
+    count = np.concatenate([[0.0], rows.ends + 1.0])
+    wrong = np.concatenate([[0.0], group_sums(~rows.correct, rows.ends)])
+    return float(aurc_sum(count, wrong, harmonic_numbers(n)) / n)
+
+
+def harmonic_numbers(n: int) -> NDArray[np.float64]:
+    """H(0) = 0, H(1) = 1, ..., H(n)."""
+    return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
 
 
 def aurc_sum(
-    size: NDArray[np.float64], wrong: NDArray[np.float64], harmonic: NDArray[np.float64]
+    count: NDArray[np.float64], wrong: NDArray[np.float64], harmonic: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Sum of the risks over positions; groups from most to least confident along the last axis.
+    """Sum over positions of the risk, from running counts of rows and errors in ascending order of confidence.
 
-    With a rows and E errors before a group of m rows and e errors, the sum over j of (E + j e / m) / (a + j) is
+    Both run along the last axis, begin with 0 and end with the total, one step a group of equal confidences. With
+    a rows and E errors above a group of m rows and e errors, the sum over j of (E + j e / m) / (a + j) is
     e + (E - a e / m) (H(a + m) - H(a)), H being harmonic numbers.
     """
-    end = np.cumsum(size, axis=-1)
-    before = end - size
-    errors_before = np.cumsum(wrong, axis=-1) - wrong
-    steps = harmonic[end.astype(np.int64)] - harmonic[before.astype(np.int64)]
-    rate = wrong / np.maximum(size, 1.0)
-    result: NDArray[np.float64] = (wrong + (errors_before - before * rate) * steps).sum(axis=-1)
-    return result
+    above = count[..., -1:] - count
+    steps = -np.diff(harmonic[above.astype(np.int64)], axis=-1)
+    errors = np.diff(wrong, axis=-1)
+    rate = errors / np.maximum(np.diff(count, axis=-1), 1.0)
+    rest = wrong[..., -1:] - wrong[..., 1:] - above[..., 1:] * rate
+    return np.asarray(wrong[..., -1] + np.einsum("...i,...i->...", rest, steps))
 
 
 def ks_calibration_error(predictions: Predictions) -> float:

@@ -9,7 +9,7 @@ from calibrant.predictions import Predictions
 # Cells of the grid on [0, 1] and smallest bandwidth: two cells, below which the grid would show.
 CELLS = 2048
 _SMALLEST = 1e-3
-_BISECTIONS = 20
+_BISECTIONS = 10
 
 
 def smooth_calibration_error(predictions: Predictions) -> float:
@@ -51,10 +51,14 @@ def smooth_error(spread: NDArray[np.float64]) -> NDArray[np.float64]:
         result: NDArray[np.float64] = np.abs(fft.idct(damped, type=2, axis=-1)).sum(axis=-1)
         return result
 
-    low = np.full(len(spread), _SMALLEST)
-    high = np.ones(len(spread))
+    low, high = np.full(len(spread), _SMALLEST), np.ones(len(spread))
+    over, under = error(low) - low, error(high) - high
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2.0
-        below = error(middle) > middle
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return error(high)
+        excess = error(middle) - middle
+        above = excess > 0
+        low, over = np.where(above, middle, low), np.where(above, excess, over)
+        high, under = np.where(above, high, middle), np.where(above, under, excess)
+    # The error falls almost linearly over so short an interval; where even the smallest bandwidth is above the
+    # error (over <= 0) the bracket has closed on it.
+    return error(np.where(over > 0, low + (high - low) * over / np.maximum(over - under, 1e-300), low))

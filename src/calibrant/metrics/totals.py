@@ -43,7 +43,7 @@ def class_totals(predictions: Predictions, n_bins: int) -> ClassTotals:
         residual[rows, targets] -= 1.0
         brier[part] = np.einsum("ij,ij->i", residual, residual)
         # Rows sum to 1, so only a few entries of each lie above the first bin: sort those, sum the rest by column.
-        high = np.nonzero(probabilities > edges[1]) if n_bins > 1 else (rows[:0], rows[:0])
+        high = np.nonzero(probabilities > edges[1])
         cell = high[1] * n_bins + bin_index(probabilities[high], edges)
         gap_sum += np.bincount(cell, weights=residual[high], minlength=classes * n_bins)
         residual[high] = 0.0

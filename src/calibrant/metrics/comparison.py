@@ -1,0 +1,152 @@
+"""`compare`: is one model better than another on the same rows, or can we not tell?"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from calibrant.errors import InvalidInput, invalid
+from calibrant.metrics.binning import check_bins
+from calibrant.metrics.confident import check_delta
+from calibrant.metrics.evaluation import METRICS, SET_METRICS, Interval, check_bootstrap, evaluate, percentiles
+from calibrant.metrics.totals import class_totals
+from calibrant.predictions import Predictions
+
+Verdict = Literal["better", "worse", "cannot tell"]
+_HIGHER_IS_BETTER = {"auroc", "share", "accuracy"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One metric of two models.
+
+    Attributes:
+        name: Flat name as in `Evaluation.values`.
+        a: Value of the first model; None where it is not defined.
+        b: Value of the second.
+        difference: b - a.
+        interval: Paired bootstrap interval of the difference; None where it is not defined.
+        verdict: What b is, seen from a: "better" or "worse" where the interval leaves 0 out, else "cannot tell".
+    """
+
+    name: str
+    a: float | None
+    b: float | None
+    difference: float | None
+    interval: Interval | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All metrics of two models on the same rows; `comparison["ece"]` gives one of them."""
+
+    n: int
+    resamples: int
+    level: float
+    rows: tuple[Difference, ...]
+
+    def __getitem__(self, name: str) -> Difference:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; what is infinite becomes None."""
+        content = asdict(self)
+        content["rows"] = [{name: _plain(value) for name, value in row.items()} for row in content["rows"]]
+        return content
+
+    def to_json(self) -> str:
+        """The result as JSON, in fractions."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def table(self) -> str:
+        """A table for people, in percent."""
+        from calibrant.metrics.tables import comparison_table
+
+        return comparison_table(self)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(end) for end in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def compare(
+    a: Predictions,
+    b: Predictions,
+    *,
+    n_bins: int = 10,
+    thresholds: Sequence[float] = (0.95, 0.99),
+    bootstrap: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Comparison:
+    """Compare two models on the same rows: differences b - a with paired bootstrap intervals and a verdict each.
+
+    Every resample draws the same rows for both models, so what both find hard cancels. The intervals are not
+    corrected for the number of metrics: choose the one that decides before you look.
+
+    Args:
+        a: The first model, the one you have.
+        b: The second, the one you consider; verdicts are about it.
+        n_bins: Bins of every binned metric.
+        thresholds: The deltas of the high-confidence sets.
+        bootstrap: Number of resamples, at least 1.
+        seed: Of the draws.
+        level: Level of the intervals.
+    """
+    check_bins(n_bins)
+    check_bootstrap(bootstrap, level)
+    if bootstrap < 1:
+        raise invalid("bootstrap", "be at least 1 to compare", bootstrap)
+    _check_same_rows(a, b)
+    from calibrant.metrics.resampling import WeightedMetrics, resample
+
+    deltas = [check_delta(delta) for delta in thresholds]
+    both = [WeightedMetrics(each, class_totals(each, n_bins).brier, n_bins, deltas) for each in (a, b)]
+    of_a, of_b = resample(both, bootstrap, seed)
+    values_a, values_b = (evaluate(each, n_bins, thresholds=deltas).values() for each in (a, b))
+    names = [*METRICS, *(f"{name}@{delta:g}" for delta in deltas for name in SET_METRICS)]
+    rows = []
+    for name in names:
+        with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
+            interval = percentiles(of_b[name] - of_a[name], level) if name in of_a and name in of_b else None
+        rows.append(_difference(name, values_a[name], values_b[name], interval))
+    return Comparison(len(a), bootstrap, level, tuple(rows))
+
+
+def _difference(name: str, a: float | None, b: float | None, interval: Interval | None) -> Difference:
+    difference = None if a is None or b is None else b - a
+    if interval is None or difference is None or interval[0] <= 0.0 <= interval[1]:
+        return Difference(name, a, b, difference, interval, "cannot tell")
+    rises = interval[0] > 0.0
+    better = rises == (name.split("@", maxsplit=1)[0] in _HIGHER_IS_BETTER)
+    return Difference(name, a, b, difference, interval, "better" if better else "worse")
+
+
+def _check_same_rows(a: Predictions, b: Predictions) -> None:
+    way_out = "compare needs the same rows in the same order."
+    if len(a) != len(b):
+        raise invalid("b", f"have the {len(a)} rows of a", f"{len(b)} rows", way_out)
+    if a.classes != b.classes:
+        raise invalid("b", f"have the {a.classes} classes of a", f"{b.classes} classes")
+    if a.ids is not None and b.ids is not None:
+        other = a.ids.astype(np.str_) != b.ids.astype(np.str_)
+        if other.any():
+            row = int(np.argmax(other))
+            raise invalid(
+                "b", f"have the ids of a ({a.ids[row]} in row {row})", b.ids[row], f"{way_out} Sort both by id."
+            )
+    differs = a.targets != b.targets
+    if differs.any():
+        row = int(np.argmax(differs))
+        raise InvalidInput(
+            f"b must have the targets of a, got {b.targets[row]} instead of {a.targets[row]} in row {row}. {way_out}"
+        )

@@ -1,0 +1,196 @@
+"""Every metric of many weighted copies of the same rows at once: what the bootstrap needs.
+
+A resample is a count for each row. Rows are sorted by confidence once; then a metric of all resamples is a few
+cumulative sums along the sorted rows, read off at the edges of bins, at ties, or at ranks.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+
+from calibrant.metrics.binning import bin_edges, bin_index, edge_precision, rounded
+from calibrant.metrics.errors import debiased
+from calibrant.metrics.ranking import aurc_sum, harmonic_numbers, sort_rows
+from calibrant.metrics.smooth import CELLS, grid_position, smooth_error
+from calibrant.predictions import Predictions
+
+Floats = NDArray[np.float64]
+# Entries of one block of resamples: eight arrays of this many float64 are about 35 MB.
+_BLOCK = 2**19
+# The class-wise error needs all probabilities in memory for this; beyond 160 MB of them it is left out.
+CLASSWISE_ENTRIES = 20_000_000
+
+
+def draw_weights(rows: int, resamples: int, seed: int) -> list[Callable[[], Floats]]:
+    """Recipes for blocks of bootstrap weights of shape (r, rows): how often n draws with replacement hit each row.
+
+    Each block has its own generator, so the values depend on the seed alone, not on who computes which block when.
+    """
+    step = max(1, _BLOCK // rows)
+    sizes = [min(step, resamples - start) for start in range(0, resamples, step)]
+    seeds = np.random.SeedSequence(seed).spawn(len(sizes))
+
+    def draw(size: int, own: np.random.SeedSequence) -> Floats:
+        drawn = np.random.default_rng(own).integers(0, rows, size=(size, rows))
+        drawn += rows * np.arange(size)[:, None]
+        return np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows).astype(np.float64)
+
+    return [partial(draw, size, own) for size, own in zip(sizes, seeds, strict=True)]
+
+
+def resample(metrics: Sequence["WeightedMetrics"], resamples: int, seed: int) -> list[dict[str, Floats]]:
+    """Bootstrap values of each set of predictions; all of them see the same draws."""
+
+    def block(draw: Callable[[], Floats]) -> list[dict[str, Floats]]:
+        weights = draw()
+        return [metric(weights) for metric in metrics]
+
+    rows = len(metrics[0].rows.order)
+    # NumPy lets go of the interpreter inside its loops: as many threads as torch may use, no more.
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        blocks = list(pool.map(block, draw_weights(rows, resamples, seed)))
+    return [
+        {name: np.concatenate([part[which][name] for part in blocks]) for name in blocks[0][which]}
+        for which in range(len(metrics))
+    ]
+
+
+class WeightedMetrics:
+    """The metrics of `evaluate` as functions of row weights.
+
+    Args:
+        predictions: The rows.
+        brier: Brier score of each row.
+        n_bins: Bins of every binned metric.
+        thresholds: Deltas of the high-confidence sets.
+    """
+
+    def __init__(self, predictions: Predictions, brier: Floats, n_bins: int, thresholds: Sequence[float]) -> None:
+        self.rows = sort_rows(predictions)
+        self.n_bins = n_bins
+        self.residual = self.rows.confidence - self.rows.correct
+        self.wrong = (~self.rows.correct).astype(np.float64)
+        self.scores = np.stack([predictions.nll, brier], axis=1)
+        self.tied = len(self.rows.ends) < len(self.rows.order)
+        self.group_end = self.rows.ends[np.searchsorted(self.rows.ends, np.arange(len(self.rows.order)))]
+        self.harmonic = harmonic_numbers(len(self.rows.order))
+        precision = edge_precision(predictions)
+        self.cuts = self._cuts(bin_edges(n_bins, precision))
+        self.thresholds = [
+            (
+                delta,
+                self._from(float(rounded(np.asarray([delta]), precision)[0])),
+                self._cuts(bin_edges(n_bins, precision, delta)),
+            )
+            for delta in thresholds
+        ]
+        low, self.part = grid_position(self.rows.confidence)
+        self.cells, self.cell_starts = np.unique(low, return_index=True)
+        self.classwise = _Classwise(predictions, n_bins) if predictions.scores.size <= CLASSWISE_ENTRIES else None
+
+    def _cuts(self, edges: Floats) -> NDArray[np.int64]:
+        """Positions in the sorted rows where bins begin and end."""
+        inner = np.searchsorted(self.rows.confidence, edges[1:-1], side="right")
+        return np.concatenate([[0], inner, [len(self.rows.order)]])
+
+    def _from(self, delta: float) -> int:
+        return int(np.searchsorted(self.rows.confidence, delta, side="left"))
+
+    def __call__(self, weights: Floats) -> dict[str, Floats]:
+        """Metric name to one value for each row of weights, shape (r, n) in the order of the predictions.
+
+        NaN stands for "not defined": AUROC without wrong or right rows, an empty high-confidence set.
+        """
+        total = weights.sum(axis=1)
+        ordered = weights[:, self.rows.order]
+        residuals = ordered * self.residual
+        count, gap, wrong = _running(ordered), _running(residuals), _running(ordered * self.wrong)
+        means = weights @ self.scores / total[:, None]
+        values = {"test_error": wrong[:, -1] / total, "nll": means[:, 0], "brier": means[:, 1]}
+        bins = np.abs(np.diff(gap[:, self.cuts], axis=1))
+        values["ece"] = bins.sum(axis=1) / total
+        values["ece_equal_mass"], values["debiased_ece"] = self._equal_mass(count, gap, wrong)
+        values["mce"] = (bins / np.maximum(np.diff(count[:, self.cuts], axis=1), 1.0)).max(axis=1)
+        if self.classwise is not None:
+            values["classwise_ece"] = self.classwise(weights)
+        values["smooth_ece"] = self._smooth(residuals) if len(total) else total
+        values["ks"], values["auroc"], values["aurc"] = self._ranked(count, gap, wrong)
+        for delta, start, cuts in self.thresholds:
+            values |= self._confident(count, gap, wrong, delta, start, cuts)
+        return values
+
+    def _ranked(self, count: Floats, gap: Floats, wrong: Floats) -> tuple[Floats, Floats, Floats]:
+        if self.tied:
+            keep = np.concatenate([[0], self.rows.ends + 1])
+            count, gap, wrong = count[:, keep], gap[:, keep], wrong[:, keep]
+        total = count[:, -1]
+        size, wrong_here = np.diff(count, axis=1), np.diff(wrong, axis=1)
+        right = total - wrong[:, -1]
+        beaten = np.einsum("ij,ij->i", size - wrong_here, (wrong[:, 1:] + wrong[:, :-1]) / 2.0)
+        with np.errstate(invalid="ignore"):
+            auroc = beaten / (right * wrong[:, -1])
+        aurc = aurc_sum(count, wrong, self.harmonic) / total
+        return np.abs(gap).max(axis=1) / total, auroc, aurc
+
+    def _equal_mass(self, count: Floats, gap: Floats, wrong: Floats) -> tuple[Floats, Floats]:
+        """ECE and debiased error over bins of equal mass, whose cuts lie elsewhere in each resample."""
+        n = round(float(count[0, -1]))
+        parts = min(self.n_bins, n)
+        ranks = np.cumsum(np.full(parts, n // parts) + (np.arange(parts) < n % parts))[:-1]
+        # The row at each rank, then the end of its group of equal confidences.
+        at = np.stack([np.searchsorted(row[1:], ranks, side="left") for row in count])
+        cuts = np.concatenate([np.zeros((len(at), 1), int), self.group_end[at] + 1], axis=1)
+        cuts = np.concatenate([cuts, np.full((len(at), 1), count.shape[1] - 1)], axis=1)
+        size, gaps, errors = (np.diff(np.take_along_axis(sums, cuts, axis=1), axis=1) for sums in (count, gap, wrong))
+        right = size - errors
+        return np.abs(gaps).sum(axis=1) / n, debiased(size, gaps + right, right)
+
+    def _confident(
+        self, count: Floats, gap: Floats, wrong: Floats, delta: float, start: int, cuts: NDArray[np.int64]
+    ) -> dict[str, Floats]:
+        size = count[:, -1] - count[:, start]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return {
+                f"share@{delta:g}": size / count[:, -1],
+                f"accuracy@{delta:g}": 1.0 - (wrong[:, -1] - wrong[:, start]) / size,
+                f"ece@{delta:g}": np.abs(np.diff(gap[:, np.maximum(self.cuts, start)], axis=1)).sum(axis=1) / size,
+                f"ece_inside@{delta:g}": np.abs(np.diff(gap[:, np.maximum(cuts, start)], axis=1)).sum(axis=1) / size,
+            }
+
+    def _smooth(self, residuals: Floats) -> Floats:
+        spread = np.zeros((len(residuals), CELLS + 1))
+        upper = residuals * self.part
+        spread[:, self.cells] = np.add.reduceat(residuals - upper, self.cell_starts, axis=1)
+        spread[:, self.cells + 1] += np.add.reduceat(upper, self.cell_starts, axis=1)
+        return smooth_error(spread[:, :CELLS] / len(self.rows.order))
+
+
+class _Classwise:
+    """Class-wise ECE of weighted rows: crowded first bins by a dense product, the few other entries by a sparse one."""
+
+    def __init__(self, predictions: Predictions, n_bins: int) -> None:
+        n, self.classes = predictions.scores.shape
+        edges = bin_edges(n_bins, edge_precision(predictions))
+        self.low = predictions.probabilities
+        row, column = np.nonzero(self.low > edges[1])
+        # The bins of a class that nobody is in are left out.
+        cells, cell = np.unique(column * n_bins + bin_index(self.low[row, column], edges), return_inverse=True)
+        self.low[np.arange(n), predictions.targets] -= 1.0
+        self.high = sparse.csr_array((self.low[row, column], (cell, row)), shape=(len(cells), n))
+        self.low[row, column] = 0.0
+
+    def __call__(self, weights: Floats) -> Floats:
+        gap = np.abs(weights @ self.low).sum(axis=1) + np.abs(self.high @ weights.T).sum(axis=0)
+        return np.asarray(gap / (weights.sum(axis=1) * self.classes))
+
+
+def _running(values: Floats) -> Floats:
+    """Cumulative sums along rows with a leading zero, shape (r, n + 1)."""
+    out = np.zeros((values.shape[0], values.shape[1] + 1))
+    np.cumsum(values, axis=1, out=out[:, 1:])
+    return out

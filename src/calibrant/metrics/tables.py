@@ -1,0 +1,87 @@
+"""Results as tables for people: in percent, except for NLL and Brier score."""
+
+import io
+import math
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from calibrant.metrics.comparison import Comparison
+    from calibrant.metrics.evaluation import Evaluation
+
+LABELS = {
+    "test_error": "test error",
+    "nll": "NLL",
+    "brier": "Brier score",
+    "ece": "ECE",
+    "ece_equal_mass": "ECE, equal mass",
+    "mce": "MCE",
+    "classwise_ece": "class-wise ECE",
+    "smooth_ece": "smooth ECE",
+    "debiased_ece": "debiased ECE",
+    "ks": "KS error",
+    "auroc": "AUROC",
+    "aurc": "AURC",
+}
+_SET_LABELS = {"share": "|S{}|", "accuracy": "accuracy(S{})", "ece": "ECE(S{})", "ece_inside": "ECE(S{}), bins inside"}
+
+
+def label(name: str) -> str:
+    """Name for people of a flat metric name: "share@0.95" is "|S95|"."""
+    if "@" not in name:
+        return LABELS[name]
+    metric, delta = name.split("@")
+    return _SET_LABELS[metric].format(f"{100 * float(delta):g}")
+
+
+def number(name: str, value: float | None, *, signed: bool = False) -> str:
+    """A value as text: percent with two digits, NLL and Brier with four; a dash where it is not defined."""
+    if value is None or math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "inf"
+    sign = "+" if signed else ""
+    return f"{value:{sign}.4f}" if name in {"nll", "brier"} else f"{100 * value:{sign}.2f} %"
+
+
+def evaluation_table(evaluation: "Evaluation") -> str:
+    """One row a metric."""
+    table = Table(box=box.SIMPLE, title=f"{evaluation.n} rows, {evaluation.classes} classes, {evaluation.n_bins} bins")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    if evaluation.intervals is not None:
+        table.add_column(f"{100 * (evaluation.level or 0):g} % interval", justify="right")
+    for name, value in evaluation.values().items():
+        cells = [label(name), number(name, value)]
+        if evaluation.intervals is not None:
+            ends = evaluation.intervals.get(name)
+            cells.append("-" if ends is None else " to ".join(number(name, end) for end in ends))
+        table.add_row(*cells)
+        if name == "ece":
+            floor = f"{number(name, evaluation.noise_floor)}"
+            beside = (
+                [f"95 % below {number(name, evaluation.noise_floor_95)}"] if evaluation.intervals is not None else []
+            )
+            table.add_row("  by chance alone", floor, *beside)
+    return _render(table)
+
+
+def comparison_table(comparison: "Comparison") -> str:
+    """One row a metric: both values, the difference, its interval, the verdict."""
+    table = Table(box=box.SIMPLE, title=f"{comparison.n} rows, {comparison.resamples} paired resamples")
+    for name in ("metric", "a", "b", "b - a", f"{100 * comparison.level:g} % interval", "b is"):
+        table.add_column(name, justify="left" if name in {"metric", "b is"} else "right")
+    for row in comparison.rows:
+        ends = "-" if row.interval is None else " to ".join(number(row.name, end, signed=True) for end in row.interval)
+        values = number(row.name, row.a), number(row.name, row.b), number(row.name, row.difference, signed=True)
+        table.add_row(label(row.name), *values, ends, row.verdict)
+    return _render(table)
+
+
+def _render(table: Table) -> str:
+    out = io.StringIO()
+    Console(file=out, width=120, color_system=None).print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().strip("\n").splitlines())
