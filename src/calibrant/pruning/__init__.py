@@ -1,0 +1,43 @@
+"""Which samples are trained on, and when: the paper's EMA-confidence pruning and its alternatives."""
+
+from calibrant.pruning.audit import Note, PruningAudit, PruningReport, Suspect, load_audit
+from calibrant.pruning.policies import (
+    Choice,
+    ErrorNorm,
+    Forgetting,
+    HighestConfidence,
+    LowestConfidence,
+    Policy,
+    RandomSubset,
+    Snapshot,
+    Unbiased,
+)
+from calibrant.pruning.pruner import ConfidencePruner
+from calibrant.pruning.sampling import Indexed, KeptSampler
+from calibrant.pruning.schedules import AtEpochs, Every, OnPlateau, Schedule
+from calibrant.pruning.selection import Quota
+
+__all__ = [
+    "AtEpochs",
+    "Choice",
+    "ConfidencePruner",
+    "ErrorNorm",
+    "Every",
+    "Forgetting",
+    "HighestConfidence",
+    "Indexed",
+    "KeptSampler",
+    "LowestConfidence",
+    "Note",
+    "OnPlateau",
+    "Policy",
+    "PruningAudit",
+    "PruningReport",
+    "Quota",
+    "RandomSubset",
+    "Schedule",
+    "Snapshot",
+    "Suspect",
+    "Unbiased",
+    "load_audit",
+]

@@ -1,0 +1,112 @@
+"""What happens after which epoch, from class sizes alone: the part of pruning that is known before training."""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Literal
+
+from calibrant.errors import CalibrantWarning, invalid
+from calibrant.pruning.policies import Policy
+from calibrant.pruning.schedules import Every, Schedule
+from calibrant.pruning.selection import exact_fraction
+
+Action = Literal["all", "draw", "cut", "hold"]
+"""Train on everything; draw anew; cut; leave things as they are."""
+
+
+def anneal_epochs(anneal: float, epochs: int | None) -> int:
+    """Number of final epochs on all data; a fraction is of `epochs`, rounded up."""
+    if anneal == 0:
+        return 0
+    if epochs is None:
+        raise invalid("epochs", "be given with anneal", None, "Say how many epochs the training will have.")
+    if 0 < anneal < 1:
+        return ceil(exact_fraction("anneal", anneal) * epochs)
+    if anneal != int(anneal) or not 0 < anneal < epochs:
+        raise invalid("anneal", f"be a fraction in (0, 1) or a number of epochs below {epochs}", anneal)
+    return int(anneal)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Policy, schedule, anneal and class floor, and what follows from them.
+
+    Args:
+        sizes: Samples of each class in the full set.
+        policy: Who leaves; None keeps everything.
+        schedule: When; a policy that draws every epoch starts after the first unless told.
+        epochs: Length of the training, where it is known.
+        anneal: Number of final epochs on all data.
+        minimum: No class gets smaller than this by pruning.
+    """
+
+    sizes: tuple[int, ...]
+    policy: Policy | None
+    schedule: Schedule | None
+    epochs: int | None
+    anneal: int
+    minimum: int
+
+    def __post_init__(self) -> None:
+        if self.policy is None and self.schedule is not None:
+            raise invalid("schedule", "be left out without a policy", self.schedule, "Nothing would ever leave.")
+        if self.policy is not None and self.schedule is None:
+            if not self.policy.redraws:
+                raise invalid("schedule", f"be given with {self.policy}", None, "For example Every(10, start=40).")
+            object.__setattr__(self, "schedule", Every(1))
+        if self.epochs is not None:
+            self.warn_if_idle(self.epochs)
+
+    def warn_if_idle(self, epochs: int) -> None:
+        """Warn where the schedule starts too late to change anything."""
+        last = epochs - self.anneal - 1
+        if self.schedule is not None and self.schedule.first > last:
+            warnings.warn(
+                f"the schedule starts after epoch {self.schedule.first}, too late to change "
+                f"anything with epochs={epochs} and anneal={self.anneal}: nobody will ever leave.",
+                CalibrantWarning,
+                stacklevel=2,
+            )
+
+    def action(self, finished: int, memory: dict[str, Any], loss: float | None) -> Action:
+        """What to do after the `finished`-th epoch."""
+        if self.policy is None or self.schedule is None:
+            return "hold"
+        due = self.schedule.due(finished, memory, loss)
+        if self.anneal and self.epochs is not None and finished >= self.epochs - self.anneal:
+            return "all"
+        if self.policy.redraws:
+            return "draw" if self.schedule.spans(finished, memory) else "all"
+        return "cut" if due else "hold"
+
+    def pool(self, kept: list[int]) -> list[int]:
+        """Class sizes of the set that the policy chooses from."""
+        return list(self.sizes) if self.policy is not None and self.policy.from_all else kept
+
+    def sizes_by_epoch(self, epochs: int) -> Iterator[list[int]]:
+        """Class sizes of what each of the first `epochs` epochs trains on."""
+        self._known_ahead(epochs)
+        kept = list(self.sizes)
+        for epoch in range(epochs):
+            yield kept
+            action = self.action(epoch + 1, {}, None)
+            if action == "all":
+                kept = list(self.sizes)
+            elif action != "hold" and self.policy is not None:
+                pool = self.pool(kept)
+                leave = self.policy.quota(pool, self.minimum).leave
+                kept = [size - out for size, out in zip(pool, leave, strict=True)]
+
+    def _known_ahead(self, epochs: int) -> None:
+        if self.schedule is not None and not self.schedule.known_ahead:
+            raise invalid("schedule", "not depend on the loss to know the steps ahead", self.schedule, _BOUND)
+        if self.policy is not None and self.policy.within_batch:
+            raise invalid("policy", "not act within batches to know the steps ahead", self.policy, _BOUND)
+        if self.anneal and epochs != self.epochs:
+            raise invalid("epochs", f"equal the pruner's own ({self.epochs}) with anneal", epochs)
+        if self.epochs is None:
+            self.warn_if_idle(epochs)
+
+
+_BOUND = "The steps on all data are an upper bound."

@@ -1,0 +1,389 @@
+"""The pruner: a table of scores, a plan, and the set that is trained on now."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant import distributed
+from calibrant.errors import CalibrantError, invalid
+from calibrant.pruning.audit import PruningAudit, PruningReport, find_suspects, save_audit
+from calibrant.pruning.course import Course
+from calibrant.pruning.inputs import check_options, check_settings, checked_targets
+from calibrant.pruning.plan import Plan, anneal_epochs
+from calibrant.pruning.policies import Policy, Snapshot
+from calibrant.pruning.ranks import assert_agreement, mean_over_ranks, short_digest
+from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, Sharding, generator_for, steps_in
+from calibrant.pruning.schedules import Schedule
+from calibrant.pruning.table import ScoreTable
+
+
+class ConfidencePruner:
+    """Keeps the score of every training sample and decides which samples train in each epoch.
+
+    The score is the paper's exponential moving average of the top probability, `e <- ema * c + (1 - ema) * e` from
+    `e = 0`, taken from the training batches themselves, before the optimiser's step; no extra pass is made.
+
+    Args:
+        targets: Label of every sample, shape (n,), whole numbers `0..K-1`.
+        policy: Who leaves. None: nobody; order and scores are still kept.
+        schedule: When. Not needed for policies that draw every epoch (`Unbiased`, `RandomSubset`).
+        ema: Weight of the newest confidence, in (0, 1]; the paper's 0.3. 1.0 is the paper's pruning without EMA.
+        seed: The order of an epoch and every draw depend on this and the epoch alone.
+        epochs: Number of epochs of the training; needed for `anneal`.
+        anneal: Final epochs on all data with weight 1: a number, or a fraction of `epochs` (rounded up).
+        minimum_per_class: No class is pruned below this.
+        bias_correction: Divide the EMA by `1 - (1 - ema)**count`, which matters where samples are not seen equally
+            often (`drop_last`, re-admission).
+        classes: Number of classes K; one more than the largest target unless told. A class without samples is an error
+            unless `classes` is given.
+        batch_size: Samples of one rank's batch: several ranks then repeat samples only where it cannot be avoided.
+            Needed for `LowestConfidence(within="batch")`.
+        device: Where the tables live; see `to`.
+        validate: Check indices on a GPU too, which waits for it. On the CPU they are always checked.
+
+    >>> from calibrant.pruning import ConfidencePruner, Every, LowestConfidence
+    >>> pruner = ConfidencePruner([0, 0, 1, 1], policy=LowestConfidence(0.5), schedule=Every(1))
+    >>> pruner.observe(torch.arange(4), torch.tensor([[3.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 4.0]]))
+    >>> pruner.step()
+    >>> pruner.kept
+    tensor([0, 3])
+    """
+
+    def __init__(
+        self,
+        targets: Tensor | NDArray[Any] | Sequence[int],
+        *,
+        policy: Policy | None = None,
+        schedule: Schedule | None = None,
+        ema: float = 0.3,
+        seed: int = 0,
+        epochs: int | None = None,
+        anneal: float = 0,
+        minimum_per_class: int = 1,
+        bias_correction: bool = False,
+        classes: int | None = None,
+        batch_size: int | None = None,
+        device: torch.device | str | None = None,
+        validate: bool = False,
+    ) -> None:
+        self._labels, sizes = checked_targets(targets, classes)
+        check_options(ema=ema, seed=seed, epochs=epochs, minimum_per_class=minimum_per_class, batch_size=batch_size)
+        if policy is not None and policy.within_batch and batch_size is None:
+            raise invalid("batch_size", "be given with within='batch'", None)
+        self.plan = Plan(tuple(sizes), policy, schedule, epochs, anneal_epochs(anneal, epochs), minimum_per_class)
+        self.samples, self.classes = len(self._labels), len(sizes)
+        self.seed, self.batch_size, self.validate = int(seed), batch_size, validate
+
+        extra = policy.columns if policy is not None else ()
+        self.table = ScoreTable(
+            torch.from_numpy(self._labels), ema=float(ema), bias_correction=bias_correction, extra=extra
+        )
+        self._course = Course(self._labels, sizes)
+        self._base_order = 0
+        self._targets_digest = hashlib.sha256(self._labels.data).hexdigest()
+        if device is not None:
+            self.to(device)
+
+    # while training ---------------------------------------------------------------------------------------------------
+
+    def to(self, device: torch.device | str) -> "ConfidencePruner":
+        """Move the tables; afterwards their storage never changes, so a captured graph may keep their addresses."""
+        self.table.to(device)
+        self._course.to(device)
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tables live."""
+        return self._course.weights.device
+
+    def observe(self, indices: Tensor, logits: Tensor) -> None:
+        """Take note of what the model says about a batch.
+
+        Nothing waits for the device and all shapes are fixed. Several copies of a sample in the batch count once, with
+        their mean; rows that are not finite are left out.
+
+        Args:
+            indices: Shape (b,), the samples' positions in `targets`.
+            logits: Shape (b, K), as the model gave them; any floating type, gradients are not followed.
+        """
+        if logits.ndim != 2 or logits.shape[1] != self.classes:
+            raise invalid("logits", f"have shape (batch, {self.classes})", tuple(logits.shape))
+        if indices.ndim != 1 or len(indices) != len(logits):
+            raise invalid("indices", f"have shape ({len(logits)},), one per row of logits", tuple(indices.shape))
+        self.table.observe(self._on_device(indices), logits.detach())
+
+    def weights(self, indices: Tensor) -> Tensor:
+        """Weight of each sample in the classification loss, shape (b,), float32; 0 for a sample that rests."""
+        return self._course.weights.index_select(0, self._on_device(indices))
+
+    def _on_device(self, indices: Tensor) -> Tensor:
+        """The indices where the tables are, checked where that costs no wait."""
+        if indices.dtype not in {torch.int64, torch.int32}:
+            raise invalid("indices", "be int64", indices.dtype)
+        free = indices.device.type == "cpu" or self.validate
+        if free and not torch.compiler.is_compiling() and len(indices):
+            low, high = int(indices.min()), int(indices.max())
+            if low < 0 or high >= self.samples:
+                raise invalid("indices", f"lie in 0..{self.samples - 1}", low if low < 0 else high)
+        return indices.to(self.device, torch.int64, non_blocking=True)
+
+    # once an epoch ----------------------------------------------------------------------------------------------------
+
+    def step(self, loss: float | None = None) -> None:
+        """End the epoch: merge the ranks' scores, and let the plan decide who trains next.
+
+        Args:
+            loss: Mean loss of the epoch, for `OnPlateau`; averaged over the ranks.
+        """
+        many = distributed.is_distributed()
+        if many:
+            self.table.share(distributed.rank())
+            loss = None if loss is None else mean_over_ranks(loss, self.device)
+        course = self._course
+        action = self.plan.action(course.epoch + 1, course.memory, loss)
+        trained = course.kept_sizes
+        if action in {"cut", "draw"}:
+            self._prune(redraw=action == "draw")
+        elif action == "all":
+            course.train_on(np.ones(self.samples, dtype=np.bool_))
+        course.finish_epoch(trained)
+        if many:
+            self._agree()
+
+    def _prune(self, *, redraw: bool) -> None:
+        """Let the policy choose from its pool; the epoch that just ended is `self.epoch`, counted from 0."""
+        policy, course = self.plan.policy, self._course
+        assert policy is not None
+        mask = course.mask()
+        pool = slice(None) if policy.from_all or mask.all() else np.flatnonzero(mask)
+        sizes = self.plan.pool(course.kept_sizes)
+        quota = policy.quota(sizes, self.plan.minimum)
+        limits = [max(n - self.plan.minimum, 0) for n in sizes] if policy.within_batch else quota.leave
+        choice = policy.choose(self._snapshot(pool, policy), limits)
+        course.note_refusals(quota, self.plan.minimum, left=int((~choice.stay).sum()))
+        stay = np.zeros(self.samples, dtype=np.bool_)
+        stay[pool] = choice.stay
+        weights = choice.weights
+        if weights is not None and not policy.from_all:
+            weights = np.zeros(self.samples, dtype=np.float32)
+            weights[pool] = choice.weights
+        if not redraw:
+            course.note_leaving(stay)
+        course.train_on(stay, weights)
+
+    def _snapshot(self, pool: slice | NDArray[np.intp], policy: Policy) -> Snapshot:
+        unseen = self.samples - int(np.count_nonzero(self.table.column("count")))
+        if unseen == self.samples and policy.uses_scores:
+            raise CalibrantError(
+                f"{policy} needs scores, and none was observed. Call pruner.observe(indices, logits) in each batch."
+            )
+        if unseen and policy.uses_scores:
+            self._course.note(f"{unseen} samples were never observed; they keep the score 0")
+        scores = {"confidence": self.table.confidence()} | {name: self.table.column(name) for name in policy.columns}
+        return Snapshot(
+            targets=self._labels[pool],
+            scores={name: values[pool] for name, values in scores.items()},
+            generator=generator_for(self.seed, self.epoch, DRAW),
+            batches=self._batch_numbers() if policy.within_batch else None,
+        )
+
+    def _batch_numbers(self) -> NDArray[np.int64]:
+        """For the kept samples by index: in which global batch of this epoch each was."""
+        assert self.batch_size is not None
+        order = self.global_order().numpy()
+        numbers = np.zeros(self.samples, dtype=np.int64)
+        numbers[order] = np.arange(len(order)) // (self.batch_size * distributed.world_size())
+        in_order_of_index: NDArray[np.int64] = numbers[np.sort(order)]
+        return in_order_of_index
+
+    def _agree(self) -> None:
+        """Fail loudly where ranks no longer train on the same set."""
+        about = {
+            "settings or targets": short_digest(repr(self.settings()).encode()),
+            "kept set": short_digest(self._course.mask().data),
+            "weights": short_digest(self._course.weights.cpu().numpy().data),
+            "order of the base sampler (seed its generator alike on all ranks)": self._base_order,
+        }
+        assert_agreement(about, self.device)
+
+    # what is trained on, and in what order ----------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """Finished epochs; while an epoch runs, its number counted from 0."""
+        return self._course.epoch
+
+    @property
+    def kept_mask(self) -> Tensor:
+        """Whether each sample trains in the coming epoch, shape (n,), bool; fixed storage on the device, read only."""
+        return self._course.kept_mask
+
+    @property
+    def kept(self) -> Tensor:
+        """Sorted indices of the samples that train in the coming epoch, int64, on the CPU."""
+        return torch.from_numpy(np.flatnonzero(self._course.mask()))
+
+    @property
+    def n_kept(self) -> int:
+        """Number of samples that train in the coming epoch."""
+        return sum(self._course.kept_sizes)
+
+    @property
+    def scores(self) -> Tensor:
+        """EMA confidence of each sample, shape (n,), bias-corrected where asked; a copy on the CPU."""
+        return torch.from_numpy(self.table.confidence().copy())
+
+    def global_order(self) -> Tensor:
+        """The order of this epoch over all ranks: a shuffle of `kept` by seed and epoch alone."""
+        kept = self.kept
+        return kept[torch.randperm(len(kept), generator=generator_for(self.seed, self.epoch, ORDER))]
+
+    def order(
+        self,
+        *,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> Tensor:
+        """This rank's indices in order, int64, on the CPU: what `sampler` with the same arguments yields."""
+        return self._sharding(batch_size, drop_last, rank, world_size).take(self.global_order())
+
+    def _sharding(self, batch_size: int | None, drop_last: bool, rank: int | None, world_size: int | None) -> Sharding:
+        return Sharding(
+            rank=distributed.rank() if rank is None else rank,
+            world_size=distributed.world_size() if world_size is None else world_size,
+            batch_size=self.batch_size if batch_size is None else batch_size,
+            drop_last=drop_last,
+        )
+
+    def sampler(
+        self,
+        base: Iterable[int] | None = None,
+        *,
+        weights: Tensor | None = None,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> KeptSampler:
+        """A sampler for `DataLoader`; one for the whole training.
+
+        Args:
+            base: Your own sampler. Its order is kept and samples that are out are skipped; a pass has
+                `len(base) * n_kept // n` samples, for which `base` is passed over again where it takes that. On several
+                ranks it must yield the same indices on each: the pruner shards them.
+            weights: Sampling weights, shape (n,): `n_kept` draws with replacement from the kept samples.
+            batch_size: Per rank; the constructor's unless told. See `Sharding` for what it avoids.
+            drop_last: Set it where the `DataLoader` has it and there are several ranks.
+            rank: This process's rank; `torch.distributed`'s unless told.
+            world_size: Number of ranks; `torch.distributed`'s unless told.
+        """
+
+        def sharding() -> Sharding:
+            return self._sharding(batch_size, drop_last, rank, world_size)
+
+        return KeptSampler(self, sharding, base=base, weights=weights, remember=self._remember)
+
+    def _remember(self, order: Tensor) -> None:
+        if distributed.is_distributed():
+            self._base_order = short_digest(order.numpy().data)
+
+    def samples_by_epoch(self, epochs: int) -> list[int]:
+        """Number of samples that each of the first `epochs` epochs trains on, exactly."""
+        return [sum(sizes) for sizes in self.plan.sizes_by_epoch(epochs)]
+
+    def total_steps(self, epochs: int, batch_size: int, world_size: int = 1, *, drop_last: bool = False) -> int:
+        """Exact number of steps of a training with `epochs` epochs, from its start, before it begins.
+
+        Not known for `OnPlateau` and `within="batch"`, which raise.
+        """
+        samples = self.samples_by_epoch(epochs)
+        return sum(steps_in(n, batch_size=batch_size, world_size=world_size, drop_last=drop_last) for n in samples)
+
+    # what is kept, and what is told -----------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that the course of pruning depends on, as plain values."""
+        return {
+            "samples": self.samples,
+            "classes": self.classes,
+            "targets": self._targets_digest,
+            "seed": self.seed,
+            "ema": self.table.ema,
+            "bias_correction": self.table.bias_correction,
+            "policy": repr(self.plan.policy),
+            "schedule": repr(self.plan.schedule),
+            "epochs": self.plan.epochs,
+            "anneal": self.plan.anneal,
+            "minimum_per_class": self.plan.minimum,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of the state: tensors on the CPU, and plain values that JSON can hold."""
+        return {
+            "rows": self.table.rows.cpu().clone(),
+            "shared_count": self.table.shared_count.cpu().clone(),
+            **self._course.state_dict(),
+            "settings": self.settings(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
+        """Continue from a saved state, in place: the tables keep their storage.
+
+        Args:
+            state: What `state_dict` gave.
+            strict: Refuse a state that was made with other settings. Size, classes and targets must agree in any case.
+        """
+        check_settings(state, self.settings(), strict=strict)
+        self.table.rows.copy_(state["rows"])
+        self.table.shared_count.copy_(state["shared_count"])
+        self._course.load_state_dict(state)
+
+    def report(self, *, suspects: int = 100, seconds: float | None = None) -> PruningReport:
+        """What pruning did so far.
+
+        Args:
+            suspects: At most so many likely wrong labels.
+            seconds: Training time so far, for an estimate of the time saved.
+        """
+        by_epoch = [sum(sizes) for sizes in self._course.history]
+        return PruningReport(
+            samples=self.samples,
+            epoch=self.epoch,
+            class_sizes=list(self.plan.sizes),
+            class_kept=list(self._course.kept_sizes),
+            kept_by_epoch=by_epoch,
+            seen=sum(by_epoch),
+            full=self.samples * self.epoch,
+            notes=list(self._course.notes),
+            suspects=find_suspects(self.table, self._labels, limit=suspects),
+            seconds=seconds,
+        )
+
+    def audit(self) -> PruningAudit:
+        """The whole record, sample by sample."""
+        return PruningAudit(
+            index=np.arange(self.samples),
+            target=self._labels.astype(np.int64),
+            left=self._course.left.astype(np.int64),
+            score=self.table.confidence(),
+            excess=self.table.column("excess"),
+            predicted=self.table.column("predicted").astype(np.int64),
+            count=self.table.column("count").astype(np.int64),
+            kept=self._course.mask().copy(),
+            kept_counts=np.array(self._course.history, dtype=np.int64).reshape(-1, self.classes),
+            class_sizes=np.array(self.plan.sizes, dtype=np.int64),
+            settings=self.settings(),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the record to `pruning.npz`; `load_audit` reads it."""
+        save_audit(path, self.audit())

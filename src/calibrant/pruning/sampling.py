@@ -1,0 +1,210 @@
+"""In which order the kept samples are visited, by which rank, and how an index travels with its sample."""
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from calibrant.errors import InvalidInput, invalid
+
+if TYPE_CHECKING:
+    from calibrant.pruning.pruner import ConfidencePruner
+
+
+ORDER, DRAW, WEIGHTED = 0, 1, 2
+"""What a generator is for: the order of an epoch, a policy's draw, weighted sampling."""
+
+
+def generator_for(seed: int, epoch: int, purpose: int) -> torch.Generator:
+    """A CPU generator that depends on the three numbers alone; the global one is never touched."""
+    state = np.random.SeedSequence([seed, epoch, purpose]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Which part of a global order one rank visits: positions `rank`, `rank + world_size`, ...
+
+    So the g-th batches of all ranks together are the g-th batch of one process with the global batch size.
+
+    Every rank must take the same number of steps. With `batch_size` (per rank) samples are repeated, from the start of
+    the order, only where the last global batch has fewer samples than there are ranks; with `drop_last` the incomplete
+    global batch is cut off instead. Without `batch_size` the order is always filled up to a multiple of `world_size`.
+
+    >>> Sharding(rank=1, world_size=2, batch_size=2).take(torch.arange(5)).tolist()
+    [1, 3, 0]
+    >>> Sharding(rank=1, world_size=2, batch_size=3).take(torch.arange(5)).tolist()
+    [1, 3]
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    batch_size: int | None = None
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise invalid("rank", f"lie in 0..{self.world_size - 1}", self.rank)
+        if self.batch_size is not None and self.batch_size < 1:
+            raise invalid("batch_size", "be at least 1", self.batch_size)
+
+    def take(self, order: Tensor) -> Tensor:
+        """This rank's part of the order."""
+        total = self._global_length(len(order))
+        if total > len(order):
+            order = torch.cat([order, order[torch.arange(total - len(order)) % len(order)]])
+        return order[self.rank : total : self.world_size]
+
+    def length(self, n: int) -> int:
+        """Length of this rank's part of an order of `n` samples."""
+        return len(range(self.rank, self._global_length(n), self.world_size))
+
+    def _global_length(self, n: int) -> int:
+        """Length of the order after padding or cutting."""
+        if self.batch_size is None:
+            return n + -n % self.world_size
+        block = self.batch_size * self.world_size
+        tail = n % block
+        if not self.drop_last:
+            return n + self.world_size - tail if 0 < tail < self.world_size else n
+        if tail == n:
+            raise invalid("batch_size", f"fit into the {n} samples kept, with drop_last", f"{block} over all ranks")
+        return n - tail
+
+
+def steps_in(n: int, *, batch_size: int, world_size: int, drop_last: bool) -> int:
+    """Number of batches that every rank takes through `n` samples."""
+    block = batch_size * world_size
+    return n // block if drop_last else -(-n // block)
+
+
+class KeptSampler(Sampler[int]):
+    """Yields the indices of the current epoch for this rank; made by `pruner.sampler()`.
+
+    Each iteration is a fresh pass. The length changes only in `pruner.step()`. There is no `set_epoch`: the epoch is
+    the pruner's, so a framework's own counter cannot restart it after a resume.
+
+    Args:
+        pruner: Who is kept, and the epoch.
+        sharding: Gives this rank's part; asked anew at each pass, as a process group may be made later.
+        base: A sampler of the user's to take the order from.
+        weights: Sampling weights of the user's, shape (n,).
+        remember: Told the global order of each pass over `base`, so that ranks can compare what they drew.
+    """
+
+    def __init__(
+        self,
+        pruner: "ConfidencePruner",
+        sharding: Callable[[], Sharding],
+        *,
+        base: Iterable[int] | None,
+        weights: Tensor | None,
+        remember: Callable[[Tensor], None],
+    ) -> None:
+        if base is not None and weights is not None:
+            raise invalid("base", "be left out where weights are given", type(base).__name__, "Give one of the two.")
+        if base is not None and not isinstance(base, Sized):
+            raise invalid("base", "have a length", type(base).__name__, "Use a torch Sampler, or a list of indices.")
+        self._pruner, self._sharding, self._remember = pruner, sharding, remember
+        self._base = base
+        self._weights = None if weights is None else _checked_weights(weights, pruner.samples)
+
+    def __iter__(self) -> Iterator[int]:
+        if self._weights is not None:
+            order = self._weighted(self._weights)
+        elif self._base is not None:
+            order = self._filtered(self._base)
+            self._remember(order)
+        else:
+            order = self._pruner.global_order()
+        return iter(self._sharding().take(order).tolist())
+
+    def __len__(self) -> int:
+        return self._sharding().length(self._wanted())
+
+    def _wanted(self) -> int:
+        """Samples in a pass over all ranks: the base's number, in proportion to the share that is kept."""
+        kept = self._pruner.n_kept
+        return len(self._base) * kept // self._pruner.samples if isinstance(self._base, Sized) else kept
+
+    def _filtered(self, base: Iterable[int]) -> Tensor:
+        """Passes over the base without the samples that are out, until there are enough."""
+        mask = self._pruner.kept_mask.tolist()
+        found: list[int] = []
+        wanted = self._wanted()
+        while len(found) < wanted:
+            before = len(found)
+            found.extend(index for index in base if mask[index])
+            if len(found) == before:
+                raise InvalidInput("the base sampler yields none of the samples that are kept in this epoch.")
+        return torch.tensor(found[:wanted], dtype=torch.int64)
+
+    def _weighted(self, weights: Tensor) -> Tensor:
+        """Draws with replacement in proportion to the weights of the kept samples."""
+        kept = self._pruner.kept
+        edges = weights[kept].cumsum(0)
+        if not edges[-1] > 0:
+            raise invalid("weights", "be positive for at least one kept sample", "only zeros")
+        generator = generator_for(self._pruner.seed, self._pruner.epoch, WEIGHTED)
+        points = torch.rand(len(kept), generator=generator, dtype=torch.float64) * edges[-1]
+        return kept[torch.searchsorted(edges, points, right=True).clamp_max(len(kept) - 1)]
+
+
+def _checked_weights(weights: Tensor, n: int) -> Tensor:
+    table = torch.as_tensor(weights, dtype=torch.float64).cpu()
+    if table.shape != (n,) or not bool(torch.isfinite(table).all()) or bool((table < 0).any()):
+        raise invalid("weights", f"be {n} finite numbers, none negative", f"shape {tuple(table.shape)}")
+    return table
+
+
+class Indexed(Dataset[Any]):
+    """Any map-style dataset, with the index of each sample added to it: indices travel in the batch.
+
+    Tuples and lists become `(*item, index)`, dictionaries get one more key, anything else becomes `(item, index)`.
+
+    Args:
+        dataset: A dataset with `__getitem__` and `__len__`.
+        key: The key to add to dictionaries.
+
+    >>> Indexed(["a", "b"])[1]
+    ('b', 1)
+    >>> Indexed([{"x": 3}])[0]
+    {'x': 3, 'index': 0}
+    """
+
+    def __init__(self, dataset: Any, *, key: str = "index") -> None:
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+            raise invalid(
+                "dataset",
+                "have __getitem__ and __len__",
+                type(dataset).__name__,
+                "A stream has no indices to prune by.",
+            )
+        self.dataset, self.key = dataset, key
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        index = operator.index(index)
+        return self._with_index(self.dataset[index], index if index >= 0 else index + len(self))
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """A whole batch at once, where the wrapped dataset offers that."""
+        fetch = getattr(self.dataset, "__getitems__", None)
+        items = fetch(indices) if callable(fetch) else [self.dataset[index] for index in indices]
+        return [self._with_index(item, index) for item, index in zip(items, indices, strict=True)]
+
+    def _with_index(self, item: Any, index: int) -> Any:
+        if isinstance(item, Mapping):
+            if self.key in item:
+                raise invalid("key", "be new to the dataset's dictionaries", repr(self.key), "Choose another key.")
+            return {**item, self.key: index}
+        if isinstance(item, tuple | list):
+            return (*item, index)
+        return (item, index)

@@ -1,0 +1,121 @@
+"""Exact selection: the lowest few of each group, ties by index, the same on every machine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import invalid
+
+Keys = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
+
+
+def exact_fraction(name: str, value: float) -> Fraction:
+    """The fraction that the user wrote, as an exact ratio; refused outside (0, 1).
+
+    `floor(0.29 * 100)` is 28 in floating point, because 0.29 is stored a little too small. Rounding to the nearest
+    ratio with a denominator up to a million gives back 29/100, and 1/3.
+
+    >>> exact_fraction("fraction", 0.29)
+    Fraction(29, 100)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise invalid(name, "lie strictly between 0 and 1", repr(value), "It is a share, not a percentage.")
+    ratio = Fraction(value).limit_denominator(1_000_000)
+    if not 0 < ratio < 1:
+        raise invalid(name, "lie between 0.000001 and 0.999999", repr(value))
+    return ratio
+
+
+@dataclass(frozen=True)
+class Quota:
+    """How many samples of each class leave, and how many the rule asked for before the class floor."""
+
+    leave: list[int]
+    wanted: list[int]
+
+    @property
+    def refused(self) -> list[int]:
+        """Classes in which fewer leave than the rule asked for."""
+        return [k for k, (let, asked) in enumerate(zip(self.leave, self.wanted, strict=True)) if let < asked]
+
+
+def quota(fraction: Fraction, sizes: Sequence[int], minimum: int) -> Quota:
+    """`floor(fraction * size)` of each class, but never so many that fewer than `minimum` stay.
+
+    >>> quota(Fraction(1, 2), [10, 3, 1], minimum=2).leave
+    [5, 1, 0]
+    """
+    wanted = [size * fraction.numerator // fraction.denominator for size in sizes]
+    leave = [min(asked, max(size - minimum, 0)) for asked, size in zip(wanted, sizes, strict=True)]
+    return Quota(leave, wanted)
+
+
+def ascending(values: NDArray[np.float32]) -> Keys:
+    """Order-preserving integer keys (32 bits) of non-negative float32 values.
+
+    The bit pattern of a non-negative float, read as an integer, grows with the float.
+    """
+    # Adding +0.0 turns -0.0, whose pattern is large, into +0.0.
+    return (np.ascontiguousarray(values, dtype=np.float32) + np.float32(0)).view(np.uint32).astype(np.uint64)
+
+
+def descending(values: NDArray[np.float32]) -> Keys:
+    """Like `ascending`, for the opposite order."""
+    return np.uint64(2**32 - 1) - ascending(values)
+
+
+def lowest(keys: Keys, groups: NDArray[np.integer], take: Sequence[int] | NDArray[np.int64], *, bits: int = 32) -> Mask:
+    """Mark the `take[g]` smallest keys of each group `g`; among equal keys, the first in position.
+
+    One sort of the values alone, no argsort: group and key are packed into one 64-bit integer; after the sort the
+    `take[g]`-th entry of a group's stretch is its threshold. NumPy sorts plain integers several times faster than it
+    sorts indices, and with a third of the memory.
+
+    Args:
+        keys: Shape (n,), each below `2**bits`.
+        groups: Shape (n,), values in `0..len(take)-1`.
+        take: Number to mark in each group, at most the size of the group.
+        bits: Width of the keys.
+
+    >>> lowest(np.array([5, 3, 3, 3, 9], np.uint64), np.array([0, 0, 0, 0, 1]), [2, 1]).tolist()
+    [False, True, True, False, True]
+    """
+    take = np.asarray(take, dtype=np.int64)
+    if bits + len(take).bit_length() > 64:
+        raise invalid("number of classes", f"stay below 2**{64 - bits}", len(take))
+    if not take.any():
+        return np.zeros(len(keys), dtype=np.bool_)
+    packed = groups.astype(np.uint64)
+    packed <<= np.uint64(bits)
+    packed |= keys
+    ends = np.cumsum(np.bincount(groups, minlength=len(take)))
+    starts = ends - np.bincount(groups, minlength=len(take))
+    assert (take <= ends - starts).all(), "a group cannot give up more than it has"
+    in_order = np.sort(packed)
+    active = take > 0
+    # A group that gives up nobody has the threshold 0 in its own stretch: strictly below it lies nothing.
+    threshold = np.arange(len(take), dtype=np.uint64) << np.uint64(bits)
+    threshold[active] = in_order[starts[active] + take[active] - 1]
+    below = np.searchsorted(in_order, threshold, side="left") - starts
+    del in_order
+    limit = threshold[groups]
+    marked: Mask = packed < limit
+    tied = np.flatnonzero((packed == limit) & active[groups])
+    marked[_first_of_each(tied, groups[tied], take - below)] = True
+    return marked
+
+
+def _first_of_each(
+    positions: NDArray[np.intp], groups: NDArray[np.integer], take: NDArray[np.int64]
+) -> NDArray[np.intp]:
+    """Of ascending positions, the first `take[g]` of each group."""
+    order = np.argsort(groups, kind="stable")
+    sizes = np.bincount(groups, minlength=len(take))
+    starts = np.cumsum(sizes) - sizes
+    rank_in_group = np.arange(len(positions)) - np.repeat(starts, sizes)
+    chosen = rank_in_group < np.repeat(take, sizes)
+    return positions[order[chosen]]

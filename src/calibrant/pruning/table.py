@@ -1,0 +1,163 @@
+"""The table of scores: one row per sample, updated on the device while training goes on."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant.pruning.ranks import merge_rows_
+
+BASE_COLUMNS = ("confidence", "excess", "count", "predicted")
+"""Columns that every table has.
+
+`confidence`: EMA of the top probability, the paper's score. `excess`: EMA of the top probability minus the probability
+of the given label; it is zero wherever the model agrees with the label. `count`: number of batches that held the
+sample. `predicted`: the class predicted last, of the first copy in the batch.
+"""
+ERROR_COLUMNS = ("error",)
+"""EMA of the L2 norm of (probabilities - one-hot label): EL2N, Paul et al. 2021."""
+FORGETTING_COLUMNS = ("forgotten", "right")
+"""Times the sample went from right to wrong (Toneva et al. 2019; -1 while never right); whether it was right last."""
+
+_FIXED_POINT = 2.0**40
+"""Values are summed over the copies of a sample as 64-bit integers in this unit: integer sums do not depend on order.
+
+A float32 of at least 2**-16 is a whole number of these units, so a sample without copies keeps its value exactly.
+"""
+
+
+def new_table(rows: int, columns: tuple[str, ...], device: torch.device | str | None = None) -> Tensor:
+    """A table as it stands before training: the EMA starts at zero, as the paper prints it."""
+    table = torch.zeros(rows, len(columns), device=device)
+    if "forgotten" in columns:
+        table[:, columns.index("forgotten")] = -1
+    table[:, columns.index("predicted")] = -1
+    return table
+
+
+@torch.no_grad()
+def observe_(
+    table: Tensor,
+    slots: Tensor,
+    targets: Tensor,
+    indices: Tensor,
+    logits: Tensor,
+    *,
+    ema: float,
+    columns: tuple[str, ...],
+) -> None:
+    """Update the rows of a batch in place: `e <- ema * c + (1 - ema) * e`.
+
+    Only in-place tensor operations of fixed shape and no host synchronisation, so that a CUDA graph can hold it. A
+    sample that appears several times in the batch counts once, with the mean over its copies. A row whose probabilities
+    are not finite (an overflow under mixed precision) is left as it was.
+
+    Args:
+        table: Shape (n, columns), float32.
+        slots: Scratch, shape (n,), int32.
+        targets: Labels of the whole set, shape (n,).
+        indices: Shape (b,), int64, on the table's device.
+        logits: Shape (b, K), any floating type; the softmax is float32 whatever the autocast.
+        ema: Weight of the new value, in (0, 1].
+        columns: Names of the table's columns.
+    """
+    probabilities = torch.softmax(logits, dim=1, dtype=torch.float32)
+    confidence, predicted = probabilities.max(dim=1)
+    labels = targets.index_select(0, indices).long()
+    of_label = probabilities.gather(1, labels.unsqueeze(1)).squeeze(1)
+    measured = [confidence, confidence - of_label]
+    if "error" in columns:
+        measured.append((probabilities.square().sum(1) - 2 * of_label + 1).clamp_min(0).sqrt())
+    finite = torch.isfinite(confidence)
+    old = table.index_select(0, indices)
+
+    first = _first_occurrence(slots, indices)
+    mean, copies = _mean_over_copies(torch.stack(measured, dim=1), finite, first)
+    known = dict(zip(columns, old.unbind(1), strict=True))
+    predicted_or_old = torch.where(finite, predicted.to(old.dtype), known["predicted"])
+    fresh = {
+        "confidence": ema * mean[:, 0] + (1 - ema) * known["confidence"],
+        "excess": ema * mean[:, 1] + (1 - ema) * known["excess"],
+        "count": known["count"] + 1,
+        "predicted": predicted_or_old.index_select(0, first),
+    }
+    if "error" in columns:
+        fresh["error"] = ema * mean[:, 2] + (1 - ema) * known["error"]
+    if "forgotten" in columns:
+        fresh.update(_forgetting(known, right=mean[:, 1] == 0))
+    new = torch.stack([fresh[name] for name in columns], dim=1)
+    # Copies of a sample write the same row, so it does not matter which of them writes last.
+    table.index_put_((indices,), torch.where(copies > 0, new, old))
+
+
+def _first_occurrence(slots: Tensor, indices: Tensor) -> Tensor:
+    """For each position of the batch, the first position that holds the same sample."""
+    positions = torch.arange(len(indices), dtype=slots.dtype, device=slots.device)
+    slots.scatter_reduce_(0, indices, positions, "amin", include_self=False)
+    return slots.index_select(0, indices)
+
+
+def _mean_over_copies(values: Tensor, finite: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean of the finite copies of each sample, shape (b, columns), and their number, shape (b, 1)."""
+    units = torch.where(finite.unsqueeze(1), values * _FIXED_POINT, 0).long()
+    terms = torch.cat([units, finite.unsqueeze(1).long()], dim=1)
+    sums = torch.zeros_like(terms).index_add_(0, first, terms).index_select(0, first)
+    copies = sums[:, -1:]
+    mean = sums[:, :-1].float() / copies.clamp_min(1).float() / _FIXED_POINT
+    return mean, copies
+
+
+def _forgetting(known: dict[str, Tensor], *, right: Tensor) -> dict[str, Tensor]:
+    learned_now = right & (known["forgotten"] < 0)
+    forgotten_now = ~right & (known["right"] > 0)
+    count = torch.where(learned_now, 0, known["forgotten"]) + forgotten_now.to(known["forgotten"].dtype)
+    return {"forgotten": count, "right": right.to(count.dtype)}
+
+
+class ScoreTable:
+    """The scores of all samples, and what they are computed from.
+
+    Args:
+        labels: Shape (n,), int32.
+        ema: Weight of the newest value.
+        bias_correction: Whether `confidence` makes up for the zero start.
+        extra: Columns beyond `BASE_COLUMNS`.
+    """
+
+    def __init__(self, labels: Tensor, *, ema: float, bias_correction: bool, extra: tuple[str, ...] = ()) -> None:
+        self.columns = (*BASE_COLUMNS, *extra)
+        self.ema, self.bias_correction = ema, bias_correction
+        self.rows = new_table(len(labels), self.columns)
+        self.labels = labels
+        self._slots = torch.zeros(len(labels), dtype=torch.int32)
+        # Where a row's count differs from this, the row was updated since the ranks last shared their rows.
+        self.shared_count = torch.zeros(len(labels))
+
+    def to(self, device: torch.device | str) -> None:
+        """Move everything; afterwards the storage never changes."""
+        self.rows, self.labels = self.rows.to(device), self.labels.to(device)
+        self._slots, self.shared_count = self._slots.to(device), self.shared_count.to(device)
+
+    def observe(self, indices: Tensor, logits: Tensor) -> None:
+        """See `observe_`."""
+        observe_(self.rows, self._slots, self.labels, indices, logits, ema=self.ema, columns=self.columns)
+
+    def share(self, rank: int) -> None:
+        """Give all ranks what any of them observed since the last time."""
+        count = self.columns.index("count")
+        merge_rows_(self.rows, self.rows[:, count] != self.shared_count, rank)
+        self.shared_count.copy_(self.rows[:, count])
+
+    def column(self, name: str) -> NDArray[np.float32]:
+        """A column in main memory."""
+        values: NDArray[np.float32] = self.rows[:, self.columns.index(name)].cpu().contiguous().numpy()
+        return values
+
+    def confidence(self) -> NDArray[np.float32]:
+        """The paper's score, bias-corrected where asked."""
+        return self.corrected("confidence") if self.bias_correction else self.column("confidence")
+
+    def corrected(self, name: str) -> NDArray[np.float32]:
+        """An EMA column divided by `1 - (1 - ema)**count`, the weight of all observations in it; 0 without any."""
+        weight = 1 - (1 - self.ema) ** self.column("count").astype(np.float64)
+        return np.divide(self.column(name), weight, out=np.zeros_like(weight), where=weight > 0).astype(np.float32)
