@@ -15,6 +15,7 @@ app = App(name="calibrant", help="Train classifiers whose confidence can be trus
 
 # Import paths, not functions: `calibrant --help` must not wait for torch.
 _COMMANDS: dict[str, tuple[str, str]] = {
+    "methods": ("calibrant.cli.methods:main", "List the training methods: loss, pruning, settings, source."),
     "data": ("calibrant.cli.data:app", "List, download and check image sets."),
 }
 for _name, (_path, _help) in _COMMANDS.items():
