@@ -15,8 +15,9 @@ app = App(name="calibrant", help="Train classifiers whose confidence can be trus
 
 # Import paths, not functions: `calibrant --help` must not wait for torch.
 _COMMANDS: dict[str, tuple[str, str]] = {
-    "methods": ("calibrant.cli.methods:main", "List the training methods: loss, pruning, settings, source."),
+    "methods": ("calibrant.cli.methods:main", "List the training methods, or the settings of one."),
     "data": ("calibrant.cli.data:app", "List, download and check image sets."),
+    "report": ("calibrant.cli.report:report", "Write one page on what a model may decide alone."),
 }
 for _name, (_path, _help) in _COMMANDS.items():
     app.command(_path, name=_name, help=_help)

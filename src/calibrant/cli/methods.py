@@ -12,31 +12,29 @@ from calibrant import methods
 
 
 def main(
+    name: str | None = None,
     *,
     data: str | None = None,
     model: str | None = None,
     epochs: int | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """List the training methods: loss, pruning, source.
+    """List the training methods, or the settings of one.
 
     Args:
-        data: Show the settings used for this data set.
-        model: Show the settings used for this network.
-        epochs: Show the settings used for a training of this length.
-        as_json: Print everything as JSON, with the origin of each setting.
+        name: Show this method's settings and where each comes from.
+        data: For this data set.
+        model: For this network.
+        epochs: For a training of this length.
+        as_json: Print as JSON, settings and their sources included.
     """
-    rows = [_row(name, data, model, epochs) for name in methods.names()]
+    rows = [_row(each, data, model, epochs) for each in ([name] if name else methods.names())]
     if as_json:
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
-        return
-    table = Table(title="Methods", title_justify="left")
-    for column in ("name", "loss", "pruning", "settings", "source"):
-        table.add_column(column, overflow="fold", no_wrap=column == "name")
-    for row in rows:
-        settings = ", ".join(f"{key}={value}" for key, value in row["settings"].items())
-        table.add_row(row["name"], row["loss"], row["pruning"], settings or "none", row["source"])
-    Console().print(table)
+        sys.stdout.write(json.dumps(rows[0] if name else rows, indent=2) + "\n")
+    elif name:
+        _print_one(rows[0])
+    else:
+        _print_all(rows)
 
 
 def _row(name: str, data: str | None, model: str | None, epochs: int | None) -> dict[str, Any]:
@@ -49,3 +47,24 @@ def _row(name: str, data: str | None, model: str | None, epochs: int | None) -> 
         "settings": plan.settings,
         "sources": plan.sources,
     }
+
+
+def _print_all(rows: list[dict[str, Any]]) -> None:
+    table = Table(show_lines=False)
+    table.add_column("name", no_wrap=True)
+    for column in ("loss", "pruning", "source"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(row["name"], row["loss"], row["pruning"], row["source"])
+    Console().print(table, "One method's settings: calibrant methods NAME", markup=False)
+
+
+def _print_one(row: dict[str, Any]) -> None:
+    console = Console()
+    for key in ("name", "loss", "pruning", "source"):
+        console.print(f"{key:<8} {row[key]}", markup=False, highlight=False)
+    table = Table("setting", "value", "where it comes from")
+    for key, value in row["settings"].items():
+        table.add_row(key, str(value), row["sources"][key])
+    if row["settings"]:
+        console.print(table)
