@@ -1,1 +1,7 @@
-"""Pictures and pages."""
+"""Pictures and pages: what a model may decide alone, shown to the people who have to decide that."""
+
+from calibrant.report.entries import Entry, read_entries
+from calibrant.report.page import build_page, write_report
+from calibrant.report.statistics import Automated, automated, wilson
+
+__all__ = ["Automated", "Entry", "automated", "build_page", "read_entries", "wilson", "write_report"]

@@ -1,13 +1,16 @@
-"""The numbers behind the pictures: bins with bands, curves over the threshold, intervals.
+"""What the pictures add to the metrics: intervals, the noise-floor band, and counts of what is automated.
 
-Everything here takes two arrays: `confidence` (top probability, shape (n,), in [0, 1]) and `correct` (bool, same).
-The page repeats `wilson` and `at_threshold` in JavaScript; the browser tests hold the two to the same digits.
+The page repeats `wilson` and `automated` in JavaScript; the browser tests hold the two to the same digits.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from calibrant.metrics import Bins, confident_set, reliability_bins
+from calibrant.predictions import Predictions
 
 Floats = NDArray[np.float64]
 # 95 % two-sided: scipy.stats.norm.ppf(0.975), written out because the page needs the very same digits.
@@ -15,27 +18,19 @@ NORMAL_QUANTILE = 1.959963984540054
 
 
 @dataclass(frozen=True)
-class Bins:
-    """A binned reliability diagram; every array has shape (n_bins,), empty bins hold NaN except in `count`.
+class Bands:
+    """What chance does to a reliability diagram; arrays of shape (n_bins,), NaN in empty bins.
 
     Attributes:
-        edges: Shape (n_bins + 1,); bin `b` is `(edges[b], edges[b + 1]]`, 0 belongs to the first.
-        count: Samples in the bin.
-        right: Of these, the correct ones.
-        confidence: Mean confidence.
-        accuracy: Share that is correct.
-        low: Lower end of the 95 % Wilson interval of `accuracy`.
-        high: Upper end.
-        floor_low: Where 95 % of the accuracies of a perfectly calibrated model with this bin's count and mean
-            confidence begin (binomial quantile).
+        bins: Counts, confidences and accuracies.
+        low: Lower end of the 95 % Wilson interval of each bin's accuracy.
+        high: Its upper end.
+        floor_low: Where the middle 95 % of the accuracies of a perfectly calibrated model with the same count and mean
+            confidence begin (binomial quantile; rows of one bin differ little in confidence).
         floor_high: Where they end.
     """
 
-    edges: Floats
-    count: NDArray[np.int64]
-    right: NDArray[np.int64]
-    confidence: Floats
-    accuracy: Floats
+    bins: Bins
     low: Floats
     high: Floats
     floor_low: Floats
@@ -103,59 +98,30 @@ def wilson(successes: float | NDArray[np.int64], trials: float | NDArray[np.int6
     return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
 
 
-def reliability_bins(confidence: Floats, correct: NDArray[np.bool_], *, n_bins: int = 10) -> Bins:
-    """Bin confidences into equal widths with a Wilson interval and the band of a perfectly calibrated model."""
+def reliability_bands(predictions: Predictions, n_bins: int = 10) -> Bands:
+    """Equal-width bins with the interval of each accuracy and the band of a perfectly calibrated model."""
     from scipy.stats import binom
 
-    edges = np.linspace(0.0, 1.0, n_bins + 1)
-    member = bin_of(confidence, edges)
-    count = np.bincount(member, minlength=n_bins)
-    right = np.bincount(member, weights=correct, minlength=n_bins).astype(np.int64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.bincount(member, weights=confidence, minlength=n_bins) / count
-        accuracy = right / count
-    low, high = wilson(right, count)
-    floor = [np.full(n_bins, np.nan), np.full(n_bins, np.nan)]
-    some = count > 0
-    for band, quantile in zip(floor, (0.025, 0.975), strict=True):
-        band[some] = binom.ppf(quantile, count[some], np.clip(mean[some], 0.0, 1.0)) / count[some]
-    return Bins(edges, count, right, mean, accuracy, low, high, floor[0], floor[1])
+    bins = reliability_bins(predictions, n_bins)
+    low, high = wilson(bins.correct_sum, bins.count)
+    some = bins.count > 0
+    ends = []
+    for quantile in (0.025, 0.975):
+        band = np.full(n_bins, np.nan)
+        band[some] = binom.ppf(quantile, bins.count[some], np.clip(bins.confidence[some], 0.0, 1.0)) / bins.count[some]
+        ends.append(band)
+    return Bands(bins, low, high, ends[0], ends[1])
 
 
-def bin_of(confidence: Floats, edges: Floats) -> NDArray[np.int64]:
-    """Index of the bin `(lo, hi]` that holds each confidence; 0 is in the first."""
-    return np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, len(edges) - 2).astype(np.int64)
+def automated(predictions: Predictions, delta: float, *, n_bins: int = 10) -> Automated:
+    """What is decided alone at confidence `delta` and above, as counts."""
+    chosen = confident_set(predictions, delta, n_bins=n_bins)
+    # Shares of whole counts: multiplying back is exact after rounding for any set that fits into memory.
+    count = round(chosen.share * len(predictions))
+    right = 0 if chosen.accuracy is None else round(chosen.accuracy * count)
+    return Automated(chosen.delta, len(predictions), count, right, chosen.ece)
 
 
-def at_threshold(confidence: Floats, correct: NDArray[np.bool_], delta: float, *, n_bins: int = 10) -> Automated:
-    """What is decided alone at confidence `delta` and above; its ECE uses the bins of the whole set."""
-    chosen = confidence >= delta
-    automated = int(chosen.sum())
-    ece = None
-    if automated:
-        bins = reliability_sums(confidence[chosen], correct[chosen], n_bins)
-        ece = float(np.abs(bins[1] - bins[2]).sum() / automated)
-    return Automated(delta, len(confidence), automated, int(correct[chosen].sum()), ece)
-
-
-def reliability_sums(confidence: Floats, correct: NDArray[np.bool_], n_bins: int) -> Floats:
-    """Count, sum of confidences and number of right answers of each equal-width bin; shape (3, n_bins)."""
-    member = bin_of(confidence, np.linspace(0.0, 1.0, n_bins + 1))
-    columns = (np.ones_like(confidence), confidence, correct)
-    return np.stack([np.bincount(member, weights=column, minlength=n_bins) for column in columns])
-
-
-def risk_over_coverage(confidence: Floats, correct: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Error among the most confident share, for every share that a threshold can give.
-
-    Ties are automated together or not at all, as a threshold does it, so tied confidences make one point.
-
-    Returns:
-        `coverage` in (0, 1], ascending, and `risk` (the error rate among that share), both of shape (distinct values,).
-    """
-    order = np.argsort(-confidence, kind="stable")
-    sorted_confidence = confidence[order]
-    wrong = np.cumsum(~correct[order])
-    last = np.append(sorted_confidence[1:] != sorted_confidence[:-1], True)
-    taken = np.flatnonzero(last) + 1
-    return taken / len(confidence), wrong[taken - 1] / taken
+def automated_over(predictions: Predictions, deltas: Iterable[float], *, n_bins: int = 10) -> list[Automated]:
+    """`automated` for several thresholds."""
+    return [automated(predictions, float(delta), n_bins=n_bins) for delta in deltas]

@@ -1,5 +1,6 @@
 """Pictures: each function takes predictions (or plain series) and returns a matplotlib `Figure`; `save` writes it."""
 
+from calibrant.report.figures.collection import save_all
 from calibrant.report.figures.coverage import accuracy_coverage, risk_coverage, threshold_curves
 from calibrant.report.figures.pruning import kept_share, score_distributions
 from calibrant.report.figures.reliability import confidence_histogram, reliability_diagram, reliability_grid
@@ -15,6 +16,7 @@ __all__ = [
     "reliability_grid",
     "risk_coverage",
     "save",
+    "save_all",
     "score_distributions",
     "threshold_curves",
     "training_time_bars",

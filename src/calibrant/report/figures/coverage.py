@@ -5,33 +5,33 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibrant import metrics
 from calibrant.errors import invalid
-from calibrant.report.statistics import Floats, at_threshold, risk_over_coverage
+from calibrant.predictions import Predictions
+from calibrant.report.statistics import Floats, automated_over
 from calibrant.report.style import BLUE, GREEN, GREY, VERMILLION, line_style, new_figure, percent_axis, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from calibrant.predictions import Predictions
 
-
-def accuracy_coverage(methods: "Mapping[str, Predictions]", *, title: str = "") -> "Figure":
+def accuracy_coverage(methods: Mapping[str, Predictions], *, title: str = "") -> "Figure":
     """Accuracy of the most confident share of the samples, over that share; one line a method.
 
     Args:
         methods: Name to predictions.
         title: Text above; empty for none.
     """
-    return _over_coverage(methods, "Accuracy of what is automated", lambda risk: 1 - risk, title)
+    return _over_coverage(methods, "Accuracy of what is automated", lambda accuracy: accuracy, title)
 
 
-def risk_coverage(methods: "Mapping[str, Predictions]", *, title: str = "") -> "Figure":
+def risk_coverage(methods: Mapping[str, Predictions], *, title: str = "") -> "Figure":
     """Error of the most confident share of the samples, over that share; the area below is the AURC."""
-    return _over_coverage(methods, "Error of what is automated", lambda risk: risk, title)
+    return _over_coverage(methods, "Error of what is automated", lambda accuracy: 1 - accuracy, title)
 
 
 @styled
-def threshold_curves(predictions: "Predictions", *, n_bins: int = 10, points: int = 101, title: str = "") -> "Figure":
+def threshold_curves(predictions: Predictions, *, n_bins: int = 10, points: int = 101, title: str = "") -> "Figure":
     """Share, accuracy and ECE of S, the samples at confidence `delta` and above, for `delta` from 0.5 to 1.
 
     The accuracy carries its 95 % Wilson band. Where S is empty, accuracy and ECE end: they are not zero there.
@@ -39,7 +39,7 @@ def threshold_curves(predictions: "Predictions", *, n_bins: int = 10, points: in
     figure = new_figure(5.6, 5.2)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     deltas = np.linspace(0.5, 1.0, points)
-    rows = [at_threshold(predictions.confidence, predictions.correct, d, n_bins=n_bins) for d in deltas.tolist()]
+    rows = automated_over(predictions, deltas, n_bins=n_bins)
     nan = (np.nan, np.nan)
     band = np.array([row.interval or nan for row in rows])
     accuracy = np.array([np.nan if row.accuracy is None else row.accuracy for row in rows])
@@ -62,7 +62,7 @@ def threshold_curves(predictions: "Predictions", *, n_bins: int = 10, points: in
 
 @styled
 def _over_coverage(
-    methods: "Mapping[str, Predictions]", label: str, of_risk: Callable[[Floats], Floats], title: str
+    methods: Mapping[str, Predictions], label: str, of_accuracy: Callable[[Floats], Floats], title: str
 ) -> "Figure":
     if not methods:
         raise invalid("methods", "hold at least one method", "an empty mapping")
@@ -70,8 +70,8 @@ def _over_coverage(
     figure = new_figure(7.6 if beside else 5.6, max(4.0, 0.3 + 0.2 * len(methods)))
     axes = figure.subplots()
     for index, (name, predictions) in enumerate(methods.items()):
-        coverage, risk = risk_over_coverage(predictions.confidence, predictions.correct)
-        axes.plot(coverage, of_risk(risk), label=name, **line_style(index))
+        curve = metrics.accuracy_coverage(predictions)
+        axes.plot(curve.coverage, of_accuracy(curve.accuracy), label=name, **line_style(index))
     percent_axis(axes.xaxis)
     percent_axis(axes.yaxis)
     axes.set(xlim=(0, 1), xlabel="Share automated (coverage)", ylabel=label)

@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.errors import invalid
-from calibrant.report.statistics import Bins, reliability_bins, reliability_sums
+from calibrant.metrics import Bins, reliability_bins
+from calibrant.predictions import Predictions
+from calibrant.report.statistics import Bands, reliability_bands
 from calibrant.report.style import BLUE, GREY, INK, VERMILLION, new_figure, percent_axis, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from calibrant.predictions import Predictions
 
 _BAND, _BAND_EDGE = "#fbe3ad", "#a86f00"
 
 
 @styled
-def reliability_diagram(predictions: "Predictions", *, n_bins: int = 10, title: str = "") -> "Figure":
+def reliability_diagram(predictions: Predictions, *, n_bins: int = 10, title: str = "") -> "Figure":
     """Accuracy over confidence, with counts.
 
     Blue bars are the accuracy of each bin with its 95 % Wilson interval; the amber boxes are where 95 % of the bins of
@@ -33,17 +34,17 @@ def reliability_diagram(predictions: "Predictions", *, n_bins: int = 10, title: 
     """
     figure = new_figure(5.2, 5.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
-    bins = _bins(predictions, n_bins)
-    _draw_reliability(upper, bins, title)
+    bands = reliability_bands(predictions, n_bins)
+    _draw_reliability(upper, bands, title)
     upper.set_ylabel("Accuracy")
     figure.legend(*upper.get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    _draw_counts(lower, bins)
+    _draw_counts(lower, bands.bins)
     return figure
 
 
 @styled
 def reliability_grid(
-    methods: "Mapping[str, Predictions]", *, n_bins: int = 10, columns: int = 4, counts: bool = True
+    methods: Mapping[str, Predictions], *, n_bins: int = 10, columns: int = 4, counts: bool = True
 ) -> "Figure":
     """Reliability diagrams of several methods side by side on common axes, as in the paper's figure.
 
@@ -60,11 +61,11 @@ def reliability_grid(
     figure = new_figure(2.9 * across + 0.3, 2.9 * down + 0.7)
     grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
     for axes, (name, predictions) in zip(grid.flat, methods.items(), strict=False):
-        bins = _bins(predictions, n_bins)
-        _draw_reliability(axes, bins, name, line_break=True)
+        bands = reliability_bands(predictions, n_bins)
+        _draw_reliability(axes, bands, name, line_break=True)
         axes.set_aspect("equal")
         if counts:
-            _write_counts(axes, bins)
+            _write_counts(axes, bands.bins)
     for axes in grid.flat[len(methods) :]:
         axes.remove()
     figure.supxlabel("Confidence")
@@ -75,7 +76,7 @@ def reliability_grid(
 
 
 @styled
-def confidence_histogram(predictions: "Predictions", *, n_bins: int = 20, title: str = "") -> "Figure":
+def confidence_histogram(predictions: Predictions, *, n_bins: int = 20, title: str = "") -> "Figure":
     """How sure the model is where it is right and where it is wrong.
 
     Stacked shares of all samples over confidence; the dashed lines are the mean confidence and the accuracy, whose
@@ -83,16 +84,14 @@ def confidence_histogram(predictions: "Predictions", *, n_bins: int = 20, title:
     """
     figure = new_figure(5.6, 3.6)
     axes = figure.subplots()
-    confidence, correct = predictions.confidence, predictions.correct
-    count, _, right = reliability_sums(confidence, correct, n_bins) / len(confidence)
-    left = np.linspace(0, 1, n_bins + 1)[:-1]
-    width = 1 / n_bins
+    bins = reliability_bins(predictions, n_bins)
+    left, width = bins.edges[:-1], np.diff(bins.edges)
+    right, wrong = bins.correct_sum / len(predictions), (bins.count - bins.correct_sum) / len(predictions)
     axes.bar(left, right, width, align="edge", color=BLUE, edgecolor="white", linewidth=0.5, label="right")
-    wrong = count - right
     axes.bar(
         left, wrong, width, bottom=right, align="edge", color=VERMILLION, edgecolor="white", hatch="///", label="wrong"
     )
-    mean, accuracy = float(confidence.mean()), float(correct.mean())
+    mean, accuracy = float(predictions.confidence.mean()), float(predictions.correct.mean())
     axes.axvline(mean, color=INK, linestyle="--", linewidth=1.2, label=f"mean confidence {100 * mean:.1f} %")
     axes.axvline(accuracy, color=INK, linestyle=":", linewidth=1.6, label=f"accuracy {100 * accuracy:.1f} %")
     percent_axis(axes.yaxis)
@@ -102,35 +101,28 @@ def confidence_histogram(predictions: "Predictions", *, n_bins: int = 20, title:
     return figure
 
 
-def _bins(predictions: "Predictions", n_bins: int) -> Bins:
-    return reliability_bins(predictions.confidence, predictions.correct, n_bins=n_bins)
-
-
-def _draw_reliability(axes: "Axes", bins: Bins, title: str, *, line_break: bool = False) -> None:
+def _draw_reliability(axes: "Axes", bands: Bands, title: str, *, line_break: bool = False) -> None:
+    bins = bands.bins
     some = bins.count > 0
     left, width = bins.edges[:-1][some], np.diff(bins.edges)[some]
-    accuracy, floor = bins.accuracy[some], bins.floor_low[some]
-    band: dict[str, Any] = {"x": left, "height": bins.floor_high[some] - floor, "width": width, "bottom": floor, "align": "edge"}
+    accuracy, floor = bins.accuracy[some], bands.floor_low[some]
+    height = bands.floor_high[some] - floor
+    band: dict[str, Any] = {"x": left, "height": height, "width": width, "bottom": floor, "align": "edge"}
     # The amber boxes lie behind the bars, where they do not tint them; their outlines lie in front, to be seen at all.
     axes.bar(**band, facecolor=_BAND, edgecolor=_BAND_EDGE, zorder=1.5, label="noise floor (perfect model)")
     axes.bar(left, accuracy, width, align="edge", color=BLUE, edgecolor="white", zorder=2, label="accuracy")
     axes.bar(**band, facecolor="none", edgecolor=_BAND_EDGE, linewidth=1.1, zorder=2.5)
-    errors = np.stack([accuracy - bins.low[some], bins.high[some] - accuracy])
+    errors = np.stack([accuracy - bands.low[some], bands.high[some] - accuracy])
     whiskers: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.1, "capsize": 2.5}
     axes.errorbar(left + width / 2, accuracy, yerr=errors, **whiskers, zorder=3, label="95 % interval")
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, zorder=2.8, label="perfect calibration")
     axes.set(xlim=(0, 1), ylim=(0, 1.02))
-    ece = f"ECE {100 * _ece(bins):.2f} %"
+    ece = f"ECE {100 * bins.expected_error:.2f} %"
     if line_break:
         axes.set_title(f"{title}\n{ece}", fontsize=10)
     else:
         axes.set_title(title, loc="left")
         axes.set_title(ece, loc="right", fontsize=10)
-
-
-def _ece(bins: Bins) -> float:
-    some = bins.count > 0
-    return float((bins.count[some] * np.abs(bins.accuracy[some] - bins.confidence[some])).sum() / bins.count.sum())
 
 
 def _draw_counts(axes: "Axes", bins: Bins) -> None:

@@ -1,0 +1,129 @@
+"use strict";
+/* The page's arithmetic. `statistics.py` says the same in Python; the browser tests compare the two. */
+const numbers = (() => {
+  const NORMAL_QUANTILE = 1.959963984540054; // 95 %, two-sided
+
+  function bytes(text) {
+    const raw = atob(text);
+    const out = new Uint8Array(raw.length);
+    for (let i = 0; i < raw.length; i += 1) out[i] = raw.charCodeAt(i);
+    return out;
+  }
+
+  /* Confidences ascending (float64, little-endian) and one bit a case: right or wrong. */
+  function decode(method) {
+    const confidence = new Float64Array(bytes(method.confidence).buffer);
+    const packed = bytes(method.correct);
+    const correct = new Uint8Array(confidence.length);
+    for (let i = 0; i < correct.length; i += 1) correct[i] = (packed[i >> 3] >> (i & 7)) & 1;
+    return { confidence, correct, edges: method.edges, precision: method.precision };
+  }
+
+  /* The nearest number in the precision of the scores (ties to even): a float32 0.95 meets the threshold 0.95. */
+  function rounded(value, precision) {
+    if (precision === "float64") return value;
+    const single = Math.fround(value);
+    if (precision === "float32" || single === 0) return single;
+    const [bits, smallest] = precision === "float16" ? [11, -14] : [8, -126];
+    const step = 2 ** (Math.max(Math.floor(Math.log2(single)), smallest) - bits + 1);
+    const whole = Math.floor(single / step);
+    const rest = single / step - whole;
+    return (rest > 0.5 || (rest === 0.5 && whole % 2 === 1) ? whole + 1 : whole) * step;
+  }
+
+  /* Position of the first value that is `delta` or more. */
+  function firstAtLeast(sorted, delta) {
+    let low = 0;
+    let high = sorted.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (sorted[middle] < delta) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  function wilson(right, cases) {
+    if (!cases) return null;
+    const z = NORMAL_QUANTILE;
+    const share = right / cases;
+    const centre = (share + (z * z) / (2 * cases)) / (1 + (z * z) / cases);
+    const spread = Math.sqrt((share * (1 - share)) / cases + (z * z) / (4 * cases * cases));
+    const half = (z / (1 + (z * z) / cases)) * spread;
+    return [right === 0 ? 0 : Math.max(centre - half, 0), right === cases ? 1 : Math.min(centre + half, 1)];
+  }
+
+  /* What is decided alone at confidence `delta` and above. Bins are (edge, next edge], 0 in the first. */
+  function atThreshold(model, delta) {
+    const { confidence, correct, edges, precision } = model;
+    const cases = confidence.length;
+    const first = firstAtLeast(confidence, rounded(delta, precision));
+    const gaps = new Float64Array(edges.length - 1);
+    const lastBin = gaps.length - 1;
+    let right = 0;
+    for (let i = first, bin = 0; i < cases; i += 1) {
+      while (bin < lastBin && confidence[i] > edges[bin + 1]) bin += 1;
+      gaps[bin] += confidence[i] - correct[i];
+      right += correct[i];
+    }
+    const automated = cases - first;
+    return {
+      delta, cases, automated, right,
+      reviewed: first,
+      share: automated / cases,
+      accuracy: automated ? right / automated : null,
+      interval: wilson(right, automated),
+      ece: automated ? gaps.reduce((sum, gap) => sum + Math.abs(gap), 0) / automated : null,
+    };
+  }
+
+  function cost(result, errorCost, reviewCost) {
+    return (1000 * ((result.automated - result.right) * errorCost + result.reviewed * reviewCost)) / result.cases;
+  }
+
+  /* The threshold with the lowest cost among the confidences that occur; delta null: a person sees every case. */
+  function cheapest(model, errorCost, reviewCost) {
+    const { confidence, correct } = model;
+    const cases = confidence.length;
+    let best = { delta: null, cost: 1000 * reviewCost };
+    for (let i = cases - 1, wrong = 0; i >= 0; i -= 1) {
+      wrong += 1 - correct[i];
+      if (i > 0 && confidence[i - 1] === confidence[i]) continue; // ties are decided together
+      const price = (1000 * (wrong * errorCost + i * reviewCost)) / cases;
+      if (price < best.cost) best = { delta: confidence[i], cost: price };
+    }
+    return best;
+  }
+
+  /* Accuracy of the most confident share, thinned to at most `most` points for drawing. */
+  function accuracyOverCoverage(model, most) {
+    const { confidence, correct } = model;
+    const cases = confidence.length;
+    const points = [];
+    for (let i = cases - 1, right = 0; i >= 0; i -= 1) {
+      right += correct[i];
+      if (i > 0 && confidence[i - 1] === confidence[i]) continue;
+      points.push([(cases - i) / cases, right / (cases - i), confidence[i]]);
+    }
+    const stride = Math.max(1, Math.ceil(points.length / most));
+    return points.filter((_, i) => i % stride === stride - 1 || i === points.length - 1);
+  }
+
+  const NBSP = "\u00a0";
+  const percent = (value, digits = 1) => (value === null ? "–" : `${(100 * value).toFixed(digits)}${NBSP}%`);
+  const range = (pair, digits = 1) =>
+    pair === null ? "" : `[${pair.map((value) => (100 * value).toFixed(digits)).join(", ")}]`;
+  const perThousand = (count, cases) => Math.round((1000 * count) / cases).toLocaleString("en-US");
+
+  function headline(name, result) {
+    const start = `At confidence ${result.delta} ${name}`;
+    if (!result.automated) return `${start} decides no case alone: all of them go to a person.`;
+    const person = result.reviewed
+      ? `${perThousand(result.reviewed, result.cases)} of 1,000 cases go to a person.`
+      : "no case goes to a person.";
+    return `${start} decides ${percent(result.share)} of cases alone and is right in ` +
+      `${percent(result.accuracy)} of them ${range(result.interval)}; ${person}`;
+  }
+
+  return { decode, rounded, atThreshold, cost, cheapest, accuracyOverCoverage, wilson, percent, range, perThousand, headline };
+})();

@@ -1,0 +1,109 @@
+"""The table that compares methods: which columns, what their numbers are, which is best."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+from calibrant.report.wording import DASH, fixed, percent
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes:
+        key: Name of the number in the page's JSON.
+        label: Heading.
+        about: One sentence for people who do not know the metric.
+        better: Which end is good; None where neither is.
+        unit: percent (of a fraction) or plain.
+        digits: Decimals.
+    """
+
+    key: str
+    label: str
+    about: str
+    better: Literal["low", "high"] | None
+    unit: Literal["percent", "plain"] = "percent"
+    digits: int = 2
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number as it stands in the table.
+
+    Attributes:
+        value: The full number, for sorting; None where there is none.
+        text: What is read.
+        interval: Its interval, or nothing.
+        best: Whether it is the best of its column.
+        verdict: "better" or "worse" than the first method beyond chance; empty where one cannot tell.
+    """
+
+    value: float | None
+    text: str
+    interval: str
+    best: bool
+    verdict: str
+
+
+def columns(delta: float) -> tuple[Column, ...]:
+    """The columns, with the threshold in their words."""
+    there = f"at {delta:g}"
+    return (
+        Column("test_error", "Test error", "Share of all cases that is wrong.", "low"),
+        Column("ece", "ECE", "Expected calibration error: how far confidence is from accuracy, on average.", "low"),
+        Column("smooth_ece", "Smooth ECE", "The same without bins.", "low"),
+        Column("nll", "NLL", "Negative log-likelihood: punishes confident mistakes.", "low", "plain", 3),
+        Column("auroc", "AUROC", "How well confidence tells right from wrong.", "high"),
+        Column("aurc", "AURC", "Mean error over all shares that could be automated.", "low"),
+        Column(f"share@{delta:g}", f"Automated {there}", f"Share of cases with confidence {delta:g} or more.", "high"),
+        Column(f"accuracy@{delta:g}", f"Right {there}", "Accuracy of what is automated.", "high"),
+        Column(f"ece@{delta:g}", f"ECE {there}", "Calibration error of what is automated.", "low"),
+        Column("samples_seen", "Samples seen", "Sample updates in training.", "low", "plain", 0),
+        Column("train_seconds", "Training time (s)", "Seconds of training.", "low", "plain", 1),
+    )
+
+
+def comparison(methods: Sequence[Mapping[str, Any]], delta: float) -> tuple[tuple[Column, ...], list[list[Cell]]]:
+    """Columns that at least one method has a number for, and a row of cells for each method.
+
+    Args:
+        methods: The page's JSON, method by method: `metrics` (key to number or None), `intervals` (key to pair) and
+            `verdicts` (key to word).
+        delta: The threshold of the automated columns.
+    """
+    used = tuple(c for c in columns(delta) if any(_value(c, method) is not None for method in methods))
+    best = {column.key: _best(column, methods) for column in used}
+    return used, [[_cell(column, method, best[column.key]) for column in used] for method in methods]
+
+
+def _value(column: Column, method: Mapping[str, Any]) -> float | None:
+    value: float | None = method["metrics"].get(column.key)
+    # JSON has no infinity: the NLL of a true class with probability 0 arrives as None.
+    return math.inf if value is None and column.key == "nll" else value
+
+
+def _best(column: Column, methods: Sequence[Mapping[str, Any]]) -> float | None:
+    known = [value for value in (_value(column, method) for method in methods) if value is not None]
+    if len(known) < 2 or column.better is None:
+        return None
+    return min(known) if column.better == "low" else max(known)
+
+
+def _cell(column: Column, method: Mapping[str, Any], best: float | None) -> Cell:
+    value, pair = _value(column, method), method["intervals"].get(column.key)
+    ends = "" if pair is None else f"[{', '.join(_text(column, end, sign=False) for end in pair)}]"
+    verdict = method["verdicts"].get(column.key, "")
+    return Cell(value, _text(column, value), ends, value is not None and value == best, verdict)
+
+
+def _text(column: Column, value: float | None, *, sign: bool = True) -> str:
+    if (value is None and not sign) or value == math.inf:
+        return "∞"
+    if column.unit == "percent":
+        text = percent(value, column.digits)
+        return text if sign else text.removesuffix("%").rstrip()
+    return DASH if value is None else f"{Decimal(fixed(value, column.digits)):,}"

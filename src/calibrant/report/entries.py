@@ -1,0 +1,92 @@
+"""What the page is about: named predictions, with the run they come from where there is one."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from calibrant.errors import InvalidInput, invalid
+from calibrant.predictions import Kind, Predictions
+from calibrant.report.thumbnails import Pixels, images_of_run, read_images
+
+if TYPE_CHECKING:
+    from calibrant.training.run import Run
+
+
+class Entry(NamedTuple):
+    """One method on the page. A plain tuple does as well: `("nll", predictions)`.
+
+    Attributes:
+        name: How the method is called on the page.
+        predictions: What it said about the test set.
+        run: The run it comes from, for its recipe, environment, costs and pruning; None for predictions made elsewhere.
+        images: uint8, (n, H, W) or (n, H, W, C), in the order of the predictions; None for no thumbnails.
+    """
+
+    name: str
+    predictions: Predictions
+    run: "Run | None" = None
+    images: Pixels | None = None
+
+
+def read_entries(
+    sources: Sequence[str | Path],
+    *,
+    names: Sequence[str] = (),
+    images: str | Path | None = None,
+    kind: Kind | None = None,
+) -> list[Entry]:
+    """Read run folders and prediction files.
+
+    Args:
+        sources: Run folders (their test predictions are read) and files that `Predictions.load` reads.
+        names: One name a source; without them a run is called after its method and a file after itself.
+        images: `.npz` with the images of the test set, for thumbnails; runs find theirs through their data set.
+        kind: What the scores are, for files that do not say.
+    """
+    if not sources:
+        raise InvalidInput("report needs at least one run folder or file with predictions.")
+    if names and len(names) != len(sources):
+        raise invalid("name", f"be given once for each of the {len(sources)} sources, or not at all", len(names))
+    given = None if images is None else read_images(images)
+    entries = [_read(Path(source), given, kind) for source in sources]
+    wanted = list(names) or _distinct([entry.name for entry in entries], [Path(source) for source in sources])
+    return [entry._replace(name=name) for entry, name in zip(entries, wanted, strict=True)]
+
+
+def check_entries(entries: Iterable[Entry | tuple[str, Predictions]]) -> list[Entry]:
+    """Plain tuples become entries; none, an empty name and a name twice are refused."""
+    made = [Entry(*entry) for entry in entries]
+    if not made:
+        raise InvalidInput("entries must hold at least one method, got none.")
+    seen: set[str] = set()
+    for entry in made:
+        if not entry.name.strip() or entry.name in seen:
+            raise invalid("entry names", "be distinct and not empty", repr(entry.name))
+        seen.add(entry.name)
+    return made
+
+
+def _read(source: Path, images: Pixels | None, kind: Kind | None) -> Entry:
+    from calibrant.training.run import Run
+
+    if source.is_dir():
+        run = Run.open(source)
+        predictions = run.predictions("test")
+    elif source.parent.name == "predictions" and (source.parent.parent / "recipe.toml").is_file():
+        # RUN/predictions/test.npz: the file alone would be called "test" and lose its recipe.
+        run = Run.open(source.parent.parent)
+        predictions = Predictions.load(source, kind=kind)
+    else:
+        return Entry(source.stem, Predictions.load(source, kind=kind), None, images)
+    return Entry(
+        run.recipe.method.name, predictions, run, images_of_run(run, predictions) if images is None else images
+    )
+
+
+def _distinct(names: list[str], sources: list[Path]) -> list[str]:
+    """Names that occur twice get the folder they lie in, and a number where even that does not tell them apart."""
+    told = [
+        f"{name} ({source.name if source.is_dir() else source.parent.name})" if names.count(name) > 1 else name
+        for name, source in zip(names, sources, strict=True)
+    ]
+    return [f"{name} #{told[: i + 1].count(name)}" if told.count(name) > 1 else name for i, name in enumerate(told)]

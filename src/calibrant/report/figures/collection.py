@@ -1,0 +1,52 @@
+"""All pictures of a report at once."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from calibrant.predictions import Predictions
+from calibrant.report.entries import Entry, check_entries
+from calibrant.report.figures.coverage import accuracy_coverage, risk_coverage, threshold_curves
+from calibrant.report.figures.pruning import kept_share, score_distributions
+from calibrant.report.figures.reliability import confidence_histogram, reliability_diagram, reliability_grid
+from calibrant.report.style import save
+from calibrant.report.tables import class_names
+
+
+def save_all(entries: Iterable[Entry | tuple[str, Predictions]], folder: str | Path, *, n_bins: int = 10) -> list[Path]:
+    """Write every figure that the entries have the data for, as SVG and PNG.
+
+    Args:
+        entries: Methods, as for `write_report`.
+        folder: Where to write; made where it is missing. Files of a method are numbered in the order of the entries:
+            names are free text and need not be file names.
+        n_bins: Bins of the reliability diagrams.
+    """
+    made = check_entries(entries)
+    base = Path(folder)
+    methods = {entry.name: entry.predictions for entry in made}
+    figures = {
+        "reliability-grid": reliability_grid(methods, n_bins=n_bins),
+        "accuracy-coverage": accuracy_coverage(methods),
+        "risk-coverage": risk_coverage(methods),
+    }
+    for number, entry in enumerate(made, start=1):
+        figures[f"{number}-reliability"] = reliability_diagram(entry.predictions, n_bins=n_bins, title=entry.name)
+        figures[f"{number}-confidence"] = confidence_histogram(entry.predictions, title=entry.name)
+        figures[f"{number}-threshold"] = threshold_curves(entry.predictions, n_bins=n_bins, title=entry.name)
+    written = [path for stem, figure in figures.items() for path in save(figure, base / stem)]
+    for number, entry in enumerate(made, start=1):
+        written += _save_pruning(entry, base, number)
+    return written
+
+
+def _save_pruning(entry: Entry, base: Path, number: int) -> list[Path]:
+    if entry.run is None or not (entry.run.path / "pruning.npz").is_file():
+        return []
+    from calibrant.pruning import load_audit
+
+    audit = load_audit(entry.run.path / "pruning.npz")
+    names = class_names(entry.predictions)
+    shares = kept_share(audit.kept_share, class_names=names, title=entry.name)
+    groups = {"trained on at the end": audit.score[audit.kept], "left out": audit.score[~audit.kept]}
+    scores = score_distributions({name: group for name, group in groups.items() if len(group)}, title=entry.name)
+    return [*save(shares, base / f"{number}-kept"), *save(scores, base / f"{number}-scores")]

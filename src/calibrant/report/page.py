@@ -1,0 +1,145 @@
+"""One self-contained page: template, style, script, Plotly and data in a single file that opens from disk."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from calibrant import __version__
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import write_text
+from calibrant.predictions import Predictions
+from calibrant.report.comparison import comparison
+from calibrant.report.content import method_content, run_content, same_cases
+from calibrant.report.entries import Entry, check_entries
+from calibrant.report.statistics import automated, automated_over
+from calibrant.report.style import PALETTE
+from calibrant.report.tables import confident_mistakes, worst_classes
+from calibrant.report.thumbnails import check_images, data_uri
+from calibrant.report.wording import headline, interval, per_thousand, percent
+
+# Rows of the text that stands beside the threshold chart.
+_LADDER = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.999)
+
+
+def write_report(
+    entries: Iterable[Entry | tuple[str, Predictions]],
+    path: str | Path,
+    *,
+    title: str = "What may the model decide alone?",
+    threshold: float = 0.95,
+    n_bins: int = 10,
+    resamples: int = 1000,
+) -> Path:
+    """Write the page.
+
+    Args:
+        entries: Methods in the order of the page; the first one is shown first. `(name, predictions)` or an `Entry`,
+            which also takes the run and images.
+        path: The `.html` file; written whole or not at all.
+        title: Heading of the page.
+        threshold: Where the slider starts and what the comparison table is about.
+        n_bins: Bins of the reliability diagram and of every binned metric.
+        resamples: Bootstrap resamples behind the intervals of the comparison table; 0 for none.
+    """
+    target = Path(path)
+    if target.suffix.lower() not in {".html", ".htm"}:
+        raise invalid("path", "end in .html", str(path))
+    write_text(target, build_page(entries, title=title, threshold=threshold, n_bins=n_bins, resamples=resamples))
+    return target
+
+
+def build_page(
+    entries: Iterable[Entry | tuple[str, Predictions]],
+    *,
+    title: str = "What may the model decide alone?",
+    threshold: float = 0.95,
+    n_bins: int = 10,
+    resamples: int = 1000,
+) -> str:
+    """The page of `write_report` as text; the same entries give the same text."""
+    from jinja2 import Environment, PackageLoader
+
+    made = check_entries(entries)
+    settings: dict[str, Any] = {"delta": threshold, "n_bins": n_bins, "resamples": resamples}
+    methods = [method_content(entry, made[0], **settings) for entry in made]
+    loader = PackageLoader("calibrant.report", "assets")
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
+    environment.filters |= {"percent": percent, "interval": interval, "thousands": lambda n: f"{n:,}"}
+    columns, rows = comparison(methods, threshold)
+    scripts = _scripts()
+    return environment.get_template("page.html.j2").render(
+        title=title,
+        version=__version__,
+        threshold=threshold,
+        methods=methods,
+        details=[_details(entry, threshold, n_bins) for entry in made],
+        columns=columns,
+        rows=rows,
+        n_bins=n_bins,
+        resamples=resamples,
+        same_cases=all(same_cases(made[0].predictions, entry.predictions) for entry in made),
+        style=_asset("page.css"),
+        scripts=scripts,
+        policy=_policy(scripts.values()),
+        data=_embeddable({"delta": threshold, "palette": PALETTE, "methods": methods}),
+        per_thousand=per_thousand,
+    )
+
+
+def _details(entry: Entry, threshold: float, n_bins: int) -> dict[str, Any]:
+    """What stands on the page as text only and is not needed by its script."""
+    predictions = entry.predictions
+    result = automated(predictions, threshold, n_bins=n_bins)
+    mistakes = confident_mistakes(predictions)
+    return {
+        "headline": lambda name: headline(name, result),
+        "result": result,
+        "ladder": automated_over(predictions, _LADDER, n_bins=n_bins),
+        "classes": worst_classes(predictions, threshold=threshold),
+        "mistakes": mistakes,
+        "wrong": int((~predictions.correct).sum()),
+        "pictures": _pictures(entry, [mistake.row for mistake in mistakes]),
+        "run": run_content(entry.run),
+    }
+
+
+def _pictures(entry: Entry, rows: Sequence[int]) -> dict[int, str]:
+    if entry.images is None:
+        return {}
+    images = check_images(entry.images, len(entry.predictions), f"images of {entry.name!r}")
+    return {row: data_uri(images[row]) for row in rows}
+
+
+def _scripts() -> dict[str, str]:
+    """The three inline scripts in the order they run; everything but the charts works before Plotly is read."""
+    try:
+        plotly = resources.files("plotly").joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
+    except ModuleNotFoundError as error:
+        raise InvalidInput("the report needs plotly. Install it with: pip install 'calibrant[report]'") from error
+    return {
+        "page": _asset("numbers.js") + _asset("page.js"),
+        "plotly": plotly,
+        "charts": _asset("charts.js"),
+    }
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    """Content security policy: nothing is fetched, and no script runs but those whose digest is listed."""
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    # Plotly writes style rules of its own, hence unsafe-inline; styles cannot run code or, here, fetch anything.
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+
+
+def _embeddable(content: dict[str, Any]) -> str:
+    """JSON that cannot end its script element, whatever the names in it are."""
+    text = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _asset(name: str) -> str:
+    return resources.files("calibrant.report").joinpath("assets", name).read_text(encoding="utf-8")

@@ -1,0 +1,51 @@
+"""Numbers as the reader sees them. The page's JavaScript writes the same text for the same number."""
+
+from decimal import ROUND_HALF_UP, Decimal
+
+from calibrant.report.statistics import Automated
+
+DASH = "\N{EN DASH}"  # stands where there is no number
+_NBSP = "\N{NO-BREAK SPACE}"
+
+
+def fixed(value: float, digits: int) -> str:
+    """Decimal text, ties away from zero as JavaScript's toFixed does it (Python's format rounds them to even).
+
+    >>> fixed(12.25, 1), format(12.25, ".1f")
+    ('12.3', '12.2')
+    """
+    return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP))
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A fraction in percent; a dash where there is no number."""
+    return DASH if value is None else f"{fixed(100 * value, digits)}{_NBSP}%"
+
+
+def interval(pair: tuple[float, float] | None, digits: int = 1) -> str:
+    """An interval of fractions in percent, without the sign: [98.6, 99.1]."""
+    return "" if pair is None else f"[{fixed(100 * pair[0], digits)}, {fixed(100 * pair[1], digits)}]"
+
+
+def per_thousand(count: int, cases: int) -> str:
+    """Rounded number in a thousand."""
+    return f"{int(fixed(1000 * count / cases, 0)):,}"
+
+
+def headline(name: str, result: Automated) -> str:
+    """The page in one sentence.
+
+    >>> print(headline("this model", Automated(0.95, 10_000, 7430, 7348, 0.01)).replace(_NBSP, " "))
+    At confidence 0.95 this model decides 74.3 % of cases alone and is right in 98.9 % of them [98.6, 99.1];
+    257 of 1,000 cases go to a person.
+    """
+    start = f"At confidence {result.delta:g} {name}"
+    if not result.automated:
+        return f"{start} decides no case alone: all of them go to a person."
+    person = "no case goes to a person."
+    if result.reviewed:
+        person = f"{per_thousand(result.reviewed, result.cases)} of 1,000 cases go to a person."
+    return (
+        f"{start} decides {percent(result.share)} of cases alone and is right in {percent(result.accuracy)} of them "
+        f"{interval(result.interval)}; {person}"
+    )
