@@ -36,7 +36,12 @@ def method_content(entry: Entry, first: Entry, *, delta: float, n_bins: int, res
     order = np.argsort(predictions.confidence, kind="stable")
     result = evaluate(predictions, n_bins, thresholds=(delta,), bootstrap=resamples)
     evaluation = result.to_dict()
-    metrics = result.values() | {"noise_floor": result.noise_floor, "noise_floor_95": result.noise_floor_95}
+    metrics = result.values() | {
+        "noise_floor": result.noise_floor,
+        "noise_floor_95": result.noise_floor_95,
+        "mean_confidence": float(predictions.confidence.mean()),
+        "mean_accuracy": float(predictions.correct.mean()),
+    }
     return {
         "name": entry.name,
         "cases": len(predictions),

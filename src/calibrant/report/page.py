@@ -16,10 +16,10 @@ from calibrant.report.comparison import comparison
 from calibrant.report.content import method_content, run_content, same_cases
 from calibrant.report.entries import Entry, check_entries
 from calibrant.report.statistics import automated, automated_over
-from calibrant.report.style import PALETTE
+from calibrant.report.style import DARK_PALETTE, PALETTE
 from calibrant.report.tables import confident_mistakes, worst_classes
 from calibrant.report.thumbnails import check_images, data_uri
-from calibrant.report.wording import headline, interval, per_thousand, percent
+from calibrant.report.wording import fixed, headline, interval, per_thousand, percent
 
 # Rows of the text that stands beside the threshold chart.
 _LADDER = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.999)
@@ -68,7 +68,12 @@ def build_page(
     methods = [method_content(entry, made[0], **settings) for entry in made]
     loader = PackageLoader("calibrant.report", "assets")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
-    environment.filters |= {"percent": percent, "interval": interval, "thousands": lambda n: f"{n:,}"}
+    environment.filters |= {
+        "percent": percent,
+        "interval": interval,
+        "points": lambda share: fixed(100 * share, 2),
+        "thousands": lambda count: f"{count:,}",
+    }
     columns, rows = comparison(methods, threshold)
     scripts = _scripts()
     return environment.get_template("page.html.j2").render(
@@ -85,8 +90,11 @@ def build_page(
         style=_asset("page.css"),
         scripts=scripts,
         policy=_policy(scripts.values()),
-        data=_embeddable({"delta": threshold, "palette": PALETTE, "methods": methods}),
+        data=_embeddable(
+            {"delta": threshold, "palettes": {"light": PALETTE, "dark": DARK_PALETTE}, "methods": methods}
+        ),
         per_thousand=per_thousand,
+        fixed=fixed,
     )
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, VERMILLION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, GREY, INK = "#CC79A7", "#56B4E9", "#6b7280", "#1f2937"
 PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+# The same hues, lighter: for lines on a dark ground.
+DARK_PALETTE = ("#5ab4ea", "#ff8f5a", "#2fc79a", "#e39bc4", "#f0b840", "#a9d8f6")
 # Beyond the sixth line the colours repeat with the next of these, so colour is never the only difference.
 DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P")

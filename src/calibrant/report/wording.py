@@ -24,7 +24,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 def interval(pair: tuple[float, float] | None, digits: int = 1) -> str:
     """An interval of fractions in percent, without the sign: [98.6, 99.1]."""
-    return "" if pair is None else f"[{fixed(100 * pair[0], digits)}, {fixed(100 * pair[1], digits)}]"
+    return "" if pair is None else f"[{fixed(100 * pair[0], digits)},{_NBSP}{fixed(100 * pair[1], digits)}]"
 
 
 def per_thousand(count: int, cases: int) -> str:

@@ -2,7 +2,7 @@
 /* Interactive pictures, drawn by Plotly (bundled above) when they come near the screen. */
 (() => {
   const { data, state } = page;
-  const PALETTE = data.palette;
+  const palette = () => (page.isDark() ? data.palettes.dark : data.palettes.light);
   const DASHES = ["solid", "dash", "dot", "dashdot", "longdashdot"];
   const CONFIG = { displayModeBar: false, responsive: true };
   const drawn = new Set();
@@ -11,8 +11,8 @@
   const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const lineOf = (index, width = 2) => ({
-    color: PALETTE[index % PALETTE.length],
-    dash: DASHES[Math.floor(index / PALETTE.length) % DASHES.length],
+    color: palette()[index % palette().length],
+    dash: DASHES[Math.floor(index / palette().length) % DASHES.length],
     width,
   });
 
@@ -23,8 +23,8 @@
 
   function layout(extra) {
     return { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: false, hovermode: "closest",
-      font: { family: "system-ui, sans-serif", size: 13, color: colour("ink") }, margin: { l: 56, r: 14, t: 10, b: 44 },
-      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
+      font: { family: "system-ui, sans-serif", size: 13, color: colour("ink") }, margin: { l: 56, r: 24, t: 10, b: 44 },
+      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, traceorder: "normal" },
       hoverlabel: { bgcolor: colour("card"), bordercolor: colour("muted"), font: { color: colour("ink") } }, ...extra };
   }
 
@@ -38,18 +38,21 @@
       `<br>accuracy ${numbers.percent(bin.accuracy)} ${numbers.range([bin.low, bin.high])}` +
       `<br>noise floor ${numbers.range([bin.floor_low, bin.floor_high])}`);
     const common = { type: "bar", x, width, hovertemplate: "%{text}<extra></extra>", text: hover, textposition: "none" };
+    const floor = { base: bins.map((bin) => bin.floor_low), y: bins.map((bin) => bin.floor_high - bin.floor_low) };
+    const outline = { color: colour("band-edge"), width: 1.6 };
+    // The boxes lie behind the bars, where they do not tint them; their outlines lie in front, to be seen at all.
     const traces = [
-      { ...common, name: "accuracy", y: bins.map((bin) => bin.accuracy), marker: { color: PALETTE[0] },
+      { ...common, ...floor, name: "noise floor", marker: { color: colour("band"), line: outline } },
+      { ...common, name: "accuracy", y: bins.map((bin) => bin.accuracy),
+        marker: { color: palette()[0], line: { color: colour("card"), width: 1 } },
         error_y: { type: "data", symmetric: false, array: bins.map((bin) => bin.high - bin.accuracy),
           arrayminus: bins.map((bin) => bin.accuracy - bin.low), color: colour("ink"), thickness: 1.3, width: 4 } },
-      { ...common, name: "noise floor of a perfect model", base: bins.map((bin) => bin.floor_low),
-        y: bins.map((bin) => bin.floor_high - bin.floor_low),
-        marker: { color: colour("band"), line: { color: colour("band-edge"), width: 1.4 } } },
-      { type: "scatter", mode: "lines", name: "perfect calibration", x: [0, 1], y: [0, 1], hoverinfo: "skip",
+      { ...common, ...floor, showlegend: false, marker: { color: "rgba(0,0,0,0)", line: outline } },
+      { type: "scatter", mode: "lines", name: "perfect", x: [0, 1], y: [0, 1], hoverinfo: "skip",
         line: { color: colour("muted"), dash: "dash", width: 1.5 } },
-      { ...common, name: "right", yaxis: "y2", y: bins.map((bin) => bin.right), marker: { color: PALETTE[2] } },
+      { ...common, name: "right", yaxis: "y2", y: bins.map((bin) => bin.right), marker: { color: palette()[2] } },
       { ...common, name: "wrong", yaxis: "y2", base: bins.map((bin) => bin.right),
-        y: bins.map((bin) => bin.count - bin.right), marker: { color: PALETTE[1], pattern: { shape: "/" } } },
+        y: bins.map((bin) => bin.count - bin.right), marker: { color: palette()[1], pattern: { shape: "/" } } },
     ];
     return [traces, layout({
       barmode: "overlay", height: 460,
@@ -75,10 +78,10 @@
         hovertemplate: "%{y:.1%} automated<extra></extra>" },
       { ...ends, y: some.map((row) => row.interval[0]) },
       { ...ends, y: some.map((row) => row.interval[1]), fill: "tonexty", fillcolor: "rgba(213,94,0,0.2)" },
-      { type: "scatter", mode: "lines", name: "accuracy of what is automated", x: some.map((row) => row.delta),
+      { type: "scatter", mode: "lines", name: "right", x: some.map((row) => row.delta),
         y: some.map((row) => row.accuracy), line: { ...lineOf(1), dash: "dash" },
         hovertemplate: "%{y:.2%} right<extra></extra>" },
-      { type: "scatter", mode: "lines", name: "its ECE", yaxis: "y2", x: some.map((row) => row.delta),
+      { type: "scatter", mode: "lines", name: "ECE", yaxis: "y2", x: some.map((row) => row.delta),
         y: some.map((row) => row.ece), line: lineOf(2), hovertemplate: "ECE %{y:.2%}<extra></extra>" },
     ];
     return [traces, layout({

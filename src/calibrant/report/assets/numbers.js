@@ -112,7 +112,7 @@ const numbers = (() => {
   const NBSP = "\u00a0";
   const percent = (value, digits = 1) => (value === null ? "–" : `${(100 * value).toFixed(digits)}${NBSP}%`);
   const range = (pair, digits = 1) =>
-    pair === null ? "" : `[${pair.map((value) => (100 * value).toFixed(digits)).join(", ")}]`;
+    pair === null ? "" : `[${pair.map((value) => (100 * value).toFixed(digits)).join(`,${NBSP}`)}]`;
   const perThousand = (count, cases) => Math.round((1000 * count) / cases).toLocaleString("en-US");
 
   function headline(name, result) {

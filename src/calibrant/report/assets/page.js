@@ -154,6 +154,17 @@ const page = (() => {
     setMethod(0);
   }
 
+  /* Reading Plotly takes most of a second. The page is painted and the slider works before that begins. */
+  function loadCharts() {
+    document.querySelectorAll("script.later").forEach((holder) => {
+      const script = document.createElement("script");
+      script.textContent = holder.textContent;
+      holder.replaceWith(script);
+    });
+  }
+
   connect();
+  document.documentElement.dataset.live = "true";
+  requestAnimationFrame(() => setTimeout(loadCharts, 0));
   return { data, state, model, current, isDark, onChange: (listen) => listeners.push(listen) };
 })();

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_BAND, _BAND_EDGE = "#fbe3ad", "#a86f00"
+_BAND, _BAND_EDGE = "#fbe3ad", "#d98c00"
 
 
 @styled
