@@ -1,0 +1,36 @@
+"""Repair after training: learn on held-out cases how to turn logits into probabilities that can be trusted."""
+
+from calibrant.posthoc.affine import REGULARISATION_GRID, DirichletScaling, MatrixScaling, VectorScaling
+from calibrant.posthoc.base import Calibrator, FitSummary
+from calibrant.posthoc.beta import BetaCalibration
+from calibrant.posthoc.curves import HistogramBinning, IsotonicCalibration
+from calibrant.posthoc.selection import (
+    METHODS,
+    Candidate,
+    NoCalibration,
+    Selection,
+    cross_validated_nll,
+    make_calibrator,
+    select_calibrator,
+)
+from calibrant.posthoc.temperature import TemperatureScaling
+
+__all__ = [
+    "METHODS",
+    "REGULARISATION_GRID",
+    "BetaCalibration",
+    "Calibrator",
+    "Candidate",
+    "DirichletScaling",
+    "FitSummary",
+    "HistogramBinning",
+    "IsotonicCalibration",
+    "MatrixScaling",
+    "NoCalibration",
+    "Selection",
+    "TemperatureScaling",
+    "VectorScaling",
+    "cross_validated_nll",
+    "make_calibrator",
+    "select_calibrator",
+]

@@ -1,0 +1,138 @@
+"""Checks at the door and the few float64 formulas that every calibrator shares."""
+
+import warnings
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from calibrant.errors import CalibrantWarning, invalid
+
+# NumPy in, NumPy out; torch in, torch out.
+ArrayT = TypeVar("ArrayT", NDArray[Any], torch.Tensor)
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Matrix = NDArray[np.floating[Any]]
+
+
+def as_numpy(values: Any) -> NDArray[Any]:
+    """A NumPy view where possible; bfloat16, which NumPy lacks, becomes float32."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        array: NDArray[Any] = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+        return array
+    return np.asarray(values)
+
+
+def like(probabilities: NDArray[Any], template: Any) -> Any:
+    """Hand `probabilities` back in the container, and on the device, that `template` came in."""
+    if isinstance(template, torch.Tensor):
+        return torch.from_numpy(probabilities).to(template.device)
+    return probabilities
+
+
+def check_logits(logits: Any, classes: int | None = None) -> Matrix:
+    """Return logits as a finite float array of shape (n, K), K >= 2; float32 and float64 are kept as they are."""
+    matrix = as_numpy(logits)
+    if matrix.ndim != 2 or matrix.shape[0] == 0 or matrix.shape[1] < 2:
+        raise invalid("logits", "have shape (cases, classes) with at least 1 case and 2 classes", matrix.shape)
+    if matrix.dtype == np.float16 or (matrix.dtype.kind in "iu" and matrix.dtype != np.bool_):
+        matrix = matrix.astype(np.float32 if matrix.dtype == np.float16 else np.float64)
+    if matrix.dtype not in (np.float32, np.float64):
+        raise invalid("logits", "be floating-point numbers", matrix.dtype)
+    if classes is not None and matrix.shape[1] != classes:
+        raise invalid(
+            "logits",
+            f"have {classes} columns, one for each class of the fit set",
+            f"{matrix.shape[1]} columns",
+            "Fit a calibrator on predictions with the same classes.",
+        )
+    finite = np.isfinite(matrix)
+    if not finite.all():
+        row = int(np.argmin(finite.all(axis=1)))
+        raise invalid("logits", "be finite", f"{matrix[row]} in row {row}", "Remove or repair such rows first.")
+    return matrix
+
+
+def check_targets(targets: Any, shape: tuple[int, ...]) -> Integers:
+    """Return targets as int64 of shape (n,) in 0..K-1."""
+    cases, classes = shape
+    labels = as_numpy(targets)
+    if labels.ndim != 1 or len(labels) != cases:
+        raise invalid("targets", f"have shape ({cases},), one for each row of logits", labels.shape)
+    if labels.dtype.kind not in "iu":
+        raise invalid("targets", "be integers", labels.dtype, "Pass class indices 0..K-1, not one-hot rows or names.")
+    labels = labels.astype(np.int64)
+    wrong = (labels < 0) | (labels >= classes)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise invalid("targets", f"lie in 0..{classes - 1}", f"{labels[row]} in row {row}")
+    return labels
+
+
+def check_fit(logits: Any, targets: Any) -> tuple[Matrix, Integers]:
+    """Check a fit set; one that cannot teach a calibrator anything is refused."""
+    matrix = check_logits(logits)
+    labels = check_targets(targets, matrix.shape)
+    if (labels == labels[0]).all():
+        raise invalid(
+            "targets",
+            "hold at least two classes",
+            f"class {labels[0]} in all {len(labels)} cases",
+            "A calibrator learns from cases that differ: fit on a sample of the whole stream.",
+        )
+    shifted = matrix - matrix.max(axis=1, keepdims=True) if _first_rows_agree(matrix) else None
+    if shifted is not None and np.ptp(shifted, axis=0).max() <= 1e-12 * max(1.0, float(np.abs(shifted).max())):
+        raise invalid(
+            "logits",
+            "differ between cases",
+            "the same prediction in every row",
+            "The model ignores its input, which no calibrator can repair: check its weights and its inputs.",
+        )
+    _warn_if_probabilities(matrix)
+    return matrix, labels
+
+
+def _first_rows_agree(matrix: Matrix) -> bool:
+    # Two rows settle it for any live model, so that the full test costs nothing in practice.
+    first = matrix[:2] - matrix[:2].max(axis=1, keepdims=True)
+    return bool(np.allclose(first[0], first[-1], rtol=1e-9, atol=1e-12))
+
+
+def _warn_if_probabilities(matrix: Matrix) -> None:
+    head = matrix[:256]
+    if (head >= 0).all() and np.allclose(head.sum(axis=1), 1.0, atol=1e-4):
+        warnings.warn(
+            "logits: every row is non-negative and sums to 1, as probabilities do. They were taken as logits; "
+            "if they are probabilities, pass their logarithm.",
+            CalibrantWarning,
+            stacklevel=4,
+        )
+
+
+def log_softmax(logits: Matrix) -> Floats:
+    """Row-wise log-softmax in float64."""
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max(axis=1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return shifted
+
+
+def log_one_minus(log_probabilities: Floats) -> Floats:
+    """log(1 - p) for each entry of rows of log-probabilities, exact also where p rounds to 1.
+
+    For p <= 1/2 it is log1p(-p). At most one entry of a row is larger; there the others are summed instead.
+    """
+    result = np.log1p(-np.minimum(np.exp(log_probabilities), 0.5))
+    rows, columns = np.nonzero(log_probabilities > np.log(0.5))
+    others = np.exp(log_probabilities[rows])
+    others[np.arange(len(rows)), columns] = 0.0
+    # The smallest double stands for "none": the logarithm stays finite where every other class underflowed.
+    result[rows, columns] = np.log(np.maximum(others.sum(axis=1), np.finfo(np.float64).tiny))
+    return result
+
+
+def mean_nll(log_probabilities: Floats, targets: Integers) -> float:
+    """Mean negative log-likelihood of the targets."""
+    return float(-np.take_along_axis(log_probabilities, targets[:, None], axis=1).mean())

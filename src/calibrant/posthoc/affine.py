@@ -1,0 +1,296 @@
+"""Affine maps before the softmax: vector, matrix and Dirichlet scaling, with ODIR regularisation."""
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from scipy.optimize import minimize
+
+from calibrant.errors import invalid
+from calibrant.posthoc._arrays import Floats, Integers, Matrix, log_softmax, mean_nll
+from calibrant.posthoc._folds import check_folds, stratified_folds
+from calibrant.posthoc.base import BLOCK, Calibrator, Progress, finite_array
+
+# Strongest first: each fit starts where its stricter neighbour ended. The terms are means over K^2 or K numbers, so
+# many classes want large values: 50 classes and 3,000 cases are best near 100,000.
+REGULARISATION_GRID = (1e5, 1e4, 1e3, 1e2, 10.0, 1.0, 0.1, 0.01, 0.001)
+_MAX_ITERATIONS = 2000
+
+
+class _AffineScaling(Calibrator):
+    """softmax(W x + b); what x is and how free W is, the subclasses say."""
+
+    reg_lambda: float | Literal["cv"]
+    reg_mu: float | None
+    folds: int
+    seed: int
+
+    def __init__(
+        self,
+        *,
+        reg_lambda: float | Literal["cv"] = "cv",
+        reg_mu: float | None = None,
+        folds: int = 5,
+        seed: int = 0,
+    ) -> None:
+        self.reg_lambda = reg_lambda
+        self.reg_mu = reg_mu
+        self.folds = folds
+        self.seed = seed
+        self._check_parameters()
+
+    def _check_parameters(self) -> None:
+        for name, value, word in (("reg_lambda", self.reg_lambda, "cv"), ("reg_mu", self.reg_mu, None)):
+            if value != word and not (isinstance(value, int | float) and 0 <= value < math.inf):
+                raise invalid(name, f"be {word!r} or a finite number of at least 0", repr(value))
+        check_folds(self.folds, self.seed)
+
+    @staticmethod
+    @abstractmethod
+    def _features(logits: Matrix) -> Floats: ...
+
+    @staticmethod
+    @abstractmethod
+    def _objective(features: Floats, targets: Integers, reg: tuple[float, float]) -> "_Objective": ...
+
+    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
+        features = self._features(logits)
+        self.cv_nll_: dict[float, float] = {}
+        if self.reg_lambda == "cv":
+            self.cv_nll_ = self._cross_validate(features, targets)
+            self.reg_lambda_ = min(self.cv_nll_, key=self.cv_nll_.__getitem__)
+        else:
+            self.reg_lambda_ = float(self.reg_lambda)
+        self.reg_mu_ = self._mu(self.reg_lambda_)
+        solution = _solve(self._objective(features, targets, (self.reg_lambda_, self.reg_mu_)))
+        self.weight_, self.bias_ = solution.weight, solution.bias
+        notes = []
+        if not solution.converged:
+            notes.append(f"the optimum was not reached in {solution.iterations} iterations")
+        missing = np.flatnonzero(np.bincount(targets, minlength=self.n_classes_) == 0)
+        if len(missing) and self.reg_mu_ == 0:
+            notes.append(
+                f"{len(missing)} classes (first: {missing[0]}) have no case in the fit set: their bias has no optimum"
+            )
+        return Progress(converged=solution.converged, iterations=solution.iterations, notes=tuple(notes))
+
+    def _mu(self, reg_lambda: float) -> float:
+        return reg_lambda if self.reg_mu is None else float(self.reg_mu)
+
+    def _cross_validate(self, features: Floats, targets: Integers) -> dict[float, float]:
+        """Mean held-out NLL for each strength of the grid."""
+        fold = stratified_folds(targets, self.folds, self.seed)
+        parts = [(fold != held_out, fold == held_out) for held_out in range(self.folds)]
+        starts: list[Floats | None] = [None] * self.folds
+        found: dict[float, float] = {}
+        for reg in REGULARISATION_GRID:
+            total = 0.0
+            for part, (inside, outside) in enumerate(parts):
+                objective = self._objective(features[inside], targets[inside], (reg, self._mu(reg)))
+                # Held-out NLL to six digits is enough to choose by.
+                solution = _solve(objective, starts[part], tolerance=1e-9)
+                starts[part] = solution.parameters
+                scores = log_softmax(_affine(features[outside], solution.weight, solution.bias))
+                total += mean_nll(scores, targets[outside]) * int(outside.sum())
+            found[reg] = total / len(targets)
+            # The weakest fits overfit most and take longest: two steps uphill end the search.
+            if list(found).index(min(found, key=found.__getitem__)) < len(found) - 2:
+                break
+        return found
+
+    def _log_probabilities(self, logits: Matrix) -> Floats:
+        return log_softmax(_affine(self._features(logits), self.weight_, self.bias_))
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "weight": self.weight_.tolist(),
+            "bias": self.bias_.tolist(),
+            "reg_lambda": self.reg_lambda_,
+            "reg_mu": self.reg_mu_,
+            "cv_nll": [[reg, value] for reg, value in self.cv_nll_.items()],
+        }
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        shape = (self.n_classes_,) if isinstance(self, VectorScaling) else (self.n_classes_, self.n_classes_)
+        self.weight_ = finite_array(state["weight"], shape)
+        self.bias_ = finite_array(state["bias"], (self.n_classes_,))
+        self.reg_lambda_, self.reg_mu_ = float(state["reg_lambda"]), float(state["reg_mu"])
+        self.cv_nll_ = {float(reg): float(value) for reg, value in state["cv_nll"]}
+
+
+class VectorScaling(_AffineScaling):
+    """softmax(w * logits + b) with a weight and a bias for each class (Guo et al. 2017).
+
+    Minimises  NLL + lambda * mean((w - mean(w))^2) + mu * mean(b^2):  with strong regularisation it becomes temperature
+    scaling. Unlike temperature scaling it can change the predicted class, and it depends on the level of each row.
+
+    Args:
+        reg_lambda: Pull of the weights towards each other; "cv" chooses from `REGULARISATION_GRID` by held-out NLL.
+        reg_mu: Pull of the biases towards 0; None takes the value of `reg_lambda`.
+        folds: Folds of the cross-validation.
+        seed: Seed of the folds.
+
+    Attributes:
+        weight_: Shape (K,).
+        bias_: Shape (K,).
+        reg_lambda_: Strength in use.
+        reg_mu_: Strength in use.
+        cv_nll_: Held-out NLL for each strength tried; empty where none was.
+    """
+
+    method: ClassVar[str] = "vector"
+
+    @staticmethod
+    def _features(logits: Matrix) -> Floats:
+        return logits.astype(np.float64)
+
+    @staticmethod
+    def _objective(features: Floats, targets: Integers, reg: tuple[float, float]) -> "_Objective":
+        return _Objective(features, targets, *reg, diagonal=True)
+
+
+class MatrixScaling(_AffineScaling):
+    """softmax(W logits + b) with off-diagonal and intercept regularisation, ODIR (Guo et al. 2017, Kull et al. 2019).
+
+    Minimises  NLL + lambda * sum_{i != j} W_ij^2 / (K (K - 1)) + mu * sum_i b_i^2 / K.  The diagonal is free, so the
+    identity costs nothing. K^2 numbers want many cases: a few thousand for ten classes.
+
+    Args:
+        reg_lambda: Weight of the off-diagonal term; "cv" chooses from `REGULARISATION_GRID` by held-out NLL.
+        reg_mu: Weight of the intercept term; None takes the value of `reg_lambda`.
+        folds: Folds of the cross-validation.
+        seed: Seed of the folds.
+
+    Attributes:
+        weight_: Shape (K, K).
+        bias_: Shape (K,).
+        reg_lambda_: Strength in use.
+        reg_mu_: Strength in use.
+        cv_nll_: Held-out NLL for each strength tried; empty where none was.
+    """
+
+    method: ClassVar[str] = "matrix"
+
+    @staticmethod
+    def _features(logits: Matrix) -> Floats:
+        return logits.astype(np.float64)
+
+    @staticmethod
+    def _objective(features: Floats, targets: Integers, reg: tuple[float, float]) -> "_Objective":
+        return _Objective(features, targets, *reg, diagonal=False)
+
+
+class DirichletScaling(_AffineScaling):
+    """softmax(W log(p) + b), p = softmax(logits), with ODIR (Kull et al. 2019, Dirichlet calibration).
+
+    The same objective as `MatrixScaling` on log-probabilities instead of logits: it does not depend on the level of a
+    row of logits, and it serves models that only give probabilities.
+
+    Args:
+        reg_lambda: Weight of the off-diagonal term; "cv" chooses from `REGULARISATION_GRID` by held-out NLL.
+        reg_mu: Weight of the intercept term; None takes the value of `reg_lambda`.
+        folds: Folds of the cross-validation.
+        seed: Seed of the folds.
+
+    Attributes:
+        weight_: Shape (K, K).
+        bias_: Shape (K,).
+        reg_lambda_: Strength in use.
+        reg_mu_: Strength in use.
+        cv_nll_: Held-out NLL for each strength tried; empty where none was.
+    """
+
+    method: ClassVar[str] = "dirichlet"
+
+    @staticmethod
+    def _features(logits: Matrix) -> Floats:
+        return log_softmax(logits)
+
+    @staticmethod
+    def _objective(features: Floats, targets: Integers, reg: tuple[float, float]) -> "_Objective":
+        return _Objective(features, targets, *reg, diagonal=False)
+
+
+def _affine(features: Floats, weight: Floats, bias: Floats) -> Floats:
+    return features * weight + bias if weight.ndim == 1 else features @ weight.T + bias
+
+
+@dataclass
+class _Objective:
+    """Mean NLL plus penalty, with its gradient, over parameters [W..., b]."""
+
+    features: Floats
+    targets: Integers
+    reg_lambda: float
+    reg_mu: float
+    diagonal: bool
+
+    @property
+    def classes(self) -> int:
+        return int(self.features.shape[1])
+
+    def identity(self) -> Floats:
+        weight = np.ones(self.classes) if self.diagonal else np.eye(self.classes)
+        return np.concatenate([weight.ravel(), np.zeros(self.classes)])
+
+    def split(self, parameters: Floats) -> tuple[Floats, Floats]:
+        weight, bias = parameters[: -self.classes], parameters[-self.classes :]
+        return weight if self.diagonal else weight.reshape(self.classes, self.classes), bias
+
+    def __call__(self, parameters: Floats) -> tuple[float, Floats]:
+        weight, bias = self.split(parameters)
+        value, weight_gradient, bias_gradient = self._penalty(weight, bias)
+        cases, rows = len(self.targets), max(16, BLOCK // self.classes)
+        for start in range(0, cases, rows):
+            features, targets = self.features[start : start + rows], self.targets[start : start + rows]
+            scores = log_softmax(_affine(features, weight, bias))
+            picked = np.arange(len(targets)), targets
+            value -= float(scores[picked].sum()) / cases
+            residual = np.exp(scores, out=scores)
+            residual[picked] -= 1.0
+            residual /= cases
+            product = np.einsum("ij,ij->j", residual, features) if self.diagonal else residual.T @ features
+            weight_gradient += product
+            bias_gradient += residual.sum(axis=0)
+        return value, np.concatenate([weight_gradient.ravel(), bias_gradient])
+
+    def _penalty(self, weight: Floats, bias: Floats) -> tuple[float, Floats, Floats]:
+        if self.diagonal:
+            pulled, scale = weight - weight.mean(), self.reg_lambda / self.classes
+        else:
+            pulled = weight * (1.0 - np.eye(self.classes))
+            scale = self.reg_lambda / (self.classes * (self.classes - 1))
+        mu = self.reg_mu / self.classes
+        value = scale * float((pulled**2).sum()) + mu * float((bias**2).sum())
+        return value, 2.0 * scale * pulled, 2.0 * mu * bias
+
+
+@dataclass
+class _Solution:
+    parameters: Floats
+    weight: Floats
+    bias: Floats
+    converged: bool
+    iterations: int
+
+
+def _solve(objective: _Objective, start: Floats | None = None, *, tolerance: float = 1e-13) -> _Solution:
+    found = minimize(
+        objective,
+        objective.identity() if start is None else start,
+        jac=True,
+        method="L-BFGS-B",
+        options={
+            "maxiter": _MAX_ITERATIONS,
+            "maxfun": 2 * _MAX_ITERATIONS,
+            "ftol": tolerance,
+            "gtol": 1e-7,
+            "maxcor": 20,
+        },
+    )
+    weight, bias = objective.split(found.x)
+    # A line search that stalls at rounding level is an optimum too: the gradient decides.
+    converged = bool(found.success or np.abs(found.jac).max() <= 1e-4)
+    return _Solution(found.x, weight, bias, converged, int(found.nit))

@@ -1,0 +1,296 @@
+"""What every calibrator has in common: fit, transform, scikit-learn manners, and JSON on disk."""
+
+import inspect
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
+from calibrant.files import read_json, write_json
+from calibrant.posthoc._arrays import (
+    ArrayT,
+    Floats,
+    Integers,
+    Matrix,
+    as_numpy,
+    check_fit,
+    check_logits,
+    check_targets,
+    like,
+    log_softmax,
+    mean_nll,
+)
+
+FORMAT = "calibrant-calibrator"
+VERSION = 1
+# Numbers per block: a block stays in the second-level cache, and a million cases never exist twice in float64.
+BLOCK = 65536
+
+
+@dataclass(frozen=True)
+class FitSummary:
+    """What happened in `fit`.
+
+    Attributes:
+        cases: Number of cases in the fit set.
+        nll_before: Mean negative log-likelihood of the fit set as it came.
+        nll_after: The same after calibration; never larger than `nll_before`.
+        converged: Whether the optimiser met its tolerance; True for maps that need none.
+        at_bound: Whether the optimum lies at the edge of what the parameters allow.
+        iterations: Passes over the fit set that the optimiser made.
+        notes: Sentences that were also given as warnings.
+    """
+
+    cases: int
+    nll_before: float
+    nll_after: float
+    converged: bool = True
+    at_bound: bool = False
+    iterations: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Progress:
+    """What a subclass reports from its optimiser."""
+
+    converged: bool = True
+    at_bound: bool = False
+    iterations: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class Calibrator(ABC):
+    """A map from logits to calibrated probabilities, learned on held-out cases.
+
+    Computed in float64 whatever comes in. NumPy in, NumPy out; torch in, torch out (same device, without gradient).
+    float32 and float64 keep their type, half precision comes back as float32.
+
+    `fit` never leaves the fit set with a larger negative log-likelihood than it came with: where the fitted map would,
+    the identity is kept, `identity_` is True and a `CalibrantWarning` says so.
+
+    Attributes:
+        n_classes_: Number of classes K of the fit set.
+        identity_: Whether `transform` is a plain softmax.
+        summary_: A `FitSummary`.
+    """
+
+    method: ClassVar[str]
+    n_classes_: int
+    identity_: bool
+    summary_: FitSummary
+
+    # -- what a subclass says ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
+        """Learn from checked arrays and set the fitted attributes."""
+
+    @abstractmethod
+    def _log_probabilities(self, logits: Matrix) -> Floats:
+        """Calibrated log-probabilities, finite, of a block of checked logits."""
+
+    @abstractmethod
+    def _state(self) -> dict[str, Any]:
+        """Fitted values as plain JSON."""
+
+    @abstractmethod
+    def _set_state(self, state: dict[str, Any]) -> None:
+        """Restore fitted values; `n_classes_` is already set. Raises on anything malformed."""
+
+    def _check_parameters(self) -> None:  # noqa: B027 (a calibrator without parameters has nothing to check)
+        """Refuse parameters outside their range."""
+
+    # -- fit and transform ---------------------------------------------------------------------------------------
+
+    def fit(self, logits: Any, targets: Any) -> Self:
+        """Learn the map.
+
+        Args:
+            logits: Shape (n, K), finite. Probabilities are not logits: pass their logarithm.
+            targets: Shape (n,), integers in 0..K-1, at least two of the classes present.
+        """
+        matrix, labels = check_fit(logits, targets)
+        self._check_parameters()
+        self.n_classes_, self.identity_ = matrix.shape[1], True
+        before = self._mean_nll(matrix, labels)
+        self.identity_ = False
+        progress = self._fit(matrix, labels)
+        after = before if self.identity_ else self._mean_nll(matrix, labels)
+        notes = progress.notes
+        # Both sums carry rounding of about 1e-15; a fit that only ties is kept.
+        if not after <= before + 1e-12 * (1.0 + abs(before)):
+            notes = (*notes, f"the fitted map has a larger NLL ({after:.6g}) than none ({before:.6g}): none is kept")
+            self.identity_, after = True, before
+        self.summary_ = FitSummary(
+            cases=len(labels),
+            nll_before=before,
+            nll_after=min(after, before),
+            converged=progress.converged,
+            at_bound=progress.at_bound,
+            iterations=progress.iterations,
+            notes=notes,
+        )
+        for note in notes:
+            warnings.warn(f"{type(self).__name__}: {note}.", CalibrantWarning, stacklevel=2)
+        return self
+
+    def transform(self, logits: ArrayT) -> ArrayT:
+        """Calibrated probabilities, shape (n, K), rows sum to 1."""
+        return self._map(logits, exponentiate=True)
+
+    def transform_logits(self, logits: ArrayT) -> ArrayT:
+        """Calibrated log-probabilities, shape (n, K): logits again, for whoever wants to stay there."""
+        return self._map(logits, exponentiate=False)
+
+    def fit_transform(self, logits: ArrayT, targets: Any) -> ArrayT:
+        """`fit`, then `transform` of the same logits."""
+        return self.fit(logits, targets).transform(logits)
+
+    def score(self, logits: Any, targets: Any) -> float:
+        """Minus the mean NLL of calibrated predictions: larger is better, as scikit-learn's searches expect."""
+        matrix = self._check_fitted(logits)
+        return -self._mean_nll(matrix, check_targets(targets, matrix.shape))
+
+    def predict_proba(self, logits: ArrayT) -> ArrayT:
+        """`transform` under the name that scikit-learn's scorers look for."""
+        return self.transform(logits)
+
+    @property
+    def classes_(self) -> Integers:
+        """Class indices 0..K-1."""
+        return np.arange(self.n_classes_)
+
+    def _map(self, logits: ArrayT, *, exponentiate: bool) -> ArrayT:
+        matrix = self._check_fitted(logits)
+        result = np.empty(matrix.shape, dtype=np.float64 if as_numpy(logits).dtype == np.float64 else np.float32)
+        for rows in _blocks(matrix):
+            block = self._block(matrix[rows])
+            result[rows] = np.exp(block) if exponentiate else block
+        mapped: ArrayT = like(result, logits)
+        return mapped
+
+    def _block(self, logits: Matrix) -> Floats:
+        return log_softmax(logits) if self.identity_ else self._log_probabilities(logits)
+
+    def _mean_nll(self, logits: Matrix, targets: Integers) -> float:
+        sums = (mean_nll(self._block(logits[rows]), targets[rows]) * len(targets[rows]) for rows in _blocks(logits))
+        return sum(sums) / len(targets)
+
+    def _check_fitted(self, logits: Any) -> Matrix:
+        if not hasattr(self, "summary_"):
+            raise InvalidInput(
+                f"this {type(self).__name__} is not fitted yet: call fit(logits, targets) or load(path) first."
+            )
+        return check_logits(logits, self.n_classes_)
+
+    # -- scikit-learn manners, without importing it --------------------------------------------------------------
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 (scikit-learn's signature)
+        """Constructor parameters by name."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set constructor parameters by name."""
+        known = self._parameter_names()
+        for name, value in parameters.items():
+            if name not in known:
+                raise invalid("parameter", f"be one of {known}", repr(name), did_you_mean(name, known))
+            setattr(self, name, value)
+        self._check_parameters()
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(),
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.get_params().items())})"
+
+    # -- on disk -------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write parameters and fitted values as JSON; float64 values come back bit for bit."""
+        write_json(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote; `Calibrator.load` reads any method, a subclass only its own."""
+        return cls.from_json(read_json(path), where=str(path))
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything `load` needs, as plain JSON values."""
+        if not hasattr(self, "summary_"):
+            raise InvalidInput(f"this {type(self).__name__} is not fitted yet: there is nothing to save.")
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "method": self.method,
+            "parameters": {k: list(v) if isinstance(v, tuple) else v for k, v in self.get_params().items()},
+            "classes": self.n_classes_,
+            "identity": self.identity_,
+            "fitted": self._state(),
+            "summary": asdict(self.summary_),
+        }
+
+    @classmethod
+    def from_json(cls, content: Any, *, where: str = "content") -> Self:
+        """Build a fitted calibrator from what `to_json` gave."""
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise invalid(where, "be a calibrator written by calibrant", "something else")
+        if content.get("version") != VERSION:
+            raise invalid(where, f"have version {VERSION}", content.get("version"), "Use the calibrant that wrote it.")
+        kinds = {kind.method: kind for kind in _all_kinds(cls)}
+        method = content.get("method")
+        if method not in kinds:
+            raise invalid(where, f"hold one of the methods {sorted(kinds)}", repr(method))
+        try:
+            restored: Self = _restore(kinds[method], content)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise invalid(where, "be an undamaged calibrator file", f"one with a fault: {error}") from error
+        return restored
+
+
+def _blocks(matrix: Matrix) -> list[slice]:
+    rows = max(16, BLOCK // matrix.shape[1])
+    return [slice(start, start + rows) for start in range(0, len(matrix), rows)]
+
+
+def _all_kinds(cls: type[Any]) -> list[type[Any]]:
+    found = [cls] if not inspect.isabstract(cls) else []
+    return found + [kind for child in cls.__subclasses__() for kind in _all_kinds(child)]
+
+
+def _restore(kind: type[Any], content: dict[str, Any]) -> Any:
+    parameters = {k: tuple(v) if isinstance(v, list) else v for k, v in content["parameters"].items()}
+    calibrator = kind(**parameters)
+    classes, identity = content["classes"], content["identity"]
+    if not isinstance(classes, int) or classes < 2 or not isinstance(identity, bool):
+        raise ValueError("classes or identity")
+    calibrator.n_classes_, calibrator.identity_ = classes, identity
+    calibrator._set_state(content["fitted"])  # noqa: SLF001 (the same family)
+    calibrator.summary_ = FitSummary(**{**content["summary"], "notes": tuple(content["summary"]["notes"])})
+    return calibrator
+
+
+def finite_array(values: Any, shape: tuple[int, ...]) -> Floats:
+    """A float64 array of this shape from JSON; anything else is refused. -1 in `shape` stands for any length."""
+    array = np.asarray(values, dtype=np.float64)
+    fits = array.ndim == len(shape) and all(want in (-1, have) for want, have in zip(shape, array.shape, strict=True))
+    if not fits or not np.isfinite(array).all():
+        raise ValueError(f"an array of shape {shape} with finite values is missing")
+    return array

@@ -1,0 +1,163 @@
+"""Which calibrator? The one with the lowest negative log-likelihood on cases it was not fitted on."""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from calibrant.errors import CalibrantWarning, did_you_mean, invalid
+from calibrant.posthoc._arrays import Floats, Integers, Matrix, check_fit, log_softmax
+from calibrant.posthoc._folds import check_folds, stratified_folds
+from calibrant.posthoc.affine import DirichletScaling, MatrixScaling, VectorScaling
+from calibrant.posthoc.base import Calibrator, Progress
+from calibrant.posthoc.beta import BetaCalibration
+from calibrant.posthoc.curves import HistogramBinning, IsotonicCalibration
+from calibrant.posthoc.temperature import TemperatureScaling
+
+
+class NoCalibration(Calibrator):
+    """Plain softmax: what the others have to beat."""
+
+    method: ClassVar[str] = "none"
+
+    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
+        del logits, targets
+        self.identity_ = True
+        return Progress()
+
+    def _log_probabilities(self, logits: Matrix) -> Floats:
+        return log_softmax(logits)
+
+    def _state(self) -> dict[str, Any]:
+        return {}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        if state:
+            raise ValueError("no fitted values are expected")
+
+
+# From the fewest to the most numbers to learn; on an exact tie the earlier one wins.
+METHODS: dict[str, Callable[[], Calibrator]] = {
+    "none": NoCalibration,
+    "temperature": TemperatureScaling,
+    "isotonic-top": lambda: IsotonicCalibration(mode="top-label"),
+    "histogram-top": lambda: HistogramBinning(mode="top-label"),
+    "vector": VectorScaling,
+    "beta": BetaCalibration,
+    "histogram": HistogramBinning,
+    "isotonic": IsotonicCalibration,
+    "dirichlet": DirichletScaling,
+    "matrix": MatrixScaling,
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One line of the comparison.
+
+    Attributes:
+        name: Key in `METHODS`.
+        nll: Mean NLL of held-out cases.
+        behind: How much larger that is than the winner's.
+        standard_error: Standard error of `behind`, from case-by-case differences; 0 for the winner.
+    """
+
+    name: str
+    nll: float
+    behind: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The winner, fitted on all cases, and how the others did.
+
+    Attributes:
+        name: Key in `METHODS`.
+        calibrator: Fitted on all cases.
+        candidates: Best first.
+        reason: One sentence for a person.
+    """
+
+    name: str
+    calibrator: Calibrator
+    candidates: tuple[Candidate, ...]
+    reason: str
+
+
+def make_calibrator(name: str) -> Calibrator:
+    """A fresh calibrator by its name in `METHODS`, with default parameters."""
+    if name not in METHODS:
+        raise invalid("method", f"be one of {', '.join(METHODS)}", repr(name), did_you_mean(name, METHODS))
+    return METHODS[name]()
+
+
+def cross_validated_nll(
+    make: Callable[[], Calibrator], logits: Any, targets: Any, *, folds: int = 5, seed: int = 0
+) -> Floats:
+    """Negative log-likelihood of each case under a calibrator fitted on the other folds.
+
+    Args:
+        make: Gives a fresh calibrator.
+        logits: Shape (n, K).
+        targets: Shape (n,).
+        folds: Number of stratified folds.
+        seed: Seed of the folds.
+
+    Returns:
+        Shape (n,), float64.
+    """
+    matrix, labels = check_fit(logits, targets)
+    check_folds(folds, seed)
+    fold = stratified_folds(labels, folds, seed)
+    result = np.empty(len(labels))
+    for held_out in range(folds):
+        outside = fold == held_out
+        with warnings.catch_warnings():
+            # A fold may lack a class or be separable: that is about the fold. The final fit speaks for itself.
+            warnings.simplefilter("ignore", CalibrantWarning)
+            calibrator = make().fit(matrix[~outside], labels[~outside])
+        logs = calibrator.transform_logits(matrix[outside].astype(np.float64))
+        result[outside] = -logs[np.arange(len(logs)), labels[outside]]
+    return result
+
+
+def select_calibrator(
+    logits: Any, targets: Any, *, methods: Sequence[str] = tuple(METHODS), folds: int = 5, seed: int = 0
+) -> Selection:
+    """Compare methods by cross-validated NLL and fit the best on all cases.
+
+    Every method sees the same folds. Regularisers of the affine methods are chosen inside each fold, so the comparison
+    is honest; for many classes that takes long, and `methods` can name fewer.
+    """
+    if not methods:
+        raise invalid("methods", "name at least one method", methods)
+    losses: dict[str, Floats] = {}
+    for name in methods:
+        make_calibrator(name)
+        losses[name] = cross_validated_nll(METHODS[name], logits, targets, folds=folds, seed=seed)
+    best = min(losses, key=lambda name: float(losses[name].mean()))
+    candidates = [_compare(name, loss, losses[best]) for name, loss in losses.items()]
+    candidates.sort(key=lambda candidate: candidate.nll)
+    calibrator = make_calibrator(best).fit(logits, targets)
+    return Selection(best, calibrator, tuple(candidates), _reason(candidates, folds))
+
+
+def _compare(name: str, loss: Floats, best: Floats) -> Candidate:
+    behind = loss - best
+    error = float(behind.std(ddof=1)) / math.sqrt(len(behind))
+    return Candidate(name, float(loss.mean()), float(behind.mean()), error)
+
+
+def _reason(candidates: Sequence[Candidate], folds: int) -> str:
+    first = candidates[0]
+    start = f"{first.name} has the lowest NLL on held-out cases ({first.nll:.4f}, {folds}-fold cross-validation)"
+    if len(candidates) == 1:
+        return f"{start}; nothing else was tried."
+    second = candidates[1]
+    gap = f"{second.name} is {second.behind:.4f} ± {second.standard_error:.4f} behind"
+    clear = second.behind > 2 * second.standard_error
+    return f"{start}; {gap}{'' if clear else ', which is within the noise: either will do'}."
