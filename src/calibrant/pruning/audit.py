@@ -137,7 +137,8 @@ class PruningAudit:
     Attributes:
         index: 0..n-1.
         target: Label.
-        left: Epoch (counted from 1) after which the sample left; -1 where it never did or is back.
+        left: Epoch (counted from 1) after which the sample left; -1 where it never did or was re-admitted. The anneal
+            does not erase it, and a rest for an epoch is not a leave.
         score: EMA of the top probability (bias-corrected where the pruner is).
         excess: EMA of the top probability minus the label's.
         predicted: Class predicted last; -1 where never observed.

@@ -55,18 +55,16 @@ class Plan:
             if not self.policy.redraws:
                 raise invalid("schedule", f"be given with {self.policy}", None, "For example Every(10, start=40).")
             object.__setattr__(self, "schedule", Every(1))
-        if self.epochs is not None:
-            self.warn_if_idle(self.epochs)
 
-    def warn_if_idle(self, epochs: int) -> None:
+    def warn_if_idle(self, epochs: int, *, stacklevel: int) -> None:
         """Warn where the schedule starts too late to change anything."""
         last = epochs - self.anneal - 1
         if self.schedule is not None and self.schedule.first > last:
             warnings.warn(
-                f"the schedule starts after epoch {self.schedule.first}, too late to change "
-                f"anything with epochs={epochs} and anneal={self.anneal}: nobody will ever leave.",
+                f"the schedule starts after epoch {self.schedule.first}, too late to change anything with "
+                f"epochs={epochs} and anneal={self.anneal}: nobody will ever leave.",
                 CalibrantWarning,
-                stacklevel=2,
+                stacklevel=stacklevel + 1,
             )
 
     def action(self, finished: int, memory: dict[str, Any], loss: float | None) -> Action:
@@ -105,8 +103,6 @@ class Plan:
             raise invalid("policy", "not act within batches to know the steps ahead", self.policy, _BOUND)
         if self.anneal and epochs != self.epochs:
             raise invalid("epochs", f"equal the pruner's own ({self.epochs}) with anneal", epochs)
-        if self.epochs is None:
-            self.warn_if_idle(epochs)
 
 
 _BOUND = "The steps on all data are an upper bound."

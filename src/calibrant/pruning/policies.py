@@ -34,10 +34,17 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which samples of the pool train next, and with what weight (None: all 1)."""
+    """Which samples of the pool train next.
+
+    Attributes:
+        stay: Shape (m,).
+        weights: Shape (m,), 0 for those that rest; None where all that stay weigh 1.
+        quota: How many left, where that was not known ahead.
+    """
 
     stay: Mask
     weights: NDArray[np.float32] | None = None
+    quota: Quota | None = None
 
 
 class Policy(ABC):
@@ -146,9 +153,10 @@ class LowestConfidence(_Cut):
         share = exact_fraction("fraction", self.fraction)
         out = lowest(keys, groups, quota(share, np.bincount(groups).tolist(), 0).leave, bits=self.bits)
         # The class floor holds for the whole class: where the minibatches together took too many, the highest return.
-        taken = np.bincount(pool.targets[out], minlength=len(leave))
-        out[out] = lowest(keys[out], pool.targets[out], np.minimum(taken, leave), bits=self.bits)
-        return Choice(~out)
+        wanted = np.bincount(pool.targets[out], minlength=len(leave))
+        allowed = np.minimum(wanted, leave)
+        out[out] = lowest(keys[out], pool.targets[out], allowed, bits=self.bits)
+        return Choice(~out, quota=Quota(allowed.tolist(), wanted.tolist()))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ class ConfidencePruner:
         if policy is not None and policy.within_batch and batch_size is None:
             raise invalid("batch_size", "be given with within='batch'", None)
         self.plan = Plan(tuple(sizes), policy, schedule, epochs, anneal_epochs(anneal, epochs), minimum_per_class)
+        if epochs is not None:
+            self.plan.warn_if_idle(epochs, stacklevel=2)
         self.samples, self.classes = len(self._labels), len(sizes)
         self.seed, self.batch_size, self.validate = int(seed), batch_size, validate
 
@@ -140,14 +143,14 @@ class ConfidencePruner:
         """End the epoch: merge the ranks' scores, and let the plan decide who trains next.
 
         Args:
-            loss: Mean loss of the epoch, for `OnPlateau`; averaged over the ranks.
+            loss: Mean loss of the epoch, for `OnPlateau`; averaged over the ranks. Other schedules ignore it.
         """
         many = distributed.is_distributed()
         if many:
             self.table.share(distributed.rank())
-            loss = None if loss is None else mean_over_ranks(loss, self.device)
+            loss = None if loss is None else mean_over_ranks(float(loss), self.device)
         course = self._course
-        action = self.plan.action(course.epoch + 1, course.memory, loss)
+        action = self.plan.action(course.epoch + 1, course.memory, None if loss is None else float(loss))
         trained = course.kept_sizes
         if action in {"cut", "draw"}:
             self._prune(redraw=action == "draw")
@@ -167,7 +170,7 @@ class ConfidencePruner:
         quota = policy.quota(sizes, self.plan.minimum)
         limits = [max(n - self.plan.minimum, 0) for n in sizes] if policy.within_batch else quota.leave
         choice = policy.choose(self._snapshot(pool, policy), limits)
-        course.note_refusals(quota, self.plan.minimum, left=int((~choice.stay).sum()))
+        course.note_refusals(choice.quota or quota, self.plan.minimum, left=int((~choice.stay).sum()))
         stay = np.zeros(self.samples, dtype=np.bool_)
         stay[pool] = choice.stay
         weights = choice.weights
@@ -286,10 +289,7 @@ class ConfidencePruner:
             rank: This process's rank; `torch.distributed`'s unless told.
             world_size: Number of ranks; `torch.distributed`'s unless told.
         """
-
-        def sharding() -> Sharding:
-            return self._sharding(batch_size, drop_last, rank, world_size)
-
+        sharding = partial(self._sharding, batch_size, drop_last, rank, world_size)
         return KeptSampler(self, sharding, base=base, weights=weights, remember=self._remember)
 
     def _remember(self, order: Tensor) -> None:
@@ -305,6 +305,8 @@ class ConfidencePruner:
 
         Not known for `OnPlateau` and `within="batch"`, which raise.
         """
+        if self.plan.epochs is None:
+            self.plan.warn_if_idle(epochs, stacklevel=2)
         samples = self.samples_by_epoch(epochs)
         return sum(steps_in(n, batch_size=batch_size, world_size=world_size, drop_last=drop_last) for n in samples)
 

@@ -67,7 +67,9 @@ def observe_(
     of_label = probabilities.gather(1, labels.unsqueeze(1)).squeeze(1)
     measured = [confidence, confidence - of_label]
     if "error" in columns:
-        measured.append((probabilities.square().sum(1) - 2 * of_label + 1).clamp_min(0).sqrt())
+        # 1 - p_y as the sum of the others: a difference would lose the digits that rank the well-learned.
+        others = probabilities.scatter(1, labels.unsqueeze(1), 0.0)
+        measured.append((others.square().sum(1) + others.sum(1).square()).sqrt())
     finite = torch.isfinite(confidence)
     old = table.index_select(0, indices)
 

@@ -1,0 +1,86 @@
+"""Exact selection against slow loops over lists."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibrant.errors import InvalidInput
+from calibrant.pruning.selection import ascending, descending, exact_fraction, lowest, quota
+
+
+def slow_lowest(keys, groups, take):
+    marked = [False] * len(keys)
+    for group, number in enumerate(take):
+        members = [(key, position) for position, (key, g) in enumerate(zip(keys, groups, strict=True)) if g == group]
+        for _, position in sorted(members)[:number]:
+            marked[position] = True
+    return marked
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_lowest_marks_what_a_sorted_list_would(data):
+    classes = data.draw(st.integers(1, 5))
+    groups = data.draw(st.lists(st.integers(0, classes - 1), min_size=1, max_size=40))
+    # Few distinct keys, so that ties are common; the extremes of 32 bits are among them.
+    keys = data.draw(st.lists(st.sampled_from([0, 1, 7, 2**32 - 1]), min_size=len(groups), max_size=len(groups)))
+    take = [data.draw(st.integers(0, groups.count(group))) for group in range(classes)]
+    found = lowest(np.array(keys, dtype=np.uint64), np.array(groups, dtype=np.int32), take)
+    assert found.tolist() == slow_lowest(keys, groups, take)
+
+
+def test_lowest_takes_wide_keys():
+    keys = np.array([2**44 - 1, 2**43, 5], dtype=np.uint64)
+    assert lowest(keys, np.array([1, 1, 0]), [0, 1], bits=44).tolist() == [False, True, False]
+
+
+def test_lowest_refuses_more_groups_than_bits():
+    with pytest.raises(InvalidInput, match="number of classes"):
+        lowest(np.zeros(1, np.uint64), np.zeros(1, np.int64), [0, 0, 0, 0], bits=62)
+
+
+@given(st.lists(st.floats(0, 2, width=32), min_size=2, max_size=20))
+def test_keys_keep_the_order_of_the_scores(values):
+    scores = np.array(values, dtype=np.float32)
+    up, down = ascending(scores), descending(scores)
+    for i in range(len(scores)):
+        for j in range(len(scores)):
+            assert (scores[i] < scores[j]) == (up[i] < up[j]) == (down[i] > down[j])
+
+
+def test_negative_zero_is_zero():
+    assert ascending(np.array([-0.0], dtype=np.float32))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "exact"),
+    [(0.29, Fraction(29, 100)), (1 / 3, Fraction(1, 3)), (0.1, Fraction(1, 10)), (np.float32(0.7), Fraction(7, 10))],
+)
+def test_a_fraction_is_what_was_written(written, exact):
+    assert exact_fraction("fraction", written) == exact
+
+
+@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, 10, float("nan"), "0.1", True, None])
+def test_a_fraction_outside_the_unit_interval_is_refused(value):
+    with pytest.raises(InvalidInput, match=r"fraction must lie strictly between 0 and 1"):
+        exact_fraction("fraction", value)
+
+
+def test_rounding_errors_do_not_change_the_number_that_leaves():
+    assert int(0.29 * 100) == 28  # the trap
+    assert quota(exact_fraction("fraction", 0.29), [100], 1).leave == [29]
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=6), st.integers(1, 20), st.integers(1, 9))
+def test_quota_respects_the_floor_and_names_the_refused(sizes, minimum, tenths):
+    fraction = Fraction(tenths, 10)
+    result = quota(fraction, sizes, minimum)
+    for k, size in enumerate(sizes):
+        assert result.wanted[k] == size * tenths // 10
+        assert size - result.leave[k] >= min(size, minimum)
+        assert (result.leave[k] < result.wanted[k]) == (k in result.refused)
+        # Nothing is refused without need.
+        assert result.leave[k] == result.wanted[k] or size - result.leave[k] <= minimum
