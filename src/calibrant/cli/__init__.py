@@ -17,6 +17,7 @@ app = App(name="calibrant", help="Train classifiers whose confidence can be trus
 _COMMANDS: dict[str, tuple[str, str]] = {
     "methods": ("calibrant.cli.methods:main", "List the training methods, or the settings of one."),
     "data": ("calibrant.cli.data:app", "List, download and check image sets."),
+    "evaluate": ("calibrant.cli.evaluate:evaluate", "Say how accurate and how well calibrated predictions are."),
     "report": ("calibrant.cli.report:report", "Write one page on what a model may decide alone."),
 }
 for _name, (_path, _help) in _COMMANDS.items():

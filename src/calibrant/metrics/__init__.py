@@ -1,5 +1,8 @@
 """How far confidence is from truth: metrics on `Predictions`, their intervals, and meters for training loops."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from calibrant.metrics.binning import Bins, accumulate_bins, reliability_bins
 from calibrant.metrics.comparison import Comparison, Difference, compare
 from calibrant.metrics.confident import ConfidentSet, confident_set
@@ -16,13 +19,29 @@ from calibrant.metrics.proper import accuracy, brier_score, error_rate, negative
 from calibrant.metrics.ranking import AccuracyCoverage, accuracy_coverage, aurc, auroc, ks_calibration_error
 from calibrant.metrics.smooth import smooth_calibration_error
 
+if TYPE_CHECKING:
+    from calibrant.metrics.meters import (
+        BrierScore,
+        CalibrationError,
+        ClasswiseCalibrationError,
+        ConfidentSetMeter,
+        Meter,
+        NegativeLogLikelihood,
+    )
+
 __all__ = [
     "AccuracyCoverage",
     "Bins",
+    "BrierScore",
+    "CalibrationError",
+    "ClasswiseCalibrationError",
     "Comparison",
     "ConfidentSet",
+    "ConfidentSetMeter",
     "Difference",
     "Evaluation",
+    "Meter",
+    "NegativeLogLikelihood",
     "NoiseFloor",
     "accumulate_bins",
     "accuracy",
@@ -45,3 +64,19 @@ __all__ = [
     "reliability_bins",
     "smooth_calibration_error",
 ]
+
+_METERS = {
+    "BrierScore",
+    "CalibrationError",
+    "ClasswiseCalibrationError",
+    "ConfidentSetMeter",
+    "Meter",
+    "NegativeLogLikelihood",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # torchmetrics takes a second to import; only those who use a meter wait for it.
+    if name not in _METERS:
+        raise AttributeError(f"module 'calibrant.metrics' has no attribute {name!r}")
+    return getattr(import_module("calibrant.metrics.meters"), name)

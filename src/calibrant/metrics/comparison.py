@@ -16,6 +16,8 @@ from calibrant.metrics.totals import class_totals
 from calibrant.predictions import Predictions
 
 Verdict = Literal["better", "worse", "cannot tell"]
+# Fewer rows than this in a high-confidence set (or in all) and the verdict is "cannot tell".
+_ENOUGH = 30
 _HIGHER_IS_BETTER = {"auroc", "share", "accuracy"}
 
 
@@ -118,13 +120,23 @@ def compare(
     for name in names:
         with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
             interval = percentiles(of_b[name] - of_a[name], level) if name in of_a and name in of_b else None
-        rows.append(_difference(name, values_a[name], values_b[name], interval))
+        rows.append(
+            _difference(name, values_a[name], values_b[name], interval, few=_few(name, values_a, values_b, len(a)))
+        )
     return Comparison(len(a), bootstrap, level, tuple(rows))
 
 
-def _difference(name: str, a: float | None, b: float | None, interval: Interval | None) -> Difference:
+def _few(name: str, a: dict[str, float | None], b: dict[str, float | None], n: int) -> bool:
+    """Whether a metric rests on so few rows that resampling them hides the chance in it (3 of 3 right stays 3 of 3)."""
+    metric, _, delta = name.partition("@")
+    if metric == "share" or not delta:
+        return n < _ENOUGH
+    return any((values[f"share@{delta}"] or 0.0) * n < _ENOUGH for values in (a, b))
+
+
+def _difference(name: str, a: float | None, b: float | None, interval: Interval | None, *, few: bool) -> Difference:
     difference = None if a is None or b is None else b - a
-    if interval is None or difference is None or interval[0] <= 0.0 <= interval[1]:
+    if few or interval is None or difference is None or interval[0] <= 0.0 <= interval[1]:
         return Difference(name, a, b, difference, interval, "cannot tell")
     rises = interval[0] > 0.0
     better = rises == (name.split("@", maxsplit=1)[0] in _HIGHER_IS_BETTER)

@@ -2,11 +2,13 @@
 
 import io
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from calibrant.metrics.comparison import Comparison
@@ -66,6 +68,25 @@ def evaluation_table(evaluation: "Evaluation") -> str:
                 [f"95 % below {number(name, evaluation.noise_floor_95)}"] if evaluation.intervals is not None else []
             )
             table.add_row("  by chance alone", floor, *beside)
+    return _render(table)
+
+
+def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
+    """One set of predictions with its intervals, or several side by side."""
+    if len(evaluations) == 1:
+        return evaluation_table(next(iter(evaluations.values())))
+    table = Table(box=box.SIMPLE)
+    table.add_column("metric")
+    for name in evaluations:
+        table.add_column(Text(name), justify="right", overflow="fold")
+    results = list(evaluations.values())
+    table.add_row("rows", *(str(result.n) for result in results))
+    table.add_row("classes", *(str(result.classes) for result in results))
+    flat = [result.values() for result in results]
+    for name in flat[0]:
+        table.add_row(label(name), *(number(name, values[name]) for values in flat))
+        if name == "ece":
+            table.add_row("  by chance alone", *(number(name, result.noise_floor) for result in results))
     return _render(table)
 
 

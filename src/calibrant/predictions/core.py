@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibrant.errors import InvalidInput
 from calibrant.predictions import checks
 from calibrant.predictions.checks import Kind, Precision
-from calibrant.predictions.scan import Rows, chunks, probabilities_of, scan
+from calibrant.predictions.scan import Rows, chunks, load_chunk, probabilities_of, scan, scan_chunk
 
 Scores = ArrayLike | torch.Tensor
 
@@ -68,20 +68,32 @@ class Predictions:
         return cls._make("probabilities", probabilities, targets, ids, class_names)
 
     @classmethod
-    def _make(cls, kind: Kind, scores: Any, targets: Any, ids: Any, class_names: Any, *, eager: bool = True) -> Self:
-        values, precision = checks.as_scores(kind, scores, kind)
+    def _make(cls, kind: Kind, scores: Any, targets: Any, ids: Any, class_names: Any) -> Self:
+        self = cls._unread(kind, scores, targets, ids, class_names)
+        _ = self._rows
+        return self
+
+    @classmethod
+    def _unread(
+        cls,
+        kind: Kind,
+        scores: Any,
+        targets: Any,
+        ids: Any,
+        class_names: Any,
+        precision: Precision | None = None,
+    ) -> Self:
+        """All but the values of the scores is checked; those are when they are first read."""
+        values, own_precision = checks.as_scores(kind, scores, kind)
         rows, classes = values.shape
-        self = cls._join(
+        return cls._join(
             kind,
-            precision,
+            precision or own_precision,
             values,
             checks.as_targets(targets, rows, classes),
             checks.as_ids(ids, rows),
             checks.as_class_names(class_names, classes),
         )
-        if eager:
-            _ = self._rows
-        return self
 
     @classmethod
     def _join(
@@ -188,10 +200,18 @@ class Predictions:
         return logs
 
     def chunks(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Walk through the rows: a slice of row numbers and the float64 probabilities of these rows."""
-        _ = self._rows  # the rows of a file are checked before anybody sees them
+        """Walk through the rows: a slice of row numbers and the float64 probabilities of these rows.
+
+        The arrays may be written to. A file that was opened with `mmap` is read once: rows are checked on the way.
+        """
+        known: Rows | None = self.__dict__.get("_rows")
+        found = Rows.of(len(self)) if known is None else known
         for part in chunks(len(self), self.classes):
-            yield part, probabilities_of(self._scores[part], self._kind)
+            chunk = load_chunk(self._scores, part)
+            if known is None:
+                scan_chunk(chunk, self._targets, self._kind, self._precision, part, found)
+            yield part, probabilities_of(chunk, self._kind)
+        self.__dict__["_rows"] = found.frozen()
 
     def subset(self, mask: Any) -> Self:
         """Some of the rows: a boolean mask, or row numbers in the order wanted.
@@ -214,14 +234,22 @@ class Predictions:
         save(self, path)
 
     @classmethod
-    def load(cls, path: str | Path, *, kind: Kind | None = None) -> Self:
+    def load(cls, path: str | Path, *, kind: Kind | None = None, mmap: bool = False) -> Self:
         """Read what `save` wrote, or a file made elsewhere.
 
         Args:
-            path: `.npz` with the arrays `targets` and `logits` or `probabilities` (optionally `ids`, `class_names`).
-            kind: What the scores are, for a file that does not say (array `scores`, columns `score_<class>`).
+            path: `.npz` with the arrays `targets` and `logits` or `probabilities` (optionally `ids`, `class_names`);
+                `.csv` or `.parquet` with the columns `target` and `logit_<class>` or `probability_<class>` (optionally
+                `id`). A target is a class number, or in tables also a class name.
+            kind: What the scores are, for a file that does not say: array `scores`, columns `score_<class>`.
+            mmap: Leave the scores on disk, for files larger than memory. Uncompressed `.npz` is mapped in place;
+                everything else is unpacked into a temporary file first. Scores are then checked when first read.
         """
         from calibrant.predictions.files import load
 
-        found, content = load(path, kind)
-        return cls._make(found, content["scores"], content["targets"], content.get("ids"), content.get("class_names"))
+        found = load(path, kind, mmap=mmap)
+        content = found.kind, found.scores, found.targets, found.ids, found.class_names
+        self = cls._unread(*content, precision=found.precision)
+        if not mmap:
+            _ = self._rows
+        return self

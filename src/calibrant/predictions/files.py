@@ -1,60 +1,125 @@
-"""Predictions as files: which format, and the `.npz` one."""
+"""Predictions as files: which format, and what a file says about its scores."""
 
-import zipfile
-import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.files import atomic_write
-from calibrant.predictions.checks import Kind
+from calibrant.errors import CalibrantError, InvalidInput, did_you_mean, invalid
+from calibrant.predictions.checks import Kind, Precision
 
 if TYPE_CHECKING:
     from calibrant.predictions.core import Predictions
 
-_KINDS: tuple[Kind, ...] = ("logits", "probabilities")
-_KNOWN = (*_KINDS, "scores", "targets", "ids", "class_names")
+SUFFIXES = (".npz", ".csv", ".parquet")
+KINDS: tuple[Kind, ...] = ("logits", "probabilities")
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file holds, before it is checked.
+
+    Attributes:
+        kind: What it says its scores are.
+        scores: In memory or mapped.
+        targets: As read.
+        ids: As read, or None.
+        class_names: As read, or None.
+        precision: Where NumPy's type does not say it (bfloat16), else None.
+    """
+
+    kind: Kind
+    scores: NDArray[Any]
+    targets: NDArray[Any]
+    ids: NDArray[Any] | None
+    class_names: tuple[str, ...] | None
+    precision: Precision | None = None
 
 
 def save(predictions: "Predictions", path: str | Path) -> None:
-    """Write all or nothing."""
-    if Path(path).suffix.lower() != ".npz":
-        raise invalid("path", "end in .npz", str(path))
-    arrays: dict[str, Any] = {predictions.kind: predictions.scores, "targets": predictions.targets}
-    if predictions.ids is not None:
-        arrays["ids"] = predictions.ids
-    if predictions.class_names is not None:
-        arrays["class_names"] = np.asarray(predictions.class_names)
-    with atomic_write(path) as temporary, temporary.open("wb") as handle:
-        np.savez(handle, **arrays)
+    """Write all or nothing, in the format that the ending names."""
+    suffix = _suffix(path)
+    if suffix == ".npz":
+        from calibrant.predictions.npz import write_npz
+
+        write_npz(predictions, path)
+        return
+    if predictions.kind == "probabilities" and predictions.precision in ("float16", "bfloat16"):
+        # Read back as float64 they would have to meet its tolerance, which rounding to half precision breaks.
+        raise invalid("path", "end in .npz for half-precision probabilities", str(path))
+    from calibrant.predictions import tables
+
+    (tables.write_csv if suffix == ".csv" else tables.write_parquet)(predictions, path)
 
 
-def load(path: str | Path, kind: Kind | None) -> tuple[Kind, dict[str, Any]]:
-    """Read arrays and say what the scores are."""
+def load(path: str | Path, kind: Kind | None, *, mmap: bool) -> Content:
+    """Read a file of any known format; scores stay on disk with `mmap`."""
+    if kind not in (None, *KINDS):
+        raise invalid("kind", "be 'logits' or 'probabilities'", repr(kind))
+    suffix = _suffix(path)
+    with readable(path):
+        if suffix == ".npz":
+            from calibrant.predictions.npz import read_npz
+
+            return read_npz(Path(path), kind, mmap=mmap)
+        from calibrant.predictions import tables
+
+        read = tables.read_csv if suffix == ".csv" else tables.read_parquet
+        return read(Path(path), kind, mmap=mmap)
+
+
+@contextmanager
+def readable(path: str | Path) -> Iterator[None]:
+    """Turn what the system says about a file into one line."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            content = {name: archive[name] for name in archive.files}
+        yield
+    except CalibrantError:
+        raise
     except FileNotFoundError as error:
         raise InvalidInput(f"{path} does not exist.") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError) as error:
-        raise invalid(str(path), "be a whole .npz file of plain arrays", f"something else ({error})") from error
-    return _named_kind(path, content, kind), content
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-def _named_kind(path: str | Path, content: dict[str, Any], kind: Kind | None) -> Kind:
-    for name in content:
-        if name not in _KNOWN:
-            raise invalid(f"{path}: arrays", f"be some of {', '.join(_KNOWN)}", repr(name), did_you_mean(name, _KNOWN))
-    found = [name for name in (*_KINDS, "scores") if name in content]
-    if len(found) != 1 or "targets" not in content:
-        raise invalid(f"{path}: arrays", "be targets and one of logits, probabilities", ", ".join(content))
-    if found[0] == "scores":
+def _suffix(path: str | Path) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise invalid("path", f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", str(path))
+    return suffix
+
+
+def settle_kind(path: Path, found: str, kind: Kind | None) -> Kind:
+    """What the scores are, from the file's own word ("scores" if it says nothing) and from the user's."""
+    if found == "scores":
         if kind is None:
-            raise InvalidInput(f"{path} does not say what its scores are. Say logits or probabilities (--from).")
+            way_out = "Say it: --from logits or --from probabilities (kind= in Python)."
+            raise InvalidInput(f"{path} does not say whether its scores are logits or probabilities. {way_out}")
         return kind
-    content["scores"] = content.pop(found[0])
-    if kind not in (None, found[0]):
-        raise invalid(f"{path}: scores", f"be {kind} as you said", f"an array named {found[0]}")
-    return found[0]  # type: ignore[return-value] # one of the two kinds
+    if kind not in (None, found):
+        raise invalid(f"{path}: scores", f"be {kind} as you said", f"{found} by their name")
+    return "logits" if found == "logits" else "probabilities"
+
+
+def refuse_unknown(path: Path, what: str, name: str, known: Iterable[str]) -> InvalidInput:
+    """The error for an array or column that nobody knows."""
+    return InvalidInput(f"{path}: unknown {what} {name!r}. {did_you_mean(name, known)}")
+
+
+def spool(blocks: Iterable[NDArray[Any]], *, mmap: bool) -> NDArray[Any]:
+    """Join blocks of rows in memory, or in a temporary file that vanishes with the array."""
+    if not mmap:
+        return np.concatenate(list(blocks))
+    shape, dtype = (0, 0), np.dtype(np.float64)
+    with TemporaryFile(prefix="calibrant-") as handle:
+        for block in blocks:
+            shape, dtype = (shape[0] + block.shape[0], block.shape[1]), block.dtype
+            np.ascontiguousarray(block).tofile(handle)
+        handle.flush()
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        return np.memmap(handle, dtype=dtype, mode="c", shape=shape)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -31,6 +31,17 @@ class Rows:
     predicted: NDArray[np.int64]
     nll: NDArray[np.float64]
 
+    @classmethod
+    def of(cls, rows: int) -> Self:
+        """Room for some rows, to be filled."""
+        return cls(np.empty(rows), np.empty(rows, dtype=np.int64), np.empty(rows))
+
+    def frozen(self) -> Self:
+        """The same, read-only from now on."""
+        for array in (self.confidence, self.predicted, self.nll):
+            array.flags.writeable = False
+        return self
+
 
 def chunks(rows: int, classes: int) -> Iterator[slice]:
     """Slices of about `CHUNK_ENTRIES` entries that cover all rows in order."""
@@ -39,20 +50,26 @@ def chunks(rows: int, classes: int) -> Iterator[slice]:
         yield slice(start, min(start + step, rows))
 
 
+def load_chunk(scores: NDArray[Any], part: slice) -> NDArray[Any]:
+    """Some rows, contiguous; a copy only where they are not, or where torch would warn that it may not write."""
+    return np.require(scores[part], requirements=["C", "W"])
+
+
 def scan(scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision) -> Rows:
     """Check every row and compute its confidence, prediction and NLL."""
     rows, classes = scores.shape
-    result = Rows(np.empty(rows), np.empty(rows, dtype=np.int64), np.empty(rows))
-    read = _read_logits if kind == "logits" else _read_probabilities
+    found = Rows.of(rows)
     for part in chunks(rows, classes):
-        chunk = np.require(scores[part], requirements=["C", "W"])  # torch warns about what it may not write to
-        confidence, predicted, nll = read(chunk, targets[part], part.start, precision)
-        result.confidence[part] = confidence
-        result.predicted[part] = predicted
-        result.nll[part] = nll
-    for array in (result.confidence, result.predicted, result.nll):
-        array.flags.writeable = False
-    return result
+        scan_chunk(load_chunk(scores, part), targets, kind, precision, part, found)
+    return found.frozen()
+
+
+def scan_chunk(
+    chunk: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, part: slice, into: Rows
+) -> None:
+    """Check the rows of one chunk and fill in their numbers."""
+    read = _read_logits if kind == "logits" else _read_probabilities
+    into.confidence[part], into.predicted[part], into.nll[part] = read(chunk, targets[part], part.start, precision)
 
 
 _Read = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float64]]

@@ -1,0 +1,327 @@
+"""Meters for training loops: torchmetrics `Metric`s of constant size that merge by addition.
+
+Counts are int64 and sums float64, so a meter is exact however many batches and ranks feed it. `update` does not make
+the host wait for a GPU: there, rows that break a rule are counted and `compute` refuses; on a CPU `update` does.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from calibrant.errors import InvalidInput, invalid
+from calibrant.metrics.binning import accumulate_bins, check_bins, device_edges
+from calibrant.metrics.confident import check_delta
+from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_targets, refuse_scores
+
+_PRECISIONS: dict[torch.dtype, Precision] = {
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float32",
+    torch.float64: "float64",
+}
+
+
+class Meter(Metric):
+    """What all meters share: the kind of scores, the rules, and the count of rows that broke them.
+
+    Args:
+        from_: What `update` is given: "logits" or "probabilities". It is never guessed.
+        validate_args: Check the values of every batch; shapes and types are always checked.
+        kwargs: For torchmetrics, such as `process_group` or `sync_on_compute`.
+    """
+
+    is_differentiable = False
+    higher_is_better: bool | None = False
+    full_state_update = False
+    refused: Tensor
+
+    def __init__(self, *, from_: Kind, validate_args: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if from_ not in ("logits", "probabilities"):
+            raise invalid("from_", "be 'logits' or 'probabilities'", repr(from_))
+        self.from_ = from_
+        self.validate_args = validate_args
+        self.add_state("refused", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def _add(self, name: str, *shape: int, dtype: torch.dtype) -> None:
+        self.add_state(name, torch.zeros(shape, dtype=dtype), dist_reduce_fx="sum")
+
+    def update(self, scores: Tensor, targets: Tensor) -> None:
+        """Add a batch.
+
+        Args:
+            scores: Shape (n, K), of the kind that the constructor names.
+            targets: Shape (n,), integers in 0..K-1.
+        """
+        _check_form(scores, targets, self.from_)
+        scores = scores.detach()
+        if self.validate_args:
+            bad = _bad_rows(scores, targets, self.from_)
+            if scores.device.type == "cpu":
+                if bad.any():
+                    _explain(scores, targets, self.from_)
+            else:
+                self.refused += bad.sum()
+        self._accumulate(scores, targets)
+
+    def compute(self) -> Tensor:
+        """The metric over everything seen, a float64 scalar; NaN before the first row."""
+        if self.refused > 0:
+            rules = "finite scores, probabilities that sum to 1, labels in 0..K-1"
+            raise InvalidInput(f"{self.from_} must obey the rules ({rules}), got {int(self.refused)} rows that do not.")
+        return self._result()
+
+    def _accumulate(self, scores: Tensor, targets: Tensor) -> None:
+        raise NotImplementedError
+
+    def _result(self) -> Tensor:
+        raise NotImplementedError
+
+
+class CalibrationError(Meter):
+    """Expected (or maximum) calibration error over equal-width bins of confidence.
+
+    Args:
+        n_bins: Number of bins on [0, 1].
+        from_: "logits" or "probabilities".
+        norm: "expected" for the ECE, "maximum" for the MCE.
+        kwargs: See `Meter`.
+
+    >>> meter = CalibrationError(10, from_="probabilities")
+    >>> meter.update(torch.tensor([[0.95, 0.05], [1.0, 0.0]]), torch.tensor([0, 1]))
+    >>> round(meter.compute().item(), 6)
+    0.475
+    """
+
+    counts: Tensor
+    confidence_sums: Tensor
+    correct_sums: Tensor
+
+    def __init__(
+        self, n_bins: int = 15, *, from_: Kind, norm: Literal["expected", "maximum"] = "expected", **kwargs: Any
+    ) -> None:
+        super().__init__(from_=from_, **kwargs)
+        if norm not in ("expected", "maximum"):
+            raise invalid("norm", "be 'expected' or 'maximum'", repr(norm))
+        self.n_bins, self.norm = check_bins(n_bins), norm
+        self._add("counts", self.n_bins, dtype=torch.int64)
+        self._add("confidence_sums", self.n_bins, dtype=torch.float64)
+        self._add("correct_sums", self.n_bins, dtype=torch.int64)
+
+    def _accumulate(self, scores: Tensor, targets: Tensor) -> None:
+        confidence, correct = read_batch(scores, targets, self.from_)
+        counts, confidence_sums, correct_sums = accumulate_bins(confidence, correct, self.n_bins)
+        self.counts += counts
+        self.confidence_sums += confidence_sums
+        self.correct_sums += correct_sums
+
+    def _result(self) -> Tensor:
+        gaps = (self.confidence_sums - self.correct_sums).abs()
+        if self.norm == "expected":
+            return gaps.sum() / self.counts.sum()
+        largest = (gaps / self.counts.clamp(min=1)).amax()
+        return torch.where(self.counts.sum() > 0, largest, torch.nan)
+
+
+class ConfidentSetMeter(CalibrationError):
+    """The paper's high-confidence set S_delta: rows with confidence >= delta.
+
+    Args:
+        delta: The threshold.
+        what: "share" (|S| / n), "accuracy" of S, or "ece" of S over equal-width bins on [0, 1].
+        n_bins: Number of bins of the ECE; the paper uses 10.
+        from_: "logits" or "probabilities".
+        kwargs: See `Meter`.
+    """
+
+    rows: Tensor
+
+    def __init__(
+        self,
+        delta: float = 0.95,
+        what: Literal["share", "accuracy", "ece"] = "share",
+        *,
+        from_: Kind,
+        n_bins: int = 10,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(n_bins, from_=from_, **kwargs)
+        if what not in ("share", "accuracy", "ece"):
+            raise invalid("what", "be 'share', 'accuracy' or 'ece'", repr(what))
+        self.delta, self.what = check_delta(delta), what
+        self.higher_is_better = what != "ece"
+        self._add("rows", dtype=torch.int64)
+
+    def _accumulate(self, scores: Tensor, targets: Tensor) -> None:
+        confidence, correct = read_batch(scores, targets, self.from_)
+        self.rows += len(targets)
+        # A fixed shape: rows outside the set go into one more bin, which is cut off again.
+        inside = confidence >= torch.full_like(confidence, self.delta)
+        counts, confidence_sums, correct_sums = accumulate_bins(
+            torch.where(inside, confidence, 0), correct & inside, self.n_bins
+        )
+        counts = counts - torch.nn.functional.pad((~inside).sum().reshape(1), (0, self.n_bins - 1))
+        self.counts += counts
+        self.confidence_sums += confidence_sums
+        self.correct_sums += correct_sums
+
+    def _result(self) -> Tensor:
+        if self.what == "share":
+            return self.counts.sum().to(torch.float64) / self.rows
+        if self.what == "accuracy":
+            return self.correct_sums.sum().to(torch.float64) / self.counts.sum()
+        return super()._result()
+
+
+class ClasswiseCalibrationError(Meter):
+    """Class-wise ECE: the mean over classes of the ECE of that class's probability.
+
+    Args:
+        num_classes: Number of classes K.
+        n_bins: Number of bins on [0, 1].
+        from_: "logits" or "probabilities".
+        kwargs: See `Meter`.
+    """
+
+    rows: Tensor
+    gap_sums: Tensor
+
+    def __init__(self, num_classes: int, n_bins: int = 15, *, from_: Kind, **kwargs: Any) -> None:
+        super().__init__(from_=from_, **kwargs)
+        if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
+            raise invalid("num_classes", "be a whole number of at least 1", repr(num_classes))
+        self.num_classes, self.n_bins = num_classes, check_bins(n_bins)
+        self._add("rows", dtype=torch.int64)
+        self._add("gap_sums", self.n_bins, num_classes, dtype=torch.float64)
+
+    def _accumulate(self, scores: Tensor, targets: Tensor) -> None:
+        if scores.shape[1] != self.num_classes:
+            raise invalid("scores", f"have {self.num_classes} columns", f"shape {tuple(scores.shape)}")
+        probabilities = _probabilities(scores, self.from_)
+        dtype = torch.float64 if self.from_ == "logits" else scores.dtype
+        edges = device_edges(self.n_bins, dtype, scores.device)
+        ends = torch.cat([edges, edges.new_full((1,), torch.inf)])
+        gaps = _minus_target(probabilities, targets)
+        if scores.device.type == "cpu":
+            self._add_sparse(probabilities, gaps, ends)
+        else:
+            self._add_sweeps(probabilities, gaps, ends)
+        self.rows += len(targets)
+
+    def _add_sparse(self, probabilities: Tensor, gaps: Tensor, ends: Tensor) -> None:
+        # Rows sum to 1, so few entries lie above the first bin: those are sorted into bins, the rest is summed.
+        row, column = (probabilities > ends[0]).nonzero(as_tuple=True)
+        cell = torch.bucketize(probabilities[row, column], ends) * self.num_classes + column
+        self.gap_sums.view(-1).scatter_add_(0, cell, gaps[row, column])
+        gaps[row, column] = 0.0
+        self.gap_sums[0] += gaps.sum(dim=0)
+
+    def _add_sweeps(self, probabilities: Tensor, gaps: Tensor, ends: Tensor) -> None:
+        # As many passes as bins, but fixed shapes and the same order of additions on every run.
+        low = torch.full_like(ends[0], -1.0)
+        for index, high in enumerate(ends):
+            member = (probabilities > low) & (probabilities <= high)
+            self.gap_sums[index] += torch.where(member, gaps, 0.0).sum(dim=0)
+            low = high
+
+    def _result(self) -> Tensor:
+        return self.gap_sums.abs().sum() / (self.rows * self.num_classes)
+
+
+class NegativeLogLikelihood(Meter):
+    """Mean of minus the log probability of the target, in nats.
+
+    Args:
+        from_: "logits" or "probabilities".
+        kwargs: See `Meter`.
+    """
+
+    rows: Tensor
+    total: Tensor
+
+    def __init__(self, *, from_: Kind, **kwargs: Any) -> None:
+        super().__init__(from_=from_, **kwargs)
+        self._add("rows", dtype=torch.int64)
+        self._add("total", dtype=torch.float64)
+
+    def _accumulate(self, scores: Tensor, targets: Tensor) -> None:
+        self.rows += len(targets)
+        self.total += self._row_values(scores.to(torch.float64), _inside(targets, scores.shape[1])).sum()
+
+    def _row_values(self, scores: Tensor, targets: Tensor) -> Tensor:
+        logs = scores.log_softmax(dim=1) if self.from_ == "logits" else scores.clamp(max=1.0).log()
+        return -logs.gather(1, targets.unsqueeze(1))
+
+    def _result(self) -> Tensor:
+        return self.total / self.rows
+
+
+class BrierScore(NegativeLogLikelihood):
+    """Mean over rows of the squared distance to the one-hot target, summed over classes.
+
+    Args:
+        from_: "logits" or "probabilities".
+        kwargs: See `Meter`.
+    """
+
+    def _row_values(self, scores: Tensor, targets: Tensor) -> Tensor:
+        return _minus_target(_probabilities(scores, self.from_), targets).square()
+
+
+def read_batch(scores: Tensor, targets: Tensor, from_: Kind) -> tuple[Tensor, Tensor]:
+    """Confidence and correctness of a batch on its device; logits are taken through a float64 softmax.
+
+    Probabilities keep their type, so that the edges of bins and thresholds can be rounded to it.
+    """
+    if from_ == "probabilities":
+        confidence, predicted = scores.max(dim=1)
+        return confidence.clamp(max=1.0), predicted == targets
+    top, predicted = scores.max(dim=1, keepdim=True)
+    confidence = (scores.to(torch.float64) - top.to(torch.float64)).exp_().sum(dim=1).reciprocal_()
+    return confidence, predicted.squeeze(1) == targets
+
+
+def _probabilities(scores: Tensor, from_: Kind) -> Tensor:
+    wide = scores.to(torch.float64)
+    return wide.softmax(dim=1) if from_ == "logits" else wide
+
+
+def _minus_target(probabilities: Tensor, targets: Tensor) -> Tensor:
+    index = _inside(targets, probabilities.shape[1]).unsqueeze(1)
+    return probabilities.scatter_add(1, index, probabilities.new_full(index.shape, -1.0))
+
+
+def _inside(targets: Tensor, classes: int) -> Tensor:
+    # A wrong label has been counted as refused; here it only must not index out of bounds.
+    return targets.to(torch.int64).clamp(0, classes - 1)
+
+
+def _check_form(scores: Tensor, targets: Tensor, from_: Kind) -> None:
+    """Shapes and types: known without waiting for the device."""
+    if scores.ndim != 2 or 0 in scores.shape:
+        raise invalid(from_, "have shape (n, K) with at least one row and one class", f"shape {tuple(scores.shape)}")
+    if scores.dtype not in _PRECISIONS:
+        raise invalid(from_, "hold floating-point numbers", f"dtype {scores.dtype}")
+    if targets.shape != scores.shape[:1]:
+        raise invalid("targets", f"have shape ({len(scores)},), one label a row", f"shape {tuple(targets.shape)}")
+    if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
+        raise invalid("targets", "be integers", f"dtype {targets.dtype}")
+
+
+def _bad_rows(scores: Tensor, targets: Tensor, from_: Kind) -> Tensor:
+    """Which rows break a rule, on the device."""
+    total = scores.sum(dim=1, dtype=torch.float64)
+    if from_ == "logits":
+        fine = torch.isfinite(total)
+    else:
+        fine = ((total - 1.0).abs() <= SUM_TOLERANCE[_PRECISIONS[scores.dtype]]) & (scores.amin(dim=1) >= 0)
+    return ~fine | (targets < 0) | (targets >= scores.shape[1])
+
+
+def _explain(scores: Tensor, targets: Tensor, from_: Kind) -> None:
+    """Raise with the first offending row of a batch on the CPU."""
+    as_targets(targets, *scores.shape)
+    tolerance = SUM_TOLERANCE[_PRECISIONS[scores.dtype]] if from_ == "probabilities" else None
+    refuse_scores(from_, scores.double().numpy(), 0, tolerance)
