@@ -10,8 +10,9 @@ unequal size. All ranks must call the loss equally often, and call backward on a
 import math
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import FunctionType
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -79,7 +80,7 @@ class Loss(nn.Module):
         """Each part of the sum, weighted as it enters it; they add up to the loss. Arguments as for the call."""
         batch = Batch(logits, targets, weights, validate=validate)
         parts = self.parts()
-        with torch.autocast(batch.logits.device.type, enabled=False):
+        with _full_precision(batch.logits.device.type):
             totals, count = _over_all_ranks([part.local_sums(batch) for part, _ in parts], batch)
             values: dict[str, Tensor] = {}
             for (part, factors), total in zip(parts, totals, strict=True):
@@ -168,6 +169,11 @@ class LossSum(Loss):
         """All parts, in the order in which they were added."""
         summands = cast("list[Loss]", list(self.summands))
         return [part for loss in summands for part in loss.parts()]
+
+
+def _full_precision(device: str) -> AbstractContextManager[Any]:
+    """Autocast switched off, on devices that know it."""
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def _over_all_ranks(sums: list[Tensor], batch: Batch) -> tuple[list[Tensor], Tensor | int]:

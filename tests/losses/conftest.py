@@ -1,0 +1,25 @@
+"""The table of losses as a parameter: `case` is each in turn, `per_sample_case` each that takes weights."""
+
+import importlib.util
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+_spec = importlib.util.spec_from_file_location("loss_cases", Path(__file__).with_name("cases.py"))
+_cases = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_cases)
+
+
+def pytest_generate_tests(metafunc):
+    table = [SimpleNamespace(name=n, loss=loss, reference=ref) for n, (loss, ref) in _cases.CASES.items()]
+    chosen = {"case": table, "per_sample_case": [case for case in table if case.name in _cases.PER_SAMPLE]}
+    for argument, rows in chosen.items():
+        if argument in metafunc.fixturenames:
+            metafunc.parametrize(argument, rows, ids=[case.name for case in rows])
+
+
+@pytest.fixture(scope="session")
+def cases():
+    """The module with references and batches."""
+    return _cases

@@ -1,0 +1,75 @@
+"""What no loss can be computed from."""
+
+import pytest
+import torch
+
+from calibrant.errors import InvalidInput
+from calibrant.losses.batch import Batch
+
+GOOD = {"logits": torch.zeros(3, 4), "targets": torch.tensor([0, 1, 3]), "weights": None}
+BAD = {
+    "target too large": (
+        {"targets": torch.tensor([0, 4, 1])},
+        r"targets must lie in 0\.\.3 for 4 classes, got 4 in row 1",
+    ),
+    "target negative": ({"targets": torch.tensor([0, 1, -100])}, r"targets must lie in 0\.\.3 .* got -100 in row 2"),
+    "float targets": (
+        {"targets": torch.zeros(3)},
+        r"targets must be class indices of an integer type, got torch.float32",
+    ),
+    "bool targets": ({"targets": torch.zeros(3, dtype=torch.bool)}, "targets must be class indices"),
+    "one-hot targets": (
+        {"targets": torch.zeros(3, 4, dtype=torch.long)},
+        r"targets must have shape \[3\].*got \(3, 4\)",
+    ),
+    "too few targets": ({"targets": torch.zeros(2, dtype=torch.long)}, r"targets must have shape \[3\].*got \(2,\)"),
+    "integer logits": (
+        {"logits": torch.zeros(3, 4, dtype=torch.long)},
+        r"logits must be floating point.*got torch.int64",
+    ),
+    "one-dimensional logits": (
+        {"logits": torch.zeros(3)},
+        r"logits must be .*\[batch, classes\], got torch.float32 \(3,\)",
+    ),
+    "images of logits": ({"logits": torch.zeros(3, 4, 2, 2)}, r"logits must be .*got torch.float32 \(3, 4, 2, 2\)"),
+    "one class": ({"logits": torch.zeros(3, 1)}, "logits must have at least 2 classes, got 1"),
+    "empty": (
+        {"logits": torch.zeros(0, 4), "targets": torch.zeros(0, dtype=torch.long)},
+        "logits must hold at least one sample, got an empty batch",
+    ),
+    "negative weight": (
+        {"weights": torch.tensor([1.0, 1.0, -0.5])},
+        "weights must be finite and not negative, got -0.5 in row 2",
+    ),
+    "weight not a number": (
+        {"weights": torch.tensor([float("nan"), 1.0, 1.0])},
+        "weights must be finite .*nan in row 0",
+    ),
+    "integer weights": ({"weights": torch.ones(3, dtype=torch.long)}, r"weights must be floating point of shape \[3\]"),
+    "too many weights": ({"weights": torch.ones(4)}, r"weights must be floating point of shape \[3\].*\(4,\)"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_every_loss_refuses(case, name):
+    change, message = BAD[name]
+    arguments = {**GOOD, **change}
+    with pytest.raises(InvalidInput, match=message) as caught:
+        case.loss(arguments["logits"], arguments["targets"], arguments["weights"])
+    assert isinstance(caught.value, ValueError)
+    assert "\n" not in str(caught.value)
+
+
+def test_shared_results_are_computed_once():
+    batch = Batch(GOOD["logits"], GOOD["targets"], None)
+    assert batch.log_probabilities is batch.log_probabilities
+    assert batch.probabilities is batch.probabilities
+    assert batch.true_log is batch.true_log
+    assert batch.top is batch.top
+
+
+def test_top_of_equal_logits_is_the_first_class_as_argmax_has_it():
+    logits = torch.zeros(3, 4)
+    confidence, correct = Batch(logits, torch.tensor([0, 1, 3]), None).top
+    assert confidence.tolist() == [0.25] * 3
+    assert correct.tolist() == [1, 0, 0] == (logits.argmax(1) == torch.tensor([0, 1, 3])).int().tolist()
