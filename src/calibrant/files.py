@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,9 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
             raise
         raise output_error(target, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        # Where a part of the path is a file, even the cleaning up fails; the error above says it better.
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -1,6 +1,7 @@
 """Image sets in one `.npz` file: `x_train`, `y_train`, `x_test`, `y_test`, all plain numbers, nothing pickled."""
 
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,15 +46,16 @@ def load_arrays(path: str | Path) -> Dataset:
 
 def _load(path: Path) -> Mapping[str, Any]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise invalid(str(path), "be an .npz file", "a single array", "Save it with numpy.savez.")
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise invalid(str(path), "be an .npz file", "a single array", "Save it with numpy.savez.")
+        with archive:
             return {key: archive[key] for key in archive.files if key in (*_REQUIRED, *_OPTIONAL)}
     except FileNotFoundError as error:
         raise InvalidInput(f"{path} does not exist.") from error
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (zipfile.BadZipFile, EOFError) as error:
+    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
         raise invalid(
             str(path), "be a whole .npz file", f"a damaged one ({error})", "Write or copy it again."
         ) from error

@@ -92,6 +92,9 @@ def _receive(url: str, part: Path, size: int, progress: Progress | None) -> None
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310  # as above
             announced = int(response.headers.get("Content-Length") or 0)
             goes_on = response.status == 206 and _range_start(response.headers.get("Content-Range")) == start
+            if response.status == 206 and not goes_on:
+                part.write_bytes(b"")
+                raise DownloadError(f"{url}: the server answers with another range than asked for.", passing=True)
             begin = start if goes_on else 0
             total = begin + announced if announced else size
             with _writing(part), part.open("r+b") as handle:

@@ -51,7 +51,7 @@ def _read_named(entry: Entry, source: Source, spec: Spec, progress: Progress | N
         _check_counts(entry, splits, source)
         side, wanted = splits.train.images.shape[-1], spec.integer("size", None)
         if wanted not in {None, side}:
-            way_out = f"An .npz is not resized: leave the option out, or put {entry.files[0].name} beside it."
+            way_out = f"An .npz is not resized: leave the option out, or read {entry.files[0].name} instead of it."
             raise invalid(f"size for {source.paths[0]}", f"be {side}, as stored", wanted, way_out)
         return replace(splits, verified=entry.reader.verify_arrays(splits))
 

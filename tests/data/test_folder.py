@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from calibrant.data import load_dataset
+from calibrant.errors import CalibrantWarning, InvalidInput
+
+
+@pytest.fixture
+def picture(tmp_path, generator):
+    """Write a random picture below tmp_path and return its pixels."""
+
+    def write(path, size=(6, 5), mode="RGB", pixels=None):
+        shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
+        content = generator.integers(0, 256, shape, dtype=np.uint8) if pixels is None else pixels
+        target = tmp_path / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(content).save(target)
+        return content
+
+    return write
+
+
+def test_reads_train_and_test_with_relative_paths_as_names(tmp_path, picture):
+    pixels = {}
+    for path in ("train/cat/1.png", "train/dog/a b.png", "test/dog/x.PNG", "test/cat/y.png", "train/cat/0.png"):
+        pixels[path] = picture(path)
+    (tmp_path / "train/cat/.DS_Store").write_text("")
+    (tmp_path / "train/cat/notes.txt").write_text("not a picture")
+    dataset = load_dataset(f"folder:{tmp_path}")
+    assert dataset.class_names == ("cat", "dog")
+    assert dataset.ids("train") == ("train/cat/0.png", "train/cat/1.png", "train/dog/a b.png")
+    assert dataset.train.labels.tolist() == [0, 0, 1]
+    assert dict(zip(dataset.ids("test"), dataset.test.labels.tolist(), strict=True)) == {
+        "test/cat/y.png": 0,
+        "test/dog/x.PNG": 1,
+    }
+    for split, part in (("train", dataset.train), ("test", dataset.test)):
+        for name, image in zip(dataset.ids(split), part.images, strict=True):
+            np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), pixels[name])
+
+
+def test_without_a_split_a_fifth_of_each_class_is_the_test(tmp_path, picture):
+    for name, count in (("a", 10), ("b", 5)):
+        for index in range(count):
+            picture(f"{name}/{index}.png")
+    first, again = load_dataset(f"folder:{tmp_path}"), load_dataset(f"folder:{tmp_path}")
+    assert sorted(first.test.labels.tolist()) == [0, 0, 1]
+    assert first.ids("test") == again.ids("test")
+    assert not set(first.ids("test")) & set(first.ids("train"))
+
+
+def test_all_grey_is_one_channel_and_a_mixture_three(tmp_path, picture):
+    for path in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        picture(path, mode="L")
+    assert load_dataset(f"folder:{tmp_path}").image_shape == (1, 5, 6)
+    grey = load_dataset(f"folder:{tmp_path}?colour=rgb")
+    assert grey.image_shape == (3, 5, 6)
+    assert (grey.train.images[:, 0] == grey.train.images[:, 2]).all()
+    picture("b/3.png", mode="RGB")
+    assert load_dataset(f"folder:{tmp_path}").image_shape == (3, 5, 6)
+    assert load_dataset(f"folder:{tmp_path}?colour=grey").image_shape == (1, 5, 6)
+
+
+def test_different_sizes_need_a_size(tmp_path, picture):
+    for path, size in (("a/1.png", (6, 5)), ("a/2.jpg", (40, 30)), ("b/1.png", (6, 5)), ("b/2.png", (6, 5))):
+        picture(path, size=size)
+    with pytest.raises(InvalidInput, match=r"one size, 6x5 as .*a/1.png, got 40x30 in .*a/2.jpg. Add \?size=64"):
+        load_dataset(f"folder:{tmp_path}")
+    assert load_dataset(f"folder:{tmp_path}?size=8").image_shape == (3, 8, 8)
+
+
+@pytest.mark.parametrize("ending", ["png", "jpg"])
+def test_making_smaller_averages_instead_of_picking_pixels(tmp_path, picture, ending):
+    board = ((np.indices((64, 64)).sum(0) % 2) * 255).astype(np.uint8)
+    for path in ("a/1", "a/2", "b/1", "b/2"):
+        picture(f"{path}.{ending}", pixels=board)
+    small = load_dataset(f"folder:{tmp_path}?size=4").train.images.double()
+    np.testing.assert_allclose(small, 127.5, atol=4)
+
+
+def test_a_turned_photograph_is_shown_upright(tmp_path, picture):
+    pixels = np.zeros((4, 2), np.uint8)
+    pixels[0] = 255
+    for path in ("a/1.png", "b/1.png", "b/2.png"):
+        picture(path, pixels=pixels)
+    turned = Image.fromarray(np.rot90(pixels).copy())
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees to the right to see it upright
+    turned.save(tmp_path / "a/2.png", exif=exif)
+    dataset = load_dataset(f"folder:{tmp_path}")
+    assert (dataset.train.images == dataset.train.images[0]).all()
+    assert (dataset.test.images == dataset.train.images[0]).all()
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n broken"])
+def test_an_unreadable_picture_is_named(tmp_path, picture, content):
+    for path in ("a/1.png", "a/2.png", "b/1.png"):
+        picture(path)
+    (tmp_path / "b/bad.png").write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"b/bad.png cannot be read as an image .*Replace the file") as caught:
+        load_dataset(f"folder:{tmp_path}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_picture_that_ends_early_is_named(tmp_path, picture):
+    for path in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        picture(path, size=(50, 50))
+    whole = (tmp_path / "b/2.png").read_bytes()
+    (tmp_path / "b/2.png").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InvalidInput, match="b/2.png cannot be read as an image"):
+        load_dataset(f"folder:{tmp_path}")
+
+
+def test_sixteen_bits_are_refused_because_they_would_be_cut_off(tmp_path, picture):
+    picture("a/1.png", pixels=np.full((5, 6), 60_000, np.uint16))
+    picture("b/1.png", mode="L")
+    with pytest.raises(InvalidInput, match="a/1.png must have 8 bits a channel, got mode I;16"):
+        load_dataset(f"folder:{tmp_path}")
+
+
+def test_structures_that_are_no_sets(tmp_path, picture):
+    with pytest.raises(InvalidInput, match="existing folder"):
+        load_dataset(f"folder:{tmp_path}/none")
+    with pytest.raises(InvalidInput, match="hold pictures in CLASS folders, got none"):
+        load_dataset(f"folder:{tmp_path}")
+    picture("only/1.png")
+    with pytest.raises(InvalidInput, match=r"at least two classes, got 1 \(only\)"):
+        load_dataset(f"folder:{tmp_path}")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidInput, match="empty must be a class with at least one picture"):
+        load_dataset(f"folder:{tmp_path}")
+    picture("train/a/1.png")
+    with pytest.raises(InvalidInput, match="only one of train and test"):
+        load_dataset(f"folder:{tmp_path}")
+    picture("train/b/1.png")
+    picture("test/c/1.png")
+    with pytest.raises(InvalidInput, match="test/c must be a class with at least one picture to train on"):
+        load_dataset(f"folder:{tmp_path}")
+    with pytest.raises(InvalidInput, match="colour in the name of the data must be one of auto, grey, rgb"):
+        load_dataset(f"folder:{tmp_path}?colour=blue")
+
+
+def test_a_validation_folder_is_not_lost_in_silence(tmp_path, picture):
+    for path in ("train/a/1.png", "train/b/1.png", "test/a/1.png", "val/a/1.png"):
+        picture(path)
+    with pytest.warns(CalibrantWarning, match="val is not read"):
+        dataset = load_dataset(f"folder:{tmp_path}")
+    assert len(dataset.train) == 2

@@ -1,0 +1,35 @@
+import pytest
+
+from calibrant.data.spec import Spec, parse_spec
+from calibrant.errors import InvalidInput
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("digits", Spec("digits")),
+        ("arrays:a b.npz", Spec("arrays", "a b.npz")),
+        ("arrays:what?.npz", Spec("arrays", "what?.npz")),
+        ("folder:C:/pictures", Spec("folder", "C:/pictures")),
+        ("folder:/x?size=32&colour=grey", Spec("folder", "/x", {"size": "32", "colour": "grey"})),
+        ("folder:odd?name?size=32", Spec("folder", "odd?name", {"size": "32"})),
+    ],
+)
+def test_takes_a_name_apart(text, expected):
+    assert parse_spec(text) == expected
+
+
+def test_integer_options():
+    spec = parse_spec("folder:x?size=32&zero=0&text=a&sign=-3&other=٣")
+    assert spec.integer("size", None) == 32
+    assert spec.integer("absent", 7) == 7
+    for name in ("zero", "text", "sign", "other"):
+        with pytest.raises(InvalidInput, match=f"{name} in the name of the data must be a positive whole number"):
+            spec.integer(name, None)
+
+
+def test_unknown_options_are_refused_with_a_guess():
+    with pytest.raises(InvalidInput, match="got 'sise'. Did you mean 'size'?"):
+        parse_spec("folder:x?sise=3").allow("size", "colour")
+    with pytest.raises(InvalidInput, match="Leave out the question mark"):
+        parse_spec("digits?size=3").allow()
