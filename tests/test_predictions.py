@@ -1,0 +1,199 @@
+"""Predictions: two doors, strict rules, exact row values."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrant import Predictions
+from calibrant.errors import InvalidInput
+from calibrant.predictions import scan
+
+GOOD = [[0.7, 0.3], [0.2, 0.8]]
+
+
+def reference(logits):
+    """Softmax row values, slowly, in float64."""
+    z = np.asarray(logits, dtype=np.float64)
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 10, 64, 200])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_logits_give_float64_softmax_values(dtype, classes):
+    generator = torch.Generator().manual_seed(classes)
+    logits = (torch.randn(300, classes, generator=generator) * 4).to(dtype)
+    targets = torch.randint(0, classes, (300,), generator=generator)
+    predictions = Predictions.from_logits(logits, targets)
+    expected = reference(logits.double().numpy())
+    assert predictions.confidence.dtype == np.float64
+    np.testing.assert_allclose(predictions.confidence, expected.max(axis=1), rtol=1e-13)
+    np.testing.assert_array_equal(predictions.predicted, logits.double().numpy().argmax(axis=1))
+    np.testing.assert_allclose(predictions.nll, -np.log(expected[np.arange(300), targets]), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(predictions.probabilities, expected, rtol=1e-12)
+    np.testing.assert_allclose(predictions.log_probabilities, np.log(expected), rtol=1e-9, atol=1e-12)
+    assert predictions.precision == str(dtype).removeprefix("torch.")
+
+
+def test_probabilities_are_used_as_they_are():
+    predictions = Predictions.from_probabilities(np.asarray(GOOD, dtype=np.float32), [0, 0])
+    assert predictions.confidence.tolist() == [float(np.float32(0.7)), float(np.float32(0.8))]
+    np.testing.assert_allclose(predictions.nll, -np.log([0.7, 0.2]), rtol=1e-6)
+    assert predictions.correct.tolist() == [True, False]
+    assert (len(predictions), predictions.classes, predictions.kind) == (2, 2, "probabilities")
+
+
+def test_one_value_just_above_one_changes_nothing_else():
+    # One entry of 1.0000001 makes another library take the whole batch for logits.
+    predictions = Predictions.from_probabilities(np.asarray([[1.0000001, 0.0], [0.6, 0.4]], dtype=np.float32), [0, 0])
+    assert predictions.confidence.tolist() == [1.0, float(np.float32(0.6))]
+    assert predictions.nll[0] == 0.0
+
+
+def test_logits_inside_zero_and_one_are_not_taken_for_probabilities():
+    predictions = Predictions.from_logits([[0.9, 0.1]], [0])
+    assert predictions.confidence[0] == pytest.approx(1 / (1 + np.exp(-0.8)), abs=1e-15)
+
+
+@pytest.mark.parametrize("classes", [3, 100])
+def test_the_first_of_equal_scores_is_predicted(classes):
+    logits = np.zeros((4, classes))
+    assert Predictions.from_logits(logits, [0, 1, 0, 1]).correct.tolist() == [True, False, True, False]
+
+
+def test_a_target_of_probability_zero_has_infinite_nll():
+    predictions = Predictions.from_probabilities([[1.0, 0.0]], [1])
+    assert predictions.nll[0] == np.inf
+    assert predictions.log_probabilities[0].tolist() == [0.0, -np.inf]
+
+
+def test_extreme_logits_stay_finite():
+    predictions = Predictions.from_logits([[1e308, -1e308], [3e4, 3e4]], [0, 1])
+    assert predictions.confidence.tolist() == [1.0, 0.5]
+    big = Predictions.from_logits(np.full((1, 4), 1e308), [0])  # the sum overflows, the row is fine
+    assert big.confidence[0] == 0.25
+
+
+def refused(match, scores=GOOD, targets=(0, 1), door=Predictions.from_probabilities, **more):
+    with pytest.raises(InvalidInput, match=match) as caught:
+        door(scores, targets, **more)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("door", [Predictions.from_logits, Predictions.from_probabilities])
+def test_scores_that_are_not_finite_are_refused_with_their_place(door, value):
+    scores = np.full((3000, 400), 1 / 400)
+    scores[2711, 5] = value
+    name = door.__name__.removeprefix("from_")
+    refused(f"{name} must be finite, got .* in row 2711, column 5", scores, np.zeros(3000, int), door)
+
+
+def test_bad_probabilities_are_refused():
+    refused("not be negative, got -0.1 in row 1, column 0.*from_logits", [[0.5, 0.5], [-0.1, 1.1]])
+    refused("sum to 1 within 0.0001 in every row, got 0.5 in row 1.*never renormalised", [[0.5, 0.5], [0.25, 0.25]])
+    refused("sum to 1", [[0.5, 0.5], [0.50011, 0.5]])
+    Predictions.from_probabilities([[0.5, 0.50009]], [0])
+
+
+def test_the_tolerance_follows_the_precision():
+    off = torch.tensor([[0.5, 0.5 + 2**-11]])
+    refused("within 0.0001", off, [0])
+    Predictions.from_probabilities(off.half(), [0])
+    wide = torch.tensor([[0.5, 0.50390625]], dtype=torch.bfloat16)
+    Predictions.from_probabilities(wide, [0])
+    refused("within 0.001 ", wide.half(), [0])
+
+
+def test_bad_shapes_and_types_are_refused():
+    refused(r"shape \(n, K\), got shape \(2,\).*1 - p and p", [0.3, 0.7])
+    refused(r"shape \(n, K\), got shape \(2,\).*0 and z", [0.3, 0.7], door=Predictions.from_logits)
+    refused("at least one row", np.empty((0, 3)), [])
+    refused("at least one row and one class", np.empty((3, 0)), [0, 0, 0])
+    refused("rectangular", [[0.5, 0.5], [1.0]])
+    refused("floating-point numbers, got dtype bool", [[True, False], [False, True]])
+    refused("floating-point", [["a", "b"], ["c", "d"]])
+    refused("floating-point", np.ones((2, 2), complex))
+    with pytest.raises(InvalidInput, match="from_logits, from_probabilities or load"):
+        Predictions(GOOD, [0, 1])
+
+
+def test_bad_targets_are_refused():
+    refused("lie in 0..1 for 2 classes, got 2 in row 1.*counted from 0", targets=[0, 2])
+    refused("got -1 in row 0", targets=[-1, 0])
+    refused("integers, got dtype float64", targets=[0.0, 1.0])
+    refused("integers, got dtype bool", targets=[False, True])
+    refused("one-hot", targets=[[1, 0], [0, 1]])
+    refused(r"shape \(2,\), one label a row, got shape \(3,\)", targets=[0, 1, 1])
+    assert Predictions.from_probabilities(GOOD, np.asarray([0, 1], dtype=np.uint8)).targets.dtype == np.int64
+
+
+def test_bad_ids_and_names_are_refused():
+    refused("distinct, got 'x' again in row 1", ids=["x", "x"])
+    refused(r"shape \(2,\), one a row", ids=["x"])
+    refused("strings or integers", ids=[0.5, 1.5])
+    refused("name all 2 classes, got 1", class_names=["a"])
+    refused("distinct, got 'a' twice", class_names=["a", "a"])
+    refused("non-empty strings", class_names=["a", ""])
+    refused("non-empty strings", class_names="ab")
+
+
+def test_nothing_can_be_written_to():
+    source = np.asarray(GOOD)
+    predictions = Predictions.from_probabilities(source, [0, 1])
+    for array in (predictions.scores, predictions.confidence, predictions.predicted, predictions.nll):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    assert np.shares_memory(predictions.scores, source)  # no copy
+    source[0] = [0.6, 0.4]  # the caller's own array stays the caller's
+
+
+@pytest.mark.filterwarnings("error")
+def test_read_only_and_strided_input_is_fine():
+    source = np.asarray(GOOD).T.copy().T
+    source.flags.writeable = False
+    assert Predictions.from_probabilities(source, [0, 1]).confidence.tolist() == [0.7, 0.8]
+    assert Predictions.from_logits(torch.eye(2, requires_grad=True), [0, 1]).correct.all()
+
+
+def test_subset_by_mask_and_by_number():
+    predictions = Predictions.from_probabilities(GOOD, [0, 0], ids=[7, 9], class_names=["a", "b"])
+    part = predictions.subset(predictions.confidence > 0.75)
+    assert (part.ids.tolist(), part.targets.tolist(), part.nll.tolist()) == ([9], [0], [predictions.nll[1]])
+    assert part.class_names == ("a", "b")
+    assert predictions.subset([1, 0]).confidence.tolist() == [0.8, 0.7]
+    for bad, match in (([False, False], "at least one row"), ([2], "row numbers in 0..1"), ([True], "shape")):
+        with pytest.raises(InvalidInput, match=match):
+            predictions.subset(bad)
+    with pytest.raises(InvalidInput, match="booleans"):
+        predictions.subset([0.5])
+
+
+def test_logits_of_probabilities_are_not_invented():
+    with pytest.raises(InvalidInput, match="log_probabilities"):
+        _ = Predictions.from_probabilities(GOOD, [0, 1]).logits
+    assert Predictions.from_logits(GOOD, [0, 1]).logits.tolist() == GOOD
+
+
+@given(rows=st.integers(1, 40), classes=st.integers(1, 8), step=st.integers(1, 30), seed=st.integers(0, 99))
+def test_chunks_do_not_change_values(rows, classes, step, seed):
+    rng = np.random.default_rng(seed)
+    logits, targets = rng.normal(size=(rows, classes)), rng.integers(0, classes, rows)
+    whole = Predictions.from_logits(logits, targets)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "CHUNK_ENTRIES", step)
+        parts = Predictions.from_logits(logits, targets)
+        walked = np.concatenate([probabilities for _, probabilities in parts.chunks()])
+    np.testing.assert_array_equal(parts.confidence, whole.confidence)
+    np.testing.assert_array_equal(parts.nll, whole.nll)
+    np.testing.assert_array_equal(walked, whole.probabilities)
+
+
+def test_predictions_travel_between_processes():
+    again = pickle.loads(pickle.dumps(Predictions.from_probabilities(GOOD, [0, 1], ids=["a", "b"])))
+    assert again.confidence.tolist() == [0.7, 0.8]
+    assert repr(again) == "Predictions(2 rows, 2 classes, from probabilities in float64)"

@@ -1,0 +1,264 @@
+"""Predictions on disk: what is written comes back, what is damaged is refused in one line."""
+
+import pickle
+import zipfile
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import Predictions, evaluate
+from calibrant.errors import InvalidInput, OutputError
+from calibrant.predictions import scan
+
+NAMES = ["cat", 'a "quoted", one', "<b>ü</b>"]
+
+
+def some(rows=50, kind="logits", dtype=np.float32, **more):
+    rng = np.random.default_rng(5)
+    scores = rng.normal(size=(rows, 3)) * 3
+    if kind == "probabilities":
+        scores = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    door = getattr(Predictions, f"from_{kind}")
+    return door(scores.astype(dtype), rng.integers(0, 3, rows), **more)
+
+
+def same(a, b, exact=True):
+    np.testing.assert_allclose(b.scores, a.scores, rtol=0 if exact else 1e-6)
+    np.testing.assert_array_equal(a.targets, b.targets)
+    assert (a.kind, a.class_names) == (b.kind, b.class_names)
+    assert (a.ids is None and b.ids is None) or [*map(str, a.ids)] == [*map(str, b.ids)]
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+@pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])
+def test_round_trip(tmp_path, suffix, kind, mmap):
+    path = tmp_path / f"new/folder/p.{suffix}"
+    for more in ({}, {"ids": [f"row {i}" for i in range(50)], "class_names": NAMES}, {"ids": np.arange(50) * 3}):
+        predictions = some(kind=kind, **more)
+        predictions.save(path)
+        again = Predictions.load(path, mmap=mmap)
+        same(predictions, again, exact=suffix != "csv")
+        np.testing.assert_allclose(again.confidence, predictions.confidence, rtol=0 if suffix != "csv" else 1e-6)
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_npz_keeps_the_precision(tmp_path, dtype):
+    some(kind="probabilities", dtype=dtype).save(tmp_path / "p.npz")
+    assert Predictions.load(tmp_path / "p.npz").precision == np.dtype(dtype).name
+
+
+def test_npz_keeps_bfloat16(tmp_path):
+    predictions = Predictions.from_probabilities(torch.tensor([[0.3, 0.7]], dtype=torch.bfloat16), [1])
+    predictions.save(tmp_path / "p.npz")
+    again = Predictions.load(tmp_path / "p.npz")
+    assert (again.precision, again.confidence[0]) == ("bfloat16", predictions.confidence[0])
+    with pytest.raises(InvalidInput, match=r"end in .npz for half-precision"):
+        predictions.save(tmp_path / "p.csv")
+
+
+def test_csv_keeps_every_float64(tmp_path):
+    predictions = some(dtype=np.float64)
+    predictions.save(tmp_path / "p.csv")
+    np.testing.assert_array_equal(Predictions.load(tmp_path / "p.csv").scores, predictions.scores)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_mapped_file_is_read_once_and_gives_the_same_evaluation(tmp_path, monkeypatch, compressed):
+    predictions = some(1000)
+    write = np.savez_compressed if compressed else np.savez
+    write(tmp_path / "p.npz", logits=predictions.scores, targets=predictions.targets)
+    monkeypatch.setattr(scan, "CHUNK_ENTRIES", 300)
+    reads = []
+    load_chunk = scan.load_chunk
+    monkeypatch.setattr("calibrant.predictions.core.load_chunk", lambda *a: reads.append(a[1]) or load_chunk(*a))
+    monkeypatch.setattr(scan, "load_chunk", lambda *a: reads.append(a[1]) or load_chunk(*a))
+    mapped = Predictions.load(tmp_path / "p.npz", mmap=True)
+    assert reads == []
+    result = evaluate(mapped)
+    assert [(part.start, part.stop) for part in reads] == [(i, i + 100) for i in range(0, 1000, 100)]
+    assert result == evaluate(predictions)
+    base = mapped._scores
+    while base.base is not None and not isinstance(base, np.memmap):
+        base = base.base
+    assert isinstance(base, np.memmap) or "mmap" in type(base).__name__
+
+
+def test_a_mapped_file_is_still_checked(tmp_path):
+    np.savez(tmp_path / "p.npz", probabilities=[[0.5, 0.5], [0.5, 0.4]], targets=[0, 1])
+    mapped = Predictions.load(tmp_path / "p.npz", mmap=True)
+    for use in (lambda: mapped.confidence, lambda: evaluate(mapped), lambda: mapped.subset([0])):
+        with pytest.raises(InvalidInput, match="sum to 1"):
+            use()
+
+
+def test_fortran_order_and_big_endian_are_read(tmp_path):
+    scores = np.asfortranarray(some().scores.astype(">f8"))
+    np.savez(tmp_path / "p.npz", logits=scores, targets=np.zeros(50, ">i2"))
+    for mmap in (False, True):
+        again = Predictions.load(tmp_path / "p.npz", mmap=mmap)
+        np.testing.assert_array_equal(again.scores, scores)
+        assert again.confidence[0] > 0
+
+
+def refused(path, match, **more):
+    for mmap in (False, True):
+        with pytest.raises(InvalidInput, match=match) as caught:
+            Predictions.load(path, mmap=mmap, **more).confidence  # noqa: B018 (reading is the point)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_does_not_say_needs_a_word(tmp_path):
+    for name, write in (("p.npz", _neutral_npz), ("p.csv", _neutral_csv)):
+        path = tmp_path / name
+        write(path)
+        refused(path, "does not say whether its scores are logits or probabilities.*--from")
+        assert Predictions.load(path, kind="logits").kind == "logits"
+        refused(path, "sum to 1", kind="probabilities")
+    some().save(tmp_path / "q.npz")
+    refused(tmp_path / "q.npz", "be probabilities as you said, got logits by their name", kind="probabilities")
+    refused(tmp_path / "q.npz", "kind must be", kind="odds")
+
+
+def _neutral_npz(path):
+    np.savez(path, scores=[[1.0, 2.0]], targets=[0])
+
+
+def _neutral_csv(path):
+    path.write_text("target,score_0,score_1\n0,1.0,2.0\n")
+
+
+def test_damaged_npz_is_refused(tmp_path):
+    path = tmp_path / "p.npz"
+    some(2000).save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    refused(path, "whole .npz file")
+    path.write_bytes(b"not a zip")
+    refused(path, "whole .npz file")
+    path.write_bytes(b"")
+    refused(path, "whole .npz file")
+    flipped = bytearray(whole)
+    flipped[1000] ^= 255
+    path.write_bytes(flipped)
+    with pytest.raises(InvalidInput, match="CRC"):
+        Predictions.load(path)
+    refused(tmp_path / "missing.npz", "does not exist")
+    (tmp_path / "folder.npz").mkdir()
+    refused(tmp_path / "folder.npz", "cannot be read")
+
+
+def test_a_member_shorter_than_its_header_says_is_refused(tmp_path):
+    buffer = BytesIO()
+    np.save(buffer, some().scores)
+    with zipfile.ZipFile(tmp_path / "p.npz", "w") as archive:
+        archive.writestr("logits.npy", buffer.getvalue()[:-12])
+        archive.writestr("targets.npy", buffer.getvalue())
+    refused(tmp_path / "p.npz", "hold 600 bytes of logits.npy, got 588.*cut off")
+
+
+class Trap:
+    """Fails the test if anybody unpickles it."""
+
+    def __reduce__(self):
+        return pytest.fail, ("a pickle was loaded",)
+
+
+def test_pickles_are_never_loaded(tmp_path):
+    np.savez(tmp_path / "p.npz", logits=np.asarray([[Trap()]], dtype=object), targets=[0])
+    refused(tmp_path / "p.npz", "Pickled objects are never loaded")
+    (tmp_path / "q.npz").write_bytes(pickle.dumps(Trap()))
+    refused(tmp_path / "q.npz", "whole .npz file")
+
+
+def test_unknown_arrays_and_endings_are_refused(tmp_path):
+    np.savez(tmp_path / "p.npz", logits=[[1.0]], target=[0])
+    refused(tmp_path / "p.npz", "unknown array 'target'. Did you mean 'targets'")
+    np.savez(tmp_path / "p.npz", logits=[[1.0]], probabilities=[[1.0]], targets=[0])
+    refused(tmp_path / "p.npz", "exactly one of logits, probabilities")
+    np.savez(tmp_path / "p.npz", logits=[[1.0]])
+    refused(tmp_path / "p.npz", "hold targets")
+    refused(tmp_path / "p.pt", r"end in .npz, .csv or .parquet")
+    with pytest.raises(InvalidInput, match="end in"):
+        some().save(tmp_path / "p.pkl")
+
+
+CSV = {
+    "": "no columns",
+    "target,logit_0\n": "at least one row",
+    "target,logit_0,confidence\n0,1,1\n": "unknown column 'confidence'",
+    "targets,logit_0\n0,1\n": "unknown column 'targets'. Did you mean 'target'",
+    "logit_0,logit_1\n0,1\n": "have a column target",
+    "target,logit_0,probability_1\n0,1,1\n": "not both",
+    "target,logit_0,logit_0\n0,1,1\n": "'logit_0' appears twice",
+    "target,logit_0,logit_1\n0,1\n": "line 2 must have 3 cells, got 2",
+    "target,logit_0,logit_1\n0,1,two\n": "scores must be numbers, got 'two' in row 0",
+    "target,logit_0,logit_1\n0,1,\n": "scores must be numbers, got '' in row 0",
+    "target,logit_0,logit_1\n0,1,nan\n": "finite, got nan in row 0, column 1",
+    "target,logit_0,logit_1\n2,1,1\n": "number in 0..1, got '2' in row 0",
+    "target,logit_0,logit_1\n0,1,1\n0.5,1,1\n": "got '0.5' in row 1",
+    "target,logit_1,logit_2\n1,1,1\n": "can be read as both",
+    'target,logit_0\n0,"1\n': "CSV file in UTF-8",
+    "target,id,logit_0\n0,a,1\n0,a,1\n": "distinct, got 'a' again in row 1",
+    "target,probability_0,probability_1\n0,0.5,0.4\n": "sum to 1",
+}
+
+
+@pytest.mark.parametrize("text", CSV)
+def test_bad_csv_is_refused(tmp_path, text):
+    path = tmp_path / "p.csv"
+    path.write_text(text)
+    refused(path, CSV[text])
+
+
+def test_csv_that_is_not_text_is_refused(tmp_path):
+    (tmp_path / "p.csv").write_bytes(b"target,logit_0\n\xff\xfe,1\n")
+    refused(tmp_path / "p.csv", "UTF-8")
+
+
+def test_csv_reads_names_numbers_and_any_column_order(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("\ufefflogit_cat,target,logit_dog\n1,dog,2\n\n3,cat,4\n")  # with the mark that spreadsheets write
+    predictions = Predictions.load(path)
+    assert (predictions.targets.tolist(), predictions.class_names) == ([1, 0], ("cat", "dog"))
+    header = ["target", *(f"logit_{k}" for k in sorted(map(str, range(12))))]  # 0, 1, 10, 11, 2, ...
+    path.write_text(",".join(header) + "\n" + ",".join(["10", *(name.split("_")[1] for name in header[1:])]) + "\n")
+    predictions = Predictions.load(path)
+    assert predictions.scores[0].tolist() == list(range(12))
+    assert (predictions.targets.tolist(), predictions.class_names) == ([10], None)
+
+
+def test_bad_parquet_is_refused(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "p.parquet"
+    path.write_bytes(b"PAR1 nothing PAR1")
+    refused(path, "Parquet file")
+    for columns, match in (
+        ({"target": [0], "logit_0": [None]}, "missing value"),
+        ({"target": [0.5], "logit_0": [1.0]}, "integers or class names"),
+        ({"target": [0], "logit_0": ["x"]}, "numbers"),
+        ({"target": [0], "logit_0": [1.0], "weight": [1.0]}, "unknown column 'weight'"),
+        ({"target": pa.array([], pa.int64()), "logit_0": pa.array([], pa.float32())}, "at least one row"),
+    ):
+        parquet.write_table(pa.table(columns), path)
+        refused(path, match)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "p.npz"
+    some().save(path)
+    before = path.read_bytes()
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OutputError, match="disk is full"):
+        some(10).save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["p.npz"]
