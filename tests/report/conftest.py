@@ -1,0 +1,151 @@
+"""Models with known faults, a run folder without training, and one browser for all tests of the page."""
+
+import json
+import re
+from html import unescape
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from calibrant.pruning import PruningAudit
+from calibrant.pruning.audit import save_audit
+from calibrant.training.recipe import Recipe
+from calibrant.training.run import Run
+
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def make_predictions(
+    n=600, classes=4, *, seed=0, strength=4.0, sharpness=1.0, class_names=None, ids=None, dtype=np.float32
+):
+    """Logits whose true class leads by `strength` on average; `sharpness` above 1 makes them overconfident."""
+    targets = np.random.default_rng(12345).integers(0, classes, n)
+    logits = np.random.default_rng(seed).normal(size=(n, classes)) * 2
+    logits[np.arange(n), targets] += strength
+    logits = (logits * sharpness).astype(dtype)
+    return Predictions.from_logits(logits, targets, class_names=class_names, ids=ids)
+
+
+@pytest.fixture(scope="session")
+def make():
+    return make_predictions
+
+
+@pytest.fixture
+def predictions():
+    return make_predictions()
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A finished run on the digits with pruning: 3 epochs, 2 classes of 10 samples, 4 samples left after epoch 1."""
+    run = Run.create(tmp_path / "run", Recipe(epochs=3))
+    from calibrant.data import load_dataset
+
+    digits = load_dataset("digits")
+    targets = digits.test.labels.numpy()
+    logits = np.random.default_rng(0).normal(size=(len(targets), 10)).astype(np.float32)
+    logits[np.arange(len(targets)), targets] += 3
+    Predictions.from_logits(logits, targets, ids=digits.ids("test"), class_names=digits.class_names).save(
+        run.predictions_path("test")
+    )
+    n, target = 20, np.repeat([0, 1], 10)
+    left = np.full(n, -1)
+    left[[0, 1, 10, 11]] = 1
+    predicted, excess = target.copy(), np.zeros(n, np.float32)
+    predicted[[3, 12]], excess[[3, 12]] = [1, 0], [0.25, 0.75]
+    save_audit(
+        run.path / "pruning.npz",
+        PruningAudit(
+            index=np.arange(n),
+            target=target,
+            left=left,
+            score=np.linspace(0.2, 0.9, n, dtype=np.float32),
+            excess=excess,
+            predicted=predicted,
+            count=np.full(n, 3),
+            kept=left < 0,
+            kept_counts=np.array([[10, 10], [8, 8], [8, 8]]),
+            class_sizes=np.array([10, 10]),
+            settings={},
+        ),
+    )
+    run.write_summary(
+        {
+            "environment": {"torch": "2.13.0", "device": "<cpu>", "cuda": None},
+            "samples_seen": 52,
+            "timing": {"train_seconds": 1.25},
+        }
+    )
+    return run.path
+
+
+@pytest.fixture(scope="session")
+def page_data():
+    """The JSON inside a page, as a browser would read it."""
+
+    def read(html):
+        found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+        return json.loads(found.group(1))
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def visible_text():
+    """A page's text without tags, style and scripts."""
+
+    def read(html):
+        body = re.sub(r"<(script|style)\b.*?</\1>", " ", html, flags=re.DOTALL)
+        return " ".join(unescape(re.sub(r"<[^>]*>", " ", body)).replace("\N{NO-BREAK SPACE}", " ").split())
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """Debian's browser, started once."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(_FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium):
+    """Open a file from disk and wait until it is live; fails the test on a console message or a network request."""
+    contexts, complaints = [], []
+
+    def visit(path, *, width=1200, scheme="light"):
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+        address = path.resolve().as_uri()
+        page.on("request", lambda request: _note(request.url, address, complaints))
+        page.goto(address)
+        page.wait_for_selector("html[data-ready=true]")
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def _note(url, address, complaints):
+    if not url.startswith((address, "data:")):
+        complaints.append(f"request: {url}")

@@ -1,0 +1,43 @@
+import pytest
+
+from calibrant.errors import InvalidInput
+from calibrant.report.figures import ablation_curves, training_time_bars
+
+VALUES = [0.1, 1, 10]
+ERRORS = {"ECE": [0.03, 0.01, 0.02], "TE": [0.06, 0.065, 0.07]}
+SHARES = {"|S95|": [0.6, 0.7, 0.8]}
+
+
+def test_two_panels_with_the_lowest_error_ringed():
+    left, right = ablation_curves(VALUES, ERRORS, SHARES, parameter="lambda").axes
+    curves = [line for line in left.lines if not line.get_label().startswith("_")]
+    assert {line.get_label(): list(line.get_ydata()) for line in curves} == ERRORS
+    rings = [line for line in left.lines if line.get_label().startswith("_")]
+    assert [(ring.get_xdata()[0], ring.get_ydata()[0]) for ring in rings] == [(1, 0.01), (0, 0.06)]
+    assert {line.get_label(): list(line.get_ydata()) for line in right.lines} == SHARES
+    for axes in (left, right):
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.1", "1", "10"]
+        assert axes.get_xlabel() == "lambda"
+
+
+def test_a_short_curve_is_refused_by_name():
+    with pytest.raises(InvalidInput, match="curve 'ECE' must have one value for each of the 3 settings, got 2"):
+        ablation_curves(VALUES, {"ECE": [0.1, 0.2]}, SHARES, parameter="lambda")
+
+
+def test_bars_are_relative_to_the_first_method_of_their_group():
+    seconds = {"CIFAR-10": {"flsd": 100.0, "p-ema": 60.0}, "CIFAR-100": {"flsd": 200.0, "p-ema": 160.0}}
+    (axes,) = training_time_bars(seconds).axes
+    assert [[bar.get_height() for bar in container] for container in axes.containers] == [
+        [1.0, 1.0],
+        [pytest.approx(0.6), pytest.approx(0.8)],
+    ]
+    assert [container.get_label() for container in axes.containers] == ["flsd", "p-ema"]
+    assert [text.get_text() for text in axes.texts] == ["100 %\n100 s", "100 %\n3 min", "60 %\n60 s", "80 %\n3 min"]
+
+
+def test_groups_must_name_the_same_methods():
+    with pytest.raises(InvalidInput, match=r"seconds\['b'\] must name the methods"):
+        training_time_bars({"a": {"x": 1.0}, "b": {"y": 1.0}})
+    with pytest.raises(InvalidInput, match="at least one data set"):
+        training_time_bars({})

@@ -1,0 +1,42 @@
+import math
+
+from calibrant.report.comparison import columns, comparison
+
+NBSP = "\N{NO-BREAK SPACE}"
+
+
+def method(metrics, intervals=None, verdicts=None):
+    return {"metrics": metrics, "intervals": intervals or {}, "verdicts": verdicts or {}}
+
+
+def test_only_columns_with_a_number_are_shown_and_the_best_is_marked():
+    used, rows = comparison(
+        [
+            method({"test_error": 0.10, "nll": 0.3, "auroc": 0.8}, {"test_error": (0.09, 0.11)}),
+            method({"test_error": 0.08, "nll": 0.5, "auroc": None}, verdicts={"test_error": "better"}),
+        ],
+        0.95,
+    )
+    assert [column.key for column in used] == ["test_error", "nll", "auroc"]
+    first, second = rows
+    assert (first[0].value, first[0].text, first[0].interval) == (0.10, f"10.00{NBSP}%", "[9.00, 11.00]")
+    assert [cell.best for cell in first] == [False, True, False]  # one AUROC alone is not the best of anything
+    assert (second[0].best, second[0].verdict) == (True, "better")
+    assert second[2].text == "\N{EN DASH}"
+
+
+def test_an_infinite_nll_says_so_and_is_never_best():
+    _, rows = comparison([method({"nll": None}, {"nll": (0.5, None)}), method({"nll": 0.4})], 0.95)
+    assert (rows[0][0].value, rows[0][0].text, rows[0][0].interval) == (math.inf, "∞", "[0.500, ∞]")
+    assert rows[1][0].best
+
+
+def test_threshold_is_in_the_headings():
+    labels = [column.label for column in columns(0.9)]
+    assert "Automated at 0.9" in labels
+    assert {column.key for column in columns(0.9)} >= {"share@0.9", "accuracy@0.9", "ece@0.9"}
+
+
+def test_counts_have_no_decimals_and_thousands_are_grouped():
+    _, rows = comparison([method({"nll": 1.0, "samples_seen": 1_234_567, "train_seconds": 61.25})], 0.95)
+    assert [cell.text for cell in rows[0]] == ["1.000", "1,234,567", "61.3"]

@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom, norm
+
+from calibrant import Predictions
+from calibrant.report.statistics import NORMAL_QUANTILE, automated, reliability_bands, wilson
+
+
+@given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_ends_solve_the_score_equation(case):
+    right, cases = case
+    # The ends are, by definition, the p with |share - p| = z sqrt(p (1 - p) / n): the roots of a quadratic in p.
+    z2, share = norm.ppf(0.975) ** 2, right / cases
+    low, high = sorted(np.roots([1 + z2 / cases, -(2 * share + z2 / cases), share**2]).real)
+    assert wilson(right, cases) == pytest.approx((low, high), abs=1e-12)
+
+
+def test_wilson_touches_the_ends_exactly_and_knows_no_trials():
+    assert wilson(0, 7)[0] == 0.0
+    assert wilson(7, 7)[1] == 1.0
+    assert np.isnan(wilson(0, 0)).all()
+
+
+def test_written_out_quantile_is_the_normal_one():
+    assert norm.ppf(0.975) == NORMAL_QUANTILE
+
+
+def slow_automated(predictions, delta, n_bins=10):
+    """The definition row by row."""
+    rows = [(c, r) for c, r in zip(predictions.confidence.tolist(), predictions.correct.tolist(), strict=True)]
+    chosen = [(c, r) for c, r in rows if c >= delta]
+    ece = 0.0
+    for b in range(n_bins):
+        inside = [(c, r) for c, r in chosen if (b / n_bins < c <= (b + 1) / n_bins) or (b == 0 and c == 0)]
+        ece += abs(sum(c - r for c, r in inside))
+    right = sum(r for _, r in chosen)
+    return len(chosen), right, ece / len(chosen) if chosen else None
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.3, 0.5, 0.75, 0.9, 0.95, 0.999, 1.0])
+def test_automated_counts_by_the_definition(predictions, delta):
+    result = automated(predictions, delta)
+    count, right, ece = slow_automated(predictions, delta)
+    assert (result.cases, result.automated, result.right, result.reviewed) == (600, count, right, 600 - count)
+    assert result.share == count / 600
+    assert result.ece == (None if ece is None else pytest.approx(ece, abs=1e-13))
+
+
+def test_nothing_automated_has_no_accuracy():
+    result = automated(Predictions.from_probabilities([[0.6, 0.4]], [0]), 0.95)
+    assert (result.automated, result.share, result.accuracy, result.interval, result.ece) == (0, 0.0, None, None, None)
+
+
+def test_cost_counts_errors_and_reviews_of_a_thousand_cases():
+    predictions = Predictions.from_probabilities([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.55, 0.45]], [0, 1, 0, 1])
+    # One wrong among two automated, two reviewed, of four: 250 errors and 500 reviews in a thousand.
+    assert automated(predictions, 0.8).cost(error=10, review=1) == 250 * 10 + 500 * 1
+
+
+def test_bands_are_wilson_and_binomial_quantiles(predictions):
+    bands = reliability_bands(predictions, 10)
+    some = bands.bins.count > 0
+    assert some.any()
+    assert not some.all()
+    for b in np.flatnonzero(some):
+        n, mean = int(bands.bins.count[b]), bands.bins.confidence[b]
+        low, high = wilson(int(bands.bins.correct_sum[b]), n)
+        assert (bands.low[b], bands.high[b]) == (low, high)
+        assert bands.floor_low[b] * n == pytest.approx(binom(n, mean).ppf(0.025))
+        assert bands.floor_high[b] * n == pytest.approx(binom(n, mean).ppf(0.975))
+    for band in (bands.low, bands.high, bands.floor_low, bands.floor_high):
+        assert np.isnan(band[~some]).all()
+
+
+def test_noise_floor_band_holds_most_bins_of_a_perfectly_calibrated_model():
+    rng = np.random.default_rng(3)
+    inside = total = 0
+    for _ in range(40):
+        top = rng.uniform(0.5, 1.0, 2000)
+        predictions = Predictions.from_probabilities(np.stack([top, 1 - top], 1), (rng.random(2000) > top).astype(int))
+        bands = reliability_bands(predictions, 10)
+        some = bands.bins.count > 0
+        accuracy = bands.bins.accuracy[some]
+        inside += int(((accuracy >= bands.floor_low[some]) & (accuracy <= bands.floor_high[some])).sum())
+        total += int(some.sum())
+    # 95 % by construction, slightly more because quantiles of counts are rounded outwards; 4 s.d. below is 0.89.
+    assert inside / total > 0.89
