@@ -65,7 +65,7 @@ def test_files_that_are_no_sets(tmp_path, npz):
     with pytest.raises(InvalidInput, match="cannot be read"):
         load_dataset(f"arrays:{tmp_path}")
     (tmp_path / "text.npz").write_text("hello")
-    with pytest.raises(InvalidInput, match="be an .npz file without Python objects"):
+    with pytest.raises(InvalidInput, match=r"be an .npz file without Python objects"):
         load_dataset(f"arrays:{tmp_path}/text.npz")
     np.save(tmp_path / "one.npy", np.zeros(3))
     with pytest.raises(InvalidInput, match="got a single array"):

@@ -80,7 +80,7 @@ def test_a_connection_that_breaks_is_taken_up_at_once(server, target):
 
 def test_one_that_keeps_breaking_keeps_its_part_and_the_next_call_goes_on(server, target):
     server.breaks = [200_000]
-    with pytest.raises(DownloadError, match="broke after 200000 of 700000 bytes. Run the same command again"):
+    with pytest.raises(DownloadError, match=r"broke after 200000 of 700000 bytes. Run the same command again"):
         download(server.url, target, digest=DIGEST, attempts=1)
     assert names(target) == ["file.bin.part"]
     download(server.url, target, digest=DIGEST)
@@ -139,7 +139,7 @@ def test_nobody_there(target):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(DownloadError, match="cannot be reached .*Without a network"):
+    with pytest.raises(DownloadError, match=r"cannot be reached .*Without a network"):
         download(f"http://127.0.0.1:{port}/file", target)
     assert names(target) == []
 
@@ -153,5 +153,5 @@ def test_only_http(target, url):
 
 def test_a_folder_that_cannot_be_made(server, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot write .*/file/x"):
+    with pytest.raises(OutputError, match=r"cannot write .*/file/x"):
         download(server.url, tmp_path / "file" / "x", digest=DIGEST)

@@ -108,14 +108,14 @@ def test_a_picture_that_ends_early_is_named(tmp_path, picture):
         picture(path, size=(50, 50))
     whole = (tmp_path / "b/2.png").read_bytes()
     (tmp_path / "b/2.png").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InvalidInput, match="b/2.png cannot be read as an image"):
+    with pytest.raises(InvalidInput, match=r"b/2.png cannot be read as an image"):
         load_dataset(f"folder:{tmp_path}")
 
 
 def test_sixteen_bits_are_refused_because_they_would_be_cut_off(tmp_path, picture):
     picture("a/1.png", pixels=np.full((5, 6), 60_000, np.uint16))
     picture("b/1.png", mode="L")
-    with pytest.raises(InvalidInput, match="a/1.png must have 8 bits a channel, got mode I;16"):
+    with pytest.raises(InvalidInput, match=r"a/1.png must have 8 bits a channel, got mode I;16"):
         load_dataset(f"folder:{tmp_path}")
 
 

@@ -29,7 +29,7 @@ def test_integer_options():
 
 
 def test_unknown_options_are_refused_with_a_guess():
-    with pytest.raises(InvalidInput, match="got 'sise'. Did you mean 'size'?"):
+    with pytest.raises(InvalidInput, match=r"got 'sise'. Did you mean 'size'?"):
         parse_spec("folder:x?sise=3").allow("size", "colour")
     with pytest.raises(InvalidInput, match="Leave out the question mark"):
         parse_spec("digits?size=3").allow()

@@ -107,7 +107,7 @@ def test_an_npz_is_not_resized_in_silence(contents, tmp_path):
     images = {key: np.zeros((n, 64, 64), np.uint8) for key, n in rows.items()}
     np.savez(tmp_path / "mendeley-v2.npz", y_train=np.arange(4) % 2, y_test=np.arange(2), **images)
     assert load_dataset("mendeley-v2?size=64", data_dir=tmp_path).image_shape == (1, 64, 64)
-    with pytest.raises(InvalidInput, match="size for .* must be 64, as stored, got 32"):
+    with pytest.raises(InvalidInput, match=r"size for .* must be 64, as stored, got 32"):
         load_dataset("mendeley-v2?size=32", data_dir=tmp_path)
 
 
@@ -120,7 +120,7 @@ def test_bad_sources(contents, tmp_path):
     with pytest.raises(InvalidInput, match="must hold train and test with NORMAL and PNEUMONIA"):
         load_dataset("mendeley-v2", data_dir=tmp_path)
     write_zip(path, contents | {"test/NORMAL/IM-3.jpeg": b"broken"})
-    with pytest.raises(InvalidInput, match="test/NORMAL/IM-3.jpeg in .* cannot be read as an image"):
+    with pytest.raises(InvalidInput, match=r"test/NORMAL/IM-3.jpeg in .* cannot be read as an image"):
         load_dataset("mendeley-v2", data_dir=tmp_path)
     write_zip(path, {name: content for name, content in contents.items() if "IM-3" not in name})
     with pytest.raises(InvalidInput, match="4 training and 2 test images of mendeley-v2, got 4 and 1"):

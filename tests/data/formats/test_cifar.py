@@ -83,7 +83,7 @@ def test_reads_npz_and_rebuilds_the_official_files_to_check_it(small, tmp_path):
     layout["x_test"] = layout["x_test"].copy()
     layout["x_test"][0, 0, 0, 0] ^= 1
     np.savez(tmp_path / f"{name}.npz", **layout)
-    with pytest.raises(InvalidInput, match="the arrays that stand for test.*: SHA-1 must be .*, got "):
+    with pytest.raises(InvalidInput, match=r"the arrays that stand for test.*: SHA-1 must be .*, got "):
         load_dataset(name, data_dir=tmp_path)
 
 

@@ -101,11 +101,11 @@ def test_reports_progress(contents, tmp_path, monkeypatch):
 def test_damage_is_found(contents, tmp_path, monkeypatch):
     path = put_zip(tmp_path, contents, monkeypatch)
     path.write_bytes(path.read_bytes() + b"\0")
-    with pytest.raises(InvalidInput, match="tiny-imagenet-200.zip: MD5 must be"):
+    with pytest.raises(InvalidInput, match=r"tiny-imagenet-200.zip: MD5 must be"):
         load_dataset("tiny-imagenet", data_dir=tmp_path)
     put_zip(tmp_path, {name: value for name, value in contents.items() if name != "words.txt"}, monkeypatch)
-    with pytest.raises(InvalidInput, match="must hold tiny-imagenet-200/words.txt"):
+    with pytest.raises(InvalidInput, match=r"must hold tiny-imagenet-200/words.txt"):
         load_dataset("tiny-imagenet", data_dir=tmp_path)
     put_zip(tmp_path, contents | {"val/images/val_7.JPEG": encode((1, 1, 1))}, monkeypatch)
-    with pytest.raises(InvalidInput, match="val_7.JPEG in .* known class in val_annotations.txt, got None"):
+    with pytest.raises(InvalidInput, match=r"val_7.JPEG in .* known class in val_annotations.txt, got None"):
         load_dataset("tiny-imagenet", data_dir=tmp_path)

@@ -1,0 +1,165 @@
+import hashlib
+import http.server
+import json
+import threading
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from calibrant.data import load_dataset
+from calibrant.data.catalogue import CATALOGUE, RemoteFile
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A data folder of our own, and an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def put(folder, monkeypatch):
+    """A small Mendeley set as .npz; the catalogue is told its numbers."""
+
+    def write(train=4):
+        monkeypatch.setitem(CATALOGUE, "mendeley-v2", replace(CATALOGUE["mendeley-v2"], train=4, test=2))
+        images = {"x_train": np.zeros((train, 8, 8), np.uint8), "x_test": np.zeros((2, 8, 8), np.uint8)}
+        np.savez(folder / "mendeley-v2.npz", y_train=np.arange(train) % 2, y_test=[0, 1], **images)
+
+    return write
+
+
+@pytest.fixture
+def mirror(tmp_path):
+    """A real HTTP server on a folder: (address, folder)."""
+    served = tmp_path / "served"
+    served.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *arguments):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=served))
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/", served
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_list_names_every_set_and_where_it_lies(calibrant, put, folder):
+    put()
+    code, out, _ = calibrant("data", "list")
+    assert code == 0
+    for name, entry in CATALOGUE.items():
+        assert name in out
+        assert entry.licence in " ".join(out.split())
+    assert str(folder / "mendeley-v2.npz") in out
+    assert "170 MB to fetch" in out
+
+
+def test_list_for_machines(calibrant, put, folder):
+    put()
+    code, out, _ = calibrant("data", "list", "--json")
+    assert code == 0
+    content = json.loads(out)
+    rows = {row["name"]: row for row in content["sets"]}
+    assert set(rows) == {"digits", *CATALOGUE}
+    assert content["folders"][0] == str(folder)
+    assert rows["mendeley-v2"]["found"] == str(folder / "mendeley-v2.npz")
+    assert rows["cifar10"]["found"] is None
+    assert rows["cifar10"]["download_bytes"] == 170_052_171
+    digits = load_dataset("digits")
+    found = rows["digits"]["train"], rows["digits"]["test"], rows["digits"]["classes"]
+    assert found == (len(digits.train), len(digits.test), digits.classes)
+
+
+def test_list_shows_a_pickled_archive_as_a_problem(calibrant, folder):
+    (folder / "cifar-10-python.tar.gz").write_bytes(b"")
+    code, out, _ = calibrant("data", "list", "--json")
+    assert code == 0
+    rows = {row["name"]: row for row in json.loads(out)["sets"]}
+    assert "pickles" in rows["cifar10"]["problem"]
+
+
+def test_check_says_what_was_compared(calibrant, put, folder):
+    put()
+    code, out, _ = calibrant("data", "check", "mendeley-v2", "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "name": "mendeley-v2", "origin": str(folder / "mendeley-v2.npz"), "train": 4, "test": 2, "classes": 2,
+        "image_shape": [1, 8, 8], "verified": "number of images",
+    }  # fmt: skip
+    code, out, _ = calibrant("data", "check", "digits")
+    assert code == 0
+    assert "train: 1198\n" in out
+
+
+def test_check_of_a_set_that_does_not_fit_is_exit_code_1(calibrant, put):
+    put(train=6)
+    code, out, err = calibrant("data", "check", "mendeley-v2")
+    assert (code, out) == (1, "")
+    assert "got 6 and 2" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["svhn", "nonsense", "arrays:none.npz", "folder:none"])
+def test_check_of_what_is_not_there_is_exit_code_2(calibrant, name):
+    code, out, err = calibrant("data", "check", name)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+
+
+def test_fetch_from_a_mirror_checks_and_finds_it_again(calibrant, mirror, folder, monkeypatch):
+    address, served = mirror
+    content = b"some bytes" * 1000
+    (served / "ChestXRay2017.zip").write_bytes(content)
+    file = RemoteFile(
+        "ChestXRay2017.zip", "http://nowhere.invalid/x", len(content), f"md5:{hashlib.md5(content).hexdigest()}"
+    )
+    monkeypatch.setitem(CATALOGUE, "mendeley-v2", replace(CATALOGUE["mendeley-v2"], files=(file,)))
+    code, out, err = calibrant("data", "fetch", "mendeley-v2", "--mirror", address)
+    path = folder / "mendeley-v2" / "ChestXRay2017.zip"
+    assert (code, out) == (0, f"{path}\n")
+    assert "CC BY 4.0" in err
+    assert path.read_bytes() == content
+    _, out, _ = calibrant("data", "list", "--json")
+    assert {row["name"]: row["found"] for row in json.loads(out)["sets"]}["mendeley-v2"] == str(path)
+    # Nothing is asked of the network for what is there and whole; damage is found.
+    (served / "ChestXRay2017.zip").unlink()
+    assert calibrant("data", "fetch", "mendeley-v2", "--mirror", address)[0] == 0
+    path.write_bytes(content[:-1])
+    code, _, err = calibrant("data", "fetch", "mendeley-v2", "--mirror", address)
+    assert code == 2
+    assert "MD5 must be" in err
+
+
+def test_fetch_of_wrong_content_keeps_nothing(calibrant, mirror, tmp_path):
+    address, served = mirror
+    (served / "cifar-10-binary.tar.gz").write_bytes(b"x")
+    code, out, err = calibrant("data", "fetch", "cifar10", "--mirror", address, "--data-dir", tmp_path / "new")
+    assert (code, out) == (2, "")
+    assert "must have 170052171 bytes, got 1." in err
+    assert not list((tmp_path / "new" / "cifar10").iterdir())
+
+
+def test_fetch_of_what_a_mirror_does_not_have(calibrant, mirror):
+    code, _, err = calibrant("data", "fetch", "svhn", "--mirror", mirror[0])
+    assert code == 2
+    assert "the server answers 404" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("digits", "there already"), ("cifar", "Did you mean 'cifar10'?"), ("folder:x", "be a set to download")],
+)
+def test_fetch_of_other_names(calibrant, name, message):
+    code, _, err = calibrant("data", "fetch", name)
+    assert code == 2
+    assert message in err

@@ -1,0 +1,24 @@
+import pytest
+
+from calibrant.errors import InvalidInput
+from calibrant.models import build_model, model_names
+
+
+def test_names():
+    assert model_names() == ("resnet32", "resnet50", "tiny")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("resnet23", {}, "model must be a known network, got 'resnet23'. Did you mean 'resnet32'"),
+        ("vgg", {}, "Known: resnet32, resnet50, tiny, torchvision:NAME, module:factory"),
+        ("tiny", {"classes": 1}, "classes must be at least 2, got 1"),
+        ("tiny", {"image_shape": (8, 8)}, r"image_shape must be \(channels, height, width\)"),
+        ("tiny", {"image_shape": (0, 8, 8)}, "each at least 1"),
+        ("resnet50", {"image_shape": (3, 2, 32)}, "images for resnet50 must be at least 4 pixels a side"),
+    ],
+)
+def test_bad_input_is_one_clear_line(name, arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        build_model(name, **{"classes": 10, "image_shape": (3, 32, 32)} | arguments)
