@@ -1,0 +1,76 @@
+"""One rank of the multi-process test: every loss on a shard of the batch, through DistributedDataParallel.
+
+    python worker.py RANK WORLD_SIZE RENDEZVOUS_FILE OUTPUT.npz
+
+Writes the value and the averaged gradient of each loss, for equal and unequal shards.
+"""
+
+import sys
+from datetime import timedelta
+
+import numpy as np
+import torch
+from cases import CASES, make_batch
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from calibrant.errors import InvalidInput
+from calibrant.losses import MMCE
+
+N, FEATURES, CLASSES = 24, 6, 4
+SHARDS = {2: {"equal": (12, 12), "unequal": (23, 1)}, 3: {"equal": (8, 8, 8), "unequal": (5, 1, 18)}}
+
+
+def make_problem(dtype):
+    """A linear model, its inputs, targets and weights."""
+    inputs, _, _ = make_batch(N, FEATURES, seed=1, dtype=dtype)
+    _, targets, weights = make_batch(N, CLASSES, seed=2, dtype=dtype)
+    model = torch.nn.Linear(FEATURES, CLASSES).to(dtype)
+    with torch.no_grad():
+        model.weight.copy_(make_batch(CLASSES, FEATURES, seed=3, scale=0.3, dtype=dtype)[0])
+        model.bias.zero_()
+    return model, inputs, targets, weights
+
+
+def backward(model, loss, inputs, targets, weights):
+    """Value and flat gradient."""
+    model.zero_grad()
+    value = loss(model(inputs), targets, weights)
+    value.backward()
+    gradient = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    return np.append(gradient.numpy(), float(value.detach()))
+
+
+def refuses_too_small_capacity(rows):
+    try:
+        MMCE(capacity=rows - 1)(*make_batch(rows, CLASSES)[:2])
+    except InvalidInput as error:
+        return "capacity must be at least the number of rows of every rank" in str(error)
+    return False
+
+
+def main(rank, world_size, rendezvous, output):
+    dist.init_process_group(
+        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size, timeout=timedelta(seconds=60)
+    )
+    results = {}
+    for dtype in (torch.float32, torch.float64):
+        for kind, sizes in SHARDS[world_size].items():
+            mine = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+            model, *batch = make_problem(dtype)
+            parallel = DistributedDataParallel(model)
+            shard = [tensor[mine] for tensor in batch]
+            for name, (loss, _) in CASES.items():
+                results[f"{name}/{kind}/{dtype}"] = backward(parallel, loss, *shard)
+            roomy = MMCE(capacity=N)
+            results[f"mmce/{kind}-capacity/{dtype}"] = backward(parallel, roomy, *shard)
+    compiled = torch.compile(CASES["sum"][0], backend="aot_eager")
+    results[f"sum/{kind}-compiled/{dtype}"] = backward(parallel, compiled, *shard)
+    results["refused"] = np.array(refuses_too_small_capacity(4))
+    np.savez(output, **{name.replace("/", "|"): value for name, value in results.items()})
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
