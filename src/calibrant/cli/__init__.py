@@ -15,9 +15,12 @@ app = App(name="calibrant", help="Train classifiers whose confidence can be trus
 
 # Import paths, not functions: `calibrant --help` must not wait for torch.
 _COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("calibrant.cli.train:train", "Train a classifier and leave a run folder."),
     "methods": ("calibrant.cli.methods:main", "List the training methods, or the settings of one."),
     "data": ("calibrant.cli.data:app", "List, download and check image sets."),
     "evaluate": ("calibrant.cli.evaluate:evaluate", "Say how accurate and how well calibrated predictions are."),
+    "compare": ("calibrant.cli.compare:compare", "Run methods over seeds and data sets; the paper's tables."),
+    "record": ("calibrant.cli.record:record", "Write what finished runs measured as JSON for results/."),
     "report": ("calibrant.cli.report:report", "Write one page on what a model may decide alone."),
 }
 for _name, (_path, _help) in _COMMANDS.items():

@@ -124,7 +124,6 @@ def train(
     """
     given = {key: value for key, value in locals().items() if key in _RECIPE_FLAGS and value is not None}
     options = {
-        "weight": lambda_,
         "fraction": prune_fraction,
         "interval": prune_interval,
         "start": prune_start,
@@ -135,6 +134,9 @@ def train(
     }
     changes: dict[str, Any] = {_RECIPE_FLAGS[key]: value for key, value in given.items()}
     changes |= {f"method.options.{key}": value for key, value in options.items() if value is not None}
+    if lambda_ is not None:
+        chosen = method or (_recipe(recipe, data).method.name)
+        changes[f"method.options.{_calibration_weight(chosen)}"] = lambda_
     changes |= dict(_assignment(text) for text in set_ or [])
     reporter = make_reporter(tensorboard=tensorboard)
     if resume is not None:
@@ -143,6 +145,16 @@ def train(
         wanted = _recipe(recipe, data).changed(changes)
         run = _train(wanted, out or default_folder(wanted), data_dir, reporter)
     report(run, as_json=json)
+
+
+def _calibration_weight(method: str) -> str:
+    """The setting that --lambda means: the weight of the method's calibration term."""
+    from calibrant import methods
+
+    weights = [key for key in methods.describe(method).settings if key.endswith("_weight")]
+    if not weights:
+        raise InvalidInput(f"--lambda: the method '{method}' has no calibration term to weigh.")
+    return weights[0]
 
 
 def _recipe(path: Path | None, data: str | None) -> Recipe:
@@ -164,7 +176,12 @@ def _train(recipe: Recipe, out: Path, data_dir: Path | None, reporter: Reporter)
 
 
 def _resume(
-    path: Path, changes: dict[str, Any], recipe: Path | None, data: str | None, data_dir: Path | None, reporter: Reporter
+    path: Path,
+    changes: dict[str, Any],
+    recipe: Path | None,
+    data: str | None,
+    data_dir: Path | None,
+    reporter: Reporter,
 ) -> Run:
     from calibrant.training.engine import resume as go_on
 
