@@ -55,7 +55,9 @@ class Preparation:
         self._full = torch.compile(self._augmented, dynamic=False)
 
     def plain(self, images: Tensor) -> Tensor:
-        """Normalise only, for evaluation."""
+        """Normalise only, for evaluation. Images that are not uint8 are finished input and keep their values."""
+        if images.dtype != torch.uint8:
+            return images.to(self.dtype, memory_format=self.memory_format)
         return normalise(images, self.mean, self.std, self.dtype, self.memory_format)
 
     def __call__(self, images: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
@@ -71,6 +73,8 @@ class Preparation:
 
 class BatchSource(Protocol):
     """An epoch's batches. `begin` once an epoch, then `batches`."""
+
+    tables: "EpochTables"
 
     def begin(self, epoch: int) -> None:
         """Lay out the order and the augmentation of an epoch."""
@@ -172,6 +176,7 @@ class LoaderBatches:
         device: torch.device,
     ) -> None:
         self.tables, self.preparation, self.device = tables, preparation, device
+        self._set_epoch: Callable[[int], None] | None = getattr(dataset, "set_epoch", None)
         self.loader: DataLoader[Any] = DataLoader(
             Indexed(dataset),
             batch_size=batch_size,
@@ -184,8 +189,10 @@ class LoaderBatches:
         )
 
     def begin(self, epoch: int) -> None:
-        """Lay out an epoch."""
+        """Lay out an epoch; a dataset whose items are random hears which one it is."""
         self.tables.begin(epoch)
+        if self._set_epoch is not None:
+            self._set_epoch(epoch)
 
     def batches(self) -> Iterator[Batch]:
         """The epoch's batches."""
@@ -193,9 +200,5 @@ class LoaderBatches:
         for images, targets, indices in self.loader:
             here = slice(start, start + len(indices))
             start += len(indices)
-            moved = images.to(self.device, non_blocking=True)
-            if moved.dtype == torch.uint8:
-                moved = self.preparation(moved, self.tables.offsets[here], self.tables.flips[here])
-            yield Batch(
-                moved, targets.to(self.device, non_blocking=True), indices.to(self.device, non_blocking=True)
-            )
+            moved, labels, rows = (part.to(self.device, non_blocking=True) for part in (images, targets, indices))
+            yield Batch(self.preparation(moved, self.tables.offsets[here], self.tables.flips[here]), labels, rows)

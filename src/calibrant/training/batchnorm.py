@@ -41,7 +41,7 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
 def synchronise_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
     """Replace each batch normalisation by one over the global batch, keeping parameters and buffers."""
     if device.type == "cuda":
-        converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]  # torch's
         return converted
     for module in model.modules():
         if type(module) is nn.BatchNorm2d:

@@ -6,19 +6,20 @@ renamed last: it is the moment at which the checkpoint exists. Nothing is ever u
 
 import hashlib
 import json
+import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save
 from torch import Tensor
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.files import atomic_write, sha256_of, write_json
+from calibrant.files import atomic_write, write_json
 
 _KEEP = 2
+_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -31,43 +32,60 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint and remove all but the newest two."""
+    """Write a checkpoint, remove all but the newest two, and return the path of its JSON."""
     stem = folder / f"epoch-{checkpoint.epoch:05d}"
-    tensors = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in checkpoint.tensors.items()}
+    # Not safetensors' own `save_file`: on a full disk it raises an error of its own instead of the system's.
+    blob = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.tensors.items()})
     with atomic_write(stem.with_suffix(".safetensors")) as temporary:
-        save_file(tensors, temporary)
-        digest = sha256_of(temporary)
-    content = {"epoch": checkpoint.epoch, "tensors_sha256": digest, "values": checkpoint.values}
+        temporary.write_bytes(blob)
+    content = {
+        "format": _FORMAT,
+        "epoch": checkpoint.epoch,
+        "tensors_sha256": hashlib.sha256(blob).hexdigest(),
+        "values": checkpoint.values,
+    }
     write_json(stem.with_suffix(".json"), {**content, "sha256": _digest(content)})
-    for old in _found(folder)[_KEEP:]:
-        old.unlink(missing_ok=True)
-        old.with_suffix(".safetensors").unlink(missing_ok=True)
+    _flush_folder(folder)
+    remove_leftovers(folder)
     return stem.with_suffix(".json")
 
 
-def load_newest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint whose digests hold; damaged ones are named in a warning and passed over."""
-    for path in _found(folder):
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint whose digests hold, by the path of its JSON; None where there never was one.
+
+    A damaged one is named in a warning and the one before it is taken. Where all are damaged that is an error and not
+    a silent new beginning: the folder may be the only trace of days of work.
+    """
+    found = _found(folder)
+    for path in found:
         try:
-            return load_checkpoint(path)
+            load_checkpoint(path)
         except InvalidInput as error:
             warnings.warn(f"{error} The one before it is used.", CalibrantWarning, stacklevel=2)
+        else:
+            return path
+    if found:
+        raise InvalidInput(
+            f"none of the {len(found)} checkpoints in {folder} can be read. "
+            f"Put a sound copy there, or delete that folder to train from the beginning."
+        )
     return None
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read one checkpoint by the path of its JSON and check both digests."""
-    tensors = path.with_suffix(".safetensors")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        stated = content.pop("sha256")
-        if stated != _digest(content) or content["tensors_sha256"] != sha256_of(tensors):
-            raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
-        return Checkpoint(content["epoch"], load_file(tensors), content["values"])
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, SafetensorError) as error:
-        if isinstance(error, InvalidInput):
-            raise
+        blob = path.with_suffix(".safetensors").read_bytes()
+        stated = content.pop("sha256"), content["tensors_sha256"]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise InvalidInput(f"checkpoint {path.name} is damaged: {type(error).__name__}.") from error
+    if stated != (_digest(content), hashlib.sha256(blob).hexdigest()):
+        raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
+    # From here on the content is what some version of this package wrote.
+    if content["format"] != _FORMAT:
+        raise InvalidInput(f"checkpoint {path.name} was written by another version (format {content['format']}).")
+    return Checkpoint(content["epoch"], load(blob), content["values"])
 
 
 def newest_name(folder: Path) -> str | None:
@@ -76,9 +94,28 @@ def newest_name(folder: Path) -> str | None:
     return found[0].name if found else None
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove checkpoints beyond the newest two, and what a kill left behind: tensors without their JSON, drafts."""
+    kept = {path.stem for path in _found(folder)[:_KEEP]}
+    # JSON first: a kill in between must not leave one that names tensors which are gone.
+    for pattern in ("epoch-*.json", "epoch-*.safetensors", ".epoch-*.tmp"):
+        for path in folder.glob(pattern):
+            if path.stem not in kept:
+                path.unlink(missing_ok=True)
+
+
 def _found(folder: Path) -> list[Path]:
     return sorted(folder.glob("epoch-*.json"), reverse=True)
 
 
 def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the renames durable before anything older is removed: a power cut must leave one whole checkpoint."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,8 +1,7 @@
 """The main job: train by a recipe, leave a run folder; go on after anything that stopped it."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,24 +9,32 @@ import torch
 
 from calibrant.data import Dataset
 from calibrant.errors import CalibrantError, InvalidInput
-from calibrant.metrics import evaluate, expected_calibration_error
 from calibrant.predictions import Predictions
-from calibrant.training.checkpoint import Checkpoint, load_newest, newest_name, save_checkpoint
-from calibrant.training.environment import describe_environment
-from calibrant.training.predict import predict_logits
+from calibrant.training.checkpoint import (
+    load_checkpoint,
+    newest_checkpoint,
+    newest_name,
+    remove_leftovers,
+    save_checkpoint,
+)
+from calibrant.training.predict import predict
 from calibrant.training.progress import Quiet, Reporter
+from calibrant.training.ranks import on_first_rank
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run, Split
 from calibrant.training.seeds import seeded
-from calibrant.training.setup import Splits, Workshop, load_data, make_fabric
+from calibrant.training.setup import OWN_DATA, Workshop, load_data, make_fabric
+from calibrant.training.splits import Splits
 from calibrant.training.state import pack, unpack
+from calibrant.training.summary import brief, summarise
+from calibrant.training.torchdata import TorchData
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
 
 class TrainingDiverged(CalibrantError):
-    """The loss became NaN or infinite."""
+    """The loss or a weight became NaN or infinite."""
 
 
 def train(
@@ -35,7 +42,7 @@ def train(
     out: str | Path,
     *,
     data_dir: str | Path | None = None,
-    data: Dataset | None = None,
+    data: Dataset | TorchData | None = None,
     reporter: Reporter | None = None,
 ) -> Run:
     """Train by `recipe` into the new folder `out`.
@@ -47,12 +54,12 @@ def train(
         data: A data set of your own instead of the one that the recipe names.
         reporter: Who is told about progress; nobody by default.
     """
+    if isinstance(data, TorchData):
+        recipe = recipe.changed({"data.name": f"{OWN_DATA}{data.name}"})
     fabric = make_fabric(recipe)
-    splits = Splits.make(recipe, data if data is not None else load_data(recipe, data_dir))
     # Built before the folder: a recipe that cannot run leaves nothing behind.
-    workshop = Workshop(recipe, fabric, splits)
-    with _first_rank_only(fabric):
-        run = Run.create(out, recipe) if fabric.global_rank == 0 else Run(Path(out), recipe)
+    workshop = Workshop(recipe, fabric, _splits(recipe, data, data_dir))
+    run = on_first_rank(fabric, lambda: Run.create(out, recipe))
     return _Training(run, workshop, reporter or Quiet()).go()
 
 
@@ -60,65 +67,79 @@ def resume(
     path: str | Path,
     *,
     data_dir: str | Path | None = None,
-    data: Dataset | None = None,
+    data: Dataset | TorchData | None = None,
     reporter: Reporter | None = None,
 ) -> Run:
-    """Continue a run that was stopped, from its newest sound checkpoint, to the numbers it would have had anyway."""
+    """Continue a run that was stopped, from its newest sound checkpoint, to the numbers it would have had anyway.
+
+    A run that is finished is returned as it is.
+
+    Args:
+        path: The run folder.
+        data_dir: Where image sets lie, as for `train`.
+        data: The data set that the run began with, where that was given to `train`.
+        reporter: Who is told about progress; nobody by default.
+    """
     run = Run.open(path)
     if run.finished:
         return run
-    fabric = make_fabric(run.recipe)
-    splits = Splits.make(run.recipe, data if data is not None else load_data(run.recipe, data_dir))
-    workshop = Workshop(run.recipe, fabric, splits)
+    workshop = Workshop(run.recipe, make_fabric(run.recipe), _splits(run.recipe, data, data_dir))
     return _Training(run, workshop, reporter or Quiet()).go()
+
+
+def _splits(recipe: Recipe, data: Dataset | TorchData | None, data_dir: str | Path | None) -> Splits:
+    if isinstance(data, TorchData):
+        return data.splits(recipe)
+    return Splits.make(recipe, data if data is not None else load_data(recipe, data_dir))
 
 
 class _Training:
     """One run's loop."""
 
     def __init__(self, run: Run, workshop: Workshop, reporter: Reporter) -> None:
-        self.run, self.workshop, self.reporter = run, workshop, reporter
-        self.recipe, self.fabric = run.recipe, workshop.fabric
-        self.first = self.fabric.global_rank == 0
-        if not self.first:
-            self.reporter = Quiet()
+        self.run, self.workshop = run, workshop
+        self.recipe = run.recipe
+        self.fabric: Fabric = workshop.fabric
+        self.reporter = reporter if self.fabric.global_rank == 0 else Quiet()
 
     def go(self) -> Run:
-        with self.run.locked() if self.first else _nothing():
-            done = self._restore()
+        with ExitStack() as held:
+
+            def prepare() -> Path | None:
+                held.enter_context(self.run.locked())
+                remove_leftovers(self.run.checkpoints)
+                return newest_checkpoint(self.run.checkpoints)
+
+            done = self._restore(on_first_rank(self.fabric, prepare))
             self.reporter.start(self.run, done)
-            try:
-                for epoch in range(done + 1, self.recipe.epochs + 1):
-                    self._epoch(epoch)
-                self._finish()
-            finally:
-                self.reporter.stop()
+            held.callback(self.reporter.stop)
+            for epoch in range(done + 1, self.recipe.epochs + 1):
+                self._epoch(epoch)
+            on_first_rank(self.fabric, self._finish)
         return self.run
 
-    def _restore(self) -> int:
-        """Load the newest checkpoint; returns the number of finished epochs."""
-        checkpoint = load_newest(self.run.checkpoints)
-        if checkpoint is None:
-            if self.first:
-                self.run.cut_log(0)
-            return 0
-        if checkpoint.values["data"] != self.workshop.splits.fingerprint():
-            raise InvalidInput(
-                f"run {self.run.path} began with other data than what is found now. "
-                "Point --data-dir to the data that it began with."
-            )
-        unpack(self.workshop, checkpoint)
-        if self.first:
-            self.run.cut_log(checkpoint.epoch)
-        return checkpoint.epoch
+    def _restore(self, path: Path | None) -> int:
+        """Put a checkpoint's state into the workshop; returns the number of finished epochs."""
+        done = 0
+        if path is not None:
+            checkpoint = load_checkpoint(path)
+            if checkpoint.values["data"] != self.workshop.splits.fingerprint:
+                raise InvalidInput(
+                    f"run {self.run.path} began with other data than what is found now. "
+                    "Point --data-dir to the data that it began with."
+                )
+            unpack(self.workshop, checkpoint)
+            done = checkpoint.epoch
+        on_first_rank(self.fabric, lambda: self.run.cut_log(done))
+        return done
 
     def _epoch(self, epoch: int) -> None:
-        workshop, meter = self.workshop, self.workshop.learner.meter
+        workshop, meter, source = self.workshop, self.workshop.learner.meter, self.workshop.steps.source
         started = time.perf_counter()
         workshop.network.train()
         meter.reset()
-        self.source.begin(epoch)
-        steps = len(self.source.tables.sizes(self.workshop.learner.full_size))
+        source.begin(epoch)
+        steps = len(source.tables.sizes(workshop.batch_size))
         self.reporter.begin_epoch(epoch, steps)
 
         def before_step(step: int) -> None:
@@ -129,113 +150,65 @@ class _Training:
             workshop.steps.run_epoch(before_step)
         figures = meter.read()
         self._stop_if_diverged(epoch, steps)
-        kept = len(workshop.pruner.kept)
+        kept = workshop.pruner.n_kept
         workshop.pruner.step(loss=figures["loss"])
-        train_seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started
         line = {
             "epoch": epoch,
             "lr": self.recipe.learning_rate(epoch - 1),
             "kept": kept,
             "kept_share": kept / workshop.pruner.samples,
             **figures,
-            "train_seconds": train_seconds,
-            "samples_per_second": figures["samples"] / train_seconds,
+            "train_seconds": seconds,
+            "samples_per_second": figures["samples"] / seconds,
         }
-        self._close_epoch(epoch, line, started)
+        on_first_rank(self.fabric, lambda: self._record(epoch, line, started))
 
-    @property
-    def source(self) -> Any:
-        return self.workshop.steps.source
-
-    def _close_epoch(self, epoch: int, line: dict[str, Any], started: float) -> None:
-        last = epoch == self.recipe.epochs
-        if self.first:
-            if last or epoch % self.recipe.engine.evaluate_every == 0:
-                line["validation"] = _brief(self._predict("val"))
-            line["seconds"] = time.perf_counter() - started
-            self.run.log_epoch(line)
-            if last or epoch % self.recipe.engine.checkpoint_every == 0:
-                save_checkpoint(self.run.checkpoints, pack(self.workshop, epoch))
-            self.reporter.end_epoch(line)
-        self.fabric.barrier()
+    def _record(self, epoch: int, line: dict[str, Any], started: float) -> None:
+        """Evaluate, log, save: a checkpoint is written only of what was logged, so no epoch can be missing there."""
+        last, engine = epoch == self.recipe.epochs, self.recipe.engine
+        if last or epoch % engine.evaluate_every == 0:
+            line["validation"] = brief(self._predict("val"))
+        line["seconds"] = time.perf_counter() - started
+        self.run.log_epoch(line)
+        if last or epoch % engine.checkpoint_every == 0:
+            save_checkpoint(self.run.checkpoints, pack(self.workshop, epoch))
+        self.reporter.end_epoch(line)
 
     def _stop_if_diverged(self, epoch: int, steps: int) -> None:
         step = self.workshop.learner.meter.first_bad_step()
-        if step is None:
+        if step is not None:
+            what = "the loss became NaN or infinite"
+        elif not _all_finite(self.workshop.network):
+            # The last step broke the weights: no loss was computed with them yet.
+            what, step = "a weight became NaN or infinite", steps - 1
+        else:
             return
-        good = newest_name(self.run.checkpoints)
+        good = newest_name(self.run.checkpoints) or "none (there was none yet)"
         lr = self.recipe.learning_rate(epoch - 1 + step / steps)
         raise TrainingDiverged(
-            f"the loss became NaN or infinite in epoch {epoch} at step {step + 1} of {steps}, learning rate {lr:g}. "
-            f"The last good checkpoint is {good or 'none (it happened in the first epoch)'}. "
-            "Try a smaller learning rate or a smaller loss weight."
+            f"{what} in epoch {epoch} at step {step + 1} of {steps}, learning rate {lr:g}. "
+            f"The last good checkpoint is {good}. Try a smaller learning rate or a smaller loss weight."
         )
 
     def _predict(self, split: Split) -> Predictions:
-        splits, dataset = self.workshop.splits, self.workshop.splits.dataset
-        if split == "val":
-            images, labels = dataset.train.images[splits.validation], dataset.train.labels[splits.validation]
-            ids = dataset.ids("train", splits.validation)
-        else:
-            images, labels, ids = dataset.test.images, dataset.test.labels, dataset.ids("test")
-        logits = predict_logits(
-            self.workshop.network, images, self.workshop.preparation.plain, device=self.fabric.device
+        workshop, part = self.workshop, self.workshop.splits.held_out[split]
+        logits, labels = predict(
+            workshop.network,
+            part.batches(workshop.batch_size, self.recipe.engine.workers),
+            workshop.preparation.plain,
+            device=self.fabric.device,
         )
-        return Predictions.from_logits(logits, labels, ids=ids, class_names=dataset.class_names)
+        return Predictions.from_logits(logits, labels, ids=part.ids, class_names=workshop.splits.class_names)
 
     def _finish(self) -> None:
-        if not self.first:
-            return
-        predictions = {split: self._predict(split) for split in ("val", "test")}
+        predictions: dict[Split, Predictions] = {"val": self._predict("val"), "test": self._predict("test")}
         for split, prediction in predictions.items():
             prediction.save(self.run.predictions_path(split))
-        pruner = self.workshop.pruner
-        pruner.save(self.run.path / "pruning.npz")
-        log = self.run.epochs()
-        evaluations = {split: evaluate(p).to_dict() for split, p in predictions.items()}
-        seen = sum(line["samples"] for line in log)
-        full = pruner.samples * self.recipe.epochs
-        summary = {
-            "recipe": self.recipe.model_dump(mode="json"),
-            "method": {"name": self.workshop.plan.name, "settings": self.workshop.plan.settings},
-            "test": evaluations["test"],
-            "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
-            "validation": evaluations["val"],
-            "best_validation": _best(log),
-            "samples_seen": seen,
-            "samples_full": full,
-            "seen_share": seen / full,
-            "steps_mode": self.workshop.mode,
-            "timing": {
-                "train_seconds": sum(line["train_seconds"] for line in log),
-                "seconds": sum(line["seconds"] for line in log),
-            },
-            "environment": describe_environment(),
-        }
-        self.run.write_summary(summary)
+        self.workshop.pruner.save(self.run.path / "pruning.npz")
+        self.run.write_summary(summarise(self.workshop, predictions, self.run.epochs()))
 
 
-def _brief(predictions: Predictions) -> dict[str, float]:
-    return {
-        "accuracy": float(predictions.correct.mean()),
-        "ece": expected_calibration_error(predictions, n_bins=10),
-    }
-
-
-def _best(log: list[dict[str, Any]]) -> dict[str, Any] | None:
-    lines = [line for line in log if "validation" in line]
-    if not lines:
-        return None
-    best = max(lines, key=lambda line: line["validation"]["accuracy"])
-    return {"epoch": best["epoch"], **best["validation"]}
-
-
-@contextmanager
-def _first_rank_only(fabric: "Fabric") -> Iterator[None]:
-    yield
-    fabric.barrier()
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
+def _all_finite(network: torch.nn.Module) -> bool:
+    parts = [value for value in network.state_dict().values() if value.is_floating_point()]
+    return bool(torch.stack([torch.isfinite(value).all() for value in parts]).all())

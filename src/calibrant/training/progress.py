@@ -129,7 +129,7 @@ class TensorBoard(Quiet):
         except ImportError as error:
             raise InvalidInput("--tensorboard needs tensorboard. Install it with: pip install tensorboard") from error
         # Epochs that are run again after a resume replace those that were written before.
-        self._writer = SummaryWriter(str(Path(run.path) / "tensorboard"), purge_step=done + 1)  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(Path(run.path) / "tensorboard"), purge_step=done + 1)
         self._inner.start(run, done)
 
     def begin_epoch(self, epoch: int, steps: int) -> None:

@@ -4,11 +4,12 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from calibrant.errors import InvalidInput
+from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.files import output_error, read_json, write_json, write_text
 from calibrant.training.recipe import Recipe
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from calibrant.predictions import Predictions
 
 Split = Literal["val", "test"]
+_RECIPE = "recipe.toml"
 
 
 class Run:
@@ -33,28 +35,47 @@ class Run:
 
     @classmethod
     def create(cls, path: str | Path, recipe: Recipe) -> "Run":
-        """Make a new run folder; an existing non-empty one is never touched."""
-        folder = Path(path)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        """Make a new run folder; one that already holds something is never touched."""
+        run = cls(Path(path), recipe)
+        run._refuse_if_used()
+        existed = run.path.exists()
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)
+            # Under the lock, and the recipe last: of two processes that begin the same folder one is refused, and a
+            # kill in between leaves a folder that can be begun anew.
+            with run.locked():
+                run._refuse_if_used()
+                run.checkpoints.mkdir(exist_ok=True)
+                run.predictions_path("test").parent.mkdir(exist_ok=True)
+                recipe.save(run.path / _RECIPE)
+        except OSError as error:
+            if not existed:
+                shutil.rmtree(run.path, ignore_errors=True)
+            raise error if isinstance(error, CalibrantError) else output_error(run.path, error) from error
+        return run
+
+    def _refuse_if_used(self) -> None:
+        folder = self.path
+        try:
+            # Hidden files are the lock and drafts of a process that was killed before the recipe was there.
+            used = folder.exists() and (
+                not folder.is_dir() or any(not p.is_dir() and not p.name.startswith(".") for p in folder.rglob("*"))
+            )
+        except OSError as error:
+            raise output_error(folder, error) from error
+        if used:
             raise InvalidInput(
                 f"out must be a new or empty folder, got {folder}, which holds something. "
                 "Continue it with --resume, or choose another folder."
             )
-        try:
-            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-            (folder / "predictions").mkdir(exist_ok=True)
-        except OSError as error:
-            raise output_error(folder, error) from error
-        recipe.save(folder / "recipe.toml")
-        return cls(folder, recipe)
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
         """Open an existing run folder."""
         folder = Path(path)
-        if not (folder / "recipe.toml").is_file():
-            raise InvalidInput(f"run must be a run folder with a recipe.toml, got {folder}.")
-        return cls(folder, Recipe.load(folder / "recipe.toml"))
+        if not (folder / _RECIPE).is_file():
+            raise InvalidInput(f"run must be a run folder with a {_RECIPE}, got {folder}.")
+        return cls(folder, Recipe.load(folder / _RECIPE))
 
     @property
     def checkpoints(self) -> Path:
@@ -70,7 +91,8 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """Final metrics, environment and costs."""
         if not self.finished:
-            raise InvalidInput(f"run {self.path} is not finished. Continue it with: calibrant train --resume {self.path}")
+            way_out = f"Continue it with: calibrant train --resume {self.path}"
+            raise InvalidInput(f"run {self.path} is not finished. {way_out}")
         content: dict[str, Any] = read_json(self.path / "summary.json")
         return content
 
@@ -90,16 +112,19 @@ class Run:
     def load_model(self) -> "nn.Module":
         """The network with the newest checkpoint's weights, in evaluation mode."""
         from calibrant.models import build_model
-        from calibrant.training.checkpoint import load_newest
+        from calibrant.training.checkpoint import load_checkpoint, newest_checkpoint
 
-        checkpoint = load_newest(self.checkpoints)
-        if checkpoint is None:
-            raise InvalidInput(f"run {self.path} has no readable checkpoint.")
-        shape = checkpoint.values["image_shape"]
+        newest = newest_checkpoint(self.checkpoints)
+        if newest is None:
+            raise InvalidInput(f"run {self.path} has no checkpoint yet. Continue it with --resume.")
+        checkpoint = load_checkpoint(newest)
+        channels, height, width = checkpoint.values["image_shape"]
         model = build_model(
-            self.recipe.model.name, classes=checkpoint.values["classes"], image_shape=(shape[0], shape[1], shape[2])
+            self.recipe.model.name, classes=checkpoint.values["classes"], image_shape=(channels, height, width)
         )
         weights = {n.removeprefix("model."): t for n, t in checkpoint.tensors.items() if n.startswith("model.")}
+        if self.recipe.engine.precision == "64-true":
+            model = model.double()
         model.load_state_dict(weights)
         return model.eval()
 
@@ -115,9 +140,11 @@ class Run:
         if not self.log_path.is_file():
             return []
         lines = []
-        for text in self.log_path.read_text(encoding="utf-8").splitlines():
+        for text in self.log_path.read_text(encoding="utf-8", errors="replace").splitlines():
             with contextlib.suppress(json.JSONDecodeError):
-                lines.append(json.loads(text))
+                line = json.loads(text)
+                if isinstance(line, dict) and isinstance(line.get("epoch"), int):
+                    lines.append(line)
         return lines
 
     def log_epoch(self, line: dict[str, Any]) -> None:
@@ -142,14 +169,18 @@ class Run:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder: two processes that write one run would spoil it."""
+        path = self.path / ".lock"
         try:
-            handle = (self.path / ".lock").open("w")
+            handle = path.open("w")
         except OSError as error:
-            raise output_error(self.path / ".lock", error) from error
+            raise output_error(path, error) from error
         with handle:
             try:
-                # Released by the system when the process ends, however it ends.
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise InvalidInput(f"run {self.path} is being written by another process. Wait for it to end.") from error
+                # The system releases it when the process ends, however it ends. A record lock and not `flock`, which
+                # loader processes would inherit and hold for seconds after their parent was killed.
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError) as error:
+                raise InvalidInput(
+                    f"run {self.path} is being written by another process. Wait for it, or choose another folder."
+                ) from error
             yield

@@ -1,16 +1,14 @@
 """From a recipe to the objects of a run: device, data, network, loss, pruner, optimiser, step mode."""
 
-import hashlib
-from dataclasses import dataclass
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
 
 from calibrant import methods
-from calibrant.data import Dataset, load_dataset, split_validation
+from calibrant.data import Dataset, load_dataset
 from calibrant.errors import InvalidInput, invalid
 from calibrant.models import build_model
 from calibrant.pruning import ConfidencePruner
@@ -18,6 +16,7 @@ from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, 
 from calibrant.training.batchnorm import synchronise_batch_norm
 from calibrant.training.recipe import OptimiserSection, Recipe
 from calibrant.training.seeds import derive_seed, seeded
+from calibrant.training.splits import Splits
 from calibrant.training.step import EagerSteps, GraphedSteps, Learner
 
 if TYPE_CHECKING:
@@ -26,43 +25,9 @@ if TYPE_CHECKING:
 # Below this batch size a compiled but not captured step waits for Python longer than an eager one (measured on an
 # H200: ResNet-32 at batch 128, 10.0 against 13.7 thousand images a second; at 1024 compiling wins by half).
 _COMPILE_FROM = 512
+# What the recipe calls data that came as Python objects; no such set can be loaded by name.
+OWN_DATA = "python:"
 _DTYPES = {"bf16-mixed": torch.float32, "32-true": torch.float32, "64-true": torch.float64}
-
-
-@dataclass(frozen=True)
-class Splits:
-    """The data of a run: what is trained on, what is held out, what is reported on."""
-
-    dataset: Dataset
-    train: Tensor
-    validation: Tensor
-
-    @classmethod
-    def make(cls, recipe: Recipe, dataset: Dataset) -> "Splits":
-        """Split the training images, stratified and seeded."""
-        train, validation = split_validation(
-            dataset.train.labels, fraction=recipe.data.validation, seed=recipe.data.split_seed
-        )
-        if recipe.optimiser.batch_size > len(train):
-            raise invalid(
-                "optimiser.batch_size",
-                f"not exceed the {len(train)} training images",
-                recipe.optimiser.batch_size,
-                "Choose a smaller batch.",
-            )
-        return cls(dataset, train, validation)
-
-    @property
-    def targets(self) -> Tensor:
-        """Labels of the training images, in the numbering that the pruner uses."""
-        return self.dataset.train.labels[self.train]
-
-    def fingerprint(self) -> str:
-        """Digest of the labels and the split: a run is continued on the data that it began with, or not at all."""
-        digest = hashlib.sha256()
-        for tensor in (self.train, self.validation, self.dataset.train.labels, self.dataset.test.labels):
-            digest.update(tensor.numpy().tobytes())
-        return digest.hexdigest()
 
 
 def make_fabric(recipe: Recipe) -> "Fabric":
@@ -82,9 +47,9 @@ def make_fabric(recipe: Recipe) -> "Fabric":
     precision = engine.precision
     if precision == "auto":
         precision = "bf16-mixed" if accelerator == "cuda" else "32-true"
+    devices, nodes = _torchrun_layout() if _launched_by_torchrun() else (engine.devices, 1)
     strategy = "ddp" if engine.devices > 1 or _launched_by_torchrun() else "auto"
-    devices = _torchrun_local_size() if _launched_by_torchrun() else engine.devices
-    fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision, strategy=strategy)
+    fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, precision=precision, strategy=strategy)
     fabric.launch()
     if recipe.optimiser.batch_size % fabric.world_size:
         raise invalid(
@@ -97,29 +62,42 @@ def _launched_by_torchrun() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_torchelastic_launched()
 
 
-def _torchrun_local_size() -> int:
-    import os
-
-    return int(os.environ["LOCAL_WORLD_SIZE"])
+def _torchrun_layout() -> tuple[int, int]:
+    """Processes on this machine, and number of machines."""
+    local = int(os.environ["LOCAL_WORLD_SIZE"])
+    return local, int(os.environ["WORLD_SIZE"]) // local
 
 
 def load_data(recipe: Recipe, data_dir: str | Path | None) -> Dataset:
     """The recipe's data set."""
+    if recipe.data.name.startswith(OWN_DATA):
+        raise InvalidInput(
+            f"the run was begun from Python on data of its own ({recipe.data.name}). "
+            "Continue it there with calibrant.training.resume(path, data=...)."
+        )
     return load_dataset(recipe.data.name, data_dir=data_dir)
 
 
-def make_pruner(recipe: Recipe, plan: methods.Plan, targets: Tensor, classes: int) -> ConfidencePruner:
+def make_pruner(
+    recipe: Recipe, plan: methods.Plan, targets: Tensor, *, classes: int, batch_size: int
+) -> ConfidencePruner:
     """The pruner of the recipe's method; one that keeps everything where the method prunes nothing."""
     options: dict[str, Any] = plan.pruning.options() if plan.pruning is not None else {}
-    return ConfidencePruner(
-        targets, classes=classes, seed=derive_seed(recipe.seed, "order"), epochs=recipe.epochs, **options
-    )
+    if plan.pruning is not None and plan.pruning.schedule.first > recipe.epochs:
+        raise invalid(
+            "epochs",
+            f"reach the first pruning, after epoch {plan.pruning.schedule.first}",
+            recipe.epochs,
+            "Train longer, or prune earlier with --prune-start.",
+        )
+    settings: dict[str, Any] = {"classes": classes, "epochs": recipe.epochs, "batch_size": batch_size, **options}
+    return ConfidencePruner(targets, seed=derive_seed(recipe.seed, "order"), **settings)
 
 
-def make_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
+def make_model(recipe: Recipe, splits: Splits) -> nn.Module:
     """The network, initialised from the recipe's seed."""
     with seeded(recipe.seed, "initialise"):
-        return build_model(recipe.model.name, classes=dataset.classes, image_shape=dataset.image_shape)
+        return build_model(recipe.model.name, classes=splits.classes, image_shape=splits.image_shape)
 
 
 def make_optimiser(settings: OptimiserSection, model: nn.Module, lr: Tensor) -> torch.optim.Optimizer:
@@ -146,7 +124,7 @@ class Workshop:
 
     def __init__(self, recipe: Recipe, fabric: "Fabric", splits: Splits) -> None:
         self.recipe, self.fabric, self.splits = recipe, fabric, splits
-        dataset, device = splits.dataset, fabric.device
+        device = fabric.device
         self.plan = methods.resolve(
             recipe.method.name,
             data=recipe.data.name,
@@ -155,8 +133,11 @@ class Workshop:
             **recipe.method.options,
         )
         self.dtype = _DTYPES[str(fabric._precision.precision)]  # noqa: SLF001 (Fabric has no public name for it)
-        self.pruner = make_pruner(recipe, self.plan, splits.targets, dataset.classes).to(device)
-        self.network = make_model(recipe, dataset).to(device=device, dtype=self.dtype)
+        self.batch_size = recipe.optimiser.batch_size // fabric.world_size
+        self.pruner = make_pruner(
+            recipe, self.plan, splits.targets, classes=splits.classes, batch_size=self.batch_size
+        ).to(device)
+        self.network = make_model(recipe, splits).to(device=device, dtype=self.dtype)
         if device.type == "cuda":
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if fabric.world_size > 1 and recipe.engine.sync_batch_norm:
@@ -164,11 +145,11 @@ class Workshop:
         self.loss = self.plan.loss.to(device)
         self.lr = torch.tensor(recipe.learning_rate(0.0), device=device)
         self.optimiser = make_optimiser(recipe.optimiser, self.network, self.lr)
-        augmentation = dataset.augmentation if recipe.data.augment else None
         self.preparation = Preparation(
-            dataset.mean, dataset.std, augmentation=augmentation, device=device, dtype=self.dtype
+            splits.mean, splits.std, augmentation=splits.augmentation, device=device, dtype=self.dtype
         )
-        self.mode = choose_mode(recipe, fabric)
+        self.data_path = choose_data_path(recipe, splits.images, device)
+        self.mode = choose_mode(recipe, fabric, self.data_path)
         self.steps = self._make_steps()
 
     def set_learning_rate(self, value: float) -> None:
@@ -189,7 +170,7 @@ class Workshop:
             world_size=fabric.world_size,
         )
         model, optimiser = fabric.setup(self.network, self.optimiser, move_to_device=False)
-        local = recipe.optimiser.batch_size // fabric.world_size
+        local = self.batch_size
         self.learner = Learner(
             fabric,
             model,
@@ -199,17 +180,17 @@ class Workshop:
             batch_size=local,
             accumulate=recipe.optimiser.accumulate,
         )
-        images, labels = splits.dataset.train.images[splits.train], splits.targets
         if self.mode != "eager" and (self.mode == "compiled" or recipe.engine.fuse):
             self.learner.compile()
             self.preparation.compile(local)
-        if choose_data_path(recipe, images, fabric.device) == "resident":
-            resident = ResidentBatches(
-                images.to(fabric.device), labels.to(fabric.device), tables, self.preparation, batch_size=local
+        if self.data_path == "resident" and splits.images is not None:
+            images, labels = splits.images.to(fabric.device), splits.targets.to(fabric.device)
+            resident = ResidentBatches(images, labels, tables, self.preparation, batch_size=local)
+            return (
+                GraphedSteps(self.learner, resident) if self.mode == "graphed" else EagerSteps(self.learner, resident)
             )
-            return GraphedSteps(self.learner, resident) if self.mode == "graphed" else EagerSteps(self.learner, resident)
         loader = LoaderBatches(
-            TensorDataset(images, labels),
+            splits.train,
             tables,
             self.preparation,
             batch_size=local,
@@ -219,11 +200,11 @@ class Workshop:
         return EagerSteps(self.learner, loader)
 
 
-def choose_mode(recipe: Recipe, fabric: "Fabric") -> str:
+def choose_mode(recipe: Recipe, fabric: "Fabric", data_path: str) -> str:
     """The step mode for this device; what cannot work together is refused here, before any time is spent."""
     engine = recipe.engine
     on_gpu = fabric.device.type == "cuda"
-    capturable = on_gpu and fabric.world_size == 1 and recipe.optimiser.accumulate == 1 and engine.data_path != "loader"
+    capturable = on_gpu and fabric.world_size == 1 and recipe.optimiser.accumulate == 1 and data_path == "resident"
     if engine.mode == "graphed" and not capturable:
         raise InvalidInput(
             "engine.mode graphed needs one GPU, resident data and accumulate = 1. Use auto, or change one of them."
@@ -235,10 +216,15 @@ def choose_mode(recipe: Recipe, fabric: "Fabric") -> str:
     return "compiled" if on_gpu and recipe.optimiser.batch_size >= _COMPILE_FROM else "eager"
 
 
-def choose_data_path(recipe: Recipe, images: Tensor, device: torch.device) -> str:
-    """Resident where the set takes at most half of the device's free memory."""
-    if recipe.engine.data_path != "auto":
-        return recipe.engine.data_path
+def choose_data_path(recipe: Recipe, images: Tensor | None, device: torch.device) -> str:
+    """Resident where the set is one tensor that takes at most half of the device's free memory."""
+    wanted = recipe.engine.data_path
+    if images is None:
+        if wanted == "resident":
+            raise InvalidInput("engine.data_path resident needs uint8 images in one tensor. Use auto or loader.")
+        return "loader"
+    if wanted != "auto":
+        return wanted
     if device.type != "cuda":
         return "resident"
     free, _ = torch.cuda.mem_get_info(device)

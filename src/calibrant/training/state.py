@@ -20,17 +20,9 @@ def pack(workshop: Workshop, epoch: int) -> Checkpoint:
             tensors[f"pruner.{name}"] = value
         else:
             values[name] = value
-    dataset = workshop.splits.dataset
-    return Checkpoint(
-        epoch,
-        tensors,
-        {
-            "pruner": values,
-            "data": workshop.splits.fingerprint(),
-            "classes": dataset.classes,
-            "image_shape": list(dataset.image_shape),
-        },
-    )
+    splits = workshop.splits
+    about = {"data": splits.fingerprint, "classes": splits.classes, "image_shape": list(splits.image_shape)}
+    return Checkpoint(epoch, tensors, {"pruner": values, **about})
 
 
 def unpack(workshop: Workshop, checkpoint: Checkpoint) -> None:
@@ -45,6 +37,10 @@ def unpack(workshop: Workshop, checkpoint: Checkpoint) -> None:
     for name, value in by_owner["optimiser"].items():
         number, slot = name.split(".", 1)
         state.setdefault(int(number), {})[slot] = value
-    groups = workshop.optimiser.state_dict()["param_groups"]
+    optimiser = workshop.optimiser
+    rates = [group["lr"] for group in optimiser.param_groups]
     with torch.no_grad():
-        workshop.optimiser.load_state_dict({"state": state, "param_groups": groups})
+        optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+    for group, rate in zip(optimiser.param_groups, rates, strict=True):
+        # Loading copies the groups; on a GPU the rate must stay the very tensor that the engine changes in place.
+        group["lr"] = rate

@@ -6,13 +6,14 @@ the order of samples are tensors that the graph reads at every replay. A last ba
 captured shapes: it runs as an ordinary step on the same parameters and optimiser state, without a second capture.
 """
 
-import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from calibrant.distributed import global_sum
 from calibrant.losses import Loss
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.batches import Batch, BatchSource, ResidentBatches
@@ -20,6 +21,7 @@ from calibrant.training.meter import TrainingMeter
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+    from lightning.fabric.wrappers import _FabricModule
 
 # Steps that run for real before the capture: they let cuDNN choose, compile what is compiled, and create the
 # optimiser's state, none of which may happen inside a capture.
@@ -32,7 +34,7 @@ class Learner:
     def __init__(
         self,
         fabric: "Fabric",
-        model: nn.Module,
+        model: "_FabricModule",
         loss: Loss,
         optimiser: torch.optim.Optimizer,
         pruner: ConfidencePruner,
@@ -57,22 +59,41 @@ class Learner:
         """Train on one batch."""
         self.optimiser.zero_grad(set_to_none=True)
         size = len(batch.indices)
-        length = math.ceil(size / self.accumulate)
-        for start in range(0, size, length):
-            here = slice(start, min(start + length, size))
+        for here, share in self._pieces(size):
             # Ranks exchange gradients once, with the last piece.
             with self.fabric.no_backward_sync(self.model, enabled=here.stop < size):
-                self._backward(batch.images[here], batch.targets[here], batch.indices[here], batch_size=size)
+                piece = Batch(batch.images[here], batch.targets[here], batch.indices[here])
+                self._backward(piece, share, full=size == self.full_size)
         self.optimiser.step()
         self.meter.count_step()
 
-    def _backward(self, images: Tensor, targets: Tensor, indices: Tensor, *, batch_size: int) -> None:
-        full = batch_size == self.full_size
+    def _pieces(self, size: int) -> list[tuple[slice, float]]:
+        """Where this rank's batch is cut, and each piece's share of the global batch.
+
+        Every rank must cut into the same number of pieces, also where a last batch gives one of them a sample more.
+        """
+        if self.accumulate == 1:
+            return [(slice(0, size), 1.0)]
+        ranks = self.fabric.world_size
+        total = ranks * size
+        if size != self.full_size:
+            total = int(global_sum(torch.tensor(size, device=self.fabric.device)))
+        least = total // ranks
+        pieces = min(self.accumulate, max(least, 1))
+        cuts = [least * piece // pieces for piece in range(pieces)]
+        ends = [*(cut * ranks for cut in cuts), total]
+        return [
+            (slice(start, stop), (ends[number + 1] - ends[number]) / total)
+            for number, (start, stop) in enumerate(pairwise([*cuts, size]))
+        ]
+
+    def _backward(self, batch: Batch, share: float, *, full: bool) -> None:
+        images, targets, indices = batch.images, batch.targets, batch.indices
         logits = self._full_forward(images) if full else self.model(images)
         terms = (self._full_terms if full else self.loss.terms)(logits, targets, self.pruner.weights(indices))
         total = torch.stack(list(terms.values())).sum()
         # A piece counts by its size, so that the gradient of per-sample losses is exactly the whole batch's.
-        self.fabric.backward(total if len(indices) == batch_size else total * (len(indices) / batch_size))
+        self.fabric.backward(total if share == 1 else total * share)
         with torch.no_grad():
             self.pruner.observe(indices, logits.detach())
             self.meter.update(logits.detach(), targets, terms, total.detach())
@@ -100,7 +121,7 @@ class GraphedSteps:
         self.learner, self.source = learner, source
         self._graph: torch.cuda.CUDAGraph | None = None
         self._warmed = 0
-        self._stream: Any = torch.cuda.Stream()
+        self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's
 
     def run_epoch(self, before_step: Callable[[int], None]) -> int:
         """Train on the epoch's batches; returns the number of steps."""

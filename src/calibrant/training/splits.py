@@ -1,0 +1,127 @@
+"""The data of a run: what is trained on, what is held out, what is reported on.
+
+The engine sees a `Splits` and does not ask where it came from: one of our image sets, or torch datasets of the user's.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import Dataset as TorchDataset
+
+from calibrant.data import Dataset, split_validation
+from calibrant.data.dataset import Augmentation
+from calibrant.errors import invalid
+from calibrant.training.recipe import Recipe
+from calibrant.training.run import Split
+
+# About so many images of a large set enter its fingerprint.
+_FINGERPRINT_ROWS = 512
+_SLICE = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """A part that is predicted and never trained on: items `(image, label)`, and a name for each row."""
+
+    items: TorchDataset[Any]
+    ids: Sequence[str]
+
+    def batches(self, batch_size: int, workers: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images and labels in order."""
+        if isinstance(self.items, TensorDataset):
+            # Slices: a loader would take these images apart and put them together again.
+            images, labels = self.items.tensors
+            yield from zip(torch.split(images, _SLICE), torch.split(labels, _SLICE), strict=True)
+            return
+        # A generator of its own: without one the loader draws a seed from the global generator.
+        loader = DataLoader(self.items, batch_size=batch_size, num_workers=workers, generator=torch.Generator())
+        for images, labels in loader:
+            yield images, labels
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Everything that the engine knows about the data.
+
+    Args:
+        train: Items `(image, label)` to train on.
+        targets: `(N,)` int64, the labels of `train`, in the numbering that the pruner uses.
+        images: `(N, C, H, W)` uint8, all training images as one tensor, or None: then only a loader can read them.
+        held_out: `val` and `test`.
+        class_names: One for each of the K classes.
+        image_shape: Channels, height and width.
+        mean: Per channel; images that are not uint8 come as the network wants them and are not normalised.
+        std: Per channel.
+        augmentation: What is done to uint8 training images.
+        fingerprint: A run is continued on the data that it began with, or not at all.
+    """
+
+    train: TorchDataset[Any]
+    targets: Tensor
+    images: Tensor | None
+    held_out: dict[Split, HeldOut]
+    class_names: tuple[str, ...]
+    image_shape: tuple[int, int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augmentation: Augmentation | None
+    fingerprint: str
+
+    @property
+    def classes(self) -> int:
+        """Number of classes, K."""
+        return len(self.class_names)
+
+    @classmethod
+    def make(cls, recipe: Recipe, dataset: Dataset) -> "Splits":
+        """Hold a part of the training images out, stratified and seeded."""
+        labels, images = dataset.train.labels, dataset.train.images
+        train, validation = split_validation(labels, fraction=recipe.data.validation, seed=recipe.data.split_seed)
+        check_batch_size(recipe, len(train))
+        mine, targets = images[train], labels[train]
+        held = TensorDataset(images[validation], labels[validation])
+        test = TensorDataset(dataset.test.images, dataset.test.labels)
+        return cls(
+            train=TensorDataset(mine, targets),
+            targets=targets,
+            images=mine,
+            held_out={
+                "val": HeldOut(held, dataset.ids("train", validation)),
+                "test": HeldOut(test, dataset.ids("test")),
+            },
+            class_names=dataset.class_names,
+            image_shape=dataset.image_shape,
+            mean=dataset.mean,
+            std=dataset.std,
+            augmentation=dataset.augmentation if recipe.data.augment else None,
+            fingerprint=digest(train, validation, labels, dataset.test.labels, some(images), some(dataset.test.images)),
+        )
+
+
+def check_batch_size(recipe: Recipe, samples: int) -> None:
+    """Refuse a batch that is larger than the set."""
+    if recipe.optimiser.batch_size > samples:
+        raise invalid(
+            "optimiser.batch_size",
+            f"not exceed the {samples} training images",
+            recipe.optimiser.batch_size,
+            "Choose a smaller batch.",
+        )
+
+
+def some(images: Tensor) -> Tensor:
+    """Rows spread over the whole set: enough to tell another set from this one in no time."""
+    return images[:: max(1, len(images) // _FINGERPRINT_ROWS)]
+
+
+def digest(*tensors: Tensor) -> str:
+    """SHA-256 of tensors in main memory."""
+    total = hashlib.sha256()
+    for tensor in tensors:
+        total.update(tensor.contiguous().numpy().tobytes())
+    return total.hexdigest()

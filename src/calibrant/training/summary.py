@@ -1,0 +1,52 @@
+"""What a finished run says about itself."""
+
+from typing import Any
+
+from calibrant.metrics import evaluate, expected_calibration_error
+from calibrant.predictions import Predictions
+from calibrant.training.environment import describe_environment
+from calibrant.training.run import Split
+from calibrant.training.setup import Workshop
+
+
+def summarise(workshop: Workshop, predictions: dict[Split, Predictions], log: list[dict[str, Any]]) -> dict[str, Any]:
+    """The content of `summary.json`.
+
+    Everything but `timing` and `environment` follows from the recipe and the data alone: it is the same after any
+    number of kills and resumes on the same machine.
+    """
+    recipe, pruning = workshop.recipe, workshop.pruner.report(suspects=0)
+    return {
+        "recipe": recipe.model_dump(mode="json"),
+        "method": {"name": workshop.plan.name, "settings": workshop.plan.settings},
+        "test": evaluate(predictions["test"]).to_dict(),
+        "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
+        "validation": evaluate(predictions["val"]).to_dict(),
+        "best_validation": _best(log),
+        "samples_seen": pruning.seen,
+        "samples_full": pruning.full,
+        "seen_share": pruning.seen / pruning.full,
+        "steps_mode": workshop.mode,
+        "data_path": workshop.data_path,
+        "timing": {
+            "train_seconds": sum(line["train_seconds"] for line in log),
+            "seconds": sum(line["seconds"] for line in log),
+        },
+        "environment": describe_environment(),
+    }
+
+
+def brief(predictions: Predictions) -> dict[str, float]:
+    """The two figures that the log shows of the validation part."""
+    return {
+        "accuracy": float(predictions.correct.mean()),
+        "ece": expected_calibration_error(predictions, n_bins=10),
+    }
+
+
+def _best(log: list[dict[str, Any]]) -> dict[str, Any] | None:
+    lines = [line for line in log if "validation" in line]
+    if not lines:
+        return None
+    best = max(lines, key=lambda line: line["validation"]["accuracy"])
+    return {"epoch": best["epoch"], **best["validation"]}

@@ -1,0 +1,143 @@
+"""Torch datasets of the user's own as the data of a run."""
+
+import random
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+
+from calibrant.errors import CalibrantError, InvalidInput, invalid
+from calibrant.training.recipe import Recipe
+from calibrant.training.seeds import derive_seed
+from calibrant.training.splits import HeldOut, Splits, check_batch_size, digest
+
+
+@dataclass(frozen=True, eq=False)
+class TorchData:
+    """Map-style torch datasets with items `(image, label)`, for `train(recipe, out, data=...)`.
+
+    Images are float tensors `(C, H, W)` as the network wants them: your transforms do the normalising and augmenting.
+    They come through a `DataLoader` (`engine.workers` says with how many processes). Before each training item
+    torch's, NumPy's and Python's generators are seeded from the run's seed, the epoch and the item's index, so random
+    transforms give the same run with any number of workers, and after a resume.
+
+    Args:
+        train: To train on.
+        validation: Held out; never trained on.
+        test: To report on.
+        class_names: One for each of the K classes, in the order of the labels.
+        targets: Labels of `train`. None: its attribute `targets` where it has one, else every item is read once.
+        name: How the set is called in the log.
+    """
+
+    train: TorchDataset[Any]
+    validation: TorchDataset[Any]
+    test: TorchDataset[Any]
+    class_names: Sequence[str]
+    targets: Sequence[int] | Tensor | None = None
+    name: str = "own"
+
+    def splits(self, recipe: Recipe) -> Splits:
+        """The data as the engine takes it; what does not fit is refused here."""
+        for argument in ("train", "validation", "test"):
+            _check_length(argument, getattr(self, argument))
+        image = _checked_item(self.train)
+        targets = self._targets()
+        check_batch_size(recipe, len(targets))
+        channels, height, width = image.shape
+        return Splits(
+            train=SeededItems(self.train, recipe.seed),
+            targets=targets,
+            images=None,
+            held_out={
+                "val": HeldOut(self.validation, _names("validation", self.validation)),
+                "test": HeldOut(self.test, _names("test", self.test)),
+            },
+            class_names=tuple(self.class_names),
+            image_shape=(channels, height, width),
+            mean=(0.0,) * channels,
+            std=(1.0,) * channels,
+            augmentation=None,
+            fingerprint=digest(targets, torch.tensor([_length(self.validation), _length(self.test)])),
+        )
+
+    def _targets(self) -> Tensor:
+        given: Any = self.targets if self.targets is not None else getattr(self.train, "targets", None)
+        if given is None:
+            given = [int(label) for _, label in (self.train[row] for row in range(_length(self.train)))]
+        labels = torch.as_tensor(given)
+        if labels.shape != (_length(self.train),) or labels.is_floating_point():
+            rule = f"be {_length(self.train)} whole numbers, one for each training item"
+            raise invalid("targets", rule, f"{labels.dtype} of shape {tuple(labels.shape)}")
+        classes, first = len(self.class_names), int(self.train[0][1])
+        outside = torch.nonzero((labels < 0) | (labels >= classes)).flatten()
+        if len(outside):
+            row = int(outside[0])
+            rule = f"lie between 0 and {classes - 1} for {classes} class names"
+            raise invalid("targets", rule, f"{int(labels[row])} in row {row}")
+        if int(labels[0]) != first:
+            raise invalid("targets", f"agree with the items, whose first label is {first}", int(labels[0]))
+        return labels.to(torch.int64)
+
+
+class SeededItems(TorchDataset[Any]):
+    """A dataset whose random items depend on the seed, the epoch and the index alone."""
+
+    def __init__(self, items: TorchDataset[Any], seed: int) -> None:
+        self.items, self.seed = items, seed
+        # In shared memory: loader processes live through all epochs and must see which one it is.
+        self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]  # torch's
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the items that are read next belong to."""
+        self.epoch.fill_(epoch)
+
+    def __len__(self) -> int:
+        return _length(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        seed = derive_seed(self.seed, "item", int(self.epoch), index)
+        before = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 (what transforms use)
+        try:
+            torch.default_generator.manual_seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002
+            random.seed(seed)
+            return self.items[index]
+        finally:
+            torch.set_rng_state(before[0])
+            np.random.set_state(before[1])  # noqa: NPY002
+            random.setstate(before[2])
+
+
+def _length(items: TorchDataset[Any]) -> int:
+    return len(cast("Sized", items))
+
+
+def _names(split: str, items: TorchDataset[Any]) -> tuple[str, ...]:
+    return tuple(f"{split}-{row:06d}" for row in range(_length(items)))
+
+
+def _check_length(argument: str, items: Any) -> None:
+    if not hasattr(items, "__getitem__") or not hasattr(items, "__len__"):
+        raise invalid(argument, "be a map-style dataset with a length", type(items).__name__)
+    if len(items) == 0:
+        raise invalid(argument, "not be empty", "0 items")
+
+
+def _checked_item(items: TorchDataset[Any]) -> Tensor:
+    try:
+        image, _ = items[0]
+    except CalibrantError:
+        raise
+    except Exception as error:  # whatever the user's own dataset raises becomes one line
+        raise InvalidInput(f"the first training item cannot be read: {type(error).__name__}: {error}.") from error
+    if not isinstance(image, Tensor) or not image.is_floating_point() or image.dim() != 3:
+        got = f"{image.dtype} of shape {tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
+        raise invalid(
+            "training items", "be (float tensor of shape (C, H, W), label)", got, "Let the dataset's transform do that."
+        )
+    return image
