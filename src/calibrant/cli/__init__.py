@@ -40,8 +40,8 @@ def run(arguments: Sequence[str]) -> int:
         return _complain(error, code=1)
     except (CalibrantError, CycloptsError) as error:
         return _complain(error, code=2)
-    except KeyboardInterrupt:
-        return _complain("interrupted", code=130)
+    except KeyboardInterrupt as error:
+        return _complain(error if error.args else "interrupted", code=130)
     except BrokenPipeError:
         # The reader of our output (head, less) has seen enough.
         sys.stderr.close()

@@ -2,14 +2,18 @@
 
 import ast
 import json as json_module
+import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
 
-from calibrant.errors import InvalidInput, did_you_mean
+from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput, did_you_mean
 from calibrant.training import Recipe, Run, default_recipe
 from calibrant.training.progress import LiveBar, PlainLines, Reporter, TensorBoard
 
@@ -138,13 +142,16 @@ def train(
         chosen = method or (_recipe(recipe, data).method.name)
         changes[f"method.options.{_calibration_weight(chosen)}"] = lambda_
     changes |= dict(_assignment(text) for text in set_ or [])
-    reporter = make_reporter(tensorboard=tensorboard)
-    if resume is not None:
-        run = _resume(resume, changes, recipe, data, data_dir, reporter)
-    else:
-        wanted = _recipe(recipe, data).changed(changes)
-        run = _train(wanted, out or default_folder(wanted), data_dir, reporter)
-    report(run, as_json=json)
+    if resume is not None and (changes or any(value is not None for value in (recipe, data, out))):
+        raise InvalidInput("--resume continues a run as it was begun: leave out the other settings.")
+    with _one_voice(), _plain_warnings():
+        reporter = make_reporter(tensorboard=tensorboard)
+        if resume is not None:
+            run = _resume(resume, data_dir, reporter)
+        else:
+            wanted = _recipe(recipe, data).changed(changes)
+            run = _train(wanted, out or default_folder(wanted), data_dir, reporter)
+        report(run, as_json=json)
 
 
 def _calibration_weight(method: str) -> str:
@@ -169,29 +176,53 @@ def _train(recipe: Recipe, out: Path, data_dir: Path | None, reporter: Reporter)
 
     try:
         return run_training(recipe, out, data_dir=data_dir, reporter=reporter)
-    except KeyboardInterrupt:
-        if (out / "recipe.toml").exists():
-            sys.stderr.write(f"stopped; continue with: calibrant train --resume {out}\n")
-        raise
+    except KeyboardInterrupt as error:
+        raise _stopped(out) from error
 
 
-def _resume(
-    path: Path,
-    changes: dict[str, Any],
-    recipe: Path | None,
-    data: str | None,
-    data_dir: Path | None,
-    reporter: Reporter,
-) -> Run:
+def _resume(path: Path, data_dir: Path | None, reporter: Reporter) -> Run:
     from calibrant.training.engine import resume as go_on
 
-    if changes or recipe is not None or data is not None:
-        raise InvalidInput("--resume continues a run as it was begun: leave out the other settings.")
+    if Run.open(path).finished:
+        sys.stderr.write(f"run {path} is finished already: nothing to do\n")
     try:
         return go_on(path, data_dir=data_dir, reporter=reporter)
-    except KeyboardInterrupt:
-        sys.stderr.write(f"stopped; continue with: calibrant train --resume {path}\n")
-        raise
+    except KeyboardInterrupt as error:
+        raise _stopped(path) from error
+
+
+def _stopped(path: Path) -> KeyboardInterrupt:
+    if not (path / "recipe.toml").is_file():
+        return KeyboardInterrupt("stopped before anything was written")
+    return KeyboardInterrupt(f"stopped; continue with: calibrant train --resume {path}")
+
+
+@contextmanager
+def _one_voice() -> Iterator[None]:
+    """Let only the first of several processes say what went wrong: they all know the same."""
+    try:
+        yield
+    except (CalibrantError, KeyboardInterrupt) as error:
+        # torchrun sets RANK, Fabric's own launcher LOCAL_RANK; the process group may not exist yet.
+        if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0:
+            raise
+        raise SystemExit(2) from error
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Show this package's warnings as one line, without file and line number."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, CalibrantWarning):
+                sys.stderr.write(f"calibrant: warning: {message}\n")
+            else:
+                usual(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def default_folder(recipe: Recipe) -> Path:

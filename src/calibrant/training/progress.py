@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant.errors import InvalidInput
+from calibrant.files import output_error
 from calibrant.training.run import Run
 
 
@@ -119,17 +120,24 @@ class TensorBoard(Quiet):
     """Scalars for TensorBoard, beside another reporter."""
 
     def __init__(self, inner: Reporter) -> None:
-        self._inner = inner
-        self._writer: Any = None
-
-    def start(self, run: Run, done: int) -> None:
-        """Open the event file inside the run folder."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise InvalidInput("--tensorboard needs tensorboard. Install it with: pip install tensorboard") from error
-        # Epochs that are run again after a resume replace those that were written before.
-        self._writer = SummaryWriter(str(Path(run.path) / "tensorboard"), purge_step=done + 1)
+            raise InvalidInput(
+                "--tensorboard needs tensorboard. Install it with: pip install 'calibrant[tensorboard]'"
+            ) from error
+        self._inner, self._open = inner, SummaryWriter
+        self._writer: Any = None
+        self._folder = Path()
+
+    def start(self, run: Run, done: int) -> None:
+        """Open the event file inside the run folder."""
+        self._folder = run.path / "tensorboard"
+        try:
+            # Epochs that are run again after a resume replace those that were written before.
+            self._writer = self._open(str(self._folder), purge_step=done + 1)
+        except OSError as error:
+            raise output_error(self._folder, error) from error
         self._inner.start(run, done)
 
     def begin_epoch(self, epoch: int, steps: int) -> None:
@@ -145,9 +153,12 @@ class TensorBoard(Quiet):
         scalars = {key: line[key] for key in ("loss", "accuracy", "ece", "kept_share", "lr", "samples_per_second")}
         scalars |= {f"terms/{name}": value for name, value in line["terms"].items()}
         scalars |= {f"validation/{name}": value for name, value in line.get("validation", {}).items()}
-        for name, value in scalars.items():
-            self._writer.add_scalar(name, value, line["epoch"])
-        self._writer.flush()
+        try:
+            for name, value in scalars.items():
+                self._writer.add_scalar(name, value, line["epoch"])
+            self._writer.flush()
+        except OSError as error:
+            raise output_error(self._folder, error) from error
         self._inner.end_epoch(line)
 
     def stop(self) -> None:
