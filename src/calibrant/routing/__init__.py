@@ -1,0 +1,29 @@
+"""What to automate and what to send to a person: thresholds with a promise, and rules that travel as JSON."""
+
+from calibrant.routing.bounds import cases_at_rate, cases_without_error, interval
+from calibrant.routing.certify import Certificate, certify, default_starts, default_thresholds
+from calibrant.routing.check import GroupCheck, PromiseCheck, check_promise
+from calibrant.routing.choose import choose_threshold
+from calibrant.routing.coverage import CoverageRow, cheapest_threshold, risk_coverage
+from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule
+
+__all__ = [
+    "Certificate",
+    "Costs",
+    "CoverageRow",
+    "Evidence",
+    "GroupCheck",
+    "PromiseCheck",
+    "Routed",
+    "RoutingRule",
+    "cases_at_rate",
+    "cases_without_error",
+    "certify",
+    "cheapest_threshold",
+    "check_promise",
+    "choose_threshold",
+    "default_starts",
+    "default_thresholds",
+    "interval",
+    "risk_coverage",
+]

@@ -1,0 +1,96 @@
+"""Exact binomial bounds (Clopper and Pearson 1934) and how many cases a promise takes."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta, binom
+
+from calibrant.errors import invalid
+
+
+def check_share(name: str, value: float) -> float:
+    """Refuse anything that is not strictly between 0 and 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not 0 < value < 1:
+        raise invalid(name, "lie strictly between 0 and 1", repr(value), "For 99 percent write 0.99.")
+    return float(value)
+
+
+def error_p_value(errors: NDArray[np.int64], cases: NDArray[np.int64], largest_error: float) -> NDArray[np.float64]:
+    """P(so few errors or fewer) where the true error rate is `largest_error`: small means it is lower.
+
+    It is at most `level` exactly where the Clopper-Pearson upper bound at that level is at most `largest_error`.
+    """
+    return np.asarray(binom.cdf(errors, cases, largest_error))
+
+
+def interval(hits: Any, cases: Any, *, confidence: float = 0.95) -> tuple[Any, Any]:
+    """Two-sided Clopper-Pearson interval for a share; (0, 1) for no cases.
+
+    >>> low, high = interval(95, 100)
+    >>> round(float(low), 3), round(float(high), 3)
+    (0.887, 0.984)
+    """
+    tail = (1.0 - check_share("confidence", confidence)) / 2.0
+    return lower_bound(hits, cases, 1.0 - tail), 1.0 - lower_bound(np.subtract(cases, hits), cases, 1.0 - tail)
+
+
+def lower_bound(hits: Any, cases: Any, confidence: float) -> Any:
+    """One-sided Clopper-Pearson lower bound for a share; 0 where there are no hits."""
+    hits, cases = np.asarray(hits), np.asarray(cases)
+    bound = beta.ppf(1.0 - confidence, np.maximum(hits, 1), cases - hits + 1)
+    return np.where(hits > 0, bound, 0.0)[()]
+
+
+def cases_without_error(target_accuracy: float, level: float) -> int:
+    """The fewest cases that, all right, show an accuracy of `target_accuracy` at error probability `level`.
+
+    >>> cases_without_error(0.99, 0.05)
+    299
+    """
+    return math.ceil(math.log(level) / math.log(target_accuracy))
+
+
+def cases_at_rate(error_rate: float, target_accuracy: float, level: float) -> int | None:
+    """The fewest cases that show the target if errors keep coming at `error_rate`; None where that rate is too high.
+
+    >>> cases_at_rate(0.002, 0.99, 0.05)
+    473
+    """
+    if error_rate >= 1.0 - target_accuracy:
+        return None
+
+    # The cases that k errors take per error fall as k grows, so "k errors are not too many" is monotone in k.
+    def enough(errors: int) -> bool:
+        return error_rate * _cases_with(errors, target_accuracy, level) <= errors
+
+    if enough(0):
+        return _cases_with(0, target_accuracy, level)
+    high = 1
+    while not enough(high):
+        high *= 2
+        if high > 10**9:
+            return None
+    return _cases_with(_first(enough, high // 2, high), target_accuracy, level)
+
+
+def _cases_with(errors: int, target_accuracy: float, level: float) -> int:
+    """The fewest cases that show the target although `errors` of them are wrong."""
+
+    def shown(cases: int) -> bool:
+        return bool(binom.cdf(errors, cases, 1.0 - target_accuracy) <= level)
+
+    high = max(errors, cases_without_error(target_accuracy, level))
+    while not shown(high):
+        high *= 2
+    return _first(shown, 0, high)
+
+
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The smallest whole number in (low, high] for which a monotone statement holds; it holds for `high`."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

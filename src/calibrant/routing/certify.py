@@ -1,0 +1,119 @@
+"""Which thresholds keep a promise? Exact tests from the strictest down, with the error probability of all together."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import invalid
+from calibrant.routing.bounds import error_p_value
+
+Starts = Sequence[float] | Mapping[float, float]
+
+
+def default_thresholds() -> NDArray[np.float64]:
+    """The thresholds looked at: 1 - t in equal ratios from 1e-7 to 1/2, then even steps down to 0 (everything).
+
+    They are fixed before any data are seen; the guarantee rests on that.
+    """
+    strict = 1.0 - np.geomspace(1e-7, 0.5, 240)
+    return np.concatenate([strict, np.linspace(0.5, 0.0, 51)[1:]])
+
+
+def default_starts(target_accuracy: float) -> dict[float, float]:
+    """Where the walk may begin, also fixed in advance, and the part of the error probability that each start gets.
+
+    With a = 1 - target: for a calibrated model t = 1 - a is always safe, so half is spent there; the rest is for models
+    that are overconfident (stricter starts) or never very sure (looser ones).
+    """
+    a = 1.0 - target_accuracy
+    others = {1 - a / 1000, 1 - a / 100, 1 - a / 10, 1 - a / 3, max(1 - 3 * a, 0.0), max(1 - 10 * a, 0.0), 0.5} - {
+        1 - a
+    }
+    return {1 - a: 0.5, **dict.fromkeys(sorted(others, reverse=True), 0.5 / len(others))}
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The test of every threshold.
+
+    Attributes:
+        thresholds: Strictest first, shape (m,).
+        cases: How many cases have at least this confidence.
+        errors: How many of these are wrong.
+        levels: Error probability that was left for each test.
+        kept: Whether the accuracy at this threshold is shown to be at least the target.
+        largest_part: The largest part of the error probability that a start gets.
+    """
+
+    thresholds: NDArray[np.float64]
+    cases: NDArray[np.int64]
+    errors: NDArray[np.int64]
+    levels: NDArray[np.float64]
+    kept: NDArray[np.bool_]
+    largest_part: float
+
+
+def certify(
+    confidence: NDArray[np.float64],
+    correct: NDArray[np.bool_],
+    *,
+    target_accuracy: float,
+    level: float,
+    thresholds: Sequence[float] | NDArray[Any] | None = None,
+    starts: Starts | None = None,
+) -> Certificate:
+    """Test "accuracy at confidence >= t is at least the target" for each t, strictest first (fallback procedure).
+
+    Each start adds its part of `level` to what may be spent; a threshold that passes hands all it had to the next, one
+    that fails loses it (Wiens 2003). With a single start this is fixed-sequence testing. The probability that any
+    threshold is kept whose true accuracy is below the target is at most `level`: the first one wrongly kept spends at
+    most the parts of the starts after the previous bad threshold; over all bad thresholds these add up to `level`.
+    Nothing is assumed about how accuracy depends on confidence. The cases must be independent draws.
+
+    Args:
+        confidence: Top probabilities, shape (n,).
+        correct: Whether each prediction is right, shape (n,).
+        target_accuracy: The accuracy to show.
+        level: Error probability of all tests together.
+        thresholds: Fixed in advance, not read off these cases; None for `default_thresholds`.
+        starts: Fixed in advance: thresholds with equal parts, or a mapping from threshold to part, which together make
+            at most 1; None for `default_starts`.
+    """
+    grid = _strictest_first("thresholds", default_thresholds() if thresholds is None else thresholds)
+    parts = _parts(default_starts(target_accuracy) if starts is None else starts)
+    # A start between two thresholds belongs to the next looser one; one below them all to the last.
+    place = np.searchsorted(-grid, [-start for start in parts], side="left").clip(max=len(grid) - 1)
+    gain = level * np.bincount(place, weights=list(parts.values()), minlength=len(grid))
+    cases = _at_least(confidence, grid)
+    errors = _at_least(confidence[~correct], grid)
+    p_values = error_p_value(errors, cases, 1.0 - target_accuracy)
+    levels, kept = np.zeros(len(grid)), np.zeros(len(grid), dtype=bool)
+    budget = 0.0
+    for j, p_value in enumerate(p_values):
+        budget += gain[j]
+        levels[j] = budget
+        kept[j] = budget > 0 and p_value <= budget
+        budget = budget if kept[j] else 0.0
+    return Certificate(grid, cases, errors, levels, kept, float(gain.max()))
+
+
+def _at_least(values: NDArray[np.float64], grid: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.asarray(len(values) - np.searchsorted(np.sort(values), grid, side="left"), dtype=np.int64)
+
+
+def _strictest_first(name: str, values: Sequence[float] | NDArray[Any]) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or len(array) == 0 or not ((array >= 0) & (array <= 1)).all():
+        raise invalid(name, "be numbers in 0..1, at least one", values)
+    return np.unique(array)[::-1]
+
+
+def _parts(starts: Starts) -> dict[float, float]:
+    places = _strictest_first("starts", list(starts))
+    parts = [float(starts[at]) for at in places] if isinstance(starts, Mapping) else [1.0 / len(places)] * len(places)
+    if min(parts) <= 0 or sum(parts) > 1 + 1e-9:
+        raise invalid("starts", "have positive parts that make at most 1 together", starts)
+    return dict(zip(places.tolist(), parts, strict=True))

@@ -1,0 +1,88 @@
+"""Did the promise hold? A rule on new labelled cases."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from calibrant.errors import InvalidInput
+from calibrant.routing.bounds import interval
+from calibrant.routing.choose import everything
+from calibrant.routing.rule import RoutingRule
+
+if TYPE_CHECKING:
+    from calibrant.predictions import Predictions
+
+
+@dataclass(frozen=True)
+class GroupCheck:
+    """The check of all automated cases, or of those with one predicted class.
+
+    Attributes:
+        name: "all", or the class.
+        automated: Automated cases.
+        errors: How many are wrong.
+        accuracy: Share that is right; None where nothing was automated.
+        low: Lower end of its interval.
+        high: Upper end.
+        held: False where the whole interval lies below the promised accuracy.
+    """
+
+    name: str
+    automated: int
+    errors: int
+    accuracy: float | None
+    low: float
+    high: float
+    held: bool
+
+
+@dataclass(frozen=True)
+class PromiseCheck:
+    """What new cases say about a rule's promise.
+
+    Attributes:
+        cases: Labelled cases.
+        target_accuracy: What was promised.
+        confidence: Of all intervals together.
+        groups: One line, or one for each class where the rule promises for each.
+        held: Whether every line held: no line's interval lies wholly below the target.
+        reached: Whether every observed accuracy is at least the target; stricter than `held`, and fails by chance.
+    """
+
+    cases: int
+    target_accuracy: float
+    confidence: float
+    groups: tuple[GroupCheck, ...]
+    held: bool
+    reached: bool
+
+
+def check_promise(rule: RoutingRule, predictions: "Predictions", *, confidence: float = 0.95) -> PromiseCheck:
+    """Compare a rule's promise with labelled cases that it was not chosen on.
+
+    The promise counts as broken where the cases contradict it: where the interval of the accuracy (Clopper-Pearson, and
+    for per-class rules at (1 - confidence) / K) lies wholly below the target. A promise that is kept is called broken
+    with probability at most (1 - confidence) / 2.
+    """
+    if rule.target_accuracy is None:
+        raise InvalidInput("rule must promise an accuracy to be checked, got one without target_accuracy.")
+    rule.check_classes(predictions.classes)
+    routed = everything(predictions, rule.temperature)
+    automate = routed.confidence >= rule.thresholds[routed.predicted]
+    wrong = automate & (routed.predicted != predictions.targets)
+    if rule.class_thresholds is None:
+        groups = {"all": automate}
+    else:
+        names = rule.class_names or tuple(str(k) for k in range(rule.n_classes))
+        groups = {name: automate & (routed.predicted == k) for k, name in enumerate(names)}
+    inner = 1.0 - (1.0 - confidence) / len(groups)
+    lines = []
+    for name, chosen in groups.items():
+        automated, errors = int(chosen.sum()), int((wrong & chosen).sum())
+        low, high = interval(automated - errors, automated, confidence=inner)
+        accuracy = 1.0 - errors / automated if automated else None
+        lines.append(
+            GroupCheck(name, automated, errors, accuracy, float(low), float(high), bool(high >= rule.target_accuracy))
+        )
+    reached = all(line.accuracy is None or line.accuracy >= rule.target_accuracy for line in lines)
+    held = all(line.held for line in lines)
+    return PromiseCheck(len(predictions), rule.target_accuracy, confidence, tuple(lines), held, reached)

@@ -1,0 +1,170 @@
+"""`choose_threshold`: the lowest threshold at which an accuracy can be promised."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import invalid
+from calibrant.routing.bounds import cases_at_rate, cases_without_error, check_share, interval
+from calibrant.routing.certify import Certificate, Starts, certify
+from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule
+
+if TYPE_CHECKING:
+    from calibrant.predictions import Predictions
+
+
+def choose_threshold(
+    predictions: "Predictions",
+    target_accuracy: float = 0.99,
+    *,
+    confidence: float = 0.95,
+    per_class: bool = False,
+    cost_error: float | None = None,
+    cost_review: float | None = None,
+    thresholds: Sequence[float] | None = None,
+    starts: Starts | None = None,
+    temperature: float | None = None,
+) -> RoutingRule:
+    """Find the lowest threshold at which the accuracy of what is automated is at least the target.
+
+    The promise: over draws of the labelled cases, the rule's true accuracy on automated cases is below the target with
+    probability at most 1 - confidence. It holds for any model and any number of cases, calibrated or not, as long as
+    the cases are independent draws from the stream that the rule will meet, and were used for nothing else: not to
+    train, not to fit a calibrator, not to choose between models. See `certify` for why the search does not spoil it.
+
+    Args:
+        predictions: Labelled held-out cases.
+        target_accuracy: The accuracy to promise.
+        confidence: Probability with which the promise holds.
+        per_class: Give each predicted class its own threshold, and promise the target for every class at once; each
+            class is tested at (1 - confidence) / K.
+        cost_error: Cost of an automated error. With `cost_review`, of the thresholds that keep the promise the cheapest
+            is taken instead of the lowest.
+        cost_review: Cost of one review.
+        thresholds: Thresholds to consider, fixed in advance; None for `default_thresholds`.
+        starts: Where the search may begin again, fixed in advance; None for `default_starts`.
+        temperature: Divide scores by this first, and keep it in the rule; it must have been fitted on other cases.
+
+    Returns:
+        A rule; `threshold` is None where nothing can be promised, and `evidence.cases_needed` then says how many cases
+        would probably do.
+    """
+    check_share("target_accuracy", target_accuracy)
+    check_share("confidence", confidence)
+    costs = check_costs(cost_error, cost_review)
+    routed = everything(predictions, temperature)
+    correct = routed.predicted == predictions.targets
+    groups = [routed.predicted == k for k in range(predictions.classes)] if per_class else [slice(None)]
+    tables = [
+        certify(
+            routed.confidence[group],
+            correct[group],
+            target_accuracy=target_accuracy,
+            level=(1.0 - confidence) / len(groups),
+            thresholds=thresholds,
+            starts=starts,
+        )
+        for group in groups
+    ]
+    found = tuple(_pick(table, costs) for table in tables)
+    # The temperature-less twin decides, because `routed` already holds calibrated confidences.
+    bars = RoutingRule(
+        threshold=None if per_class else found[0],
+        n_classes=predictions.classes,
+        class_thresholds=found if per_class else None,
+    )
+    automate = routed.confidence >= bars.thresholds[routed.predicted]
+    evidence = build_evidence(automate, automate & ~correct, _cases_needed(tables, target_accuracy, len(predictions)))
+    return replace(
+        bars,
+        target_accuracy=target_accuracy,
+        confidence=confidence,
+        class_names=predictions.class_names,
+        temperature=temperature,
+        evidence=evidence,
+        costs=None if costs is None else build_costs(costs, evidence),
+        note=_note(bars, tables, evidence, target_accuracy, confidence),
+    )
+
+
+def everything(predictions: "Predictions", temperature: float | None) -> Routed:
+    """Confidence and class of every case, after the temperature."""
+    whole = RoutingRule(threshold=0.0, n_classes=predictions.classes, temperature=temperature)
+    if temperature is None:
+        return Routed(np.ones(len(predictions), dtype=bool), predictions.predicted, predictions.confidence)
+    parts = [whole.route(block) for _, block in predictions.chunks()]
+    return Routed(
+        np.ones(len(predictions), dtype=bool),
+        np.concatenate([part.predicted for part in parts]),
+        np.concatenate([part.confidence for part in parts]),
+    )
+
+
+def check_costs(cost_error: float | None, cost_review: float | None) -> tuple[float, float] | None:
+    """Both or none, positive."""
+    if cost_error is None and cost_review is None:
+        return None
+    if cost_error is None or cost_review is None:
+        raise invalid("cost_error and cost_review", "be given together", f"{cost_error} and {cost_review}")
+    for name, value in (("cost_error", cost_error), ("cost_review", cost_review)):
+        if not 0 < value < float("inf"):
+            raise invalid(name, "be a positive number", value)
+    return float(cost_error), float(cost_review)
+
+
+def _pick(table: Certificate, costs: tuple[float, float] | None) -> float | None:
+    kept = np.flatnonzero(table.kept)
+    if len(kept) == 0:
+        return None
+    if costs is None:
+        return float(table.thresholds[kept[-1]])
+    # What automating at t changes against a person seeing every case: errors are paid, reviews saved.
+    change = costs[0] * table.errors[kept] - costs[1] * table.cases[kept]
+    best = len(kept) - 1 - int(np.argmin(change[::-1]))
+    return float(table.thresholds[kept[best]]) if change[best] < 0 else None
+
+
+def _cases_needed(tables: list[Certificate], target: float, cases: int) -> int | None:
+    """Total cases at which some start would pass if shares and error rates stayed as seen; None where none would."""
+    if any(table.kept.any() for table in tables):
+        return None
+    totals = []
+    for table in tables:
+        for j in np.flatnonzero((table.levels > 0) & (table.cases > 0)):
+            seen, errors = int(table.cases[j]), int(table.errors[j])
+            more = cases_at_rate(errors / seen, target, float(table.levels[j]))
+            totals += [] if more is None else [max(-(-more * cases // seen), cases + 1)]
+    return min(totals, default=None)
+
+
+def build_evidence(automate: NDArray[np.bool_], wrong: NDArray[np.bool_], needed: int | None) -> Evidence:
+    """Counts of a rule on labelled cases, with the interval of the automated share."""
+    cases, automated = len(automate), int(automate.sum())
+    low, high = interval(automated, cases)
+    return Evidence(cases, automated, int(wrong.sum()), float(low), float(high), needed)
+
+
+def build_costs(costs: tuple[float, float], evidence: Evidence) -> Costs:
+    """What a rule costs for 1,000 cases like its evidence."""
+    error, review = costs
+    total = error * evidence.errors + review * (evidence.cases - evidence.automated)
+    return Costs(error, review, 1000.0 * total / evidence.cases, 1000.0 * review)
+
+
+def _note(rule: RoutingRule, tables: list[Certificate], evidence: Evidence, target: float, confidence: float) -> str:
+    promise = f"an accuracy of {target:.4g} with confidence {confidence:.4g}"
+    if rule.automates:
+        return f"What is automated has {promise}{' in every class' if len(tables) > 1 else ''}."
+    if any(table.kept.any() for table in tables):
+        return "Reviewing every case costs less than automating at any threshold that keeps the promise."
+    fewest = cases_without_error(target, tables[0].largest_part)
+    start = f"No threshold can be promised: {evidence.cases} cases do not show {promise} at any threshold."
+    if evidence.cases_needed is None:
+        return f"{start} Errors are too frequent at every threshold: more cases will not help, a better model will."
+    return (
+        f"{start} About {evidence.cases_needed:,} cases would be needed if errors stay as rare "
+        f"(at the very least {fewest:,} automated ones without any error)."
+    )

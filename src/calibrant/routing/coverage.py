@@ -1,0 +1,144 @@
+"""How accuracy and cost change with what is automated: tables without a promise, to look at before choosing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import invalid
+from calibrant.routing.bounds import interval
+from calibrant.routing.choose import build_costs, build_evidence, check_costs, everything
+from calibrant.routing.rule import RoutingRule
+
+if TYPE_CHECKING:
+    from calibrant.predictions import Predictions
+
+
+@dataclass(frozen=True)
+class CoverageRow:
+    """One line of the risk-coverage table.
+
+    Attributes:
+        threshold: Automate at this confidence and above.
+        coverage: Share of cases that are automated.
+        automated: Their number.
+        errors: How many of them are wrong.
+        accuracy: Share of them that is right.
+        accuracy_low: Lower end of the interval of `accuracy`. It holds for this line alone, not over a choice of lines.
+        accuracy_high: Upper end.
+        review_per_1000: Of 1,000 cases, how many go to a person.
+        review_low: Lower end of its interval.
+        review_high: Upper end.
+        cost_per_1000: Cost of 1,000 cases, where costs were given.
+    """
+
+    threshold: float
+    coverage: float
+    automated: int
+    errors: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    review_per_1000: float
+    review_low: float
+    review_high: float
+    cost_per_1000: float | None
+
+
+def risk_coverage(
+    predictions: "Predictions",
+    coverages: Sequence[float] = (1.0, 0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1),
+    *,
+    confidence: float = 0.95,
+    cost_error: float | None = None,
+    cost_review: float | None = None,
+    temperature: float | None = None,
+) -> list[CoverageRow]:
+    """Accuracy of the most confident part of the cases, for several sizes of that part.
+
+    Equal confidences stay together, so a line may cover somewhat more than asked.
+
+    Args:
+        predictions: Labelled cases.
+        coverages: Shares of the cases in (0, 1].
+        confidence: Of the intervals (Clopper-Pearson, line by line).
+        cost_error: Cost of an automated error.
+        cost_review: Cost of one review.
+        temperature: Divide scores by this first.
+    """
+    if not coverages or not all(0 < share <= 1 for share in coverages):
+        raise invalid("coverages", "be shares in (0, 1], at least one", coverages)
+    costs = check_costs(cost_error, cost_review)
+    thresholds, automated, errors = _curve(predictions, temperature)
+    cases = len(predictions)
+    rows = []
+    wanted = np.searchsorted(automated, np.ceil(np.array(sorted(coverages, reverse=True)) * cases - 1e-9), side="left")
+    for at in dict.fromkeys(wanted.tolist()):
+        count, wrong = int(automated[at]), int(errors[at])
+        low, high = interval(count - wrong, count, confidence=confidence)
+        share_low, share_high = interval(count, cases, confidence=confidence)
+        cost = None if costs is None else 1000.0 * (costs[0] * wrong + costs[1] * (cases - count)) / cases
+        rows.append(
+            CoverageRow(
+                threshold=float(thresholds[at]),
+                coverage=count / cases,
+                automated=count,
+                errors=wrong,
+                accuracy=1.0 - wrong / count,
+                accuracy_low=float(low),
+                accuracy_high=float(high),
+                review_per_1000=1000.0 * (1.0 - count / cases),
+                review_low=float(1000.0 * (1.0 - share_high)),
+                review_high=float(1000.0 * (1.0 - share_low)),
+                cost_per_1000=cost,
+            )
+        )
+    return rows
+
+
+def cheapest_threshold(
+    predictions: "Predictions", *, cost_error: float, cost_review: float, temperature: float | None = None
+) -> RoutingRule:
+    """The threshold with the lowest cost on these cases, without a promise about accuracy.
+
+    Cost at t: cost_error for each error at or above t, cost_review for each case below. For a calibrated model the best
+    threshold is 1 - cost_review / cost_error. `choose_threshold` with costs adds the promise.
+
+    >>> from calibrant.predictions import Predictions
+    >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]], [0, 0, 1])
+    >>> cheapest_threshold(predictions, cost_error=10, cost_review=1).threshold
+    0.8
+    """
+    costs = check_costs(cost_error, cost_review)
+    assert costs is not None
+    thresholds, automated, errors = _curve(predictions, temperature)
+    change = costs[0] * errors - costs[1] * automated
+    best = len(change) - 1 - int(np.argmin(change[::-1]))
+    threshold = float(thresholds[best]) if change[best] < 0 else None
+    routed = everything(predictions, temperature)
+    automate = routed.confidence >= (np.inf if threshold is None else threshold)
+    evidence = build_evidence(automate, automate & (routed.predicted != predictions.targets), None)
+    nothing = "Reviewing every case costs less than automating at any threshold."
+    return RoutingRule(
+        threshold=threshold,
+        n_classes=predictions.classes,
+        class_names=predictions.class_names,
+        temperature=temperature,
+        evidence=evidence,
+        costs=build_costs(costs, evidence),
+        note=nothing if threshold is None else "The cheapest threshold on these cases; it promises no accuracy.",
+    )
+
+
+def _curve(
+    predictions: "Predictions", temperature: float | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Every distinct confidence, strictest first, with the cases and the errors at or above it."""
+    routed = everything(predictions, temperature)
+    order = np.argsort(-routed.confidence, kind="stable")
+    ranked = routed.confidence[order]
+    last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))
+    wrong = (routed.predicted != predictions.targets)[order]
+    return ranked[last], last + 1, np.cumsum(wrong)[last]

@@ -1,0 +1,210 @@
+"""`RoutingRule`: what is automated and what a person sees, with the evidence it rests on, as a small JSON file."""
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import read_json, write_json
+from calibrant.predictions.checks import SUM_TOLERANCE, as_scores, refuse_scores
+
+FORMAT = "calibrant-routing-rule"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Routed:
+    """Decisions, one a row.
+
+    Attributes:
+        automate: True where the model decides alone.
+        predicted: The class with the top probability.
+        confidence: That probability, float64.
+    """
+
+    automate: NDArray[np.bool_]
+    predicted: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+
+    @property
+    def decisions(self) -> list[str]:
+        """`auto` or `review` for each row."""
+        return np.where(self.automate, "auto", "review").tolist()  # type: ignore[no-any-return] # NumPy types tolist as Any
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the rule was chosen on.
+
+    Attributes:
+        cases: Labelled cases.
+        automated: How many of them the rule automates.
+        errors: How many of these are wrong.
+        automation_low: Lower end of the 95 % interval of the automated share.
+        automation_high: Upper end.
+        cases_needed: Where nothing could be promised: about how many cases would do; None where no number would.
+    """
+
+    cases: int
+    automated: int
+    errors: int
+    automation_low: float
+    automation_high: float
+    cases_needed: int | None = None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Cost of an automated error and of one review, in the same unit; correct automation is free.
+
+    Attributes:
+        error: Cost of a wrong decision that nobody looked at.
+        review: Cost of a person's look at one case.
+        per_1000: Cost of the rule for 1,000 cases like those it was chosen on.
+        per_1000_all_review: The same if a person saw every case.
+    """
+
+    error: float
+    review: float
+    per_1000: float
+    per_1000_all_review: float
+
+
+@dataclass(frozen=True)
+class RoutingRule:
+    """Automate where the top probability reaches the threshold; send the rest to a person.
+
+    Attributes:
+        threshold: Common threshold; None where nothing is automated, or where each class has its own.
+        n_classes: Number of classes that the rule was made for.
+        target_accuracy: Promised accuracy of what is automated; None for a rule without a promise.
+        confidence: Probability with which the promise holds.
+        class_thresholds: One threshold for each predicted class, None for a class that is never automated.
+        class_names: Names of the classes.
+        temperature: Temperature that scores are divided by first; None for none.
+        evidence: What the rule was chosen on.
+        costs: The cost model, where one was given.
+        note: One sentence for a person.
+    """
+
+    threshold: float | None
+    n_classes: int
+    target_accuracy: float | None = None
+    confidence: float | None = None
+    class_thresholds: tuple[float | None, ...] | None = None
+    class_names: tuple[str, ...] | None = None
+    temperature: float | None = None
+    evidence: Evidence | None = None
+    costs: Costs | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a rule that cannot be applied."""
+        if not isinstance(self.n_classes, int) or self.n_classes < 1:
+            raise invalid("n_classes", "be a whole number of at least 1", self.n_classes)
+        for name, sized in (("class_thresholds", self.class_thresholds), ("class_names", self.class_names)):
+            if sized is not None and len(sized) != self.n_classes:
+                raise invalid(name, f"have one entry for each of the {self.n_classes} classes", f"{len(sized)} entries")
+        if self.threshold is not None and self.class_thresholds is not None:
+            raise invalid("threshold", "be None beside class_thresholds", self.threshold)
+        for value in (self.threshold, *(self.class_thresholds or ())):
+            if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):
+                raise invalid("threshold", "lie in 0..1", value)
+        for name, share in (("target_accuracy", self.target_accuracy), ("confidence", self.confidence)):
+            if share is not None and not (isinstance(share, int | float) and 0 < share < 1):
+                raise invalid(name, "lie strictly between 0 and 1", share)
+        if self.temperature is not None and not 0 < self.temperature < math.inf:
+            raise invalid("temperature", "be positive and finite", self.temperature)
+
+    @property
+    def thresholds(self) -> NDArray[np.float64]:
+        """The threshold of each predicted class, shape (K,); infinity where nothing is automated."""
+        each = self.class_thresholds if self.class_thresholds is not None else (self.threshold,) * self.n_classes
+        return np.array([math.inf if value is None else value for value in each])
+
+    @property
+    def automates(self) -> bool:
+        """Whether anything at all can be automated."""
+        return bool(np.isfinite(self.thresholds).any())
+
+    @property
+    def automation_rate(self) -> float:
+        """Share of the evidence that is automated; 0 where nothing is."""
+        return self.evidence.automated / self.evidence.cases if self.evidence is not None and self.automates else 0.0
+
+    @property
+    def review_per_1000(self) -> float:
+        """Of 1,000 cases like the evidence, how many go to a person."""
+        return 1000.0 * (1.0 - self.automation_rate)
+
+    def route(self, probabilities: Any) -> Routed:
+        """Decide.
+
+        Args:
+            probabilities: Shape (n, K), rows sum to 1, NumPy or torch. Where the rule has a temperature, these are the
+                probabilities before it, and the rule applies it: p^(1/T), renormalised.
+
+        >>> RoutingRule(threshold=0.9, n_classes=2).route([[0.95, 0.05], [0.4, 0.6]]).decisions
+        ['auto', 'review']
+        """
+        values, precision = as_scores("probabilities", probabilities, "probabilities")
+        self.check_classes(values.shape[1])
+        refuse_scores("probabilities", values, 0, SUM_TOLERANCE[precision])
+        if self.temperature is not None:
+            with np.errstate(divide="ignore"):
+                return self._decide(_softmax(np.log(values.astype(np.float64)) / self.temperature))
+        return self._decide(values.astype(np.float64))
+
+    def route_logits(self, logits: Any) -> Routed:
+        """Decide from logits, shape (n, K): softmax(logits / temperature), then as `route`."""
+        values, _ = as_scores("logits", logits, "logits")
+        self.check_classes(values.shape[1])
+        refuse_scores("logits", values, 0, None)
+        return self._decide(_softmax(values.astype(np.float64) / (self.temperature or 1.0)))
+
+    def check_classes(self, classes: int) -> None:
+        """Refuse predictions with another number of classes."""
+        if classes != self.n_classes:
+            raise InvalidInput(
+                f"this rule was made for {self.n_classes} classes and cannot be applied to {classes}. "
+                "Fit a rule on predictions with these classes."
+            )
+
+    def _decide(self, probabilities: NDArray[np.float64]) -> Routed:
+        predicted = probabilities.argmax(axis=1)
+        top = np.minimum(probabilities[np.arange(len(predicted)), predicted], 1.0)
+        return Routed(top >= self.thresholds[predicted], predicted, top)
+
+    def save(self, path: str | Path) -> None:
+        """Write as JSON."""
+        write_json(path, {"format": FORMAT, "version": VERSION, **asdict(self)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "RoutingRule":
+        """Read what `save` wrote; a file that breaks a rule of this class is refused."""
+        content = read_json(path)
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise invalid(str(path), "be a routing rule written by calibrant", "something else")
+        if content.get("version") != VERSION:
+            raise invalid(
+                str(path), f"have version {VERSION}", content.get("version"), "Use the calibrant that wrote it."
+            )
+        fields = {key: value for key, value in content.items() if key not in ("format", "version")}
+        try:
+            for name, kind in (("evidence", Evidence), ("costs", Costs)):
+                fields[name] = None if fields[name] is None else kind(**fields[name])
+            for name in ("class_thresholds", "class_names"):
+                fields[name] = None if fields[name] is None else tuple(fields[name])
+            return cls(**fields)
+        except (KeyError, TypeError, AttributeError, InvalidInput) as error:
+            raise invalid(str(path), "be an undamaged routing rule", f"one with a fault: {error}") from error
+
+
+def _softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    result: NDArray[np.float64] = torch.softmax(torch.from_numpy(np.ascontiguousarray(scores)), dim=1).numpy()
+    return result
