@@ -1,0 +1,94 @@
+"""What `compare`, `ablate` and `sweep` have in common: reading flags, running, saying what came out."""
+
+import ast
+import json as json_module
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from calibrant.errors import CheckFailed, InvalidInput, did_you_mean
+
+if TYPE_CHECKING:
+    from calibrant.study import Study
+
+
+def shared_recipe(recipe: Path | None, epochs: int | None, assignments: Sequence[str] | None) -> dict[str, Any]:
+    """Dotted recipe keys from a recipe file and flags; flags win. Method and seed of the file are left out."""
+    from calibrant.study.spec import flatten
+    from calibrant.training import Recipe
+
+    changes: dict[str, Any] = {}
+    if recipe is not None:
+        Recipe.load(recipe)  # a file with a fault is refused as a whole, with a message about that file
+        content = flatten(tomllib.loads(recipe.read_text(encoding="utf-8")))
+        own = ("method.", "seed", "data.name", "model.name")
+        changes |= {key: value for key, value in content.items() if not key.startswith(own)}
+    if epochs is not None:
+        changes["epochs"] = epochs
+    return changes | dict(assignment(text) for text in assignments or ())
+
+
+def names_in(recipe: Path | None) -> dict[str, str]:
+    """Data set and network that a recipe file names."""
+    if recipe is None:
+        return {}
+    from calibrant.training import Recipe
+
+    loaded = Recipe.load(recipe)
+    return {"data": loaded.data.name, "model": loaded.model.name}
+
+
+def assignment(text: str) -> tuple[str, Any]:
+    """`schedule.kind=cosine` as a key and a value."""
+    from calibrant.training.recipe import keys
+
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise InvalidInput(f"--set must be key=value, got {text!r}. For example --set schedule.kind=cosine")
+    if key not in keys():
+        raise InvalidInput(f"--set: key '{key}' is unknown. {did_you_mean(key, keys())}")
+    try:
+        return key, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return key, {"true": True, "false": False}.get(value, value)
+
+
+def run_study(study: "Study", *, jobs: int, data_dir: Path | None) -> CheckFailed | None:
+    """Run what is left to run; failures are returned, so that what did finish can be shown first."""
+    from calibrant.study.progress import make_progress
+
+    try:
+        study.run(jobs=jobs, data_dir=data_dir, progress=make_progress())
+    except CheckFailed as failed:
+        return failed
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; run the same command again to go on\n")
+        raise
+    return None
+
+
+def record_all(study: "Study", folder: Path) -> list[str]:
+    """Write a record of every finished run; returns complaints about those that were not written."""
+    from calibrant.study.record import write_record
+
+    complaints = []
+    for cell in study.finished():
+        try:
+            write_record(study.record(cell), folder)
+        except InvalidInput as error:
+            complaints.append(str(error))
+    return complaints
+
+
+def say(text: str) -> None:
+    """One line or block on standard output, as it is."""
+    Console().print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def say_json(content: Any) -> None:
+    """JSON on standard output."""
+    sys.stdout.write(json_module.dumps(content, indent=2, allow_nan=False) + "\n")

@@ -1,0 +1,260 @@
+"""What one run really measured, as one JSON file without machine names: the unit of `results/` and of every table."""
+
+import json
+import math
+import warnings
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid
+from calibrant.files import read_json, sha256_of, write_json
+from calibrant.metrics import Evaluation, evaluate
+from calibrant.predictions import Predictions
+from calibrant.study.spec import file_word, flatten, resolve
+from calibrant.training import Recipe, Run, default_recipe
+
+VERSION = 1
+BINS = (10, 15)
+# Intervals are kept for these alone; the rest would only make the files long.
+TABLED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "share@0.99", "nll", "brier")
+_RESAMPLES = 400
+_LONGEST = 120
+
+
+class Record(BaseModel):
+    """One run.
+
+    Attributes:
+        version: Of this format.
+        data: Data set.
+        model: Network.
+        method: Name in `calibrant.methods`.
+        seed: Of the run.
+        changes: Dotted recipe keys in which the run differs from the recommended recipe of its data set; engine,
+            model, method name and seed are not counted.
+        recipe: All settings.
+        settings: The method's hyperparameters as used.
+        test: Number of bins ("10", "15") to the evaluation of the test set.
+        test_scaled: The same after temperature scaling fitted on the validation set of the same run.
+        validation: Evaluation of the validation set, 10 bins.
+        temperature: The temperature found.
+        temperature_notes: What the fit warned about.
+        best_validation: Epoch of the best validation accuracy; for information, the last epoch is what counts.
+        samples_seen: Sample updates.
+        samples_full: Sample updates of a run on all data.
+        seen_share: Their ratio.
+        train_seconds: Time of the training epochs.
+        seconds: The same with validation and checkpoints.
+        concurrent_runs: How many runs shared the machine with it, itself included; None: not known.
+        steps_mode: How steps were executed.
+        environment: Versions, device, commit.
+        predictions_sha256: Digests of the predictions that all this was computed from.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1]
+    data: str
+    model: str
+    method: str
+    seed: int
+    changes: dict[str, Any]
+    recipe: dict[str, Any]
+    settings: dict[str, Any]
+    test: dict[str, dict[str, Any]]
+    test_scaled: dict[str, dict[str, Any]]
+    validation: dict[str, Any]
+    temperature: float
+    temperature_notes: tuple[str, ...]
+    best_validation: dict[str, Any] | None
+    samples_seen: int
+    samples_full: int
+    seen_share: float
+    train_seconds: float
+    seconds: float
+    concurrent_runs: int | None
+    steps_mode: str | None
+    environment: dict[str, Any]
+    predictions_sha256: dict[str, str]
+
+    def evaluation(self, *, bins: int = 10, scaled: bool = False) -> Evaluation:
+        """The test set's metrics."""
+        return self._evaluations[bins, scaled]
+
+    @cached_property
+    def _evaluations(self) -> dict[tuple[int, bool], Evaluation]:
+        return {
+            (int(bins), scaled): Evaluation.from_json(json.dumps(content))
+            for scaled, group in ((False, self.test), (True, self.test_scaled))
+            for bins, content in group.items()
+        }
+
+    def value(self, metric: str, *, bins: int = 10, scaled: bool = False) -> float | None:
+        """One metric of the test set under its flat name ("ece", "share@0.95"), as a fraction."""
+        return self.evaluation(bins=bins, scaled=scaled).values()[metric]
+
+    def deviation(self, metric: str, *, scaled: bool = False) -> float | None:
+        """Bootstrap standard error of a metric over test images, from its 95 % interval; None where it has none."""
+        evaluation = self.evaluation(scaled=scaled)
+        ends = (evaluation.intervals or {}).get(metric)
+        if ends is None or not all(map(math.isfinite, ends)):
+            return None
+        return (ends[1] - ends[0]) / (2 * 1.96)
+
+    @property
+    def validation_ece(self) -> float:
+        """What hyperparameters are chosen by."""
+        return float(self.validation["ece"])
+
+    @property
+    def variant(self) -> str:
+        """What was changed, in words for a table; empty for a run at recommended settings."""
+        return ", ".join(f"{key.rsplit('.', 1)[-1]} {_word(value)}" for key, value in sorted(self.changes.items()))
+
+    @property
+    def file_name(self) -> str:
+        """Name by content: data, network, method, changes, seed."""
+        changes = [file_word(f"{k.rsplit('.', 1)[-1]}={_word(v)}") for k, v in sorted(self.changes.items())]
+        middle = "-".join(changes)
+        if len(middle) > _LONGEST:
+            middle = f"changed-{_digest(self.changes)}"
+        words = [file_word(self.data), file_word(self.model), file_word(self.method), middle, f"seed{self.seed}"]
+        return "-".join(word for word in words if word) + ".json"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a record."""
+        try:
+            return cls.model_validate(read_json(path))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise invalid(str(path), "be a record of a run", f"a fault at '{place}': {first['msg']}") from error
+
+
+def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
+    """Measure a finished run: with and without temperature scaling, with 10 and 15 bins."""
+    summary = run.summary
+    validation, test = run.predictions("val"), run.predictions("test")
+    temperature, notes = fit_temperature(validation)
+    recipe = _without_paths(run.recipe)
+    return Record(
+        version=VERSION,
+        data=recipe.data.name,
+        model=recipe.model.name,
+        method=recipe.method.name,
+        seed=recipe.seed,
+        changes=changes_of(recipe),
+        recipe=recipe.model_dump(mode="json"),
+        settings=summary["method"]["settings"],
+        test=_evaluations(test),
+        test_scaled=_evaluations(scaled_by(test, temperature)),
+        validation=evaluate(validation).to_dict(),
+        temperature=temperature,
+        temperature_notes=notes,
+        best_validation=summary["best_validation"],
+        samples_seen=summary["samples_seen"],
+        samples_full=summary["samples_full"],
+        seen_share=summary["seen_share"],
+        train_seconds=summary["timing"]["train_seconds"],
+        seconds=summary["timing"]["seconds"],
+        concurrent_runs=concurrent_runs,
+        steps_mode=summary.get("steps_mode"),
+        environment=summary["environment"],
+        predictions_sha256=digests(run),
+    )
+
+
+def digests(run: Run) -> dict[str, str]:
+    """What identifies the outcome of a run."""
+    return {split: sha256_of(run.predictions_path(split)) for split in ("val", "test")}
+
+
+def fit_temperature(validation: Predictions) -> tuple[float, tuple[str, ...]]:
+    """Temperature of a run from its validation predictions, and what the fit had to say."""
+    from calibrant.posthoc import TemperatureScaling
+
+    with warnings.catch_warnings():
+        # They are kept as notes; a small validation set that is all right is no reason to stop a study.
+        warnings.simplefilter("ignore", CalibrantWarning)
+        scaling = TemperatureScaling().fit(validation.logits, validation.targets)
+    return float(scaling.temperature_), tuple(scaling.summary_.notes)
+
+
+def scaled_by(predictions: Predictions, temperature: float) -> Predictions:
+    """The same rows with logits divided by the temperature, in float64."""
+    return Predictions.from_logits(
+        predictions.logits.astype("float64") / temperature,
+        predictions.targets,
+        ids=predictions.ids,
+        class_names=predictions.class_names,
+    )
+
+
+def write_record(record: Record, folder: str | Path, *, replace: bool = False) -> Path:
+    """Write a record under its own name; another outcome of the same settings is not replaced unasked."""
+    path = Path(folder) / record.file_name
+    if path.exists() and not replace:
+        there = Record.load(path)
+        if there.predictions_sha256 != record.predictions_sha256:
+            raise InvalidInput(
+                f"{path} holds another outcome of the same settings and seed. Keep it, or replace it with --replace."
+            )
+    write_json(path, record.to_json())
+    return path
+
+
+def read_records(folder: str | Path) -> list[Record]:
+    """All records of a folder, sorted by file name; none where it does not exist."""
+    return [Record.load(path) for path in sorted(Path(folder).glob("*.json"))]
+
+
+def changes_of(recipe: Recipe) -> dict[str, Any]:
+    """Dotted keys in which a recipe differs from the recommended one for its data set, network and method."""
+    usual = flatten(default_recipe(recipe.data.name).model_dump(mode="json"))
+    defaults = resolve(recipe.changed({"method.options": {}})).settings
+    usual |= {f"method.options.{key}": value for key, value in defaults.items()}
+    ours = flatten(recipe.model_dump(mode="json"))
+    left_out = {"seed", "model.name", "method.name"}
+    return {
+        key: value
+        for key, value in ours.items()
+        if key not in left_out and not key.startswith("engine.") and usual.get(key) != value
+    }
+
+
+def _evaluations(predictions: Predictions) -> dict[str, dict[str, Any]]:
+    made = {}
+    for bins in BINS:
+        content = evaluate(predictions, bins, bootstrap=_RESAMPLES if bins == BINS[0] else 0).to_dict()
+        if "intervals" in content:
+            content["intervals"] = {name: ends for name, ends in content["intervals"].items() if name in TABLED}
+        made[str(bins)] = content
+    return made
+
+
+def _without_paths(recipe: Recipe) -> Recipe:
+    """Data and network given by a path keep their file name: where it lies is nobody's business."""
+    changed = {}
+    for key, name in (("data.name", recipe.data.name), ("model.name", recipe.model.name)):
+        kind, colon, rest = name.partition(":")
+        if colon and "/" in rest:
+            changed[key] = f"{kind}:{rest.rstrip('/').rsplit('/', 1)[-1]}"
+    return recipe.changed(changed)
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _digest(content: Any) -> str:
+    import hashlib
+
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]

@@ -1,0 +1,186 @@
+"""What a study is made of: methods times seeds times data sets times networks, and what all of them share."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from calibrant import methods
+from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.files import write_text
+from calibrant.training import Recipe, default_recipe
+
+
+class Variant(BaseModel):
+    """One row of the tables: a method, with settings of its own where they differ from the method's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    label: Annotated[str, Field(min_length=1)]
+    method: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    recipe: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study: its folder's name, the row that it belongs to, what to do."""
+
+    name: str
+    label: str
+    recipe: Recipe
+
+
+class StudySpec(BaseModel):
+    """A whole study, as TOML or flags say it.
+
+    >>> spec = StudySpec(methods=("nll", "flsd"), seeds=(0, 1), recipe={"epochs": 3})
+    >>> [cell.name for cell in spec.cells()][:2]
+    ['digits-tiny-nll-seed0', 'digits-tiny-nll-seed1']
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    methods: tuple[str, ...] = ()
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = (0,)
+    data: tuple[str, ...] = ("digits",)
+    models: tuple[str, ...] = ()
+    baseline: str | None = None
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    variants: tuple[Variant, ...] = ()
+
+    @classmethod
+    def parse(cls, content: Mapping[str, Any]) -> Self:
+        """Build from plain values; the first broken rule is one clear line."""
+        try:
+            spec = cls.model_validate(dict(content))
+        except ValidationError as error:
+            raise _one_line(error) from error
+        spec.cells()
+        return spec
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a `study.toml`."""
+        try:
+            return cls.parse(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        except FileNotFoundError as error:
+            raise InvalidInput(f"study {path} does not exist.") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"study {path} cannot be read: {error}.") from error
+        except tomllib.TOMLDecodeError as error:
+            raise invalid(f"study {path}", "be TOML", f"something else ({error})") from error
+
+    def save(self, path: str | Path) -> None:
+        """Write as TOML."""
+        write_text(path, tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)))
+
+    def rows(self) -> tuple[Variant, ...]:
+        """The rows of the tables: plain methods first, then variants."""
+        found = (*(Variant(label=name, method=name) for name in self.methods), *self.variants)
+        if not found:
+            raise InvalidInput("methods must name at least one method, got none. See: calibrant methods")
+        _distinct("methods and variants", [row.label for row in found])
+        return found
+
+    def baseline_label(self) -> str:
+        """The row that the others are compared with: the one asked for, else nll, else the first."""
+        labels = [row.label for row in self.rows()]
+        if self.baseline is None:
+            return "nll" if "nll" in labels else labels[0]
+        if self.baseline not in labels:
+            raise invalid("baseline", "be one of the rows", repr(self.baseline), did_you_mean(self.baseline, labels))
+        return self.baseline
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Every run, all of them checked: a name that does not exist is found before the first run starts."""
+        for name, values in (("seeds", self.seeds), ("data", self.data)):
+            if not values:
+                raise InvalidInput(f"{name} must not be empty.")
+            _distinct(name, values)
+        _distinct("models", self.models)
+        self.baseline_label()
+        made = [
+            self._cell(data, model, row, seed)
+            for data in self.data
+            for model in self.models or (None,)
+            for row in self.rows()
+            for seed in self.seeds
+        ]
+        _distinct("run names", [cell.name for cell in made])
+        return tuple(made)
+
+    def _cell(self, data: str, model: str | None, row: Variant, seed: int) -> Cell:
+        shared = flatten(self.recipe)
+        taken = [key for key in shared if key.split(".")[0] in {"method", "seed"} or key in {"data.name", "model.name"}]
+        if taken:
+            raise InvalidInput(
+                f"recipe key '{taken[0]}' is set by the study's lists. Use methods, variants, seeds, data or models."
+            )
+        own = {"method.name": row.method, "method.options": row.options, "seed": seed, "data.name": data}
+        if model is not None:
+            own["model.name"] = model
+        recipe = default_recipe(data).changed({**shared, **flatten(row.recipe), **own})
+        resolve(recipe)
+        name = "-".join(file_word(part) for part in (data, recipe.model.name, row.label, f"seed{seed}"))
+        return Cell(name, row.label, recipe)
+
+
+def resolve(recipe: Recipe) -> methods.Plan:
+    """The plan of a recipe; refuses unknown methods and options."""
+    return methods.resolve(
+        recipe.method.name,
+        data=recipe.data.name,
+        model=recipe.model.name,
+        epochs=recipe.epochs,
+        **recipe.method.options,
+    )
+
+
+def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys.
+
+    >>> flatten({"epochs": 3, "optimiser": {"lr": 0.1}})
+    {'epochs': 3, 'optimiser.lr': 0.1}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def file_word(text: str) -> str:
+    """A part of a file name: a path loses its folders, anything unusual becomes an underscore.
+
+    >>> file_word("arrays:/home/me/x-rays.npz")
+    'arrays_x-rays.npz'
+    """
+    kind, colon, rest = text.partition(":")
+    if colon and ("/" in rest or "\\" in rest):
+        text = f"{kind}:{rest.replace(chr(92), '/').rstrip('/').rsplit('/', 1)[-1]}"
+    word = "".join(c if c.isascii() and (c.isalnum() or c in "+-_.=") else "_" for c in text)
+    return word.lstrip(".") or "_"
+
+
+def _distinct(what: str, values: Any) -> None:
+    seen: set[Any] = set()
+    for value in values:
+        if value in seen:
+            raise invalid(what, "be distinct", f"{value!r} twice")
+        seen.add(value)
+
+
+def _one_line(error: ValidationError) -> InvalidInput:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = Variant.model_fields if "variants" in first["loc"] else StudySpec.model_fields
+        return InvalidInput(f"study key '{place}' is unknown. {did_you_mean(str(first['loc'][-1]), known)}")
+    return invalid(f"study key '{place}'", first["msg"].removeprefix("Input should ").strip(), repr(first["input"]))

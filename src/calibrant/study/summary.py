@@ -1,0 +1,217 @@
+"""Many records as few numbers: mean and spread over seeds, and paired differences against a baseline."""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from calibrant.metrics.comparison import Verdict
+from calibrant.predictions import Predictions
+from calibrant.study.record import TABLED, Record
+
+COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95")
+# A temperature never changes the predicted class.
+COMPARED_SCALED = tuple(metric for metric in COMPARED if metric != "test_error")
+_HIGHER_IS_BETTER = {"auroc", "share"}
+_RESAMPLES = 400
+Over = Literal["seeds", "images"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its spread.
+
+    Attributes:
+        mean: Over seeds; None where it is not defined for one of them.
+        spread: Standard deviation over seeds; with one seed the bootstrap standard error over test images.
+        over: What the spread is over; None without one.
+        values: One a seed.
+    """
+
+    mean: float | None
+    spread: float | None
+    over: Over | None
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method (or variant) over its seeds, all metrics as fractions."""
+
+    label: str
+    seeds: tuple[int, ...]
+    test: dict[str, Estimate]
+    scaled: dict[str, Estimate]
+    validation_ece: Estimate
+    temperature: Estimate
+    samples_seen: Estimate
+    seen_share: Estimate
+    train_seconds: Estimate
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """A method minus the baseline, paired.
+
+    Attributes:
+        label: The method.
+        metric: Flat name.
+        scaled: Whether both are temperature-scaled.
+        difference: Mean over pairs.
+        interval: 95 % interval: Student's t over seeds, or the paired bootstrap over test images; None where neither
+            is possible.
+        over: What was paired.
+        pairs: Number of seeds in common.
+        verdict: What the method is, seen from the baseline.
+    """
+
+    label: str
+    metric: str
+    scaled: bool
+    difference: float | None
+    interval: tuple[float, float] | None
+    over: Over | None
+    pairs: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows of one data set and network."""
+
+    data: str
+    model: str
+    baseline: str
+    rows: tuple[Row, ...]
+    differences: tuple[PairedDifference, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, in fractions."""
+        return asdict(self)
+
+
+def estimate(values: Sequence[float | None], deviations: Sequence[float | None] = ()) -> Estimate:
+    """Mean and spread of one number over seeds.
+
+    >>> round(estimate([0.1, 0.2, 0.3]).spread, 3)
+    0.1
+    """
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if len(known) != len(values) or not known:
+        return Estimate(None, None, None, tuple(values))
+    mean = statistics.fmean(known)
+    if len(known) > 1:
+        return Estimate(mean, statistics.stdev(known), "seeds", tuple(values))
+    own = deviations[0] if deviations else None
+    return Estimate(mean, own, None if own is None else "images", tuple(values))
+
+
+def summarise_row(label: str, records: Sequence[Record]) -> Row:
+    """One row from the records of its seeds."""
+    ordered = sorted(records, key=lambda record: record.seed)
+
+    def metrics(*, scaled: bool) -> dict[str, Estimate]:
+        return {
+            name: estimate(
+                [record.value(name, scaled=scaled) for record in ordered],
+                [record.deviation(name, scaled=scaled) for record in ordered],
+            )
+            for name in TABLED
+        }
+
+    return Row(
+        label=label,
+        seeds=tuple(record.seed for record in ordered),
+        test=metrics(scaled=False),
+        scaled=metrics(scaled=True),
+        validation_ece=estimate([record.validation_ece for record in ordered]),
+        temperature=estimate([record.temperature for record in ordered]),
+        samples_seen=estimate([float(record.samples_seen) for record in ordered]),
+        seen_share=estimate([record.seen_share for record in ordered]),
+        train_seconds=estimate([record.train_seconds for record in ordered]),
+    )
+
+
+PredictionsOf = Callable[[Record, bool], Predictions]
+"""Test predictions of a record's run, temperature-scaled or not."""
+
+
+def summarise(
+    records: Mapping[str, Sequence[Record]], baseline: str, *, predictions_of: PredictionsOf | None = None
+) -> Comparison:
+    """Rows and differences of one data set and network.
+
+    Args:
+        records: Label to the records of its seeds, in the order of the table.
+        baseline: The label that the others are compared with; without records there are no differences.
+        predictions_of: Where test predictions come from, for a paired bootstrap where only one seed is in common.
+    """
+    filled = {label: list(group) for label, group in records.items() if group}
+    first = next(iter(filled.values()))[0]
+    rows = tuple(summarise_row(label, group) for label, group in filled.items())
+    differences: list[PairedDifference] = []
+    if baseline in filled:
+        for label, group in filled.items():
+            if label != baseline:
+                differences += _differences(label, group, filled[baseline], predictions_of)
+    return Comparison(first.data, first.model, baseline, rows, tuple(differences))
+
+
+def _differences(
+    label: str, group: list[Record], baseline: list[Record], predictions_of: PredictionsOf | None
+) -> list[PairedDifference]:
+    ours, theirs = ({record.seed: record for record in each} for each in (group, baseline))
+    common = sorted(ours.keys() & theirs.keys())
+    if not common:
+        return []
+    if len(common) == 1 and predictions_of is not None:
+        return _over_images(label, ours[common[0]], theirs[common[0]], predictions_of)
+    return [
+        over_seeds(
+            label,
+            metric,
+            [ours[seed].value(metric, scaled=scaled) for seed in common],
+            [theirs[seed].value(metric, scaled=scaled) for seed in common],
+            scaled=scaled,
+        )
+        for scaled, metrics in ((False, COMPARED), (True, COMPARED_SCALED))
+        for metric in metrics
+    ]
+
+
+def over_seeds(
+    label: str, metric: str, ours: Sequence[float | None], theirs: Sequence[float | None], *, scaled: bool = False
+) -> PairedDifference:
+    """Mean difference over seeds with Student's t interval, which is wide for few seeds, as it should be."""
+    pairs = [b - a for a, b in zip(theirs, ours, strict=True) if a is not None and b is not None]
+    if len(pairs) != len(ours):
+        return PairedDifference(label, metric, scaled, None, None, None, len(ours), "cannot tell")
+    mean = statistics.fmean(pairs)
+    if len(pairs) < 2:
+        return PairedDifference(label, metric, scaled, mean, None, None, len(pairs), "cannot tell")
+    from scipy import stats
+
+    half = float(stats.t.ppf(0.975, len(pairs) - 1)) * statistics.stdev(pairs) / math.sqrt(len(pairs))
+    interval = (mean - half, mean + half)
+    return PairedDifference(label, metric, scaled, mean, interval, "seeds", len(pairs), _verdict(metric, interval))
+
+
+def _over_images(label: str, ours: Record, theirs: Record, predictions_of: PredictionsOf) -> list[PairedDifference]:
+    from calibrant.metrics import compare
+
+    made = []
+    for scaled, metrics in ((False, COMPARED), (True, COMPARED_SCALED)):
+        result = compare(predictions_of(theirs, scaled), predictions_of(ours, scaled), bootstrap=_RESAMPLES)
+        for metric in metrics:
+            row = result[metric]
+            over: Over | None = None if row.interval is None else "images"
+            made.append(PairedDifference(label, metric, scaled, row.difference, row.interval, over, 1, row.verdict))
+    return made
+
+
+def _verdict(metric: str, interval: tuple[float, float]) -> Verdict:
+    if interval[0] <= 0.0 <= interval[1]:
+        return "cannot tell"
+    rises = interval[0] > 0.0
+    return "better" if rises == (metric.split("@", maxsplit=1)[0] in _HIGHER_IS_BETTER) else "worse"

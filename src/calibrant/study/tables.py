@@ -1,0 +1,244 @@
+"""The paper's tables from a comparison: for a terminal, as Markdown, as LaTeX."""
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from calibrant.study.summary import Comparison, Estimate, PairedDifference, Row
+
+_LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}"}
+_LATEX |= {"^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "|": r"$|$", "<": "$<$", ">": "$>$"}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text: the first column names the row; `best` are the rows to set in bold, by column."""
+
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    best: tuple[frozenset[int], ...] = ()
+
+    def is_best(self, row: int, column: int) -> bool:
+        """Whether the cell holds the best value of its column."""
+        return bool(self.best) and row in self.best[column]
+
+
+def paper_tables(comparison: Comparison, *, brief: bool = False) -> list[Grid]:
+    """Calibration and error, the high-confidence set, costs, and differences against the baseline.
+
+    Args:
+        comparison: The rows.
+        brief: One line a method for the differences, without their intervals: for a terminal.
+    """
+    where = f"{comparison.data}, {comparison.model}"
+    grids = [
+        _grid(comparison, f"{where}: calibration and test error", _SPREAD, _FIRST),
+        _grid(comparison, f"{where}: the high-confidence set", _SPREAD, _SECOND),
+        _costs(comparison, where),
+    ]
+    if comparison.differences:
+        grids.append(_verdicts(comparison, where) if brief else _differences(comparison, where))
+    return grids
+
+
+_SPREAD = (
+    "In percent, test set, last epoch, 10 bins; +TS: after temperature scaling on the validation set. "
+    "± is the standard deviation over seeds; with one seed, the bootstrap standard error over test images."
+)
+_Column = tuple[str, Callable[[Row], Estimate], bool | None]
+"""Heading, what it shows, whether higher is better (None: neither)."""
+
+
+def _test(metric: str) -> Callable[[Row], Estimate]:
+    return lambda row: row.test[metric]
+
+
+def _scaled(metric: str) -> Callable[[Row], Estimate]:
+    return lambda row: row.scaled[metric]
+
+
+_FIRST: tuple[_Column, ...] = (
+    ("ECE", _test("ece"), False),
+    ("ECE +TS", _scaled("ece"), False),
+    ("TE", _test("test_error"), False),
+    ("AUROC", _test("auroc"), True),
+)
+_SECOND: tuple[_Column, ...] = (
+    ("ECE(S95)", _test("ece@0.95"), False),
+    ("ECE(S95) +TS", _scaled("ece@0.95"), False),
+    ("|S95|", _test("share@0.95"), True),
+    ("|S95| +TS", _scaled("share@0.95"), True),
+)
+
+
+def _grid(comparison: Comparison, title: str, caption: str, columns: Sequence[_Column]) -> Grid:
+    rows = tuple(
+        (row.label, str(len(row.seeds)), *(percent(read(row)) for _, read, _ in columns)) for row in comparison.rows
+    )
+    best = tuple(_best([read(row).mean for row in comparison.rows], higher) for _, read, higher in columns)
+    heads = ("method", "seeds", *(head for head, _, _ in columns))
+    return Grid(title, caption, heads, rows, (frozenset(), frozenset(), *best))
+
+
+def _best(values: Sequence[float | None], higher: bool | None) -> frozenset[int]:
+    known = [value for value in values if value is not None]
+    if higher is None or len(known) < 2:
+        return frozenset()
+    top = max(known) if higher else min(known)
+    return frozenset(index for index, value in enumerate(values) if value == top)
+
+
+def _costs(comparison: Comparison, where: str) -> Grid:
+    base = next((row for row in comparison.rows if row.label == comparison.baseline), None)
+    rows = []
+    for row in comparison.rows:
+        seconds = row.train_seconds.mean
+        relative = "-"
+        if base is not None and seconds is not None and base.train_seconds.mean:
+            relative = f"{100 * seconds / base.train_seconds.mean:.0f}"
+        rows.append(
+            (
+                row.label,
+                f"{row.samples_seen.mean or 0:,.0f}",
+                f"{100 * (row.seen_share.mean or 0):.1f}",
+                _plain(row.train_seconds, "{:.1f}"),
+                relative,
+                _plain(row.temperature, "{:.3f}"),
+            )
+        )
+    heads = ("method", "samples seen", "of full, %", "train time, s", f"vs {comparison.baseline}, %", "temperature")
+    caption = "Mean over seeds. Times of runs that shared a machine say little."
+    return Grid(f"{where}: what it cost", caption, heads, tuple(rows))
+
+
+def _differences(comparison: Comparison, where: str) -> Grid:
+    rows = []
+    for item in comparison.differences:
+        ends = "-" if item.interval is None else f"{100 * item.interval[0]:+.2f} to {100 * item.interval[1]:+.2f}"
+        name = metric_label(item.metric) + (" +TS" if item.scaled else "")
+        basis = "-" if item.over is None else f"{item.pairs} seeds" if item.over == "seeds" else "images"
+        mean = "-" if item.difference is None else f"{100 * item.difference:+.2f}"
+        rows.append((item.label, name, mean, ends, basis, item.verdict))
+    heads = ("method", "metric", f"minus {comparison.baseline}", "95 % interval", "paired over", "verdict")
+    return Grid(f"{where}: against {comparison.baseline}", _PAIRED, heads, tuple(rows))
+
+
+_PAIRED = (
+    "In points. Over seeds: Student's t of paired differences; with one seed: paired bootstrap over test images. "
+    "Not corrected for the number of comparisons."
+)
+
+
+def _verdicts(comparison: Comparison, where: str) -> Grid:
+    columns = [("ece", False), ("ece", True), ("test_error", False), ("auroc", False)]
+    columns += [("ece@0.95", False), ("share@0.95", False)]
+    cells = {(item.label, item.metric, item.scaled): item for item in comparison.differences}
+    rows = []
+    for label in dict.fromkeys(item.label for item in comparison.differences):
+        found = [cells[label, metric, scaled] for metric, scaled in columns]
+        over = "1 seed" if found[0].over != "seeds" else f"{found[0].pairs} seeds"
+        rows.append((label, over, *(_signed(item) for item in found)))
+    heads = ("method", "paired", *(metric_label(name) + (" +TS" if scaled else "") for name, scaled in columns))
+    caption = f"{_PAIRED} ? means: cannot tell. Intervals are in tables.md."
+    return Grid(f"{where}: minus {comparison.baseline}", caption, heads, tuple(rows))
+
+
+def _signed(item: PairedDifference) -> str:
+    verdict = "?" if item.verdict == "cannot tell" else item.verdict
+    return "-" if item.difference is None else f"{100 * item.difference:+.2f} {verdict}"
+
+
+def metric_label(metric: str) -> str:
+    """A metric's name as the paper writes it.
+
+    >>> metric_label("share@0.95"), metric_label("test_error")
+    ('|S95|', 'TE')
+    """
+    if metric == "test_error":
+        return "TE"
+    from calibrant.metrics.tables import label
+
+    return label(metric)
+
+
+def percent(estimate: Estimate) -> str:
+    """Mean and spread in percent.
+
+    >>> percent(Estimate(0.0123, 0.001, "seeds", (0.0113, 0.0133)))
+    '1.23 ± 0.10'
+    """
+    if estimate.mean is None:
+        return "-"
+    spread = "" if estimate.spread is None else f" ± {100 * estimate.spread:.2f}"
+    return f"{100 * estimate.mean:.2f}{spread}"
+
+
+def _plain(estimate: Estimate, form: str) -> str:
+    if estimate.mean is None or not math.isfinite(estimate.mean):
+        return "-"
+    spread = "" if estimate.over != "seeds" else " ± " + form.format(estimate.spread)
+    return form.format(estimate.mean) + spread
+
+
+def to_terminal(grid: Grid, *, width: int = 160) -> str:
+    """Text with aligned columns; the best of a column carries a star."""
+    table = Table(box=box.SIMPLE, title=grid.title, caption=grid.caption, title_justify="left", caption_justify="left")
+    for index, column in enumerate(grid.columns):
+        table.add_column(column, justify="right" if index else "left", no_wrap=True)
+    for number, row in enumerate(grid.rows):
+        cells = [cell + ("*" if grid.is_best(number, column) else "") for column, cell in enumerate(row)]
+        table.add_row(*cells)
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None, highlight=False, markup=False).print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().strip("\n").splitlines())
+
+
+def to_markdown(grid: Grid, *, level: int = 3) -> str:
+    """A Markdown table under its title, the best of a column in bold."""
+    lines = [f"{'#' * level} {grid.title}", ""] if grid.title else []
+    lines.append("| " + " | ".join(_markdown(column) for column in grid.columns) + " |")
+    lines.append("|" + "|".join("---:" if index else "---" for index in range(len(grid.columns))) + "|")
+    for number, row in enumerate(grid.rows):
+        cells = [_markdown(cell) for cell in row]
+        cells = [f"**{cell}**" if grid.is_best(number, column) else cell for column, cell in enumerate(cells)]
+        lines.append("| " + " | ".join(cells) + " |")
+    if grid.caption:
+        lines += ["", grid.caption]
+    return "\n".join(lines) + "\n"
+
+
+def to_latex(grid: Grid) -> str:
+    """A table for a paper; needs the package booktabs."""
+    lines = [
+        r"\begin{table}[t]",
+        r"\centering",
+        rf"\caption{{{_latex(grid.title)}. {_latex(grid.caption)}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(grid.columns) - 1)}}}",
+        r"\toprule",
+        " & ".join(_latex(column) for column in grid.columns) + r" \\",
+        r"\midrule",
+    ]
+    for number, row in enumerate(grid.rows):
+        cells = [_latex(cell) for cell in row]
+        cells = [rf"\textbf{{{cell}}}" if grid.is_best(number, column) else cell for column, cell in enumerate(cells)]
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+
+
+def _markdown(text: str) -> str:
+    # Names come from the user's file: nothing in them may end a cell or begin a tag.
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def _latex(text: str) -> str:
+    escaped = "".join(_LATEX.get(character, character) for character in text)
+    for size in ("95", "99"):
+        escaped = escaped.replace(f"$|$S{size}$|$", f"$|S_{{{size}}}|$").replace(f"(S{size})", f"($S_{{{size}}}$)")
+    return escaped.replace("±", r"$\pm$")
