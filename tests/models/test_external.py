@@ -143,6 +143,23 @@ def test_torchvision_networks_get_a_new_head_and_asked_weights(torchvision):
     assert torchvision == [("resnet18", None), ("resnet50", "DEFAULT")]
 
 
+def test_side_heads_are_dropped(torchvision, monkeypatch):
+    class Sided(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.aux_logits, self.aux1, self.fc = True, nn.Linear(3, 1000), nn.Linear(3, 1000)
+
+        def forward(self, images):
+            pooled = images.mean((2, 3))
+            return (self.fc(pooled), self.aux1(pooled)) if self.training and self.aux_logits else self.fc(pooled)
+
+    monkeypatch.setattr(sys.modules["torchvision"].models, "get_model", lambda name, weights=None: Sided())
+    model = build("torchvision:resnet18")
+    assert model.training
+    assert model(torch.zeros(4, 3, 9, 9)).shape == (4, 2)
+    assert sorted(key for key, _ in model.named_parameters()) == ["fc.bias", "fc.weight"]
+
+
 def test_a_grey_image_is_shown_to_torchvision_networks_in_three_channels(torchvision):
     model = build_model("torchvision:resnet18", classes=2, image_shape=(1, 8, 8)).eval()
     image = torch.rand(2, 1, 8, 8)
@@ -162,6 +179,15 @@ def test_a_grey_image_is_shown_to_torchvision_networks_in_three_channels(torchvi
 def test_bad_torchvision_names(torchvision, name, message):
     with pytest.raises(InvalidInput, match=message):
         build(name)
+
+
+def test_a_torchvision_for_another_torch_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms is missing')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidInput, match=r"does not fit torch .*nms is missing.*Install the build that does"):
+        build("torchvision:resnet18")
 
 
 def test_says_how_to_get_torchvision(monkeypatch):

@@ -27,6 +27,11 @@ def torchvision_model(text: str, *, classes: int, image_shape: tuple[int, int, i
         raise InvalidInput(
             f"torchvision:{text} needs torchvision: pip install 'calibrant[vision]' (it must fit the installed torch)."
         ) from error
+    except (RuntimeError, OSError, AttributeError) as error:
+        # A build for another torch breaks while it is imported, for example over an operator that was not registered.
+        raise InvalidInput(
+            f"the installed torchvision does not fit torch {torch.__version__} ({error}). Install the build that does."
+        ) from error
     name, _, query = text.partition("?")
     known = models.list_models(module=models)
     if name not in known:
@@ -41,6 +46,7 @@ def torchvision_model(text: str, *, classes: int, image_shape: tuple[int, int, i
             way_out = did_you_mean(weights, available) if available else "Leave weights out."
             raise invalid(f"weights of {name}", "be some that torchvision has", repr(weights), way_out)
     model: nn.Module = models.get_model(name, weights=weights)
+    _drop_side_heads(model)
     replace_head(model, classes=classes)
     return _checked(
         model if image_shape[0] == 3 else _Grey(model, image_shape[0]), f"torchvision:{text}", classes, image_shape
@@ -85,6 +91,15 @@ def replace_head(model: nn.Module, *, classes: int) -> None:
     else:
         fresh = nn.Conv2d(head.in_channels, classes, kernel_size=1, bias=head.bias is not None)
     model.set_submodule(path, fresh)
+
+
+def _drop_side_heads(model: nn.Module) -> None:
+    """GoogLeNet and Inception answer with three results while they train; only the main one is wanted here."""
+    if getattr(model, "aux_logits", False):
+        model.aux_logits = False
+        for name in ("aux1", "aux2", "AuxLogits"):
+            if hasattr(model, name):
+                setattr(model, name, None)
 
 
 class _Grey(nn.Module):
