@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from calibrant.errors import InvalidInput, invalid
 
@@ -178,7 +178,8 @@ class Indexed(Dataset[Any]):
     """
 
     def __init__(self, dataset: Any, *, key: str = "index") -> None:
-        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        streams = isinstance(dataset, IterableDataset)  # which inherits a __getitem__ that only raises
+        if streams or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise invalid(
                 "dataset",
                 "have __getitem__ and __len__",

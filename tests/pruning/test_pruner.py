@@ -1,0 +1,264 @@
+"""The pruner as a whole: resuming, refusing, telling."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.errors import CalibrantError, InvalidInput
+from calibrant.pruning import (
+    AtEpochs,
+    ConfidencePruner,
+    ErrorNorm,
+    Every,
+    Forgetting,
+    HighestConfidence,
+    LowestConfidence,
+    OnPlateau,
+    RandomSubset,
+    Unbiased,
+)
+
+LABELS = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [30, 22, 11]))
+EPOCHS = 7
+# Every policy and every schedule once: the table over which resuming is tested.
+RUNS = {
+    "nothing": {},
+    "lowest": {"policy": LowestConfidence(0.2), "schedule": Every(2), "bias_correction": True},
+    "within batches": {"policy": LowestConfidence(0.3, within="batch"), "schedule": Every(1), "batch_size": 16},
+    "reselect": {"policy": LowestConfidence(0.3, readmit=True), "schedule": Every(1)},
+    "highest": {"policy": HighestConfidence(0.2), "schedule": AtEpochs([1, 4])},
+    "error norm": {"policy": ErrorNorm(0.2), "schedule": OnPlateau(1)},
+    "forgetting": {"policy": Forgetting(0.2), "schedule": Every(2, start=3), "minimum_per_class": 9},
+    "random": {"policy": RandomSubset(0.4), "anneal": 2, "epochs": EPOCHS},
+    "unbiased": {"policy": Unbiased(0.8, 0.5), "schedule": OnPlateau(2), "ema": 1.0},
+}
+
+
+def train_epoch(pruner):
+    """One epoch of a stand-in for training: what the model says depends on the sample and the epoch alone."""
+    generator = torch.Generator().manual_seed(1000 + pruner.epoch)
+    logits = 3 * torch.randn(len(LABELS), 3, generator=generator)
+    order = pruner.order()
+    for indices in order.split(16):
+        pruner.observe(indices, logits[indices])
+    kept, weights = pruner.kept.tolist(), pruner.weights(torch.arange(len(LABELS))).tolist()
+    pruner.step(loss=[3.0, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0][pruner.epoch])
+    return order.tolist(), kept, weights
+
+
+def through_files(state):
+    """What a checkpoint does: tensors to safetensors, the rest to JSON, and back."""
+    from safetensors.torch import load, save
+
+    tensors = load(save({name: value for name, value in state.items() if isinstance(value, torch.Tensor)}))
+    rest = json.loads(json.dumps({name: value for name, value in state.items() if name not in tensors}))
+    return {**tensors, **rest}
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(
+        torch.equal(a[name], b[name]) if isinstance(a[name], torch.Tensor) else a[name] == b[name] for name in a
+    )
+
+
+@pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
+def test_resuming_at_every_epoch_changes_nothing(options):
+    straight = ConfidencePruner(LABELS, seed=6, **options)
+    course, states = [], []
+    for _ in range(EPOCHS):
+        states.append(straight.state_dict())
+        course.append(train_epoch(straight))
+    for start, state in enumerate(states):
+        resumed = ConfidencePruner(LABELS, seed=6, **options)
+        addresses = resumed.table.rows.data_ptr(), resumed.kept_mask.data_ptr()
+        resumed.load_state_dict(through_files(state))
+        assert equal(resumed.state_dict(), state)
+        assert resumed.epoch == start
+        assert [train_epoch(resumed) for _ in range(start, EPOCHS)] == course[start:]
+        assert equal(resumed.state_dict(), straight.state_dict())
+        assert addresses == (resumed.table.rows.data_ptr(), resumed.kept_mask.data_ptr())
+        assert resumed.report() == straight.report()
+    if options:  # the run is worth resuming: somebody was out at some time
+        assert min(len(kept) for _, kept, _ in course) < len(LABELS)
+
+
+def test_resuming_in_the_middle_of_an_epoch_keeps_what_was_observed():
+    whole, broken = (ConfidencePruner(LABELS, policy=LowestConfidence(0.2), schedule=Every(1)) for _ in range(2))
+    logits = torch.randn(len(LABELS), 3, generator=torch.Generator().manual_seed(2))
+    order = whole.order()
+    for indices in order.split(16):
+        whole.observe(indices, logits[indices])
+    whole.step()
+    for indices in order[:32].split(16):
+        broken.observe(indices, logits[indices])
+    resumed = ConfidencePruner(LABELS, policy=LowestConfidence(0.2), schedule=Every(1))
+    resumed.load_state_dict(broken.state_dict())
+    for indices in order[32:].split(16):
+        resumed.observe(indices, logits[indices])
+    resumed.step()
+    assert equal(resumed.state_dict(), whole.state_dict())
+
+
+def test_a_state_is_a_copy():
+    pruner = ConfidencePruner(LABELS)
+    state = pruner.state_dict()
+    pruner.observe(torch.arange(3), torch.ones(3, 3))
+    assert state["rows"][:, 0].eq(0).all()
+
+
+def test_a_state_of_other_data_or_other_settings_is_refused():
+    state = ConfidencePruner(LABELS, seed=1).state_dict()
+    with pytest.raises(InvalidInput, match=r"another seed \(1 there, 2 here\)"):
+        ConfidencePruner(LABELS, seed=2).load_state_dict(state)
+    other = ConfidencePruner(LABELS, seed=2)
+    other.load_state_dict(state, strict=False)
+    swapped = LABELS.copy()
+    swapped[[0, np.flatnonzero(swapped != swapped[0])[0]]] = swapped[[np.flatnonzero(swapped != swapped[0])[0], 0]]
+    with pytest.raises(InvalidInput, match="another targets"):
+        ConfidencePruner(swapped, seed=1).load_state_dict(state, strict=False)
+    with pytest.raises(InvalidInput, match="what state_dict gave"):
+        other.load_state_dict({})
+
+
+def test_nothing_leaves_without_a_policy():
+    pruner = ConfidencePruner(LABELS)
+    orders = [tuple(train_epoch(pruner)[0]) for _ in range(3)]
+    assert len(set(orders)) == 3
+    assert pruner.n_kept == len(LABELS)
+    assert pruner.scores.min() > 0
+
+
+def test_the_class_floor_refuses_and_says_so(caplog):
+    labels = np.repeat([0, 1], [20, 4])
+    pruner = ConfidencePruner(labels, policy=LowestConfidence(0.5), schedule=Every(1), minimum_per_class=3)
+    with caplog.at_level(logging.WARNING, logger="calibrant.pruning"):
+        for _ in range(4):
+            pruner.observe(pruner.order(), torch.zeros(pruner.n_kept, 2))
+            pruner.step()
+    assert np.bincount(labels[pruner.kept]).tolist() == [3, 3]
+    assert (
+        "refused to prune below minimum_per_class=3 in 1 of 2 classes (first: class 1, 2 should leave, 1 did)"
+        in caplog.text
+    )
+    notes = pruner.report().notes
+    assert [note.epoch for note in notes] == [1, 2, 4, 4]  # 20, 10, 5, 3 of class 0; the same refusal is told once
+    assert "in 2 of 2 classes" in notes[2].text
+    assert "nobody left" in notes[3].text
+
+
+def test_no_class_is_ever_emptied():
+    labels = np.repeat([0, 1, 2], [40, 2, 1])
+    pruner = ConfidencePruner(labels, policy=HighestConfidence(0.9), schedule=Every(1))
+    for _ in range(6):
+        pruner.observe(pruner.order(), torch.zeros(pruner.n_kept, 3))
+        pruner.step()
+        assert np.bincount(labels[pruner.kept], minlength=3).min() == 1
+
+
+def test_a_cut_without_effect_is_not_silent(caplog):
+    pruner = ConfidencePruner(np.arange(6) % 2, policy=LowestConfidence(0.1), schedule=Every(1))
+    pruner.observe(torch.arange(6), torch.zeros(6, 2))
+    with caplog.at_level(logging.WARNING, logger="calibrant.pruning"):
+        pruner.step()
+    assert pruner.n_kept == 6
+    assert "nobody left" in caplog.text
+    assert "nobody left" in pruner.report().table()
+
+
+def test_pruning_without_scores_is_an_error():
+    pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.1), schedule=Every(1))
+    with pytest.raises(CalibrantError, match=r"Call pruner\.observe"):
+        pruner.step()
+
+
+def test_samples_that_were_never_observed_are_noted(caplog):
+    pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.1), schedule=Every(1))
+    pruner.observe(torch.arange(60), torch.zeros(60, 3))
+    pruner.step()
+    assert "3 samples were never observed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("indices", "logits", "message"),
+    [
+        (torch.tensor([63]), torch.zeros(1, 3), r"indices must lie in 0\.\.62, got 63"),
+        (torch.tensor([-1]), torch.zeros(1, 3), r"got -1"),
+        (torch.tensor([1, 2]), torch.zeros(1, 3), r"indices must have shape \(1,\)"),
+        (torch.tensor([[1]]), torch.zeros(1, 3), "indices must have shape"),
+        (torch.tensor([1.0]), torch.zeros(1, 3), "indices must be int64"),
+        (torch.tensor([1]), torch.zeros(1, 4), r"logits must have shape \(batch, 3\)"),
+        (torch.tensor([1]), torch.zeros(3), "logits must have shape"),
+    ],
+)
+def test_batches_that_do_not_fit_are_refused(indices, logits, message):
+    pruner = ConfidencePruner(LABELS)
+    with pytest.raises(InvalidInput, match=message):
+        pruner.observe(indices, logits)
+    assert pruner.table.rows[:, 0].eq(0).all()
+
+
+def test_weights_check_their_indices_too():
+    with pytest.raises(InvalidInput, match="indices must lie"):
+        ConfidencePruner(LABELS).weights(torch.tensor([99]))
+
+
+def test_an_empty_batch_changes_nothing():
+    pruner = ConfidencePruner(LABELS)
+    before = pruner.table.rows.clone()
+    pruner.observe(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 3))
+    assert torch.equal(before, pruner.table.rows)
+
+
+@pytest.mark.parametrize(
+    ("targets", "options", "message"),
+    [
+        ([], {}, "targets must be one label per sample"),
+        ([[0], [1]], {}, "targets must be one label per sample"),
+        ([0.0, 1.0], {}, "targets must be whole numbers"),
+        ([0, -1], {}, r"targets must not be negative, got -1 at index 1"),
+        ([0, 2], {}, "targets must hold every class, got none of class 1"),
+        ([0, 5], {"classes": 3}, r"targets must lie in 0\.\.2, got 5 at index 1"),
+        ([0, 2**20], {"classes": 2**21}, "below 2"),
+        ([0, 1], {"ema": 0}, r"ema must lie in \(0, 1\]"),
+        ([0, 1], {"ema": 1.1}, "ema must lie"),
+        ([0, 1], {"seed": -1}, "seed must be"),
+        ([0, 1], {"seed": True}, "seed must be"),
+        ([0, 1], {"epochs": 0}, "epochs must be at least 1"),
+        ([0, 1], {"minimum_per_class": 0}, "minimum_per_class must be at least 1"),
+        ([0, 1], {"batch_size": 0}, "batch_size must be at least 1"),
+        (
+            [0, 1],
+            {"policy": LowestConfidence(0.1, within="batch"), "schedule": Every(1)},
+            "batch_size must be given with within='batch'",
+        ),
+    ],
+)
+def test_constructors_refuse_what_cannot_work(targets, options, message):
+    with pytest.raises(InvalidInput, match=message):
+        ConfidencePruner(targets, **options)
+
+
+def test_a_class_may_be_empty_where_that_is_said(caplog):
+    pruner = ConfidencePruner([0, 0, 2], classes=4, policy=LowestConfidence(0.5), schedule=Every(1))
+    assert "2 of 4 classes have no samples (first: class 1)" in caplog.text
+    pruner.observe(torch.arange(3), torch.zeros(3, 4))
+    pruner.step()
+    assert pruner.report().class_kept == [1, 0, 1, 0]
+
+
+def test_targets_are_copied():
+    labels = torch.tensor([0, 1, 0, 1], dtype=torch.int32)
+    pruner = ConfidencePruner(labels)
+    labels[0] = 1
+    assert pruner.report().class_sizes == [2, 2]
+
+
+def test_the_loss_of_an_epoch_may_be_a_tensor():
+    pruner = ConfidencePruner(LABELS, policy=RandomSubset(0.5), schedule=OnPlateau(1))
+    for _ in range(2):
+        pruner.step(loss=torch.tensor(1.0))
+    assert pruner.n_kept == 32
+    json.dumps(pruner.state_dict()["memory"])

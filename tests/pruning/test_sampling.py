@@ -1,0 +1,208 @@
+"""Orders, shards, samplers and indices that travel with their samples."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, SubsetRandomSampler, WeightedRandomSampler
+
+from calibrant.errors import InvalidInput
+from calibrant.pruning import ConfidencePruner, Every, Indexed, LowestConfidence
+from calibrant.pruning.sampling import Sharding
+
+
+def pruned(n=40, fraction=0.25, **options):
+    """A pruner that has let the lowest quarter go."""
+    pruner = ConfidencePruner(np.arange(n) % 2, policy=LowestConfidence(fraction), schedule=Every(1), seed=3, **options)
+    pruner.observe(torch.arange(n), torch.randn(n, 2, generator=torch.Generator().manual_seed(0)))
+    pruner.step()
+    return pruner
+
+
+@settings(max_examples=200)
+@given(st.integers(1, 120), st.integers(1, 4), st.one_of(st.none(), st.integers(1, 9)), st.booleans())
+def test_ranks_share_the_order_batch_by_batch(n, ranks, batch_size, drop_last):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(n))
+    shards = [Sharding(r, ranks, batch_size, drop_last) for r in range(ranks)]
+    block = ranks * (batch_size or 1)
+    if drop_last and batch_size is not None and n < block:
+        with pytest.raises(InvalidInput, match="batch_size must fit"):
+            shards[0].take(order)
+        return
+    parts = [shard.take(order).tolist() for shard in shards]
+    assert [len(part) for part in parts] == [shard.length(n) for shard in shards]
+    whole = order.tolist()
+    if batch_size is None:
+        padded = whole + [whole[i % n] for i in range(-n % ranks)]
+        assert parts == [padded[r::ranks] for r in range(ranks)]
+        return
+    steps = {-(-len(part) // batch_size) for part in parts}
+    assert len(steps) == 1  # nobody waits for a rank that has finished
+    if drop_last:
+        whole = whole[: n - n % block]
+    repeated = 0
+    for g in range(steps.pop()):
+        together = [i for part in parts for i in part[g * batch_size : (g + 1) * batch_size]]
+        alone = whole[g * block : (g + 1) * block]
+        assert set(alone) <= set(together)
+        repeated += len(together) - len(alone)
+    tail = len(whole) % block
+    assert repeated == (ranks - tail if 0 < tail < ranks else 0)
+
+
+@pytest.mark.parametrize("wrong", [{"rank": 2, "world_size": 2}, {"rank": -1}, {"batch_size": 0}])
+def test_impossible_shards_are_refused(wrong):
+    with pytest.raises(InvalidInput, match=r"must .*, got"):
+        Sharding(**wrong)
+
+
+def test_the_order_is_a_shuffle_of_the_kept_by_seed_and_epoch():
+    pruner = pruned()
+    order = pruner.order()
+    assert order.dtype == torch.int64
+    assert sorted(order.tolist()) == pruner.kept.tolist()
+    assert order.tolist() != pruner.kept.tolist()
+    assert torch.equal(order, pruner.order())
+    assert list(pruner.sampler()) == order.tolist()
+    pruner.step()
+    again = pruner.order()
+    assert again.tolist()[:5] != order.tolist()[:5]
+
+
+def test_explicit_ranks():
+    pruner = pruned()
+    parts = [pruner.order(rank=r, world_size=3, batch_size=4).tolist() for r in range(3)]
+    assert sorted(sum(parts, [])) == pruner.kept.tolist()
+    assert parts[1] == list(pruner.sampler(rank=1, world_size=3, batch_size=4))
+
+
+def test_the_sampler_is_a_sampler_whose_length_changes_only_in_step():
+    pruner = ConfidencePruner(np.arange(40) % 2, policy=LowestConfidence(0.25), schedule=Every(1))
+    sampler = pruner.sampler()
+    assert isinstance(sampler, Sampler)
+    assert not hasattr(sampler, "set_epoch")
+    assert len(sampler) == 40
+    for _ in range(3):  # a fresh, whole pass each time
+        assert len(list(sampler)) == 40
+    pruner.observe(torch.arange(40), torch.randn(40, 2, generator=torch.Generator().manual_seed(0)))
+    assert len(sampler) == 40
+    running = iter(sampler)
+    next(running)
+    pruner.step()
+    assert len(sampler) == len(list(sampler)) == 30
+    assert len(list(running)) == 39  # a pass that has begun is not disturbed
+    assert list(pickle.loads(pickle.dumps(sampler))) == list(sampler)
+
+
+def test_a_permutation_of_the_users_is_filtered():
+    pruner = pruned()
+    backwards = list(range(39, -1, -1))
+    sampler = pruner.sampler(backwards)
+    assert list(sampler) == [i for i in backwards if pruner.kept_mask[i]]
+    assert len(sampler) == 30
+
+
+def test_a_weighted_sampler_of_the_users_keeps_its_size_in_proportion():
+    pruner = pruned()
+    base = WeightedRandomSampler([1.0] * 39 + [20.0], 80, generator=torch.Generator().manual_seed(0))
+    sampler = pruner.sampler(base)
+    drawn = list(sampler)
+    assert len(drawn) == len(sampler) == 60
+    assert set(drawn) <= set(pruner.kept.tolist())
+    assert drawn != list(sampler)  # the base draws anew
+
+
+def test_a_base_without_kept_samples_is_an_error():
+    pruner = pruned()
+    gone = (~pruner.kept_mask).nonzero().flatten().tolist()
+    with pytest.raises(InvalidInput, match="none of the samples"):
+        list(pruner.sampler(SubsetRandomSampler(gone)))
+
+
+def test_own_weights_are_drawn_in_proportion_from_the_kept():
+    n = 2000
+    pruner = pruned(n)
+    weights = torch.zeros(n)
+    kept = pruner.kept
+    weights[kept[:3]] = torch.tensor([1.0, 2.0, 5.0])
+    drawn = torch.tensor(list(pruner.sampler(weights=weights)))
+    assert len(drawn) == len(kept) == 1500
+    shares = torch.stack([(drawn == i).sum() for i in kept[:3]]) / 1500
+    assert shares.sum() == 1
+    # Four standard errors of a share of 1500 draws are at most 0.052.
+    torch.testing.assert_close(shares, torch.tensor([0.125, 0.25, 0.625]), atol=0.052, rtol=0)
+    assert drawn.tolist() == list(pruner.sampler(weights=weights))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"weights": torch.ones(3)}, "weights must be 40 finite numbers"),
+        ({"weights": -torch.ones(40)}, "none negative"),
+        ({"weights": torch.full((40,), float("nan"))}, "finite"),
+        ({"base": [1], "weights": torch.ones(40)}, "base must be left out"),
+        ({"base": iter([1])}, "base must have a length"),
+    ],
+)
+def test_samplers_that_cannot_work_are_refused(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        pruned().sampler(**arguments)
+
+
+def test_weights_that_leave_nobody_are_refused():
+    pruner = pruned()
+    with pytest.raises(InvalidInput, match="positive for at least one kept"):
+        list(pruner.sampler(weights=(~pruner.kept_mask).float()))
+
+
+class Batched(Dataset):
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        raise AssertionError("the batch is fetched at once")
+
+    def __getitems__(self, indices):
+        return [(10 * i,) for i in indices]
+
+
+def test_indexed_adds_the_index_to_any_kind_of_item():
+    assert Indexed([(1, 2), (3, 4)])[1] == (3, 4, 1)
+    assert Indexed([[1, 2]])[0] == (1, 2, 0)
+    assert Indexed([5, 6])[-1] == (6, 1)
+    assert Indexed([{"x": 1}], key="row")[0] == {"x": 1, "row": 0}
+    assert len(Indexed([1, 2, 3])) == 3
+    assert Indexed(Batched()).__getitems__([1, 4]) == [(10, 1), (40, 4)]
+    assert Indexed("ab").__getitems__([1, 0]) == [("b", 1), ("a", 0)]
+    assert Indexed("ab")[np.int64(1)] == ("b", 1)
+
+
+def test_indexed_leaves_the_users_dictionary_alone():
+    item = {"x": 1}
+    Indexed([item])[0]
+    assert item == {"x": 1}
+
+
+class Stream(IterableDataset):
+    def __len__(self):
+        return 1
+
+    def __iter__(self):
+        return iter([1])
+
+
+def test_indexed_refuses_streams_and_taken_keys():
+    with pytest.raises(InvalidInput, match="dataset must have __getitem__"):
+        Indexed(iter([1]))
+    with pytest.raises(InvalidInput, match="dataset must have"):
+        Indexed(Stream())
+    with pytest.raises(InvalidInput, match="key must be new"):
+        Indexed([{"index": 0}])[0]
+
+
+def test_dictionaries_collate_with_their_index():
+    loader = DataLoader(Indexed([{"x": float(i)} for i in range(4)]), batch_size=2)
+    assert [batch["index"].tolist() for batch in loader] == [[0, 1], [2, 3]]
