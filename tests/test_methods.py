@@ -191,7 +191,8 @@ def test_overrides_reach_every_part():
     for name in methods.names():
         plain = methods.resolve(name)
         for key, setting in methods.describe(name).settings.items():
-            changed = methods.resolve(name, **{key: others.get(key, setting.value * 0.5 + 0.01)})
+            value = others[key] if key in others else setting.value * 0.5 + 0.01
+            changed = methods.resolve(name, **{key: value})
             same_loss = torch.equal(plain.loss(logits, targets), changed.loss(logits, targets))
             assert not (same_loss and plain.pruning == changed.pruning), (name, key)
 
