@@ -166,12 +166,19 @@ def accumulate_bins(confidence: Tensor, correct: Tensor, n_bins: int) -> tuple[T
     edges = device_edges(n_bins, confidence.dtype, confidence.device)
     wide = confidence.to(torch.float64)
     index = _device_index(wide, edges)
-    if confidence.device.type == "cpu":
-        counts = torch.zeros(n_bins, dtype=torch.int64).scatter_add_(0, index, torch.ones_like(index))
-        sums = torch.zeros(n_bins, dtype=torch.float64).scatter_add_(0, index, wide)
-        right = torch.zeros(n_bins, dtype=torch.int64).scatter_add_(0, index, correct.to(torch.int64))
-        return counts, sums, right
-    # A product with the membership matrix instead of atomic additions, whose order changes from run to run.
+    add = _add_by_scatter if confidence.device.type == "cpu" else _add_by_product
+    return add(index, wide, correct, n_bins)
+
+
+def _add_by_scatter(index: Tensor, wide: Tensor, correct: Tensor, n_bins: int) -> tuple[Tensor, Tensor, Tensor]:
+    counts = torch.zeros(n_bins, dtype=torch.int64).scatter_add_(0, index, torch.ones_like(index))
+    sums = torch.zeros(n_bins, dtype=torch.float64).scatter_add_(0, index, wide)
+    right = torch.zeros(n_bins, dtype=torch.int64).scatter_add_(0, index, correct.to(torch.int64))
+    return counts, sums, right
+
+
+def _add_by_product(index: Tensor, wide: Tensor, correct: Tensor, n_bins: int) -> tuple[Tensor, Tensor, Tensor]:
+    # A product with the membership matrix: on a GPU, scatter adds atomically, in an order that changes between runs.
     member = (index.unsqueeze(0) == torch.arange(n_bins, device=index.device).unsqueeze(1)).to(torch.float64)
     total = member @ torch.stack([torch.ones_like(wide), wide, correct.to(torch.float64)], dim=1)
     return total[:, 0].to(torch.int64), total[:, 1], total[:, 2].to(torch.int64)

@@ -75,7 +75,8 @@ class WeightedMetrics:
         self.n_bins = n_bins
         self.residual = self.rows.confidence - self.rows.correct
         self.wrong = (~self.rows.correct).astype(np.float64)
-        self.scores = np.stack([predictions.nll, brier], axis=1)
+        self.endless = np.flatnonzero(np.isinf(predictions.nll))
+        self.scores = np.stack([np.where(np.isinf(predictions.nll), 0.0, predictions.nll), brier], axis=1)
         self.tied = len(self.rows.ends) < len(self.rows.order)
         self.group_end = self.rows.ends[np.searchsorted(self.rows.ends, np.arange(len(self.rows.order)))]
         self.harmonic = harmonic_numbers(len(self.rows.order))
@@ -111,7 +112,9 @@ class WeightedMetrics:
         residuals = ordered * self.residual
         count, gap, wrong = _running(ordered), _running(residuals), _running(ordered * self.wrong)
         means = weights @ self.scores / total[:, None]
-        values = {"test_error": wrong[:, -1] / total, "nll": means[:, 0], "brier": means[:, 1]}
+        # Infinity times a weight of 0 would be NaN: only rows that a resample draws make its NLL infinite.
+        nll = np.where(weights[:, self.endless].any(axis=1), np.inf, means[:, 0])
+        values = {"test_error": wrong[:, -1] / total, "nll": nll, "brier": means[:, 1]}
         bins = np.abs(np.diff(gap[:, self.cuts], axis=1))
         values["ece"] = bins.sum(axis=1) / total
         values["ece_equal_mass"], values["debiased_ece"] = self._equal_mass(count, gap, wrong)

@@ -1,0 +1,95 @@
+"""`compare`: paired differences and verdicts."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, compare, evaluate
+from calibrant.errors import InvalidInput
+
+
+def model(rows=1500, sharpness=1.0, seed=0, **more):
+    """Logits whose softmax is calibrated at sharpness 1."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(rows, 3)) * 2
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    targets = (rng.random(rows)[:, None] > p.cumsum(axis=1)).sum(axis=1).clip(max=2)
+    return Predictions.from_logits(logits * sharpness, targets, **more)
+
+
+def test_an_overconfident_model_is_worse_and_sharpening_does_not_change_its_error():
+    result = compare(model(), model(sharpness=3.0), bootstrap=200)
+    assert result["ece"].verdict == "worse"
+    assert result["nll"].verdict == "worse"
+    assert result["share@0.95"].verdict == "better"  # more rows above the threshold, whatever they are worth
+    assert result["accuracy@0.95"].verdict == "worse"
+    assert result["test_error"].verdict == "cannot tell"
+    assert result["test_error"].interval == (0.0, 0.0)
+    back = compare(model(sharpness=3.0), model(), bootstrap=200)
+    assert back["ece"].verdict == "better"
+    assert back["ece"].difference == pytest.approx(-result["ece"].difference)
+
+
+def test_differences_are_those_of_the_evaluations():
+    a, b = model(), model(sharpness=1.3)
+    result = compare(a, b, n_bins=7, thresholds=(0.8,), bootstrap=50)
+    for name, value in evaluate(a, 7, thresholds=(0.8,)).values().items():
+        assert result[name].a == value
+        low, high = result[name].interval
+        assert low <= high
+        assert result[name].difference == result[name].b - value
+
+
+def test_equal_models_cannot_be_told_apart():
+    assert {row.verdict for row in compare(model(), model(), bootstrap=50).rows} == {"cannot tell"}
+
+
+def test_pairing_makes_intervals_narrow():
+    a, b = model(), model(sharpness=1.2)
+    low, high = compare(a, b, bootstrap=200)["nll"].interval
+    alone = evaluate(a, bootstrap=200).intervals["nll"]
+    assert high - low < 0.5 * (alone[1] - alone[0])
+
+
+def test_a_handful_of_confident_rows_decides_nothing():
+    # Three of three right has no spread under resampling; it proves little.
+    top = np.r_[np.full(3, 0.97), np.full(97, 0.6)]
+    right = np.r_[np.full(3, True), np.arange(97) < 60]
+    a = Predictions.from_probabilities(np.stack([top, 1 - top], axis=1), np.where(right, 0, 1))
+    b = Predictions.from_probabilities(np.full((100, 2), 0.5), np.where(right, 0, 1))
+    c = Predictions.from_probabilities(np.tile([0.98, 0.02], (100, 1)), np.where(right, 0, 1))
+    assert compare(c, a, bootstrap=50)["accuracy@0.95"].verdict == "cannot tell"
+    assert compare(a, b, bootstrap=50)["accuracy@0.95"].interval is None
+
+
+def test_infinite_nll_on_both_sides_is_not_a_verdict():
+    a = Predictions.from_probabilities([[1.0, 0.0]] * 40, [0, 1] * 20)
+    result = compare(a, a, bootstrap=20)
+    assert result["nll"].verdict == "cannot tell"
+    assert json.loads(result.to_json())["rows"][1]["a"] is None
+
+
+def test_result_as_table_and_json():
+    result = compare(model(200), model(200, sharpness=2.0), bootstrap=30)
+    assert "b is" in result.table()
+    content = json.loads(result.to_json())
+    assert (content["n"], content["resamples"]) == (200, 30)
+    assert {"name", "a", "b", "difference", "interval", "verdict"} == content["rows"][0].keys()
+    with pytest.raises(KeyError):
+        result["nothing"]
+
+
+def test_other_rows_are_refused():
+    a = model(40, ids=np.arange(40))
+    for b, match in (
+        (model(41), "have the 40 rows of a, got 41 rows"),
+        (model(40, seed=1), "targets of a, got . instead of . in row"),
+        (model(40, ids=np.arange(40)[::-1]), "ids of a .0 in row 0., got 39.*Sort both by id"),
+        (Predictions.from_logits(np.ones((40, 2)), np.zeros(40, int)), "3 classes of a, got 2"),
+    ):
+        with pytest.raises(InvalidInput, match=match):
+            compare(a, b)
+    compare(a, model(40), bootstrap=5)
+    with pytest.raises(InvalidInput, match="at least 1"):
+        compare(a, a, bootstrap=0)

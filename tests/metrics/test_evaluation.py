@@ -1,0 +1,135 @@
+"""`evaluate` and its result."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import calibrant
+from calibrant import Evaluation, Predictions, evaluate
+from calibrant import metrics as m
+from calibrant.errors import InvalidInput
+
+
+def calibrated(rows, seed=0, power=1.0):
+    rng = np.random.default_rng(seed)
+    top = rng.uniform(0.5, 1.0, rows)
+    right = rng.random(rows) < top**power
+    return Predictions.from_probabilities(np.stack([top, 1 - top], axis=1), np.where(right, 0, 1))
+
+
+def test_the_json_has_the_promised_keys_as_fractions():
+    content = json.loads(evaluate(calibrated(400)).to_json())
+    assert {
+        *("n", "classes", "test_error", "nll", "brier", "ece", "ece_equal_mass", "mce", "classwise_ece", "smooth_ece"),
+        *("debiased_ece", "ks", "auroc", "aurc", "noise_floor", "thresholds"),
+    } <= content.keys()
+    assert [row["delta"] for row in content["thresholds"]] == [0.95, 0.99]
+    assert content["thresholds"][0].keys() == {"delta", "share", "accuracy", "ece", "ece_inside"}
+    assert "intervals" not in content
+    assert 0 < content["test_error"] < 1
+    assert (content["n"], content["classes"], content["n_bins"]) == (400, 2, 10)
+
+
+def test_each_value_is_its_function():
+    p = calibrated(300)
+    result = evaluate(p, 12, thresholds=(0.9,))
+    assert result.ece == m.expected_calibration_error(p, 12)
+    assert result.ece_equal_mass == m.equal_mass_calibration_error(p, 12)
+    assert result.mce == m.maximum_calibration_error(p, 12)
+    assert result.classwise_ece == m.classwise_calibration_error(p, 12)
+    assert result.debiased_ece == m.debiased_calibration_error(p, 12)
+    assert result.smooth_ece == m.smooth_calibration_error(p)
+    assert (result.ks, result.auroc, result.aurc) == (m.ks_calibration_error(p), m.auroc(p), m.aurc(p))
+    assert (result.test_error, result.nll, result.brier) == (
+        m.error_rate(p),
+        m.negative_log_likelihood(p),
+        m.brier_score(p),
+    )
+    assert (result.noise_floor, result.noise_floor_95) == (m.noise_floor(p, 12).mean, m.noise_floor(p, 12).upper)
+    assert result.thresholds == (m.confident_set(p, 0.9, n_bins=12),)
+
+
+@pytest.mark.parametrize("bootstrap", [0, 20])
+def test_json_round_trip_also_where_values_are_not_defined(bootstrap):
+    sure_and_wrong = Predictions.from_probabilities([[1.0, 0.0], [0.6, 0.4]], [1, 1])
+    for p in (calibrated(50), sure_and_wrong):
+        result = evaluate(p, bootstrap=bootstrap)
+        assert Evaluation.from_json(result.to_json()) == result
+    assert (result.nll, result.auroc) == (math.inf, None)
+    assert json.loads(result.to_json())["nll"] is None
+    with pytest.raises(InvalidInput, match="to_json wrote"):
+        Evaluation.from_json('{"n": 3}')
+
+
+def test_the_table_is_in_percent():
+    p = Predictions.from_probabilities([[0.95, 0.05], [1.0, 0.0]], [0, 1])
+    text = evaluate(p, thresholds=(0.95, 0.999)).table()
+    assert "2 rows, 2 classes, 10 bins" in text
+    lines = {line[:25].strip(): line[25:].strip() for line in text.splitlines()}
+    assert lines["ECE"] == "47.50 %"
+    assert lines["|S99.9|"] == "50.00 %"
+    assert lines["NLL"] == "inf"
+    assert "interval" not in text
+    with_intervals = evaluate(calibrated(60), bootstrap=30, level=0.9).table()
+    assert "90 % interval" in with_intervals
+    assert " % to " in with_intervals
+
+
+def test_intervals_hold_the_value_and_repeat_with_their_seed():
+    p = calibrated(500, power=2.0)
+    result = evaluate(p, bootstrap=200, seed=3)
+    assert result == evaluate(p, bootstrap=200, seed=3)
+    assert result.intervals != evaluate(p, bootstrap=200, seed=4).intervals
+    assert result.level == 0.95
+    for name in ("test_error", "nll", "brier", "auroc", "aurc", "ks", "share@0.95"):
+        low, high = result.intervals[name]
+        assert low < result.values()[name] < high, name
+    narrow = evaluate(p, bootstrap=200, seed=3, level=0.5).intervals
+    assert result.intervals["brier"][0] < narrow["brier"][0] < narrow["brier"][1] < result.intervals["brier"][1]
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    # Test error of 40 samples of the same model: a 90 % interval covers its mean in 36 of them, give or take 2.
+    truth = 0.25
+    ends = [evaluate(calibrated(300, seed), bootstrap=100, seed=seed, level=0.9).intervals for seed in range(40)]
+    hits = sum(low <= truth <= high for low, high in (each["test_error"] for each in ends))
+    assert 31 <= hits <= 40
+
+
+def test_an_interval_that_is_mostly_undefined_is_left_out():
+    p = Predictions.from_probabilities([[0.9, 0.1]] * 5, [0] * 5)
+    result = evaluate(p, bootstrap=20)
+    assert "auroc" not in result.intervals
+    assert "accuracy@0.95" not in result.intervals
+    assert result.intervals["share@0.95"] == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"bootstrap": -1}, "bootstrap must be a whole number"),
+        ({"bootstrap": 2.5}, "bootstrap must be a whole number"),
+        ({"level": 95}, "0.95, not 95"),
+        ({"thresholds": (95,)}, "0.95, not 95"),
+        ({"n_bins": 0}, "n_bins must be"),
+    ],
+)
+def test_bad_options_are_refused_before_work_begins(options, match):
+    with pytest.raises(InvalidInput, match=match):
+        evaluate(calibrated(10), **options)
+
+
+def test_one_row_and_one_class():
+    result = evaluate(Predictions.from_probabilities([[1.0]], [0]), bootstrap=5)
+    assert (result.test_error, result.ece, result.nll, result.brier, result.aurc) == (0.0, 0.0, 0.0, 0.0, 0.0)
+    assert result.auroc is None
+
+
+def test_public_names():
+    assert calibrant.evaluate is m.evaluate
+    for name in m.__all__:
+        assert getattr(m, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = m.nothing
