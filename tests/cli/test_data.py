@@ -35,8 +35,9 @@ def put(folder, monkeypatch):
 
 
 @pytest.fixture
-def mirror(tmp_path):
+def mirror(tmp_path, monkeypatch):
     """A real HTTP server on a folder: (address, folder)."""
+    monkeypatch.setenv("no_proxy", "*")
     served = tmp_path / "served"
     served.mkdir()
 

@@ -41,7 +41,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server():
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
     made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     made.requests, made.breaks, made.ranges, made.announce, made.shift = [], [], True, True, 0
     thread = threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True)
@@ -135,7 +136,8 @@ def test_a_missing_file_is_asked_for_once(server, target):
     assert names(target) == []
 
 
-def test_nobody_there(target):
+def test_nobody_there(target, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -93,7 +93,7 @@ def replace_head(model: nn.Module, *, classes: int) -> None:
     model.set_submodule(path, fresh)
 
 
-def _drop_side_heads(model: nn.Module) -> None:
+def _drop_side_heads(model: Any) -> None:
     """GoogLeNet and Inception answer with three results while they train; only the main one is wanted here."""
     if getattr(model, "aux_logits", False):
         model.aux_logits = False
