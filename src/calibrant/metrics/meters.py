@@ -136,6 +136,7 @@ class ConfidentSetMeter(CalibrationError):
         kwargs: See `Meter`.
     """
 
+    higher_is_better = None  # it depends on `what`, and torchmetrics wants one answer a class
     rows: Tensor
 
     def __init__(
@@ -151,7 +152,6 @@ class ConfidentSetMeter(CalibrationError):
         if what not in ("share", "accuracy", "ece"):
             raise invalid("what", "be 'share', 'accuracy' or 'ece'", repr(what))
         self.delta, self.what = check_delta(delta), what
-        self.higher_is_better = what != "ece"
         self._add("rows", dtype=torch.int64)
 
     def _accumulate(self, scores: Tensor, targets: Tensor) -> None:

@@ -1,0 +1,211 @@
+"""Meters: exact, constant in size, additive, strict."""
+
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchmetrics import MetricCollection
+
+from calibrant import Predictions
+from calibrant import metrics as m
+from calibrant.errors import InvalidInput
+from calibrant.metrics.meters import Meter
+
+
+def batch(rows, classes, from_, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    scores = (torch.randn(rows, classes, generator=generator) * 3).to(dtype)
+    targets = torch.randint(0, classes, (rows,), generator=generator)
+    return (scores.double().softmax(1).to(dtype) if from_ == "probabilities" else scores), targets
+
+
+def all_meters(classes, from_):
+    return {
+        "ece": m.CalibrationError(15, from_=from_),
+        "mce": m.CalibrationError(15, from_=from_, norm="maximum"),
+        "classwise": m.ClasswiseCalibrationError(classes, 15, from_=from_),
+        "nll": m.NegativeLogLikelihood(from_=from_),
+        "brier": m.BrierScore(from_=from_),
+        "share": m.ConfidentSetMeter(0.9, "share", from_=from_),
+        "accuracy": m.ConfidentSetMeter(0.9, "accuracy", from_=from_),
+        "set_ece": m.ConfidentSetMeter(0.9, "ece", from_=from_),
+    }
+
+
+def one_shot(p):
+    inside = m.confident_set(p, 0.9)
+    return {
+        "ece": m.expected_calibration_error(p, 15),
+        "mce": m.maximum_calibration_error(p, 15),
+        "classwise": m.classwise_calibration_error(p, 15),
+        "nll": m.negative_log_likelihood(p),
+        "brier": m.brier_score(p),
+        "share": inside.share,
+        "accuracy": inside.accuracy,
+        "set_ece": inside.ece,
+    }
+
+
+@pytest.mark.parametrize("from_", ["logits", "probabilities"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("classes", [2, 7, 120])
+def test_batches_give_the_one_shot_value(from_, dtype, classes):
+    scores, targets = batch(400, classes, from_, dtype)
+    expected = one_shot(getattr(Predictions, f"from_{from_}")(scores, targets))
+    for name, meter in all_meters(classes, from_).items():
+        for part in torch.arange(400).split(37):
+            meter.update(scores[part], targets[part])
+        assert meter.compute().dtype == torch.float64
+        assert meter.compute().item() == pytest.approx(expected[name], abs=1e-12), name
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 15), st.data())
+def test_any_split_into_batches_merges_by_addition(rows, classes, n_bins, data):
+    scores, targets = batch(rows, classes, "logits", seed=rows)
+    cuts = sorted(data.draw(st.lists(st.integers(0, rows), max_size=4)))
+    meters = []
+    for part in np.split(np.arange(rows), cuts):
+        if len(part):
+            meters.append(m.CalibrationError(n_bins, from_="logits"))
+            meters[-1].update(scores[part], targets[part])
+    total = meters[0]
+    for meter in meters[1:]:
+        total.merge_state(meter)
+    whole = m.expected_calibration_error(Predictions.from_logits(scores, targets), n_bins)
+    assert total.compute().item() == pytest.approx(whole, abs=1e-13)
+
+
+def test_the_sweeps_used_on_a_gpu_give_the_same_sums():
+    scores, targets = batch(200, 6, "probabilities", torch.float64)
+    sparse, sweeps = (m.ClasswiseCalibrationError(6, 10, from_="probabilities") for _ in range(2))
+    sparse.update(scores, targets)
+    ends = torch.cat([torch.arange(1, 10) / torch.tensor(10.0, dtype=torch.float64), torch.tensor([torch.inf])])
+    sweeps._add_sweeps(scores, scores - torch.nn.functional.one_hot(targets, 6), ends.double())
+    torch.testing.assert_close(sweeps.gap_sums, sparse.gap_sums, rtol=1e-12, atol=1e-13)
+
+
+def test_forty_million_rows_in_one_bin_are_counted():
+    # float32 counts stop at 2^24, and the answer becomes 0.
+    scores = torch.tensor([[0.55, 0.45]]).expand(1_000_000, 2)
+    targets = torch.zeros(1_000_000, dtype=torch.int64).index_fill_(0, torch.arange(900_000), 1)
+    meter = m.CalibrationError(10, from_="probabilities", validate_args=False)
+    for _ in range(40):
+        meter.update(scores, targets)
+    assert meter.counts[5].item() == 40_000_000
+    assert meter.correct_sums[5].item() == 4_000_000
+    assert meter.compute().item() == pytest.approx(float(np.float32(0.55)) - 0.1, abs=1e-12)
+
+
+def test_size_is_constant():
+    meter = m.CalibrationError(15, from_="logits")
+    sizes = set()
+    for _ in range(5):
+        meter.update(*batch(50, 4, "logits"))
+        sizes.add(sum(state.numel() for state in meter.metric_state.values()))
+    assert sizes == {3 * 15 + 1}
+
+
+def test_in_a_collection_forward_and_reset():
+    scores, targets = batch(64, 5, "logits")
+    collection = MetricCollection(all_meters(5, "logits"))
+    step = collection(scores[:32], targets[:32])  # forward gives the value of the batch
+    collection.update(scores[32:], targets[32:])
+    first = one_shot(Predictions.from_logits(scores[:32], targets[:32]))
+    whole = one_shot(Predictions.from_logits(scores, targets))
+    for name, value in collection.compute().items():
+        assert value.item() == pytest.approx(whole[name], abs=1e-12)
+        assert step[name].item() == pytest.approx(first[name], abs=1e-12)
+    collection.reset()
+    collection.update(scores[:32], targets[:32])
+    assert collection.compute()["ece"].item() == pytest.approx(first["ece"], abs=1e-12)
+
+
+def test_state_survives_saving_and_half_precision_models():
+    meter = m.CalibrationError(10, from_="logits").half()
+    meter.persistent(mode=True)
+    meter.update(*batch(40, 3, "logits"))
+    again = m.CalibrationError(10, from_="logits")
+    again.persistent(mode=True)
+    again.load_state_dict(meter.state_dict())
+    again._update_count = 1
+    assert again.compute().item() == meter.compute().item()
+    assert again.confidence_sums.dtype == torch.float64
+
+
+def test_empty_sets_are_nan():
+    meter = m.ConfidentSetMeter(0.99, "accuracy", from_="probabilities")
+    meter.update(torch.tensor([[0.6, 0.4]]), torch.tensor([0]))
+    assert torch.isnan(meter.compute())
+
+
+GOOD = torch.tensor([[0.7, 0.3], [0.4, 0.6]])
+LABELS = torch.tensor([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("scores", "targets", "match"),
+    [
+        (torch.tensor([[0.7, 0.3], [torch.nan, 0.6]]), LABELS, "finite, got nan in row 1, column 0"),
+        (torch.tensor([[0.7, 0.3], [0.2, 0.3]]), LABELS, "sum to 1 within 0.0001 in every row, got 0.5 in row 1"),
+        (torch.tensor([[1.2, -0.2], [0.4, 0.6]]), LABELS, "not be negative, got -0.2 in row 0"),
+        (GOOD, torch.tensor([0, 2]), "lie in 0..1 for 2 classes, got 2 in row 1"),
+        (GOOD, torch.tensor([0.0, 1.0]), "targets must be integers"),
+        (GOOD, torch.tensor([0]), "one label a row"),
+        (GOOD[0], LABELS, r"shape \(n, K\)"),
+        (GOOD[:0], LABELS[:0], "at least one row"),
+        (GOOD.to(torch.int64), LABELS, "floating-point"),
+    ],
+)
+def test_bad_batches_are_refused(scores, targets, match):
+    for meter in all_meters(2, "probabilities").values():
+        with pytest.raises(InvalidInput, match=match):
+            meter.update(scores, targets)
+        assert all(state.sum() == 0 for state in meter.metric_state.values())
+
+
+def test_infinite_logits_are_refused():
+    with pytest.raises(InvalidInput, match="logits must be finite, got -inf in row 0, column 1"):
+        m.CalibrationError(from_="logits").update(torch.tensor([[0.0, -torch.inf]]), torch.tensor([0]))
+
+
+def test_rows_refused_on_a_device_surface_in_compute():
+    meter = m.CalibrationError(from_="logits")
+    meter.update(*batch(4, 3, "logits"))
+    meter.refused += 2  # what an update with two bad rows leaves on a GPU, where it must not wait
+    with pytest.raises(InvalidInput, match="got 2 rows that do not"):
+        meter.compute()
+
+
+def test_the_kind_is_never_guessed():
+    with pytest.raises(TypeError, match="from_"):
+        m.CalibrationError(15)
+    for options, match in (({"from_": "odds"}, "from_"), ({"from_": "logits", "norm": "l2"}, "norm")):
+        with pytest.raises(InvalidInput, match=f"{match} must be"):
+            m.CalibrationError(15, **options)
+    with pytest.raises(InvalidInput, match="what must be"):
+        m.ConfidentSetMeter(0.9, "size", from_="logits")
+    with pytest.raises(InvalidInput, match="num_classes must be"):
+        m.ClasswiseCalibrationError(0, from_="logits")
+    with pytest.raises(InvalidInput, match="have 3 columns"):
+        m.ClasswiseCalibrationError(3, from_="probabilities").update(GOOD, LABELS)
+    # Logits that happen to lie in [0, 1] are still logits.
+    meter = m.CalibrationError(1, from_="logits")
+    meter.update(torch.tensor([[0.9, 0.1]]), torch.tensor([0]))
+    assert meter.compute().item() == pytest.approx(
+        1 - 1 / (1 + np.exp(-float(np.float32(0.9) - np.float32(0.1)))), abs=1e-7
+    )
+
+
+def test_metrics_do_not_import_torchmetrics_until_a_meter_is_used(python):
+    code = (
+        "import sys, calibrant.metrics as m; assert 'torchmetrics' not in sys.modules; m.CalibrationError; print('ok')"
+    )
+    assert subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout == "ok\n"
+
+
+def test_every_meter_is_one():
+    assert all(isinstance(meter, Meter) for meter in all_meters(3, "logits").values())
