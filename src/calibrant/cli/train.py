@@ -207,6 +207,16 @@ def _one_voice() -> Iterator[None]:
         if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0:
             raise
         raise SystemExit(2) from error
+    finally:
+        _leave_process_group()
+
+
+def _leave_process_group() -> None:
+    """End the process group: without this gloo's threads abort the interpreter's exit with a message of their own."""
+    import torch.distributed as group
+
+    if group.is_available() and group.is_initialized():
+        group.destroy_process_group()
 
 
 @contextmanager

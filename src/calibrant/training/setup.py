@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _COMPILE_FROM = 512
 # What the recipe calls data that came as Python objects; no such set can be loaded by name.
 OWN_DATA = "python:"
-_DTYPES = {"bf16-mixed": torch.float32, "32-true": torch.float32, "64-true": torch.float64}
 
 
 def make_fabric(recipe: Recipe) -> "Fabric":
@@ -47,6 +46,10 @@ def make_fabric(recipe: Recipe) -> "Fabric":
     precision = engine.precision
     if precision == "auto":
         precision = "bf16-mixed" if accelerator == "cuda" else "32-true"
+    elif precision == "64-true":
+        # The workshop casts network and images to float64. Fabric's own plugin would turn the logits back into
+        # float32, and the loss with them; under this name it leaves everything as it is.
+        precision = "32-true"
     devices, nodes = _torchrun_layout() if _launched_by_torchrun() else (engine.devices, 1)
     strategy = "ddp" if engine.devices > 1 or _launched_by_torchrun() else "auto"
     fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, precision=precision, strategy=strategy)
@@ -132,7 +135,7 @@ class Workshop:
             epochs=recipe.epochs,
             **recipe.method.options,
         )
-        self.dtype = _DTYPES[str(fabric._precision.precision)]  # noqa: SLF001 (Fabric has no public name for it)
+        self.dtype = torch.float64 if recipe.engine.precision == "64-true" else torch.float32
         self.batch_size = recipe.optimiser.batch_size // fabric.world_size
         self.pruner = make_pruner(
             recipe, self.plan, splits.targets, classes=splits.classes, batch_size=self.batch_size
