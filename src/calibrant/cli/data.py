@@ -25,6 +25,22 @@ app = App(name="data", help="List, download and check image sets.")
 DataDir = Annotated[Path | None, Parameter(help="Folder to look in first; then CALIBRANT_DATA, then the user's cache.")]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines.")]
 
+# The set that needs no file: it lies inside scikit-learn.
+_DIGITS: dict[str, Any] = {
+    "name": "digits",
+    "title": "Handwritten digits, 8x8 grey",
+    "train": 1198,
+    "test": 599,
+    "classes": 10,
+    "found": "inside scikit-learn",
+    "problem": None,
+    "download_bytes": 0,
+    "files": [],
+    "licence": "CC BY 4.0",
+    "citation": "E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998",
+    "homepage": "https://archive.ics.uci.edu/dataset/80",
+}
+
 
 @app.command(name="list")
 def list_(*, data_dir: DataDir = None, as_json: Json = False) -> None:
@@ -113,22 +129,7 @@ def _rows(data_dir: Path | None) -> list[dict[str, Any]]:
     from calibrant.data.catalogue import CATALOGUE
     from calibrant.data.locate import locate
 
-    rows: list[dict[str, Any]] = [
-        {
-            "name": "digits",
-            "title": "Handwritten digits, 8x8 grey",
-            "train": 1198,
-            "test": 599,
-            "classes": 10,
-            "found": "inside scikit-learn",
-            "problem": None,
-            "download_bytes": 0,
-            "files": [],
-            "licence": "CC BY 4.0",
-            "citation": "E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998",
-            "homepage": "https://archive.ics.uci.edu/dataset/80",
-        }
-    ]
+    rows = [_DIGITS]
     for entry in CATALOGUE.values():
         source, problem = None, None
         try:

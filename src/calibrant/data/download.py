@@ -63,6 +63,15 @@ def download(
                 if part.stat().st_size == 0:
                     part.unlink()
                 raise
+    _check(part, url, size, digest)
+    with _writing(target):
+        with part.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        part.replace(target)
+
+
+def _check(part: Path, url: str, size: int, digest: str) -> None:
+    """Refuse and delete what is not what was published."""
     if size and part.stat().st_size != size:
         got = part.stat().st_size
         part.unlink()
@@ -73,10 +82,6 @@ def download(
         except InvalidInput:
             part.unlink()
             raise
-    with _writing(target):
-        with part.open("rb+") as handle:
-            os.fsync(handle.fileno())
-        part.replace(target)
 
 
 def _receive(url: str, part: Path, size: int, progress: Progress | None) -> None:
