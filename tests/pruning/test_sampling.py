@@ -75,7 +75,7 @@ def test_the_order_is_a_shuffle_of_the_kept_by_seed_and_epoch():
 def test_explicit_ranks():
     pruner = pruned()
     parts = [pruner.order(rank=r, world_size=3, batch_size=4).tolist() for r in range(3)]
-    assert sorted(sum(parts, [])) == pruner.kept.tolist()
+    assert sorted(i for part in parts for i in part) == pruner.kept.tolist()
     assert parts[1] == list(pruner.sampler(rank=1, world_size=3, batch_size=4))
 
 
