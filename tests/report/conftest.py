@@ -123,9 +123,7 @@ def chromium():
         browser.close()
 
 
-@pytest.fixture
-def open_page(chromium):
-    """Open a file from disk and wait until it is live; fails the test on a console message or a network request."""
+def _visitor(chromium):
     contexts, complaints = [], []
 
     def visit(path, *, width=1200, scheme="light"):
@@ -144,6 +142,18 @@ def open_page(chromium):
     for context in contexts:
         context.close()
     assert complaints == []
+
+
+@pytest.fixture
+def open_page(chromium):
+    """Open a file from disk and wait until it is live; fails the test on a console message or a network request."""
+    yield from _visitor(chromium)
+
+
+@pytest.fixture(scope="module")
+def open_once(chromium):
+    """The same for a page that the tests of a module share: reading Plotly anew for each would take a minute."""
+    yield from _visitor(chromium)
 
 
 def _note(url, address, complaints):

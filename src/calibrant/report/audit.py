@@ -22,7 +22,7 @@ def pruning_content(run: "Run | None") -> dict[str, Any] | None:
     audit = load_audit(run.path / "pruning.npz")
     if not len(audit.kept_counts) or bool((audit.kept_counts == audit.class_sizes).all()):
         return None
-    names = _names(run, len(audit.class_sizes))
+    names = names_of(run, len(audit.class_sizes))
     trained = audit.kept_counts.sum(axis=1)
     full = len(audit.kept_counts) * int(audit.class_sizes.sum())
     return {
@@ -64,7 +64,8 @@ def _suspects(audit: "PruningAudit", names: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _names(run: "Run", classes: int) -> list[str]:
+def names_of(run: "Run", classes: int) -> list[str]:
+    """Names of a run's classes: those of its test predictions where there are as many, else their numbers."""
     from calibrant.report.tables import class_names
 
     if run.predictions_path("test").is_file():

@@ -9,6 +9,7 @@
 
   // Plotly reads a little HTML in its texts; names are the user's and must stay text.
   const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const short = (text) => plain(text.length > 42 ? `${text.slice(0, 40)}…` : text);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const lineOf = (index, width = 2) => ({
     color: palette()[index % palette().length],
@@ -96,7 +97,7 @@
     const many = data.methods.length > 8;
     const traces = data.methods.map((method, index) => {
       const points = numbers.accuracyOverCoverage(page.model(index), 250);
-      return { type: "scatter", mode: "lines", name: plain(method.name), x: points.map((p) => p[0]),
+      return { type: "scatter", mode: "lines", name: short(method.name), x: points.map((p) => p[0]),
         y: points.map((p) => p[1]), line: lineOf(index, index === state.method ? 4 : 1.8),
         hovertemplate: `${plain(method.name)}<br>%{x:.1%} automated, %{y:.2%} right<extra></extra>` };
     });
@@ -112,7 +113,7 @@
   function pruning(index) {
     const { epochs, overall, classes, names } = data.methods[index].pruning;
     const step = { type: "scatter", mode: "lines", x: epochs };
-    const traces = classes.map((series, k) => ({ ...step, y: series, name: plain(names[k]), line: { ...lineOf(k, 1.5), shape: "hv" },
+    const traces = classes.map((series, k) => ({ ...step, y: series, name: short(names[k]), line: { ...lineOf(k, 1.5), shape: "hv" },
       hovertemplate: `${plain(names[k])}: %{y:.1%}<extra>epoch %{x}</extra>` }));
     traces.push({ ...step, y: overall, name: "all classes", line: { color: colour("ink"), width: 3, shape: "hv" },
       hovertemplate: "all: %{y:.1%}<extra>epoch %{x}</extra>" });

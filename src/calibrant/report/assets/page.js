@@ -102,7 +102,10 @@ const page = (() => {
     listeners.forEach((listen) => listen("theme"));
   }
 
+  let onPaper = false;
   function printing(on) {
+    if (on === onPaper) return;
+    onPaper = on;
     document.querySelectorAll("details").forEach((block) => {
       if (on) {
         block.dataset.was = String(block.open);

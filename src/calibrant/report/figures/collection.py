@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from calibrant.predictions import Predictions
+from calibrant.report.audit import names_of
 from calibrant.report.entries import Entry, check_entries
 from calibrant.report.figures.coverage import accuracy_coverage, risk_coverage, threshold_curves
 from calibrant.report.figures.pruning import kept_share, score_distributions
 from calibrant.report.figures.reliability import confidence_histogram, reliability_diagram, reliability_grid
 from calibrant.report.style import save
-from calibrant.report.tables import class_names
 
 
 def save_all(entries: Iterable[Entry | tuple[str, Predictions]], folder: str | Path, *, n_bins: int = 10) -> list[Path]:
@@ -45,7 +45,7 @@ def _save_pruning(entry: Entry, base: Path, number: int) -> list[Path]:
     from calibrant.pruning import load_audit
 
     audit = load_audit(entry.run.path / "pruning.npz")
-    names = class_names(entry.predictions)
+    names = names_of(entry.run, len(audit.class_sizes))
     shares = kept_share(audit.kept_share, class_names=names, title=entry.name)
     groups = {"trained on at the end": audit.score[audit.kept], "left out": audit.score[~audit.kept]}
     scores = score_distributions({name: group for name, group in groups.items() if len(group)}, title=entry.name)

@@ -23,7 +23,7 @@ def kept_share(shares: ArrayLike, *, class_names: Sequence[str] | None = None, t
     Up to twelve classes are drawn as lines; more as the band from the lowest to the highest class with its median.
 
     Args:
-        shares: Shape (epochs, K), fractions of the class's samples.
+        shares: Shape (epochs, K), fractions of the class's samples; NaN for a class that has none.
         class_names: K names; 0..K-1 without.
         title: Text above; empty for none.
     """
@@ -40,15 +40,15 @@ def kept_share(shares: ArrayLike, *, class_names: Sequence[str] | None = None, t
     if many:
         axes.fill_between(
             epochs,
-            table.min(axis=1),
-            table.max(axis=1),
+            np.nanmin(table, axis=1),
+            np.nanmax(table, axis=1),
             step="mid",
             color=BLUE,
             alpha=0.25,
             linewidth=0,
             label=f"lowest to highest of {table.shape[1]} classes",
         )
-        axes.step(epochs, np.median(table, axis=1), where="mid", color=INK, linewidth=1.8, label="median class")
+        axes.step(epochs, np.nanmedian(table, axis=1), where="mid", color=INK, linewidth=1.8, label="median class")
         axes.legend(loc="lower left")
     else:
         for index, name in enumerate(names):

@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(0)
+    targets = rng.integers(0, 3, 80)
+    for name in ("nll", "flsd"):
+        logits = rng.normal(size=(80, 3))
+        logits[np.arange(80), targets] += 2
+        Predictions.from_logits(logits, targets).save(tmp_path / f"{name}.npz")
+    return [tmp_path / "nll.npz", tmp_path / "flsd.npz"]
+
+
+def test_page_is_written_and_named(calibrant, files, tmp_path):
+    page = tmp_path / "out" / "page.html"
+    code, out, err = calibrant("report", *files, "-o", page, "--resamples", 10, "--title", "Two models")
+    assert (code, err) == (0, "")
+    assert out.split() == ["report:", str(page)]
+    html = page.read_text(encoding="utf-8")
+    assert "<title>Two models</title>" in html
+    assert html.index('data-value="nll"') < html.index('data-value="flsd"')
+
+
+def test_names_and_threshold_are_the_users(calibrant, files, tmp_path):
+    page = tmp_path / "page.html"
+    names = ["--name", "first", "--name", "second"]
+    assert calibrant("report", *files, "-o", page, *names, "--threshold", 0.8, "--resamples", 0)[0] == 0
+    html = page.read_text(encoding="utf-8")
+    assert "Automated at 0.8" in html
+    assert 'data-value="second"' in html
+
+
+def test_figures_are_written_beside_it(calibrant, files, tmp_path):
+    folder = tmp_path / "figures"
+    code, out, _ = calibrant("report", *files, "-o", tmp_path / "page.html", "--resamples", 0, "--figures", folder)
+    assert code == 0
+    assert "figures: 18 files" in out
+    names = {path.name for path in folder.iterdir()}
+    assert {"reliability-grid.svg", "accuracy-coverage.png", "1-reliability.svg", "2-threshold.png"} <= names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "report needs at least one run folder or file"),
+        (("missing.npz",), "missing.npz does not exist"),
+        (("nll.npz", "-o", "page.pdf"), "path must end in .html"),
+        (("nll.npz", "--threshold", "95"), "thresholds must lie in 0..1"),
+        (("nll.npz", "--name", "a", "--name", "b"), "name must be given once"),
+        (("nll.npz", "--images", "missing.npz"), "missing.npz does not exist"),
+        (("nll.npz", "--bins", "0"), "n_bins must be a whole number"),
+        (("nll.npz", "--from", "odds"), "odds"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(calibrant, files, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = calibrant("report", *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "report.html").exists()
