@@ -19,7 +19,12 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "methods": ("calibrant.cli.methods:main", "List the training methods, or the settings of one."),
     "data": ("calibrant.cli.data:app", "List, download and check image sets."),
     "evaluate": ("calibrant.cli.evaluate:evaluate", "Say how accurate and how well calibrated predictions are."),
+    "calibrate": ("calibrant.cli.calibrate:calibrate", "Fit a calibrator on validation predictions, apply it to test."),
+    "route": ("calibrant.cli.route:app", "Choose what to automate and what to send to a person."),
+    "export": ("calibrant.cli.export:export", "Write one ONNX file with calibration and routing inside."),
     "compare": ("calibrant.cli.compare:compare", "Run methods over seeds and data sets; the paper's tables."),
+    "ablate": ("calibrant.cli.ablate:ablate", "Vary one setting of the method over the paper's grid."),
+    "sweep": ("calibrant.cli.sweep:sweep", "Search for settings that are accurate, calibrated and cheap at once."),
     "record": ("calibrant.cli.record:record", "Write what finished runs measured as JSON for results/."),
     "report": ("calibrant.cli.report:report", "Write one page on what a model may decide alone."),
 }

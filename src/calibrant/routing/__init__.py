@@ -6,6 +6,7 @@ from calibrant.routing.check import GroupCheck, PromiseCheck, check_promise
 from calibrant.routing.choose import choose_threshold
 from calibrant.routing.coverage import CoverageRow, cheapest_threshold, risk_coverage
 from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule
+from calibrant.routing.stream import RouteCounts, route_file
 
 __all__ = [
     "Certificate",
@@ -14,6 +15,7 @@ __all__ = [
     "Evidence",
     "GroupCheck",
     "PromiseCheck",
+    "RouteCounts",
     "Routed",
     "RoutingRule",
     "cases_at_rate",
@@ -26,4 +28,5 @@ __all__ = [
     "default_thresholds",
     "interval",
     "risk_coverage",
+    "route_file",
 ]

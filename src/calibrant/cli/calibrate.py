@@ -1,0 +1,194 @@
+"""`calibrant calibrate`: fit on validation predictions, apply to test predictions, say what it changed."""
+
+import json as json_module
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from cyclopts import Parameter
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from calibrant.errors import CalibrantWarning, invalid
+from calibrant.metrics import Evaluation, evaluate
+from calibrant.posthoc import Calibrator, Selection, make_calibrator, select_calibrator
+from calibrant.predictions import Predictions
+
+Method = Literal[
+    "best",
+    "none",
+    "temperature",
+    "isotonic-top",
+    "histogram-top",
+    "vector",
+    "beta",
+    "histogram",
+    "isotonic",
+    "dirichlet",
+    "matrix",
+]
+From = Annotated[Literal["logits", "probabilities"] | None, Parameter(name="--from")]
+
+
+def calibrate(
+    source: Path,
+    /,
+    *,
+    apply: Path | None = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    method: Method = "temperature",
+    folds: int = 5,
+    seed: int = 0,
+    from_: From = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Fit a calibrator on validation predictions and apply it to test predictions.
+
+    Parameters
+    ----------
+    source:
+        A run folder (its validation predictions are fitted on, its test predictions calibrated), or a predictions file.
+    apply:
+        Predictions to calibrate; needed where SOURCE is a file.
+    out:
+        Calibrated predictions (.npz). Default: beside the predictions they come from, as NAME.calibrated.npz.
+    method:
+        The calibrator; "best" compares all of them by cross-validated NLL on the validation predictions.
+    folds:
+        Folds of that comparison.
+    seed:
+        Seed of the folds.
+    from_:
+        What the scores are, for files that do not say.
+    json:
+        Print JSON, in fractions, instead of tables.
+    """
+    fit_on, test, paths = _inputs(source, apply, out, from_)
+    with plain_warnings():
+        logits = scores_as_logits(fit_on)
+        selection = select_calibrator(logits, fit_on.targets, folds=folds, seed=seed) if method == "best" else None
+        calibrator = selection.calibrator if selection else make_calibrator(method).fit(logits, fit_on.targets)
+    calibrated = apply_calibrator(calibrator, test)
+    before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
+    calibrated.save(paths.predictions)
+    calibrator.save(paths.calibrator)
+    if json:
+        content = _as_json(calibrator, selection, before, after, paths)
+        sys.stdout.write(json_module.dumps(content, indent=2, allow_nan=False) + "\n")
+    else:
+        _print(calibrator, selection, before, after, paths)
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    predictions: Path
+    calibrator: Path
+
+
+def _inputs(
+    source: Path, apply: Path | None, out: Path | None, kind: Literal["logits", "probabilities"] | None
+) -> tuple[Predictions, Predictions, _Outputs]:
+    fit_path = source
+    if source.is_dir():
+        fit_path = run_predictions(source, "val")
+        apply = apply or run_predictions(source, "test")
+    if apply is None:
+        raise invalid("--apply", "name the predictions to calibrate where SOURCE is a file", "nothing")
+    fit_on, test = Predictions.load(fit_path, kind=kind), Predictions.load(apply, kind=kind)
+    check_same_classes(fit_on, test, fit_path, apply)
+    predictions = out or apply.with_name(f"{apply.stem}.calibrated.npz")
+    name = predictions.stem.removesuffix(".calibrated")
+    if predictions.suffix.lower() != ".npz":
+        raise invalid("--out", "end in .npz", str(predictions))
+    return fit_on, test, _Outputs(predictions, predictions.with_name(f"{name}.calibrator.json"))
+
+
+def run_predictions(run: Path, split: Literal["val", "test"]) -> Path:
+    """Where a run folder keeps the predictions of a split; one line where it has none."""
+    path = run / "predictions" / f"{split}.npz"
+    if not path.is_file():
+        raise invalid(str(run), f"be a finished run with predictions/{split}.npz", "a folder without it")
+    return path
+
+
+def check_same_classes(first: Predictions, second: Predictions, first_path: Path, second_path: Path) -> None:
+    """Refuse two sets of predictions that do not talk about the same classes."""
+    if first.classes != second.classes:
+        rule = f"have the {first.classes} classes of {first_path}"
+        raise invalid(str(second_path), rule, f"{second.classes} classes", "Use predictions of the same model.")
+    if first.class_names is not None and second.class_names not in (None, first.class_names):
+        raise invalid(str(second_path), f"name its classes as {first_path} does", "other names or another order")
+
+
+def scores_as_logits(predictions: Predictions) -> NDArray[Any]:
+    """Logits, or the logarithm of probabilities with 0 raised to the smallest number of their precision."""
+    if predictions.kind == "logits":
+        return predictions.logits
+    smallest = {"float16": 6e-8, "bfloat16": 1e-38, "float32": 1e-45}.get(predictions.precision, 5e-324)
+    return np.asarray(np.log(np.maximum(predictions.probabilities, smallest)))
+
+
+def apply_calibrator(calibrator: Calibrator, predictions: Predictions) -> Predictions:
+    """Calibrated predictions, kept as log-probabilities (which are logits): small probabilities do not become 0."""
+    logits = calibrator.transform_logits(scores_as_logits(predictions))
+    return Predictions.from_logits(
+        logits, predictions.targets, ids=predictions.ids, class_names=predictions.class_names
+    )
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show this package's warnings as one line on standard error, without file and line number."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CalibrantWarning)
+        yield
+    for warning in caught:
+        sys.stderr.write(f"calibrant: warning: {warning.message}\n")
+
+
+def _as_json(
+    calibrator: Calibrator, selection: Selection | None, before: Evaluation, after: Evaluation, paths: _Outputs
+) -> dict[str, Any]:
+    return {
+        "method": selection.name if selection else calibrator.method,
+        "parameters": calibrator.get_params(),
+        "fit": asdict(calibrator.summary_),
+        "before": before.to_dict(),
+        "after": after.to_dict(),
+        "selection": None
+        if selection is None
+        else {"reason": selection.reason, "candidates": [asdict(candidate) for candidate in selection.candidates]},
+        "predictions": str(paths.predictions),
+        "calibrator": str(paths.calibrator),
+    }
+
+
+def _print(
+    calibrator: Calibrator, selection: Selection | None, before: Evaluation, after: Evaluation, paths: _Outputs
+) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if selection is not None:
+        candidates = Table("method", "held-out NLL", "behind the best", title="Cross-validation on the fit set")
+        for line in selection.candidates:
+            behind = "" if line.name == selection.name else f"{line.behind:.4f} ± {line.standard_error:.4f}"
+            candidates.add_row(line.name, f"{line.nll:.4f}", behind)
+        console.print(candidates)
+        console.print(f"Chosen: {selection.reason}")
+    temperature = getattr(calibrator, "temperature_", None)
+    found = "" if temperature is None else f", temperature {temperature:.4f}"
+    console.print(f"Fitted {calibrator} on {calibrator.summary_.cases:,} cases{found}.", markup=False)
+    table = Table("test predictions", "before", "after")
+    for name, key in (("test error %", "test_error"), ("ECE %", "ece"), ("NLL", "nll"), ("Brier", "brier")):
+        scale = 100.0 if name.endswith("%") else 1.0
+        table.add_row(name, *(f"{scale * getattr(result, key):.4f}" for result in (before, after)))
+    sets = [result.thresholds[0] for result in (before, after)]
+    table.add_row("S95 share %", *(f"{100 * each.share:.2f}" for each in sets))
+    table.add_row("S95 ECE %", *("-" if each.ece is None else f"{100 * each.ece:.4f}" for each in sets))
+    console.print(table)
+    console.print(f"Wrote {paths.predictions} and {paths.calibrator}", markup=False)

@@ -1,0 +1,251 @@
+"""`calibrant route`: choose a rule, apply it, and check whether its promise held."""
+
+import json as json_module
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.table import Table
+
+from calibrant.cli.calibrate import From, plain_warnings, run_predictions, scores_as_logits
+from calibrant.errors import CheckFailed, invalid
+from calibrant.posthoc import TemperatureScaling
+from calibrant.predictions import Predictions
+from calibrant.routing import (
+    CoverageRow,
+    PromiseCheck,
+    RoutingRule,
+    cheapest_threshold,
+    check_promise,
+    choose_threshold,
+    risk_coverage,
+    route_file,
+)
+
+app = App(name="route", help="Choose what to automate and what to send to a person.")
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines.")]
+Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
+
+
+@app.command
+def fit(
+    source: Path,
+    /,
+    *,
+    target_accuracy: float = 0.99,
+    confidence: float = 0.95,
+    per_class: Annotated[bool, Parameter(negative="")] = False,
+    cost_error: float | None = None,
+    cost_review: float | None = None,
+    no_promise: Annotated[bool, Parameter(negative="")] = False,
+    calibrate: Annotated[bool, Parameter(negative="")] = False,
+    seed: int = 0,
+    out: Out = None,
+    from_: From = None,
+    as_json: Json = False,
+) -> None:
+    """Choose the lowest threshold at which an accuracy can be promised, and write the rule.
+
+    Parameters
+    ----------
+    source:
+        Labelled predictions that were used for nothing else, or a run folder (its validation predictions).
+    target_accuracy:
+        Accuracy to promise for what is automated.
+    confidence:
+        Probability with which the promise holds.
+    per_class:
+        A threshold for each predicted class, and the promise for each.
+    cost_error:
+        Cost of an automated error; with --cost-review the cheapest threshold that keeps the promise.
+    cost_review:
+        Cost of one review.
+    no_promise:
+        With costs: the cheapest threshold on these cases, without a promise.
+    calibrate:
+        Fit a temperature on a random half of the cases first and choose the threshold on the other half, so that the
+        promise stays exact. The rule keeps the temperature.
+    seed:
+        Of that random half.
+    out:
+        Where to write the rule. Default: rule.json in the run folder, or beside the predictions.
+    from_:
+        What the scores are, for files that do not say.
+    """
+    path = run_predictions(source, "val") if source.is_dir() else source
+    predictions = Predictions.load(path, kind=from_)
+    temperature = None
+    if calibrate:
+        predictions, temperature = _half_calibrated(predictions, seed)
+    if no_promise:
+        if cost_error is None or cost_review is None:
+            raise invalid("--no-promise", "come with --cost-error and --cost-review", "no costs")
+        rule = cheapest_threshold(predictions, cost_error=cost_error, cost_review=cost_review, temperature=temperature)
+    else:
+        rule = choose_threshold(
+            predictions,
+            target_accuracy,
+            confidence=confidence,
+            per_class=per_class,
+            cost_error=cost_error,
+            cost_review=cost_review,
+            temperature=temperature,
+        )
+    target = out or (source if source.is_dir() else path.parent) / "rule.json"
+    rule.save(target)
+    rows = risk_coverage(predictions, cost_error=cost_error, cost_review=cost_review, temperature=temperature)
+    if as_json:
+        _write_json({"rule": _rule_json(rule), "risk_coverage": [asdict(row) for row in rows], "path": str(target)})
+    else:
+        _print_fit(rule, rows, target)
+
+
+@app.command(name="apply")
+def apply_(
+    rule: Path, source: Path, /, *, out: Annotated[Path, Parameter(name=["--out", "-o"])], as_json: Json = False
+) -> None:
+    """Decide for each case of a file: auto or review.
+
+    Parameters
+    ----------
+    rule:
+        A rule written by "calibrant route fit".
+    source:
+        Predictions without or with targets: .csv, .parquet or .npz, of any length.
+    out:
+        Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence.
+    """
+    counts = route_file(RoutingRule.load(rule), source, out)
+    if as_json:
+        _write_json({"cases": counts.cases, "automated": counts.automated, "path": str(out)})
+        return
+    share = 100.0 * counts.automated / counts.cases
+    line = f"{counts.automated:,} of {counts.cases:,} cases are automated ({share:.1f} %), the others go to a person. "
+    Console(highlight=False, soft_wrap=True).print(f"{line}Wrote {out}", markup=False)
+
+
+@app.command
+def check(
+    rule: Path,
+    source: Path,
+    /,
+    *,
+    confidence: float = 0.95,
+    strict: Annotated[bool, Parameter(negative="")] = False,
+    from_: From = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether a rule's promise held on labelled cases; exit code 1 where it did not.
+
+    Parameters
+    ----------
+    rule:
+        A rule written by "calibrant route fit".
+    source:
+        Labelled predictions that the rule was not chosen on, or a run folder (its test predictions).
+    confidence:
+        Of the intervals. The promise counts as broken where the whole interval lies below it.
+    strict:
+        Count it as broken already where the observed accuracy is below it; that can be chance.
+    from_:
+        What the scores are, for files that do not say.
+    """
+    path = run_predictions(source, "test") if source.is_dir() else source
+    result = check_promise(RoutingRule.load(rule), Predictions.load(path, kind=from_), confidence=confidence)
+    good = result.reached if strict else result.held
+    if as_json:
+        _write_json({**asdict(result), "strict": strict, "passed": good})
+    else:
+        _print_check(result)
+    if not good:
+        lines = [
+            line
+            for line in result.groups
+            if not line.held or (strict and (line.accuracy or 1) < result.target_accuracy)
+        ]
+        what = ", ".join(f"{line.name} {line.accuracy:.4f} [{line.low:.4f}, {line.high:.4f}]" for line in lines)
+        raise CheckFailed(f"the promised accuracy of {result.target_accuracy:g} was not kept: {what}")
+
+
+def _half_calibrated(predictions: Predictions, seed: int) -> tuple[Predictions, float]:
+    """A temperature from a random half, and the other half, which it has not seen."""
+    order = np.random.default_rng(seed).permutation(len(predictions))
+    half = len(order) // 2
+    if half < 1:
+        raise invalid("predictions", "have at least 2 cases to be split", len(order))
+    first, second = predictions.subset(np.sort(order[:half])), predictions.subset(np.sort(order[half:]))
+    with plain_warnings():
+        scaling = TemperatureScaling().fit(scores_as_logits(first), first.targets)
+    return second, scaling.temperature_
+
+
+def _write_json(content: Any) -> None:
+    sys.stdout.write(json_module.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def _rule_json(rule: RoutingRule) -> dict[str, Any]:
+    return {**asdict(rule), "automation_rate": rule.automation_rate, "review_per_1000": rule.review_per_1000}
+
+
+def _print_fit(rule: RoutingRule, rows: list[CoverageRow], path: Path) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(_coverage_table(rows))
+    console.print(rule.note, markup=False)
+    if rule.temperature is not None:
+        console.print(f"Temperature: {rule.temperature:.4f}")
+    if rule.class_thresholds is not None:
+        names = rule.class_names or tuple(map(str, range(rule.n_classes)))
+        for name, value in zip(names, rule.class_thresholds, strict=True):
+            console.print(f"  {name}: {'never automated' if value is None else f'{value:.6f}'}", markup=False)
+    elif rule.threshold is not None:
+        console.print(f"Threshold: {rule.threshold:.6f}")
+    evidence = rule.evidence
+    if rule.automates and evidence is not None:
+        share = f"{100 * rule.automation_rate:.1f} %"
+        console.print(
+            f"Automated: {evidence.automated:,} of {evidence.cases:,} cases ({share}), {evidence.errors:,} wrong."
+        )
+        low, high = 1000 * (1 - evidence.automation_high), 1000 * (1 - evidence.automation_low)
+        console.print(f"Of 1,000 cases a person sees {rule.review_per_1000:.0f} ({low:.0f} to {high:.0f}).")
+    if rule.costs is not None:
+        mine, everything = rule.costs.per_1000, rule.costs.per_1000_all_review
+        console.print(f"Cost per 1,000 cases: {mine:.1f}; {everything:.1f} if a person sees all.")
+    console.print(f"Wrote {path}", markup=False)
+
+
+def _coverage_table(rows: list[CoverageRow]) -> Table:
+    costs = rows[0].cost_per_1000 is not None
+    table = Table(title="Risk and coverage, per 1,000 cases (each interval for its own line)")
+    for name in ("automated", "threshold", "accuracy %", "interval %", "review", *(["cost"] if costs else [])):
+        table.add_column(name, no_wrap=True)
+    for row in rows:
+        cells = [
+            f"{1000 * row.coverage:.0f}",
+            f"{row.threshold:.6f}",
+            f"{100 * row.accuracy:.2f}",
+            f"{100 * row.accuracy_low:.1f} to {100 * row.accuracy_high:.1f}",
+            f"{row.review_per_1000:.0f} ({row.review_low:.0f} to {row.review_high:.0f})",
+        ]
+        table.add_row(*cells, *([f"{row.cost_per_1000:.1f}"] if costs else []))
+    return table
+
+
+def _print_check(result: PromiseCheck) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table(
+        "group", "automated", "wrong", "accuracy %", f"{100 * result.confidence:g} % interval", "promise held"
+    )
+    for line in result.groups:
+        accuracy = "-" if line.accuracy is None else f"{100 * line.accuracy:.2f}"
+        interval = f"{100 * line.low:.2f} to {100 * line.high:.2f}"
+        held = "yes" if line.held else "NO"
+        table.add_row(line.name, f"{line.automated:,}", f"{line.errors:,}", accuracy, interval, held)
+    console.print(table)
+    verdict = "is contradicted by"
+    if result.held:
+        verdict = "holds on" if result.reached else "is missed, but by no more than chance, on"
+    console.print(f"The promised accuracy of {result.target_accuracy:g} {verdict} {result.cases:,} cases.")

@@ -1,0 +1,186 @@
+"""Predictions of any length, with or without targets, as blocks of rows in the order of a rule's classes."""
+
+import csv
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import InvalidInput, invalid
+from calibrant.predictions.checks import Kind
+from calibrant.routing.rule import RoutingRule
+
+_PREFIXES: dict[str, Kind] = {"logit_": "logits", "probability_": "probabilities"}
+_KINDS: tuple[Kind, ...] = ("logits", "probabilities")
+# Numbers held at once: 2 MB of float64.
+_BLOCK = 2**18
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a file.
+
+    Attributes:
+        ids: One for each row.
+        scores: Shape (rows, K), columns in the order of the rule's classes.
+        kind: What the scores are.
+    """
+
+    ids: Sequence[Any]
+    scores: NDArray[Any]
+    kind: Kind
+
+
+def parquet_module() -> Any:
+    """`pyarrow.parquet`, or one line on how to get it."""
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InvalidInput("Parquet files need pyarrow. Install it with: pip install 'calibrant[tables]'") from error
+    return parquet
+
+
+def read_blocks(path: Path, rule: RoutingRule) -> Iterator[Block]:
+    """Rows of a predictions file, with or without targets, in blocks."""
+    if not path.is_file():
+        raise InvalidInput(f"{path} does not exist.")
+    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
+    if path.suffix.lower() not in readers:
+        raise invalid(str(path), f"end in one of {', '.join(readers)}", repr(path.suffix))
+    return readers[path.suffix.lower()](path, rule)
+
+
+def _layout(path: Path, header: Sequence[str], rule: RoutingRule) -> tuple[Kind, list[int], int | None]:
+    """What the scores are, the column of each of the rule's classes, and the column of the ids."""
+    found: dict[Kind, dict[str, int]] = {}
+    for place, name in enumerate(header):
+        for prefix, kind in _PREFIXES.items():
+            if name.startswith(prefix):
+                found.setdefault(kind, {})[name.removeprefix(prefix)] = place
+    if len(found) != 1 or len(set(header)) < len(header):
+        rule_text = "have columns logit_<class> or probability_<class>, not both and none twice"
+        raise invalid(str(path), rule_text, ", ".join(list(header)[:8]) or "no columns")
+    ((kind, places),) = found.items()
+    rule.check_classes(len(places))
+    numbers = [str(k) for k in range(rule.n_classes)]
+    # Columns may stand in any order; names decide. A nameless rule can only be met by numbers, or by position.
+    for names in (rule.class_names, numbers):
+        if names is not None and set(names) == set(places):
+            return kind, [places[name] for name in names], header.index("id") if "id" in header else None
+    if rule.class_names is not None:
+        lost = sorted(set(places) - set(rule.class_names))[:3]
+        raise invalid(f"{path}: columns", f"name the rule's classes {', '.join(rule.class_names[:5])}", ", ".join(lost))
+    return kind, list(places.values()), header.index("id") if "id" in header else None
+
+
+def _read_csv(path: Path, rule: RoutingRule) -> Iterator[Block]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as handle:
+            reader = csv.reader(handle, strict=True)
+            header = next(reader, [])
+            kind, places, id_place = _layout(path, header, rule)
+            rows: list[list[str]] = []
+            size, start = max(1, _BLOCK // len(header)), 0
+            for row in reader:
+                if len(row) != len(header):
+                    if not row:
+                        continue
+                    raise invalid(f"{path}: line {reader.line_num}", f"have {len(header)} cells", len(row))
+                rows.append(row)
+                if len(rows) == size:
+                    yield _csv_block(path, rows, places, id_place, kind, start)
+                    start, rows = start + size, []
+            if rows:
+                yield _csv_block(path, rows, places, id_place, kind, start)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise invalid(str(path), "be a CSV file in UTF-8", f"something else ({error})") from error
+
+
+def _csv_block(
+    path: Path, rows: list[list[str]], places: list[int], id_place: int | None, kind: Kind, start: int
+) -> Block:
+    try:
+        scores = np.array([[row[place] for place in places] for row in rows], dtype=np.float64)
+    except ValueError as error:
+        raise invalid(f"{path}: scores", "be numbers", f"{error} in rows {start}..{start + len(rows) - 1}") from error
+    ids: Sequence[Any] = range(start, start + len(rows)) if id_place is None else [row[id_place] for row in rows]
+    return Block(ids, scores, kind)
+
+
+def _read_parquet(path: Path, rule: RoutingRule) -> Iterator[Block]:
+    parquet = parquet_module()
+    try:
+        with parquet.ParquetFile(path) as file:
+            header = file.schema_arrow.names
+            kind, places, id_place = _layout(path, header, rule)
+            wanted = [header[place] for place in places] + ([] if id_place is None else ["id"])
+            start = 0
+            for batch in file.iter_batches(batch_size=max(1, _BLOCK // len(header)), columns=wanted):
+                columns = [batch.column(header[place]).to_numpy(zero_copy_only=False) for place in places]
+                scores = np.stack(columns, axis=1).astype(np.float64)
+                rows: Sequence[Any] = range(start, start + len(scores))
+                yield Block(rows if id_place is None else batch.column("id").to_pylist(), scores, kind)
+                start += len(scores)
+    except (OSError, ValueError, TypeError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise invalid(str(path), "be a Parquet file with numeric scores", f"something else ({error})") from error
+
+
+def _read_npz(path: Path, rule: RoutingRule) -> Iterator[Block]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {name.removesuffix(".npy") for name in archive.namelist()}
+            kinds = [kind for kind in _KINDS if kind in members]
+            if len(kinds) != 1:
+                raise invalid(f"{path}: arrays", "hold one of logits, probabilities", ", ".join(sorted(members)))
+            names = _rows_of(archive, "class_names") if "class_names" in members else None
+            ids = np.concatenate(list(_rows_of(archive, "ids"))) if "ids" in members else None
+            order = _named_order(path, rule, None if names is None else np.concatenate(list(names)).tolist())
+            start = 0
+            for scores in _rows_of(archive, kinds[0]):
+                if scores.ndim != 2 or scores.dtype.kind != "f":
+                    raise invalid(f"{path}: {kinds[0]}", "be floats of shape (n, K)", f"{scores.dtype} {scores.shape}")
+                rule.check_classes(scores.shape[1])
+                rows = slice(start, start + len(scores))
+                if ids is not None and len(ids) < rows.stop:
+                    raise invalid(f"{path}: ids", "have one entry a row", f"{len(ids)} entries")
+                numbered: Sequence[Any] = range(rows.start, rows.stop) if ids is None else ids[rows].tolist()
+                yield Block(numbered, scores if order is None else scores[:, order], kinds[0])
+                start = rows.stop
+    except (zipfile.BadZipFile, ValueError, EOFError, KeyError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise invalid(str(path), "be a whole .npz file of plain arrays", f"something else ({error})") from error
+
+
+def _named_order(path: Path, rule: RoutingRule, names: list[str] | None) -> list[int] | None:
+    if names is None or rule.class_names is None or tuple(names) == rule.class_names:
+        return None
+    rule.check_classes(len(names))
+    if set(names) != set(rule.class_names):
+        raise invalid(f"{path}: class_names", f"be the rule's, {', '.join(rule.class_names[:5])}", ", ".join(names[:5]))
+    return [names.index(name) for name in rule.class_names]
+
+
+def _rows_of(archive: zipfile.ZipFile, name: str) -> Iterator[NDArray[Any]]:
+    """An array of an .npz, some rows at a time, straight from the archive; objects (pickle) are refused."""
+    with archive.open(f"{name}.npy") as handle:
+        version = np.lib.format.read_magic(handle)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read_header(handle)
+        if dtype.hasobject or not shape:
+            raise ValueError(f"array {name} is not a plain array")
+        if fortran:
+            yield np.frombuffer(handle.read(), dtype=dtype).reshape(shape, order="F")
+            return
+        width = int(np.prod(shape[1:], dtype=np.int64))
+        size = max(1, _BLOCK // max(1, width))
+        for start in range(0, shape[0], size):
+            rows = min(size, shape[0] - start)
+            content = handle.read(rows * width * dtype.itemsize)
+            yield np.frombuffer(content, dtype=dtype).reshape(rows, *shape[1:])

@@ -1,0 +1,107 @@
+"""Apply a rule to a file of any length: predictions in, one decision for each id out, block by block."""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import atomic_write
+from calibrant.predictions.checks import SUM_TOLERANCE, refuse_scores
+from calibrant.routing.reading import parquet_module, read_blocks
+from calibrant.routing.rule import RoutingRule
+
+COLUMNS = ("id", "decision", "predicted", "class", "confidence")
+_Write = Callable[[list[list[Any]]], None]
+
+
+@dataclass(frozen=True)
+class RouteCounts:
+    """How many cases a file had.
+
+    Attributes:
+        cases: Rows.
+        automated: Those that the rule automates; the others go to a person.
+    """
+
+    cases: int
+    automated: int
+
+
+def route_file(rule: RoutingRule, source: str | Path, target: str | Path) -> RouteCounts:
+    """Route every row of `source` and write `target`; both are read and written in blocks.
+
+    Args:
+        rule: The rule; its temperature is applied.
+        source: `.csv` or `.parquet` with columns `logit_<class>` or `probability_<class>`, optionally `id`, or `.npz`
+            with `logits` or `probabilities`, optionally `ids`. Targets are ignored. Without ids rows are numbered
+            from 0. Class names, where both sides have them, decide over the order of columns.
+        target: `.csv` or `.parquet`, with columns id, decision (auto or review), predicted (class number), class (its
+            name), confidence (calibrated top probability). Written all or nothing.
+    """
+    names = np.array(rule.class_names or [str(k) for k in range(rule.n_classes)], dtype=object)
+    seen: set[Any] = set()
+    cases = automated = 0
+    with _writer(Path(target)) as write:
+        for block in read_blocks(Path(source), rule):
+            _refuse_repeats(block.ids, seen, cases)
+            # The rule checks again; this check knows the row's number in the whole file.
+            refuse_scores(block.kind, block.scores, cases, None if block.kind == "logits" else SUM_TOLERANCE["float32"])
+            routed = (rule.route_logits if block.kind == "logits" else rule.route)(block.scores)
+            classes = names[routed.predicted].tolist()
+            columns = [routed.decisions, routed.predicted.tolist(), classes, routed.confidence.tolist()]
+            write([list(block.ids), *columns])
+            cases += len(block.ids)
+            automated += int(routed.automate.sum())
+        if cases == 0:
+            raise InvalidInput(f"{source} must have at least one row, got none.")
+    return RouteCounts(cases, automated)
+
+
+def _refuse_repeats(ids: Sequence[Any], seen: set[Any], first_row: int) -> None:
+    for row, name in enumerate(ids):
+        if name in seen:
+            raise invalid("ids", "be distinct", f"{name!r} again in row {first_row + row}")
+        seen.add(name)
+
+
+@contextmanager
+def _writer(path: Path) -> Iterator[_Write]:
+    """A function that appends columns of a block; the file appears when all is written."""
+    writers = {".csv": _csv_writer, ".parquet": _parquet_writer}
+    if path.suffix.lower() not in writers:
+        raise invalid("output", f"end in one of {', '.join(writers)}", str(path))
+    with atomic_write(path) as temporary, writers[path.suffix.lower()](temporary) as write:
+        yield write
+
+
+@contextmanager
+def _csv_writer(path: Path) -> Iterator[_Write]:
+    with path.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        yield lambda columns: writer.writerows(zip(*columns, strict=True))
+
+
+@contextmanager
+def _parquet_writer(path: Path) -> Iterator[_Write]:
+    parquet = parquet_module()
+    import pyarrow as pa
+
+    writers: list[Any] = []
+
+    def write(columns: list[list[Any]]) -> None:
+        table = pa.table(dict(zip(COLUMNS, columns, strict=True)))
+        if not writers:
+            writers.append(parquet.ParquetWriter(path, table.schema))
+        writers[0].write_table(table)
+
+    try:
+        yield write
+    finally:
+        for writer in writers:
+            writer.close()
