@@ -56,6 +56,7 @@ def train(
     """
     if isinstance(data, TorchData):
         recipe = recipe.changed({"data.name": f"{OWN_DATA}{data.name}"})
+    Run(Path(out), recipe).refuse_if_used()
     fabric = make_fabric(recipe)
     # Built before the folder: a recipe that cannot run leaves nothing behind.
     workshop = Workshop(recipe, fabric, _splits(recipe, data, data_dir))

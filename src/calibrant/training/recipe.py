@@ -3,7 +3,7 @@
 import math
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -58,9 +58,13 @@ class OptimiserSection(_Section):
 
 
 class ScheduleSection(_Section):
-    """The learning rate over the run. Milestones below 1 are shares of the run, others are epochs."""
+    """The learning rate over the run.
 
-    kind: Literal["step", "cosine", "constant"] = "step"
+    `step` multiplies by `factor` at each milestone (below 1: a share of the run, else an epoch), `exponential` after
+    each epoch; `cosine` falls to zero. `warmup` is in epochs.
+    """
+
+    kind: Literal["step", "cosine", "exponential", "constant"] = "step"
     milestones: tuple[Positive, ...] = (0.5, 0.75)
     factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
     warmup: NonNegative = 0.0
@@ -119,6 +123,8 @@ class Recipe(_Section):
             return base * 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
         if schedule.kind == "constant":
             return base
+        if schedule.kind == "exponential":
+            return float(base * schedule.factor ** int(progress))
         passed = sum(progress >= (m * self.epochs if m < 1 else m) for m in schedule.milestones)
         return float(base * schedule.factor**passed)
 
@@ -191,6 +197,3 @@ def _one_line(error: ValidationError) -> InvalidInput:
 
 def _rule(message: str) -> str:
     return message.removeprefix("Input should ").strip()
-
-
-STEP_MODES: tuple[str, ...] = get_args(StepMode)

@@ -37,14 +37,14 @@ class Run:
     def create(cls, path: str | Path, recipe: Recipe) -> "Run":
         """Make a new run folder; one that already holds something is never touched."""
         run = cls(Path(path), recipe)
-        run._refuse_if_used()
+        run.refuse_if_used()
         existed = run.path.exists()
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             # Under the lock, and the recipe last: of two processes that begin the same folder one is refused, and a
             # kill in between leaves a folder that can be begun anew.
             with run.locked():
-                run._refuse_if_used()
+                run.refuse_if_used()
                 run.checkpoints.mkdir(exist_ok=True)
                 run.predictions_path("test").parent.mkdir(exist_ok=True)
                 recipe.save(run.path / _RECIPE)
@@ -54,7 +54,8 @@ class Run:
             raise error if isinstance(error, CalibrantError) else output_error(run.path, error) from error
         return run
 
-    def _refuse_if_used(self) -> None:
+    def refuse_if_used(self) -> None:
+        """Raise where the folder holds something already."""
         folder = self.path
         try:
             # Hidden files are the lock and drafts of a process that was killed before the recipe was there.

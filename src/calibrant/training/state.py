@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant.pruning import ConfidencePruner
 from calibrant.training.checkpoint import Checkpoint
 from calibrant.training.setup import Workshop
 
@@ -32,7 +33,7 @@ def unpack(workshop: Workshop, checkpoint: Checkpoint) -> None:
         owner, rest = name.split(".", 1)
         by_owner[owner][rest] = value
     workshop.network.load_state_dict(by_owner["model"])
-    workshop.pruner.load_state_dict({**by_owner["pruner"], **checkpoint.values["pruner"]})
+    _load_pruner(workshop.pruner, {**by_owner["pruner"], **checkpoint.values["pruner"]})
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in by_owner["optimiser"].items():
         number, slot = name.split(".", 1)
@@ -44,3 +45,10 @@ def unpack(workshop: Workshop, checkpoint: Checkpoint) -> None:
     for group, rate in zip(optimiser.param_groups, rates, strict=True):
         # Loading copies the groups; on a GPU the rate must stay the very tensor that the engine changes in place.
         group["lr"] = rate
+
+
+def _load_pruner(pruner: ConfidencePruner, state: dict[str, Any]) -> None:
+    # Checkpoints lie between epochs, when all ranks hold the same rows. One process does not keep account of that;
+    # were it left as saved, a run that goes on with more processes would take each row from the first of them.
+    count = state["rows"][:, pruner.table.columns.index("count")]
+    pruner.load_state_dict({**state, "shared_count": count})

@@ -1,0 +1,40 @@
+"""Write recipes/*.toml from the defaults of the package, so that the files and the command line cannot differ."""
+
+from pathlib import Path
+
+from calibrant import methods
+from calibrant.training import Recipe
+from calibrant.training.defaults import paper_recipes
+
+FOLDER = Path(__file__).resolve().parents[2] / "recipes"
+
+
+def text(name: str, recipe: Recipe) -> str:
+    """A recipe as TOML, with the method's own settings and where they come from in its head."""
+    plan = methods.resolve(
+        recipe.method.name,
+        data=recipe.data.name,
+        model=recipe.model.name,
+        epochs=recipe.epochs,
+        **recipe.method.options,
+    )
+    lines = [
+        f"# {recipe.method.name} on {recipe.data.name} with {recipe.model.name}.",
+        f"# Run it with: calibrant train --recipe recipes/{name}.toml",
+        "#",
+        "# Written by docs/make/recipes.py. The method's own settings, to be changed under [method.options]:",
+    ]
+    lines += [f"#   {key} = {plan.settings[key]!r:<10} {source}" for key, source in plan.sources.items()]
+    return "\n".join(line.rstrip() for line in lines) + "\n\n" + recipe.to_toml()
+
+
+def files() -> dict[str, str]:
+    """The content of every file in recipes/."""
+    return {f"{name}.toml": text(name, recipe) for name, recipe in paper_recipes().items()}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, content in files().items():
+        (FOLDER / name).write_text(content, encoding="utf-8")
+        print(f"recipes/{name}")
