@@ -1,5 +1,6 @@
 """Write recipes/*.toml from the defaults of the package, so that the files and the command line cannot differ."""
 
+import json
 from pathlib import Path
 
 from calibrant import methods
@@ -24,7 +25,10 @@ def text(name: str, recipe: Recipe) -> str:
         "#",
         "# Written by docs/make/recipes.py. The method's own settings, to be changed under [method.options]:",
     ]
-    lines += [f"#   {key} = {plan.settings[key]!r:<10} {source}" for key, source in plan.sources.items()]
+    width = max(len(f"{key} = {json.dumps(plan.settings[key])}") for key in plan.sources)
+    for key, source in plan.sources.items():
+        setting = f"{key} = {json.dumps(plan.settings[key])}"
+        lines.append(f"#   {setting:<{width}}  # {source}")
     return "\n".join(line.rstrip() for line in lines) + "\n\n" + recipe.to_toml()
 
 
