@@ -23,6 +23,8 @@ def pack(workshop: Workshop, epoch: int) -> Checkpoint:
             values[name] = value
     splits = workshop.splits
     about = {"data": splits.fingerprint, "classes": splits.classes, "image_shape": list(splits.image_shape)}
+    # Export puts the normalisation into the deployed file, where the data set is not at hand.
+    about |= {"mean": list(splits.mean), "std": list(splits.std)}
     return Checkpoint(epoch, tensors, {"pruner": values, **about})
 
 
