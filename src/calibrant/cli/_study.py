@@ -51,10 +51,23 @@ def assignment(text: str) -> tuple[str, Any]:
         raise InvalidInput(f"--set must be key=value, got {text!r}. For example --set schedule.kind=cosine")
     if key not in keys():
         raise InvalidInput(f"--set: key '{key}' is unknown. {did_you_mean(key, keys())}")
+    return key, literal(value)
+
+
+def option(text: str) -> tuple[str, Any]:
+    """`gamma_low=4` as a setting of a method."""
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise InvalidInput(f"--option must be key=value, got {text!r}. For example --option huber_weight=5")
+    return key, literal(value)
+
+
+def literal(text: str) -> Any:
+    """A number, true or false, a list; anything else is text."""
     try:
-        return key, ast.literal_eval(value)
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return key, {"true": True, "false": False}.get(value, value)
+        return {"true": True, "false": False}.get(text, text)
 
 
 def run_study(study: "Study", *, jobs: int, data_dir: Path | None) -> CheckFailed | None:

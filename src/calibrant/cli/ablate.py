@@ -1,0 +1,92 @@
+"""`calibrant ablate`: the paper's ablations, chosen on validation."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from calibrant.cli._study import option, record_all, run_study, say, say_json, shared_recipe
+from calibrant.errors import CheckFailed
+
+_Many = Parameter(consume_multiple=True, negative="")
+
+
+def ablate(
+    what: Literal["lambda", "kappa", "interval", "alpha", "fraction", "components"],
+    /,
+    *,
+    values: Annotated[list[float] | None, _Many] = None,
+    method: str = "flsd+h+p-ema",
+    option_: Annotated[list[str] | None, Parameter(name="--option", negative="")] = None,
+    seeds: Annotated[list[int] | None, _Many] = None,
+    data: str = "digits",
+    model: str | None = None,
+    epochs: int | None = None,
+    recipe: Path | None = None,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    out: Path | None = None,
+    jobs: int = 1,
+    data_dir: Path | None = None,
+    record: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Vary one setting over the paper's grid, or one component after the other; choose by validation ECE.
+
+    Args:
+        what: The setting: lambda (weight of the Huber term), kappa (EMA), interval (epochs between prunings), alpha
+            (of the Huber term), fraction (that leaves at each pruning); or components (FLSD, +H, +P, ...).
+        values: Another grid than the paper's.
+        method: The method whose setting is varied.
+        option_: Another setting of the method, the same in all runs, as key=value. Repeatable.
+        seeds: One run each.
+        data: Data set.
+        model: Network; by default the one that the data set's recipe names.
+        epochs: Epochs of every run.
+        recipe: Recipe file that all runs share; its method and seed are replaced.
+        set_: Any other recipe setting, as key=value. Repeatable.
+        out: Folder of the study; by default ablation-WHAT. Run it again to go on where it stopped.
+        jobs: Runs at the same time.
+        data_dir: Where image sets lie.
+        record: Also write one JSON a run into this folder, for example results/.
+        json: Print everything as JSON.
+    """
+    from calibrant.study import Study
+    from calibrant.study.ablation import ablation_spec
+
+    lists: dict[str, Any] = {"seeds": seeds or [0], "data": [data], "models": [model] if model else []}
+    lists["recipe"] = shared_recipe(recipe, epochs, set_)
+    options = dict(option(text) for text in option_ or [])
+    spec = ablation_spec(what, method=method, values=values or (), options=options, **lists)
+    study = Study(out or Path(f"ablation-{what}"), spec)
+    failed = run_study(study, jobs=jobs, data_dir=data_dir)
+    complaints = record_all(study, record) if record is not None else []
+    _finish(study, what, as_json=json)
+    if failed is not None:
+        raise failed
+    if complaints:
+        raise CheckFailed("; ".join(complaints))
+
+
+def _finish(study: Any, what: str, *, as_json: bool) -> None:
+    from calibrant.report.figures import save
+    from calibrant.study.ablation import ablation_figure, ablation_table, choose
+    from calibrant.study.output import study_json, write_tables
+    from calibrant.study.tables import percent, to_terminal
+
+    comparisons = study.comparisons()
+    if not comparisons:
+        return
+    comparison = comparisons[0]
+    table, chosen = ablation_table(what, comparison), choose(comparison)
+    files = write_tables(study, comparisons, extra=[table])
+    files += save(ablation_figure(what, comparison), study.path / what)
+    if as_json:
+        say_json({"ablation": what, "chosen_on_validation": chosen.label, **study_json(study, comparisons)})
+        return
+    say(to_terminal(table) + "\n")
+    test = ", ".join(
+        f"{name} {percent(chosen.test[metric])}"
+        for name, metric in (("ECE", "ece"), ("TE", "test_error"), ("ECE(S95)", "ece@0.95"), ("|S95|", "share@0.95"))
+    )
+    say(f"chosen on validation: {chosen.label} (validation ECE {percent(chosen.validation_ece)}); on test: {test}")
+    say(f"written: {', '.join(str(path) for path in files)}")

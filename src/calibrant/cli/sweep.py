@@ -1,0 +1,108 @@
+"""`calibrant sweep`: search for settings that are accurate, calibrated and cheap at once."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from calibrant.cli._study import names_in, say, say_json, shared_recipe
+from calibrant.errors import CheckFailed
+
+if TYPE_CHECKING:
+    from calibrant.study.sweep import Sweep
+
+
+def sweep(
+    *,
+    method: str | None = None,
+    data: str | None = None,
+    model: str | None = None,
+    epochs: int | None = None,
+    seed: int | None = None,
+    search: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    trials: int = 20,
+    timeout: float | None = None,
+    stop_dominated_by: int | None = None,
+    recipe: Path | None = None,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    out: Path = Path("sweep"),
+    storage: str | None = None,
+    name: str | None = None,
+    jobs: int = 1,
+    data_dir: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Search with three objectives: validation error, validation ECE, samples seen. Run it again to go on.
+
+    Args:
+        method: Method whose settings are searched; flsd+h+unbiased by default.
+        data: Data set.
+        model: Network; by default the one that the data set's recipe names.
+        epochs: Epochs of every trial.
+        seed: Seed of every trial.
+        search: What to vary: a setting (drop), a range (drop=0.3:0.8, optimiser.lr=0.01:0.3:log) or values
+            (schedule.kind=step,cosine). By default every setting of the method that has a usual range.
+        trials: Trials in all, over all workers and earlier calls.
+        timeout: Seconds after which no new trial begins.
+        stop_dominated_by: Stop a trial that, at a quarter, half or three quarters of its epochs, is behind this many
+            finished ones in error and ECE and no cheaper; 0: never. 3 by default.
+        recipe: Recipe file that all trials share; its method and seed are replaced.
+        set_: Any other recipe setting, as key=value. Repeatable.
+        out: Folder of the sweep. Given alone, the sweep in it goes on.
+        storage: Optuna storage URL shared by workers on many machines; by default SQLite in the folder. The
+            environment variable CALIBRANT_STORAGE does the same and keeps a password out of the process list.
+        name: Name of the study in the storage.
+        jobs: Workers to start here, each in a process of its own.
+        data_dir: Where image sets lie.
+        json: Print everything as JSON.
+    """
+    from calibrant.study.sweep import Sweep, SweepSpec
+    from calibrant.study.sweep_output import front_table, sweep_json, write_sweep
+    from calibrant.study.tables import to_terminal
+
+    flags = {"method": method, "data": data, "model": model, "seed": seed, "name": name, "search": search}
+    given: dict[str, Any] = {**names_in(recipe), **{key: value for key, value in flags.items() if value is not None}}
+    if stop_dominated_by is not None:
+        given["dominators"] = stop_dominated_by
+    shared = shared_recipe(recipe, epochs, set_)
+    spec = SweepSpec.parse({**given, "recipe": shared}) if given or shared else None
+    url = storage or os.environ.get("CALIBRANT_STORAGE")
+    made = Sweep(out, spec, storage=url)
+    failures = _run(made, url, trials=trials, timeout=timeout, jobs=jobs, data_dir=data_dir)
+    files = write_sweep(made)
+    if json:
+        say_json(sweep_json(made))
+    else:
+        say(to_terminal(front_table(made)) + "\n")
+        say(f"written: {', '.join(str(path) for path in files)}")
+    if failures:
+        raise CheckFailed(f"{len(failures)} of {jobs} workers failed: {'; '.join(failures)}")
+
+
+def _run(
+    sweep: "Sweep", url: str | None, *, trials: int, timeout: float | None, jobs: int, data_dir: Path | None
+) -> list[str]:
+    """Work here, or start workers and wait for them; returns what went wrong with those."""
+    if jobs == 1:
+        from calibrant.cli.train import make_reporter
+
+        sweep.run(trials=trials, timeout=timeout, data_dir=data_dir, reporter=make_reporter())
+        return []
+    from calibrant.study.launch import Task, run_tasks
+
+    if url is not None:
+        os.environ["CALIBRANT_STORAGE"] = url
+    arguments = [str(sweep.path), str(trials), "-" if timeout is None else str(timeout)]
+    if data_dir is not None:
+        arguments.append(str(data_dir))
+    tasks = [
+        Task(
+            f"worker {number + 1}",
+            "calibrant.study.sweep_worker",
+            tuple(arguments),
+            sweep.path / f"worker-{number}.log",
+        )
+        for number in range(jobs)
+    ]
+    return [f"{one.task}: {one.message}" for one in run_tasks(tasks, jobs=jobs) if one.code]
