@@ -6,6 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+# A script for child processes, not a module with doctests: its imports only work from its own folder.
+collect_ignore = ["worker.py"]
+
 _spec = importlib.util.spec_from_file_location("loss_cases", Path(__file__).with_name("cases.py"))
 _cases = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_cases)
