@@ -105,7 +105,7 @@ def one_step(policy: Policy, n: int, classes: int, device: torch.device) -> tupl
         rng.integers(0, classes, n), policy=policy, schedule=Every(1), classes=classes, device=device
     )
     pruner.table.rows[:, 0] = torch.from_numpy(rng.random(n, dtype=np.float32)).to(device)
-    pruner.table.rows[:, 2] = 1
+    pruner.table.rows[:, pruner.table.columns.index("count")] = 1
     with PeakMemory() as memory:
         start = time.perf_counter()
         pruner.step()

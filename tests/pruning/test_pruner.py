@@ -119,6 +119,8 @@ def test_a_state_of_other_data_or_other_settings_is_refused():
     swapped[[0, np.flatnonzero(swapped != swapped[0])[0]]] = swapped[[np.flatnonzero(swapped != swapped[0])[0], 0]]
     with pytest.raises(InvalidInput, match="another targets"):
         ConfidencePruner(swapped, seed=1).load_state_dict(state, strict=False)
+    with pytest.raises(InvalidInput, match="state must hold scores for ErrorNorm"):
+        ConfidencePruner(LABELS, policy=ErrorNorm(0.1), schedule=Every(1)).load_state_dict(state, strict=False)
     with pytest.raises(InvalidInput, match="what state_dict gave"):
         other.load_state_dict({})
 

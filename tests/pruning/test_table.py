@@ -49,7 +49,7 @@ class SlowTable:
 
 
 def make(labels, ema=0.3, extra=("error", "forgotten", "right")):
-    return ScoreTable(torch.as_tensor(labels, dtype=torch.int32), ema=ema, bias_correction=False, extra=extra)
+    return ScoreTable(torch.as_tensor(labels, dtype=torch.int64), ema=ema, bias_correction=False, extra=extra)
 
 
 @settings(max_examples=60)

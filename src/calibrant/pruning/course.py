@@ -23,7 +23,7 @@ class Course:
         sizes: Samples of each class.
     """
 
-    def __init__(self, labels: NDArray[np.int32], sizes: list[int]) -> None:
+    def __init__(self, labels: NDArray[np.int64], sizes: list[int]) -> None:
         self.labels, self.classes = labels, len(sizes)
         self.epoch = 0
         self.weights = torch.ones(len(labels))

@@ -12,8 +12,8 @@ from calibrant.errors import InvalidInput, invalid
 
 def checked_targets(
     targets: Tensor | NDArray[Any] | Sequence[int], classes: int | None
-) -> tuple[NDArray[np.int32], list[int]]:
-    """Labels as int32, a copy of our own, and the number of samples of each class."""
+) -> tuple[NDArray[np.int64], list[int]]:
+    """Labels as int64, a copy of our own, and the number of samples of each class."""
     labels = targets.detach().cpu().numpy() if isinstance(targets, Tensor) else np.asarray(targets)
     if labels.ndim != 1 or labels.size == 0:
         raise invalid("targets", "be one label per sample, at least one", f"shape {labels.shape}")
@@ -26,6 +26,7 @@ def checked_targets(
         raise invalid("targets", f"lie in 0..{classes - 1}", f"{high} at index {int(labels.argmax())}")
     if high >= 2**20:
         raise invalid("targets", "lie below 2**20", high, "Number the classes 0..K-1.")
+    labels = np.array(labels, dtype=np.int64)  # a copy of our own, contiguous
     sizes = np.bincount(labels, minlength=classes or 0)
     if classes is None and not sizes.all():
         raise invalid(
@@ -34,7 +35,7 @@ def checked_targets(
             f"none of class {int(np.argmin(sizes))}",
             "Number the classes 0..K-1, or give classes= where a class is meant to be empty.",
         )
-    return labels.astype(np.int32), sizes.tolist()
+    return labels, sizes.tolist()
 
 
 def check_options(*, ema: float, seed: int, epochs: int | None, minimum_per_class: int, batch_size: int | None) -> None:

@@ -287,5 +287,4 @@ class Unbiased(Policy):
 
 def _random_keys(n: int, generator: torch.Generator) -> Keys:
     """Distinct random keys below n: a random order without ties, so every subset of a size is equally likely."""
-    # randperm of int32 would do below 2**31; int64 is what every torch version draws alike.
     return torch.randperm(n, generator=generator).numpy().astype(np.uint64)

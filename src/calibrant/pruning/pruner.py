@@ -345,6 +345,8 @@ class ConfidencePruner:
             strict: Refuse a state that was made with other settings. Size, classes and targets must agree in any case.
         """
         check_settings(state, self.settings(), strict=strict)
+        if state["rows"].shape != self.table.rows.shape:
+            raise invalid("state", f"hold scores for {self.plan.policy}", f"columns for {state['settings']['policy']}")
         self.table.rows.copy_(state["rows"])
         self.table.shared_count.copy_(state["shared_count"])
         self._course.load_state_dict(state)
@@ -374,7 +376,7 @@ class ConfidencePruner:
         """The whole record, sample by sample."""
         return PruningAudit(
             index=np.arange(self.samples),
-            target=self._labels.astype(np.int64),
+            target=self._labels.copy(),
             left=self._course.left.astype(np.int64),
             score=self.table.confidence(),
             excess=self.table.column("excess"),

@@ -19,6 +19,8 @@ ERROR_COLUMNS = ("error",)
 FORGETTING_COLUMNS = ("forgotten", "right")
 """Times the sample went from right to wrong (Toneva et al. 2019; -1 while never right); whether it was right last."""
 
+_LAYOUT = ("confidence", "excess", "error", "count", "predicted", "forgotten", "right")
+"""Order of the columns; the averaged ones come first and are updated as one block."""
 _FIXED_POINT = 2.0**40
 """Values are summed over the copies of a sample as 64-bit integers in this unit: integer sums do not depend on order.
 
@@ -26,12 +28,11 @@ A float32 of at least 2**-16 is a whole number of these units, so a sample witho
 """
 
 
-def new_table(rows: int, columns: tuple[str, ...], device: torch.device | str | None = None) -> Tensor:
+def new_table(rows: int, columns: tuple[str, ...]) -> Tensor:
     """A table as it stands before training: the EMA starts at zero, as the paper prints it."""
-    table = torch.zeros(rows, len(columns), device=device)
-    if "forgotten" in columns:
-        table[:, columns.index("forgotten")] = -1
-    table[:, columns.index("predicted")] = -1
+    table = torch.zeros(rows, len(columns))
+    for name in {"predicted", "forgotten"} & set(columns):
+        table[:, columns.index(name)] = -1
     return table
 
 
@@ -39,7 +40,7 @@ def new_table(rows: int, columns: tuple[str, ...], device: torch.device | str | 
 def observe_(
     table: Tensor,
     slots: Tensor,
-    targets: Tensor,
+    labels: Tensor,
     indices: Tensor,
     logits: Tensor,
     *,
@@ -55,41 +56,35 @@ def observe_(
     Args:
         table: Shape (n, columns), float32.
         slots: Scratch, shape (n,), int32.
-        targets: Labels of the whole set, shape (n,).
+        labels: Of the whole set, shape (n,), int64.
         indices: Shape (b,), int64, on the table's device.
         logits: Shape (b, K), any floating type; the softmax is float32 whatever the autocast.
         ema: Weight of the new value, in (0, 1].
-        columns: Names of the table's columns.
+        columns: Names of the table's columns, in the order of the layout.
     """
     probabilities = torch.softmax(logits, dim=1, dtype=torch.float32)
     confidence, predicted = probabilities.max(dim=1)
-    labels = targets.index_select(0, indices).long()
-    of_label = probabilities.gather(1, labels.unsqueeze(1)).squeeze(1)
-    measured = [confidence, confidence - of_label]
+    label = labels.index_select(0, indices).unsqueeze(1)
+    measured = [confidence, confidence - probabilities.gather(1, label).squeeze(1)]
     if "error" in columns:
         # 1 - p_y as the sum of the others: a difference would lose the digits that rank the well-learned.
-        others = probabilities.scatter(1, labels.unsqueeze(1), 0.0)
+        others = probabilities.scatter(1, label, 0.0)
         measured.append((others.square().sum(1) + others.sum(1).square()).sqrt())
-    finite = torch.isfinite(confidence)
-    old = table.index_select(0, indices)
-
     first = _first_occurrence(slots, indices)
-    mean, copies = _mean_over_copies(torch.stack(measured, dim=1), finite, first)
-    known = dict(zip(columns, old.unbind(1), strict=True))
-    predicted_or_old = torch.where(finite, predicted.to(old.dtype), known["predicted"])
-    fresh = {
-        "confidence": ema * mean[:, 0] + (1 - ema) * known["confidence"],
-        "excess": ema * mean[:, 1] + (1 - ema) * known["excess"],
-        "count": known["count"] + 1,
-        "predicted": predicted_or_old.index_select(0, first),
-    }
-    if "error" in columns:
-        fresh["error"] = ema * mean[:, 2] + (1 - ema) * known["error"]
+    sums = _sum_over_copies(measured, first)
+    copies = sums[:, -1:]
+    mean = sums[:, :-1] / copies
+
+    old = table.index_select(0, indices)
+    at = {name: old[:, column] for column, name in enumerate(columns)}
+    # A copy that overflowed predicts nothing.
+    said = torch.where(torch.isnan(confidence), at["predicted"], predicted).index_select(0, first)
+    averaged = ema * mean + (1 - ema) * old[:, : mean.shape[1]]
+    fresh = [averaged, torch.stack([at["count"] + 1, said], dim=1)]
     if "forgotten" in columns:
-        fresh.update(_forgetting(known, right=mean[:, 1] == 0))
-    new = torch.stack([fresh[name] for name in columns], dim=1)
+        fresh.append(_forgetting(at["forgotten"], at["right"], right=mean[:, 1] == 0))
     # Copies of a sample write the same row, so it does not matter which of them writes last.
-    table.index_put_((indices,), torch.where(copies > 0, new, old))
+    table.index_put_((indices,), torch.where(copies > 0, torch.cat(fresh, dim=1), old))
 
 
 def _first_occurrence(slots: Tensor, indices: Tensor) -> Tensor:
@@ -99,35 +94,33 @@ def _first_occurrence(slots: Tensor, indices: Tensor) -> Tensor:
     return slots.index_select(0, indices)
 
 
-def _mean_over_copies(values: Tensor, finite: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean of the finite copies of each sample, shape (b, columns), and their number, shape (b, 1)."""
-    units = torch.where(finite.unsqueeze(1), values * _FIXED_POINT, 0).long()
-    terms = torch.cat([units, finite.unsqueeze(1).long()], dim=1)
-    sums = torch.zeros_like(terms).index_add_(0, first, terms).index_select(0, first)
-    copies = sums[:, -1:]
-    mean = sums[:, :-1].float() / copies.clamp_min(1).float() / _FIXED_POINT
-    return mean, copies
+def _sum_over_copies(values: list[Tensor], first: Tensor) -> Tensor:
+    """Sums over the finite copies of each sample, and their number in the last column; all in fixed-point units."""
+    finite = (values[0] == values[0]).to(values[0].dtype)
+    units = (torch.stack([*values, finite], dim=1) * _FIXED_POINT).nan_to_num(0.0).long()
+    return torch.zeros_like(units).index_add_(0, first, units).index_select(0, first).float()
 
 
-def _forgetting(known: dict[str, Tensor], *, right: Tensor) -> dict[str, Tensor]:
-    learned_now = right & (known["forgotten"] < 0)
-    forgotten_now = ~right & (known["right"] > 0)
-    count = torch.where(learned_now, 0, known["forgotten"]) + forgotten_now.to(known["forgotten"].dtype)
-    return {"forgotten": count, "right": right.to(count.dtype)}
+def _forgetting(forgotten: Tensor, was_right: Tensor, *, right: Tensor) -> Tensor:
+    """The columns `forgotten` and `right` after this batch."""
+    learned_now = right & (forgotten < 0)
+    forgotten_now = ~right & (was_right > 0)
+    count = torch.where(learned_now, 0.0, forgotten) + forgotten_now.to(forgotten.dtype)
+    return torch.stack([count, right.to(count.dtype)], dim=1)
 
 
 class ScoreTable:
     """The scores of all samples, and what they are computed from.
 
     Args:
-        labels: Shape (n,), int32.
+        labels: Shape (n,), int64.
         ema: Weight of the newest value.
         bias_correction: Whether `confidence` makes up for the zero start.
         extra: Columns beyond `BASE_COLUMNS`.
     """
 
     def __init__(self, labels: Tensor, *, ema: float, bias_correction: bool, extra: tuple[str, ...] = ()) -> None:
-        self.columns = (*BASE_COLUMNS, *extra)
+        self.columns = tuple(name for name in _LAYOUT if name in (*BASE_COLUMNS, *extra))
         self.ema, self.bias_correction = ema, bias_correction
         self.rows = new_table(len(labels), self.columns)
         self.labels = labels
