@@ -15,6 +15,7 @@ def test_shares_savings_and_suspects(run_folder):
     assert (content["seen"], content["full"], content["kept_last"], content["samples"]) == (52, 60, 16, 20)
     assert content["saved_share"] == pytest.approx(8 / 60)
     # Surest first; the names are those of the predictions only where their number fits (10 digits, 2 classes here).
+    assert {(s["identity"], s["picture"]) for s in content["suspects"]} == {("sample 12", None), ("sample 3", None)}
     assert [(s["index"], s["label"], s["predicted"], s["excess"], s["left"]) for s in content["suspects"]] == [
         (12, "1", "0", 0.75, -1),
         (3, "0", "1", 0.25, -1),

@@ -7,6 +7,7 @@ import pytest
 from calibrant import Predictions, compare, evaluate
 from calibrant.report.content import method_content, run_content, same_cases
 from calibrant.report.entries import Entry
+from calibrant.report.statistics import automated, wilson
 from calibrant.training.run import Run
 
 SETTINGS = {"delta": 0.9, "n_bins": 10, "resamples": 50}
@@ -18,6 +19,10 @@ def test_numbers_are_those_of_evaluate_and_compare(make):
     expected = evaluate(second, 10, thresholds=(0.9,), bootstrap=50)
     assert {key: content["metrics"][key] for key in expected.values()} == expected.values()
     assert content["intervals"]["ece"] == list(expected.intervals["ece"])
+    result = automated(second, 0.9)
+    assert content["intervals"]["accuracy@0.9"] == list(result.interval)
+    assert content["intervals"]["share@0.9"] == list(wilson(result.automated, 600))
+    assert content["intervals"]["test_error"] == list(wilson(int((~second.correct).sum()), 600))
     verdicts = {row.name: row.verdict for row in compare(first, second, thresholds=(0.9,), bootstrap=50).rows}
     assert content["verdicts"] == {name: verdict for name, verdict in verdicts.items() if verdict != "cannot tell"}
     assert content["verdicts"]["ece"] == "worse"

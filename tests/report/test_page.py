@@ -33,6 +33,7 @@ def test_table_shows_the_numbers_that_the_page_carries(make, page_data):
         assert [float(value) for value, _ in cells] == [method["metrics"][key] for key in keys]
         assert cells[1][1] == percent(method["metrics"]["ece"], 2)
         assert interval(method["intervals"]["ece"], 2).replace("\N{NO-BREAK SPACE}", " ") in html
+        assert interval(method["intervals"]["accuracy@0.95"], 2).replace("\N{NO-BREAK SPACE}", " ") in html
 
 
 def test_the_same_entries_give_the_same_page(make):
@@ -94,8 +95,8 @@ def test_a_class_never_predicted_and_one_never_seen_are_named(visible_text):
     scores = np.tile([0.7, 0.2, 0.1], (6, 1))
     predictions = Predictions.from_probabilities(scores, [0, 0, 1, 1, 0, 0], class_names=["ant", "bee", "cow"])
     text = visible_text(build_page([("mine", predictions)], resamples=0))
-    assert "Never predicted: bee." in text
-    assert "Without a single test case, so nothing can be said: cow." in text
+    assert "All 2 classes that occur, worst first. Never predicted: bee. Without a single test case" in text
+    assert "so nothing can be said: cow." in text
 
 
 def test_an_empty_confident_set_is_said_in_words(visible_text):

@@ -1,8 +1,12 @@
 """What pruning left out in a run, as plain values for the page."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from calibrant.report.samples import Sample, training_samples
+from calibrant.report.thumbnails import check_images, data_uri
 
 if TYPE_CHECKING:
     from calibrant.pruning import PruningAudit
@@ -13,14 +17,21 @@ _LINES = 12
 _SUSPECTS = 12
 
 
-def pruning_content(run: "Run | None") -> dict[str, Any] | None:
-    """Kept shares over epochs and likely wrong labels; None where nothing was pruned or nothing is known."""
+def audit_of(run: "Run | None") -> "PruningAudit | None":
+    """The audit of a run; None where nothing was pruned or nothing is known."""
     if run is None or not (run.path / "pruning.npz").is_file():
         return None
     from calibrant.pruning import load_audit
 
     audit = load_audit(run.path / "pruning.npz")
-    if not len(audit.kept_counts) or bool((audit.kept_counts == audit.class_sizes).all()):
+    everything = bool((audit.kept_counts == audit.class_sizes).all())
+    return None if everything or not len(audit.kept_counts) else audit
+
+
+def pruning_content(run: "Run | None") -> dict[str, Any] | None:
+    """Kept shares over epochs and likely wrong labels; None where nothing was pruned or nothing is known."""
+    audit = audit_of(run)
+    if run is None or audit is None:
         return None
     names = names_of(run, len(audit.class_sizes))
     trained = audit.kept_counts.sum(axis=1)
@@ -34,7 +45,7 @@ def pruning_content(run: "Run | None") -> dict[str, Any] | None:
         "seen": int(trained.sum()),
         "full": full,
         "saved_share": 1 - int(trained.sum()) / full,
-        "suspects": _suspects(audit, names),
+        "suspects": _suspects(run, audit, names),
     }
 
 
@@ -47,20 +58,23 @@ def _lines(audit: "PruningAudit", names: list[str]) -> dict[str, Any]:
     return {"names": [f"lowest of {len(present)} classes", f"highest of {len(present)} classes"], "classes": ends}
 
 
-def _suspects(audit: "PruningAudit", names: list[str]) -> list[dict[str, Any]]:
+def _suspects(run: "Run", audit: "PruningAudit", names: list[str]) -> list[dict[str, Any]]:
     """Samples whose label the model kept contradicting, the surest first."""
     doubtful = np.flatnonzero((audit.predicted >= 0) & (audit.predicted != audit.target) & (audit.excess > 0))
     order = doubtful[np.argsort(-audit.excess[doubtful], kind="stable")[:_SUSPECTS]]
+    samples: Sequence[Sample | None] = training_samples(run, audit.target, order) or [None] * len(order)
     return [
         {
             "index": int(audit.index[i]),
+            "identity": f"sample {audit.index[i]}" if sample is None else sample.identity,
+            "picture": None if sample is None else data_uri(check_images(sample.image[None], 1)[0]),
             "label": names[audit.target[i]],
             "predicted": names[audit.predicted[i]],
             "excess": float(audit.excess[i]),
             "score": float(audit.score[i]),
             "left": int(audit.left[i]),
         }
-        for i in order
+        for i, sample in zip(order, samples, strict=True)
     ]
 
 

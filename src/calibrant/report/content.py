@@ -13,7 +13,7 @@ from calibrant.metrics.binning import edge_precision
 from calibrant.predictions import Predictions
 from calibrant.report.audit import pruning_content
 from calibrant.report.entries import Entry
-from calibrant.report.statistics import reliability_bands
+from calibrant.report.statistics import reliability_bands, wilson
 
 if TYPE_CHECKING:
     from calibrant.training.run import Run
@@ -50,7 +50,7 @@ def method_content(entry: Entry, first: Entry, *, delta: float, n_bins: int, res
         "confidence": _packed(predictions.confidence[order].astype("<f8")),
         "correct": _packed(np.packbits(predictions.correct[order], bitorder="little")),
         "metrics": metrics | {"nll": evaluation["nll"]} | _costs(entry.run),
-        "intervals": evaluation.get("intervals", {}),
+        "intervals": evaluation.get("intervals", {}) | _proportions(predictions, metrics, delta),
         "verdicts": _verdicts(first.predictions, predictions, delta=delta, n_bins=n_bins, resamples=resamples),
         "pruning": pruning_content(entry.run),
     } | _bins(predictions, n_bins)
@@ -81,6 +81,20 @@ def run_content(run: "Run | None") -> dict[str, Any] | None:
         "settings": tomllib.loads(recipe),
         "environment": {key: value for key, value in environment.items() if value is not None},
     }
+
+
+def _proportions(predictions: Predictions, metrics: dict[str, float | None], delta: float) -> dict[str, list[float]]:
+    """Wilson intervals of the shares: where nothing is wrong, the bootstrap would claim certainty, [100, 100]."""
+    n = len(predictions)
+    counts = {"test_error": (metrics["test_error"], n), f"share@{delta:g}": (metrics[f"share@{delta:g}"], n)}
+    automated = round((metrics[f"share@{delta:g}"] or 0.0) * n)
+    counts[f"accuracy@{delta:g}"] = (metrics[f"accuracy@{delta:g}"], automated)
+    ends = {}
+    for name, (share, trials) in counts.items():
+        if share is not None:
+            low, high = wilson(round(share * trials), trials)
+            ends[name] = [float(low), float(high)]
+    return ends
 
 
 def _costs(run: "Run | None") -> dict[str, Any]:

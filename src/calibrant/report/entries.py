@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Kind, Predictions
-from calibrant.report.thumbnails import Pixels, images_of_run, read_images
+from calibrant.report.samples import images_for_test
+from calibrant.report.thumbnails import Pixels, read_images
 
 if TYPE_CHECKING:
     from calibrant.training.run import Run
@@ -78,9 +79,9 @@ def _read(source: Path, images: Pixels | None, kind: Kind | None) -> Entry:
         predictions = Predictions.load(source, kind=kind)
     else:
         return Entry(source.stem, Predictions.load(source, kind=kind), None, images)
-    return Entry(
-        run.recipe.method.name, predictions, run, images_of_run(run, predictions) if images is None else images
-    )
+    if images is None:
+        images = images_for_test(run, predictions.targets)
+    return Entry(run.recipe.method.name, predictions, run, images)
 
 
 def _distinct(names: list[str], sources: list[Path]) -> list[str]:

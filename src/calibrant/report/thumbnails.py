@@ -1,19 +1,14 @@
-"""Small pictures inside the page, and where they come from."""
+"""Small pictures inside the page."""
 
 import base64
 import io
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.predictions import Predictions
-
-if TYPE_CHECKING:
-    from calibrant.training.run import Run
 
 Pixels = NDArray[np.uint8]
 # Longest side in the page; smaller pictures stay as they are and are enlarged by the browser without blurring.
@@ -44,20 +39,6 @@ def read_images(path: str | Path) -> Pixels:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, TypeError, AttributeError) as error:
         raise invalid(str(path), "be an .npz file of plain arrays", f"something else ({error})") from error
     raise invalid(str(path), "hold an array named images or x_test", found or "nothing")
-
-
-def images_of_run(run: "Run", predictions: Predictions) -> Pixels | None:
-    """The test images of a run's data set; None where they are not on this machine or do not fit the predictions."""
-    from calibrant.data import load_dataset
-
-    try:
-        test = load_dataset(run.recipe.data.name).test
-    except (InvalidInput, ImportError):
-        return None
-    # Predictions of another split, or of a set that has changed: a wrong picture is worse than none.
-    if not np.array_equal(test.labels.numpy(), predictions.targets):
-        return None
-    return test.images.permute(0, 2, 3, 1).numpy()
 
 
 def data_uri(image: Pixels) -> str:

@@ -66,7 +66,7 @@ const page = (() => {
       block.hidden = Number(block.dataset.method) !== index;
     });
     document.querySelectorAll("#comparison tbody tr").forEach((row) => {
-      row.classList.toggle("chosen", Number(row.dataset.row) === index);
+      row.classList.toggle("chosen", data.methods.length > 1 && Number(row.dataset.row) === index);
     });
     showNumbers();
     showCheapest();

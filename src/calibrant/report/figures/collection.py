@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from calibrant.predictions import Predictions
-from calibrant.report.audit import names_of
+from calibrant.report.audit import audit_of, names_of
 from calibrant.report.entries import Entry, check_entries
 from calibrant.report.figures.coverage import accuracy_coverage, risk_coverage, threshold_curves
 from calibrant.report.figures.pruning import kept_share, score_distributions
@@ -40,11 +40,9 @@ def save_all(entries: Iterable[Entry | tuple[str, Predictions]], folder: str | P
 
 
 def _save_pruning(entry: Entry, base: Path, number: int) -> list[Path]:
-    if entry.run is None or not (entry.run.path / "pruning.npz").is_file():
+    audit = audit_of(entry.run)
+    if entry.run is None or audit is None:
         return []
-    from calibrant.pruning import load_audit
-
-    audit = load_audit(entry.run.path / "pruning.npz")
     names = names_of(entry.run, len(audit.class_sizes))
     shares = kept_share(audit.kept_share, class_names=names, title=entry.name)
     groups = {"trained on at the end": audit.score[audit.kept], "left out": audit.score[~audit.kept]}

@@ -1,0 +1,64 @@
+"""The images and ids behind a run, where its data set is on this machine."""
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import InvalidInput
+from calibrant.report.thumbnails import Pixels
+
+if TYPE_CHECKING:
+    from calibrant.data import Dataset
+    from calibrant.training.run import Run
+
+
+class Sample(NamedTuple):
+    """A training sample: its id and its image, (H, W, C)."""
+
+    identity: str
+    image: Pixels
+
+
+def images_for_test(run: "Run", targets: NDArray[np.int64]) -> Pixels | None:
+    """The test images of a run's data set, (n, H, W, C); None where they are not at hand or do not fit the targets."""
+    dataset = _dataset(run.recipe.data.name)
+    # Predictions of another split, or of a set that has changed: a wrong picture is worse than none.
+    if dataset is None or not np.array_equal(dataset.test.labels.numpy(), targets):
+        return None
+    return dataset.test.images.permute(0, 2, 3, 1).numpy()
+
+
+def training_samples(run: "Run", targets: NDArray[np.int64], positions: NDArray[np.int64]) -> list[Sample] | None:
+    """Some of what a run trained on; None where the data set is not at hand or its labels are not the audit's.
+
+    Args:
+        run: The run.
+        targets: Labels of all that it trained on, in the order of its pruning audit.
+        positions: Which of them are wanted.
+    """
+    from calibrant.data import split_validation
+
+    dataset = _dataset(run.recipe.data.name)
+    if dataset is None:
+        return None
+    settings = run.recipe.data
+    labels = dataset.train.labels
+    rows, _ = split_validation(labels, fraction=settings.validation, seed=settings.split_seed)
+    if not np.array_equal(labels[rows].numpy(), targets):
+        return None
+    wanted = rows.numpy()[positions]
+    images = dataset.train.images.numpy()[wanted].transpose(0, 2, 3, 1)
+    return [Sample(*pair) for pair in zip(dataset.ids("train", wanted.tolist()), images, strict=True)]
+
+
+# The runs of a page mostly share one data set; it is read once.
+@lru_cache(maxsize=1)
+def _dataset(name: str) -> "Dataset | None":
+    from calibrant.data import load_dataset
+
+    try:
+        return load_dataset(name)
+    except (InvalidInput, ImportError):
+        return None
