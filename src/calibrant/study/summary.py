@@ -43,6 +43,8 @@ class Row:
     seeds: tuple[int, ...]
     test: dict[str, Estimate]
     scaled: dict[str, Estimate]
+    ece_15_bins: Estimate
+    scaled_ece_15_bins: Estimate
     validation_ece: Estimate
     temperature: Estimate
     samples_seen: Estimate
@@ -125,6 +127,8 @@ def summarise_row(label: str, records: Sequence[Record]) -> Row:
         seeds=tuple(record.seed for record in ordered),
         test=metrics(scaled=False),
         scaled=metrics(scaled=True),
+        ece_15_bins=estimate([record.value("ece", bins=15) for record in ordered]),
+        scaled_ece_15_bins=estimate([record.value("ece", bins=15, scaled=True) for record in ordered]),
         validation_ece=estimate([record.validation_ece for record in ordered]),
         temperature=estimate([record.temperature for record in ordered]),
         samples_seen=estimate([float(record.samples_seen) for record in ordered]),

@@ -1,0 +1,18 @@
+"""Writes docs/results.md from results/; a test compares what `page` gives with what is committed."""
+
+from pathlib import Path
+
+from calibrant.files import write_text
+from calibrant.study.page import results_page
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = ROOT / "docs" / "results.md"
+
+
+def page() -> str:
+    return results_page(ROOT / "results")
+
+
+if __name__ == "__main__":
+    write_text(TARGET, page())
+    print(f"wrote {TARGET.relative_to(ROOT)}")
