@@ -1,0 +1,200 @@
+"""A small made-up problem, and processes that start at once."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.data import Dataset
+from calibrant.data.dataset import Augmentation, Images
+from calibrant.training import Recipe
+
+# Imports torch and Lightning once, then forks a process for every command: a kill test needs many of them.
+_ZYGOTE = """
+import json, os, signal, sys
+import lightning.fabric, sklearn.datasets, torch
+import calibrant.cli.train, calibrant.data, calibrant.training.engine
+from calibrant.cli import run
+print("ready", flush=True)
+for line in sys.stdin:
+    job = json.loads(line)
+    if "wait" in job:
+        print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(job["wait"], 0)[1])), flush=True)
+        continue
+    pid = os.fork()
+    if pid:
+        print(pid, flush=True)
+        continue
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, name in ((0, "/dev/null"), (1, job["out"]), (2, job["err"])):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644), number)
+    if job["largest_file"]:
+        import resource
+        resource.setrlimit(resource.RLIMIT_FSIZE, (job["largest_file"],) * 2)
+    code = 70
+    try:
+        code = run(job["arguments"])
+    finally:
+        sys.stdout.flush(); sys.stderr.flush()
+        os._exit(code)
+"""
+
+
+class Child:
+    """A running `calibrant` command."""
+
+    def __init__(self, zygote, pid, folder):
+        self._zygote, self.pid, self._folder = zygote, pid, folder
+        self._code = None
+
+    def wait(self):
+        """Wait for the end; the exit code, or minus the signal."""
+        if self._code is None:
+            self._code = self._zygote.ask({"wait": self.pid})
+        return self._code
+
+    def signal(self, number):
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    @property
+    def running(self):
+        """Whether it has not ended yet."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+    @property
+    def out(self):
+        """Standard output so far."""
+        return (self._folder / f"{self._name}.out").read_text()
+
+    @property
+    def err(self):
+        """Standard error so far."""
+        return (self._folder / f"{self._name}.err").read_text()
+
+
+class Zygote:
+    """Starts `calibrant` commands as separate processes without waiting for imports."""
+
+    def __init__(self, folder):
+        self._folder, self._number = folder, 0
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _ZYGOTE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        assert self._process.stdout.readline() == "ready\n"
+
+    def ask(self, job):
+        """Send one request and read its answer."""
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def start(self, *arguments, largest_file=0):
+        """Start a command."""
+        self._number += 1
+        name = f"child-{self._number}"
+        job = {
+            "arguments": [str(argument) for argument in arguments],
+            "out": str(self._folder / f"{name}.out"),
+            "err": str(self._folder / f"{name}.err"),
+            "largest_file": largest_file,
+        }
+        child = Child(self, self.ask(job), self._folder)
+        child._name = name
+        return child
+
+    def stop(self):
+        """End it."""
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@pytest.fixture(scope="session")
+def children(tmp_path_factory):
+    """Starts commands: `child = children.start("train", "--out", folder)`."""
+    zygote = Zygote(tmp_path_factory.mktemp("children"))
+    yield zygote
+    zygote.stop()
+
+
+def _make_toy(samples=90, tests=30, classes=3, side=6, seed=0):
+    """Images whose class shows in the brightness of a third of them, with noise."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def part(n):
+        labels = torch.arange(n) % classes
+        images = torch.randint(0, 120, (n, 1, side, side), generator=generator)
+        for row, label in enumerate(labels.tolist()):
+            images[row, 0, label::classes] += 60
+        return Images(images.to(torch.uint8), labels)
+
+    names = tuple(f"class {number}" for number in range(classes))
+    return Dataset("toy", part(samples), part(tests), names, (0.3,), (0.2,), Augmentation(crop_padding=1, flip=True))
+
+
+@pytest.fixture(scope="session")
+def toy():
+    """81 training, 9 validation and 30 test images of 6x6 pixels in 3 classes."""
+    return _make_toy()
+
+
+@pytest.fixture(scope="session")
+def make_toy():
+    """Makes sets like `toy` in other sizes."""
+    return _make_toy
+
+
+@pytest.fixture(scope="session")
+def toy_recipe():
+    """A quick recipe for `toy` with two prunings; dotted keys change it."""
+
+    def make(**changes):
+        base = Recipe().changed(
+            {
+                "epochs": 4,
+                "seed": 3,
+                "method.name": "flsd+h+p-ema",
+                "method.options.start": 1,
+                "method.options.interval": 2,
+                "method.options.fraction": 0.2,
+                "optimiser.batch_size": 16,
+                "optimiser.lr": 0.05,
+                "engine.accelerator": "cpu",
+            }
+        )
+        return base.changed({key.replace("__", "."): value for key, value in changes.items()})
+
+    return make
+
+
+@pytest.fixture
+def assert_same_run():
+    """Compare two finished runs: everything but clock readings and the environment must be identical."""
+
+    def check(one, other, *, recipe=True):
+        first, second = (
+            {key: value for key, value in run.summary.items() if key not in {"timing", "environment"}}
+            for run in (one, other)
+        )
+        if not recipe:
+            for summary in (first, second):
+                del summary["recipe"], summary["data_path"], summary["steps_mode"]
+        assert first == second
+        assert _untimed(one.epochs()) == _untimed(other.epochs())
+        for split in ("val", "test"):
+            assert np.array_equal(one.predictions(split).logits, other.predictions(split).logits)
+        weights, others = one.load_model().state_dict(), other.load_model().state_dict()
+        assert all(torch.equal(weights[name], others[name]) for name in weights)
+
+    return check
+
+
+def _untimed(lines):
+    clocks = {"seconds", "train_seconds", "samples_per_second"}
+    return [{key: value for key, value in line.items() if key not in clocks} for line in lines]

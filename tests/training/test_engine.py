@@ -1,0 +1,304 @@
+import errno
+import json
+import os
+import shutil
+
+import pytest
+import torch
+
+from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput, OutputError
+from calibrant.pruning import load_audit
+from calibrant.training import Run, train
+from calibrant.training.engine import TrainingDiverged, resume
+
+
+class Stop(Exception):
+    """Stands for whatever stops a process."""
+
+
+def stopping_after(epoch):
+    """A reporter that stops the run right after an epoch was recorded."""
+
+    class Reporter:
+        def start(self, run, done): ...
+
+        def begin_epoch(self, number, steps):
+            if number == epoch + 1:
+                raise Stop
+
+        def step(self): ...
+
+        def end_epoch(self, line): ...
+
+        def stop(self): ...
+
+    return Reporter()
+
+
+def stopped(recipe, folder, data, epoch):
+    """A run that was stopped after an epoch."""
+    with pytest.raises(Stop):
+        train(recipe, folder, data=data, reporter=stopping_after(epoch))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(toy, toy_recipe, tmp_path_factory):
+    """An undisturbed run."""
+    return train(toy_recipe(), tmp_path_factory.mktemp("runs") / "whole", data=toy)
+
+
+def test_a_run_folder_holds_what_the_design_says(whole, toy, toy_recipe):
+    assert {path.name for path in whole.path.iterdir()} == {
+        *("recipe.toml", "metrics.jsonl", "checkpoints", "predictions", "summary.json", "pruning.npz", ".lock"),
+    }
+    summary, lines = whole.summary, whole.epochs()
+    assert [line["epoch"] for line in lines] == [1, 2, 3, 4]
+    assert [line["kept"] for line in lines] == [81, 66, 66, 54]
+    assert summary["samples_seen"] == 81 + 66 + 66 + 54
+    assert summary["samples_full"] == 4 * 81
+    assert Run.open(whole.path).recipe == toy_recipe()
+    test = whole.predictions("test")
+    assert test.targets.tolist() == toy.test.labels.tolist()
+    assert summary["test"]["test_error"] == pytest.approx(1 - test.correct.mean())
+    assert load_audit(whole.path / "pruning.npz").kept.sum() == 54
+    # The saved weights are those that made the predictions.
+    images = (toy.test.images.float() / 255 - 0.3) / 0.2
+    logits = whole.load_model()(images).detach()
+    torch.testing.assert_close(logits, torch.tensor(test.logits, dtype=logits.dtype), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2, 3, 4])
+def test_a_run_stopped_anywhere_ends_with_the_same_numbers(whole, toy, toy_recipe, tmp_path, epoch, assert_same_run):
+    folder = tmp_path / "part"
+    if epoch == 4:
+        # Killed after the last epoch, before the summary.
+        shutil.copytree(whole.path, folder)
+        (folder / "summary.json").unlink()
+    else:
+        stopped(toy_recipe(), folder, toy, epoch)
+    assert not Run.open(folder).finished
+    assert_same_run(resume(folder, data=toy), whole)
+
+
+def test_rare_checkpoints_and_evaluations_change_no_number(whole, toy, toy_recipe, tmp_path):
+    recipe = toy_recipe(engine__checkpoint_every=3, engine__evaluate_every=2)
+    folder = stopped(recipe, tmp_path / "rare", toy, 2)
+    # Nothing was saved yet: the two epochs are trained again, and logged once.
+    assert not list((folder / "checkpoints").glob("*"))
+    run = resume(folder, data=toy)
+    assert [line["epoch"] for line in run.epochs()] == [1, 2, 3, 4]
+    assert ["validation" in line for line in run.epochs()] == [False, True, False, True]
+    assert run.summary["test"] == whole.summary["test"]
+
+
+def test_adam_goes_on_where_it_was(toy, toy_recipe, tmp_path, assert_same_run):
+    recipe = toy_recipe(optimiser__name="adamw", optimiser__lr=0.003)
+    whole = train(recipe, tmp_path / "whole", data=toy)
+    assert_same_run(resume(stopped(recipe, tmp_path / "part", toy, 2), data=toy), whole)
+
+
+_DROPOUT = """
+from torch import nn
+
+def network(*, classes, image_shape):
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, classes))
+"""
+
+
+def test_a_networks_own_randomness_goes_on_where_it_was(toy, toy_recipe, tmp_path, monkeypatch, assert_same_run):
+    (tmp_path / "dropout_network.py").write_text(_DROPOUT)
+    monkeypatch.chdir(tmp_path)
+    recipe = toy_recipe(model__name="dropout_network:network")
+    state = torch.get_rng_state()
+    whole = train(recipe, tmp_path / "whole", data=toy)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(7)
+    assert_same_run(resume(stopped(recipe, tmp_path / "part", toy, 2), data=toy), whole)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_loader_trains_on_the_same_pixels_as_the_resident_set(
+    whole, toy, toy_recipe, tmp_path, workers, assert_same_run
+):
+    recipe = toy_recipe(engine__data_path="loader", engine__workers=workers)
+    run = train(recipe, tmp_path / "loader", data=toy)
+    assert run.summary["data_path"] == "loader"
+    assert whole.summary["data_path"] == "resident"
+    assert_same_run(run, whole, recipe=False)
+
+
+def test_other_seeds_give_other_runs(whole, toy, toy_recipe, tmp_path):
+    other = train(toy_recipe(seed=4), tmp_path / "other", data=toy)
+    assert other.summary["test"]["nll"] != whole.summary["test"]["nll"]
+
+
+def test_a_finished_run_is_returned_as_it_is(whole, toy):
+    before = {path: path.stat().st_mtime_ns for path in whole.path.rglob("*")}
+    assert resume(whole.path, data=toy).summary == whole.summary
+    assert {path: path.stat().st_mtime_ns for path in whole.path.rglob("*")} == before
+
+
+# What goes wrong.
+
+
+def damage(path, how):
+    content = bytearray(path.read_bytes())
+    if how == "flip":
+        content[len(content) // 2] ^= 1
+    elif how == "truncate":
+        del content[len(content) // 2 :]
+    else:
+        content = json.dumps({**json.loads(content), "epoch": 1}).encode()
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("epoch-00003.safetensors", "flip"),
+        ("epoch-00003.safetensors", "truncate"),
+        ("epoch-00003.json", "truncate"),
+        ("epoch-00003.json", "edit"),
+    ],
+)
+def test_a_damaged_checkpoint_is_passed_over(whole, toy, toy_recipe, tmp_path, name, how, assert_same_run):
+    folder = stopped(toy_recipe(), tmp_path / "part", toy, 3)
+    damage(folder / "checkpoints" / name, how)
+    with pytest.warns(CalibrantWarning, match=r"epoch-00003\.json is damaged.*The one before it is used"):
+        run = resume(folder, data=toy)
+    assert_same_run(run, whole)
+
+
+def test_where_all_checkpoints_are_damaged_nothing_is_touched(toy, toy_recipe, tmp_path):
+    folder = stopped(toy_recipe(), tmp_path / "part", toy, 3)
+    for path in (folder / "checkpoints").glob("*.safetensors"):
+        damage(path, "flip")
+    log = (folder / "metrics.jsonl").read_bytes()
+    with (
+        pytest.warns(CalibrantWarning, match="damaged"),
+        pytest.raises(
+            InvalidInput, match="none of the 2 checkpoints .* delete that folder to train from the beginning"
+        ),
+    ):
+        resume(folder, data=toy)
+    assert (folder / "metrics.jsonl").read_bytes() == log
+    shutil.rmtree(folder / "checkpoints")
+    assert resume(folder, data=toy).finished
+
+
+def test_a_torn_log_and_the_drafts_of_a_kill_are_cleared(whole, toy, toy_recipe, tmp_path, assert_same_run):
+    folder = stopped(toy_recipe(), tmp_path / "part", toy, 2)
+    with (folder / "metrics.jsonl").open("a") as log:
+        log.write('{"epoch": 3, "loss": 0.1}\n{"epoch": 4, "lo')
+    checkpoints = folder / "checkpoints"
+    (checkpoints / ".epoch-00003.safetensors.99.tmp").write_bytes(b"half")
+    shutil.copy(checkpoints / "epoch-00002.safetensors", checkpoints / "epoch-00003.safetensors")
+    run = resume(folder, data=toy)
+    assert_same_run(run, whole)
+    assert {path.name for path in checkpoints.iterdir()} == {
+        *("epoch-00003.json", "epoch-00003.safetensors", "epoch-00004.json", "epoch-00004.safetensors"),
+    }
+
+
+def test_other_data_than_the_run_began_with_is_refused(toy, toy_recipe, tmp_path, make_toy):
+    folder = stopped(toy_recipe(), tmp_path / "part", toy, 1)
+    with pytest.raises(InvalidInput, match="began with other data"):
+        resume(folder, data=make_toy(seed=1))
+
+
+def full_disk_at(name):
+    real = os.fsync
+
+    def fsync(descriptor):
+        if name in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    return fsync
+
+
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "epoch-00002.safetensors", "epoch-00002.json", "val.npz", "pruning.npz", "summary.json"]
+)
+def test_a_full_disk_is_one_line_and_the_run_goes_on_later(
+    whole, toy, toy_recipe, tmp_path, monkeypatch, name, assert_same_run
+):
+    folder = tmp_path / "part"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full_disk_at(name))
+        with pytest.raises(OutputError, match=r"The disk is full: free some space"):
+            train(toy_recipe(), folder, data=toy)
+    assert not Run.open(folder).finished
+    assert_same_run(resume(folder, data=toy), whole)
+
+
+def test_a_full_disk_at_the_start_leaves_no_folder(toy, toy_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", full_disk_at("recipe.toml"))
+    with pytest.raises(OutputError, match="The disk is full"):
+        train(toy_recipe(), tmp_path / "part", data=toy)
+    assert not (tmp_path / "part").exists()
+
+
+def test_a_non_finite_loss_names_step_rate_and_last_good_checkpoint(toy, toy_recipe, tmp_path):
+    recipe = toy_recipe(optimiser__lr=1e18)
+    with pytest.raises(TrainingDiverged) as caught:
+        train(recipe, tmp_path / "part", data=toy)
+    message = str(caught.value)
+    assert "NaN or infinite in epoch 1 at step" in message
+    assert "learning rate 1e+18" in message
+    assert "none (there was none yet)" in message
+    assert not (tmp_path / "part" / "summary.json").exists()
+    assert list((tmp_path / "part" / "checkpoints").iterdir()) == []
+
+
+def test_divergence_after_good_epochs_keeps_the_last_good_checkpoint(toy, toy_recipe, tmp_path):
+    recipe = toy_recipe()
+
+    class Poison:
+        """Breaks the weights when the third epoch begins, as an overflow would."""
+
+        def start(self, run, done):
+            self.run = run
+
+        def begin_epoch(self, number, steps):
+            if number == 3:
+                with torch.no_grad():
+                    next(poisoned["network"].parameters()).fill_(float("nan"))
+
+        def step(self): ...
+
+        def end_epoch(self, line): ...
+
+        def stop(self): ...
+
+    poisoned = {}
+    import calibrant.training.engine as engine
+
+    class Spy(engine.Workshop):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            poisoned["network"] = self.network
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "Workshop", Spy)
+        with pytest.raises(CalibrantError, match=r"epoch 3 at step 1 of 5.*checkpoint is epoch-00002\.json"):
+            train(recipe, tmp_path / "part", data=toy, reporter=Poison())
+    # What was good can be gone on from.
+    assert resume(tmp_path / "part", data=toy).finished
+
+
+def test_weights_broken_by_an_epochs_last_step_are_never_saved(toy, toy_recipe, tmp_path):
+    import calibrant.training.engine as engine
+
+    class Spy(engine.Workshop):
+        def set_learning_rate(self, value):
+            # The sixth and last step of the first epoch: a finite loss, then a step into nothing.
+            self.calls = getattr(self, "calls", 0) + 1
+            super().set_learning_rate(float("nan") if self.calls == 6 else value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "Workshop", Spy)
+        with pytest.raises(TrainingDiverged, match="a weight became NaN or infinite in epoch 1 at step 6 of 6"):
+            train(toy_recipe(), tmp_path / "part", data=toy)
+    assert list((tmp_path / "part" / "checkpoints").iterdir()) == []
