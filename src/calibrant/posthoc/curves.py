@@ -76,9 +76,9 @@ class _CurveCalibration(Calibrator):
         share[rows, top] = 0.0
         (curve,) = self.curves_
         assert curve is not None
-        # No lower than what keeps the predicted class on top; this is at most 1/2.
+        # No lower than what keeps the predicted class on top, by a margin that float32 shows: about 1/2 at most.
         runner_up = share.max(axis=1)
-        bent = np.maximum(self._bend(curve, confidence), runner_up / (1.0 + runner_up))
+        bent = np.maximum(self._bend(curve, confidence), runner_up / (1.0 + runner_up) + 1e-6)
         q = share * (1.0 - bent)[:, None]
         q[rows, top] = bent
         return np.asarray(q)
@@ -178,13 +178,13 @@ class HistogramBinning(_CurveCalibration):
             raise invalid("strategy", "be 'equal-mass' or 'equal-width'", repr(self.strategy))
 
     def _curve(self, probability: Floats, hit: Floats) -> Floats:
-        even = np.linspace(0.0, 1.0, self.n_bins + 1)
         if self.strategy == "equal-mass":
             # Inner edges are observed probabilities: with (lo, hi] every bin then holds at least one case.
-            inner = np.quantile(probability, even[1:-1], method="inverted_cdf")
+            ranks = [-(-len(hit) * j // self.n_bins) - 1 for j in range(1, self.n_bins)]
+            inner = np.sort(probability)[ranks]
             edges = np.append(np.unique(inner[inner < probability.max()]), 1.0)
         else:
-            edges = even[1:]
+            edges = np.linspace(0.0, 1.0, self.n_bins + 1)[1:]
         which = np.searchsorted(edges, np.minimum(probability, 1.0), side="left")
         cases = np.bincount(which, minlength=len(edges))
         hits = np.bincount(which, weights=hit, minlength=len(edges))

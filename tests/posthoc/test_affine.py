@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.posthoc import (
+    DirichletScaling,
+    MatrixScaling,
+    TemperatureScaling,
+    VectorScaling,
+    cross_validated_nll,
+)
+
+
+def skewed(draw, n=600, classes=3, seed=1):
+    """Classes that need their own weights and biases."""
+    logits, targets = draw(n, classes, seed=seed)
+    return logits * np.linspace(0.5, 1.5, classes) + np.linspace(-1, 1, classes), targets
+
+
+def slow_objective(features, targets, reg_lambda, reg_mu, *, diagonal):
+    """The printed objective, term by term, without a gradient."""
+    classes = features.shape[1]
+
+    def objective(flat):
+        weight = np.diag(flat[:classes]) if diagonal else flat[: classes * classes].reshape(classes, classes)
+        bias = flat[-classes:]
+        scores = features @ weight.T + bias
+        nll = float(np.sum(logsumexp(scores, axis=1) - scores[np.arange(len(targets)), targets]))
+        if diagonal:
+            pull = np.mean((flat[:classes] - flat[:classes].mean()) ** 2)
+        else:
+            pull = sum(weight[i, j] ** 2 for i in range(classes) for j in range(classes) if i != j)
+            pull /= classes * (classes - 1)
+        return nll / len(targets) + reg_lambda * pull + reg_mu * np.sum(bias**2) / classes
+
+    return objective
+
+
+KINDS = [(VectorScaling, True), (MatrixScaling, False), (DirichletScaling, False)]
+
+
+@pytest.mark.parametrize(("kind", "diagonal"), KINDS)
+@pytest.mark.parametrize(("reg_lambda", "reg_mu"), [(0.1, 0.01), (5.0, 5.0)])
+def test_finds_the_optimum_of_the_printed_objective(draw, kind, diagonal, reg_lambda, reg_mu):
+    logits, targets = skewed(draw, n=120)
+    features = logits - logsumexp(logits, axis=1, keepdims=True) if kind is DirichletScaling else logits
+    objective = slow_objective(features, targets, reg_lambda, reg_mu, diagonal=diagonal)
+    start = np.concatenate([np.ones(3) if diagonal else np.eye(3).ravel(), np.zeros(3)])
+    expected = minimize(objective, start, method="BFGS", options={"gtol": 1e-4, "maxiter": 60})
+    found = kind(reg_lambda=reg_lambda, reg_mu=reg_mu).fit(logits, targets)
+    mine = np.concatenate([found.weight_.ravel(), found.bias_])
+    assert objective(mine) <= expected.fun + 1e-6
+    scores = (features * expected.x[:3] if diagonal else features @ expected.x[:9].reshape(3, 3).T) + expected.x[-3:]
+    slow_nll = np.mean(logsumexp(scores, axis=1) - scores[np.arange(len(targets)), targets])
+    assert found.summary_.nll_after == pytest.approx(slow_nll, abs=1e-3)
+
+
+@pytest.mark.parametrize(("kind", "diagonal"), KINDS)
+def test_transform_is_the_affine_map(draw, kind, diagonal):
+    logits, targets = skewed(draw)
+    found = kind(reg_lambda=0.1).fit(logits, targets)
+    features = logits - logsumexp(logits, axis=1, keepdims=True) if kind is DirichletScaling else logits
+    scores = (features * found.weight_ if diagonal else features @ found.weight_.T) + found.bias_
+    expected = np.exp(scores - logsumexp(scores, axis=1, keepdims=True))
+    np.testing.assert_allclose(found.transform(logits), expected, rtol=1e-10)
+
+
+def test_strong_regularisation_is_temperature_scaling(draw):
+    logits, targets = draw(classes=3)
+    vector = VectorScaling(reg_lambda=1e9).fit(logits, targets)
+    temperature = TemperatureScaling().fit(logits, targets)
+    np.testing.assert_allclose(vector.weight_, 1.0 / temperature.temperature_, rtol=1e-4)
+    np.testing.assert_allclose(vector.bias_, 0.0, atol=1e-6)
+
+
+def test_beats_temperature_where_classes_differ(draw):
+    logits, targets = skewed(draw, n=2000)
+    nll = {kind: kind().fit(logits, targets).summary_.nll_after for kind, _ in KINDS}
+    assert max(nll.values()) < TemperatureScaling().fit(logits, targets).summary_.nll_after - 0.01
+
+
+def test_dirichlet_does_not_see_the_level_of_a_row(draw):
+    logits, targets = skewed(draw)
+    one = DirichletScaling(reg_lambda=0.1).fit(logits, targets)
+    two = DirichletScaling(reg_lambda=0.1).fit(logits + np.arange(len(logits))[:, None], targets)
+    np.testing.assert_allclose(one.weight_, two.weight_, atol=1e-4)
+
+
+def test_regularisation_is_chosen_by_held_out_nll(draw):
+    logits, targets = draw(300, 5)
+    found = VectorScaling(reg_lambda="cv", folds=3, seed=4).fit(logits, targets)
+    assert found.reg_lambda_ == min(found.cv_nll_, key=found.cv_nll_.get)
+    assert found.reg_mu_ == found.reg_lambda_
+    for reg, value in found.cv_nll_.items():
+        by_hand = cross_validated_nll(lambda reg=reg: VectorScaling(reg_lambda=reg), logits, targets, folds=3, seed=4)
+        assert value == pytest.approx(by_hand.mean(), abs=1e-5)
+
+
+def test_a_class_without_a_case_and_without_a_pull_is_said(draw):
+    logits, targets = draw(300, 4)
+    keep = targets != 2
+    with pytest.warns(CalibrantWarning, match="1 classes \\(first: 2\\)"):
+        VectorScaling(reg_lambda=1.0, reg_mu=0.0).fit(logits[keep], targets[keep])
+    assert VectorScaling(reg_lambda=1.0).fit(logits[keep], targets[keep]).summary_.notes == ()
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"reg_lambda": -1.0}, {"reg_lambda": "best"}, {"reg_mu": float("nan")}, {"folds": 1}, {"seed": -1}],
+)
+def test_parameters_out_of_range(parameters):
+    with pytest.raises(InvalidInput, match=f"{next(iter(parameters))} must"):
+        DirichletScaling(**parameters)
+
+
+def test_too_few_cases_for_folds():
+    with pytest.raises(InvalidInput, match="2 folds"):
+        VectorScaling(folds=2).fit([[0.0, 1.0], [2.0, 0.0]], [1, 0])

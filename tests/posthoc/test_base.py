@@ -1,0 +1,239 @@
+"""What every calibrator must do."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.posthoc import (
+    METHODS,
+    Calibrator,
+    DirichletScaling,
+    HistogramBinning,
+    IsotonicCalibration,
+    TemperatureScaling,
+    VectorScaling,
+    make_calibrator,
+)
+
+
+def quick(name):
+    """A calibrator by name, without the cross-validation of regularisers."""
+    calibrator = make_calibrator(name)
+    return calibrator.set_params(reg_lambda=0.1) if "reg_lambda" in calibrator.get_params() else calibrator
+
+
+def slow_nll(logits, targets):
+    z = logits - logits.max(axis=1, keepdims=True)
+    return float(np.mean(np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), targets]))
+
+
+@pytest.fixture(params=list(METHODS), scope="module")
+def name(request):
+    return request.param
+
+
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(6, 60),
+    classes=st.integers(2, 5),
+    temperature=st.sampled_from([-1.0, 0.05, 0.5, 1.0, 4.0]),
+)
+def test_never_worse_than_nothing_on_the_fit_set(draw, name, seed, n, classes, temperature):
+    logits, targets = draw(n, classes, temperature=temperature, seed=seed)
+    if len(set(targets)) < 2:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        found = quick(name).fit(logits, targets)
+    logs = found.transform_logits(logits)
+    after = -np.mean(logs[np.arange(n), targets])
+    assert after <= slow_nll(logits, targets) + 1e-9
+    assert after == pytest.approx(found.summary_.nll_after, abs=1e-9)
+    assert found.summary_.nll_before == pytest.approx(slow_nll(logits, targets), abs=1e-9)
+    assert found.score(logits, targets) == pytest.approx(-after, abs=1e-9)
+    np.testing.assert_allclose(np.exp(logs).sum(axis=1), 1.0, rtol=1e-9)
+
+
+def test_a_map_that_would_harm_is_not_kept(draw):
+    class Harmful(TemperatureScaling):
+        method = "harmful"
+
+        def _log_probabilities(self, logits):
+            return super()._log_probabilities(logits[:, ::-1])
+
+    logits, targets = draw(200)
+    with pytest.warns(CalibrantWarning, match="larger NLL"):
+        found = Harmful().fit(logits, targets)
+    assert found.identity_
+    np.testing.assert_allclose(found.transform(logits), torch.softmax(torch.tensor(logits), 1).numpy(), rtol=1e-12)
+
+
+def test_save_and_load_bit_for_bit(draw, name, tmp_path):
+    logits, targets = draw(200)
+    found = quick(name).fit(logits, targets)
+    found.save(tmp_path / "calibrator.json")
+    for reader in (Calibrator, type(found)):
+        again = reader.load(tmp_path / "calibrator.json")
+        assert type(again) is type(found)
+        assert again.get_params() == found.get_params()
+        assert again.summary_ == found.summary_
+        np.testing.assert_array_equal(again.transform(logits), found.transform(logits))
+
+
+def test_containers_and_types(draw, name):
+    logits, targets = draw(200)
+    found = quick(name).fit(logits, targets)
+    exact = found.transform(logits)
+    assert exact.dtype == np.float64
+    assert found.transform(logits.astype(np.float32)).dtype == np.float32
+    assert found.transform(logits.astype(np.float16)).dtype == np.float32
+    for dtype, wanted in (
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float32),
+        (torch.bfloat16, torch.float32),
+    ):
+        tensor = found.transform(torch.tensor(logits, dtype=dtype, requires_grad=True))
+        assert tensor.dtype == wanted
+        assert not tensor.requires_grad
+    np.testing.assert_array_equal(found.transform(torch.tensor(logits)).numpy(), exact)
+
+
+def test_blocks_do_not_show(draw, name, monkeypatch):
+    logits, targets = draw(300)
+    found = quick(name).fit(logits, targets)
+    whole = found.transform(logits)
+    monkeypatch.setattr("calibrant.posthoc.base.BLOCK", 64)
+    np.testing.assert_allclose(found.transform(logits), whole, rtol=1e-12)
+    assert quick(name).fit(logits, targets).summary_.nll_after == pytest.approx(found.summary_.nll_after, abs=1e-7)
+
+
+def test_clone_and_cross_validation_by_scikit_learn(draw, name):
+    logits, targets = draw(200, 3)
+    calibrator = quick(name)
+    twin = clone(calibrator)
+    assert twin is not calibrator
+    assert twin.get_params() == calibrator.get_params()
+    scores = cross_val_score(calibrator, logits, targets, cv=2)
+    losses = cross_val_score(calibrator, logits, targets, cv=2, scoring="neg_log_loss")
+    np.testing.assert_allclose(scores, losses, atol=1e-6)
+
+
+def test_grid_search_over_a_regulariser(draw):
+    logits, targets = draw(300, 3)
+    search = GridSearchCV(VectorScaling(reg_lambda=0.1), {"reg_lambda": [1e-3, 1e3]}, cv=3).fit(logits, targets)
+    assert search.best_params_["reg_lambda"] == 1e3
+    assert search.best_estimator_.n_classes_ == 3
+
+
+def test_unknown_parameter():
+    with pytest.raises(InvalidInput, match="Did you mean 'reg_lambda'"):
+        DirichletScaling().set_params(reg_lamda=1.0)
+
+
+def test_use_before_fit(name):
+    with pytest.raises(InvalidInput, match="not fitted"):
+        make_calibrator(name).transform(np.zeros((2, 2)))
+    with pytest.raises(InvalidInput, match="not fitted"):
+        make_calibrator(name).save("nowhere.json")
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------
+
+GOOD = np.array([[2.0, 0.0, 1.0], [0.0, 3.0, 1.0], [1.0, 0.0, 2.5], [0.5, 1.0, 0.0]])
+LABELS = np.array([0, 1, 2, 0])
+
+
+@pytest.mark.parametrize(
+    ("logits", "targets", "message"),
+    [
+        (GOOD, np.zeros(4, dtype=int), "at least two classes, got class 0 in all 4 cases"),
+        (np.ones((4, 3)), LABELS, "differ between cases, got the same prediction in every row"),
+        (np.tile([1.0, 2.0, 3.0], (4, 1)) + np.arange(4)[:, None], LABELS, "differ between cases"),
+        (np.where(np.eye(4, 3) > 0, np.nan, GOOD), LABELS, "logits must be finite, got .* in row 0"),
+        (np.where(GOOD == 2.5, np.inf, GOOD), LABELS, "logits must be finite, got .* in row 2"),
+        (GOOD[0], LABELS, "logits must have shape"),
+        (GOOD[:0], LABELS[:0], "logits must have shape"),
+        (GOOD[:, :1], LABELS, "2 classes"),
+        (GOOD.astype(str), LABELS, "floating-point"),
+        (GOOD, LABELS[:3], r"targets must have shape \(4,\)"),
+        (GOOD, np.array([0, 1, 3, 0]), r"lie in 0..2, got 3 in row 2"),
+        (GOOD, np.array([0, 1, -1, 0]), r"got -1 in row 2"),
+        (GOOD, LABELS.astype(float), "targets must be integers"),
+        (GOOD, np.eye(4, 3, dtype=int), "targets must have shape"),
+    ],
+)
+def test_bad_fit_set(name, logits, targets, message):
+    with pytest.raises(InvalidInput, match=message):
+        quick(name).fit(logits, targets)
+
+
+def test_other_number_of_classes(draw, name):
+    found = quick(name).fit(*draw(200))
+    with pytest.raises(InvalidInput, match=r"logits must have 4 columns, .* got 3 columns"):
+        found.transform(GOOD)
+
+
+def test_probabilities_passed_as_logits_are_noticed(draw):
+    logits, targets = draw(100)
+    with pytest.warns(CalibrantWarning, match="sums to 1"):
+        TemperatureScaling().fit(torch.softmax(torch.tensor(logits), dim=1), targets)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content.update(format="other"),
+        lambda content: content.update(version=2),
+        lambda content: content.update(method="magic"),
+        lambda content: content.update(classes=3),
+        lambda content: content.update(classes="4"),
+        lambda content: content.pop("summary"),
+        lambda content: content["fitted"].update(weight=[1.0]),
+        lambda content: content["fitted"].update(weight=["a"] * 4),
+        lambda content: content["parameters"].update(reg_lambda=-1),
+        lambda content: content["parameters"].update(unknown=1),
+    ],
+)
+def test_damaged_file(draw, tmp_path, damage):
+    path = tmp_path / "calibrator.json"
+    VectorScaling(reg_lambda=1.0).fit(*draw(100)).save(path)
+    content = json.loads(path.read_text())
+    damage(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(InvalidInput, match=str(path)):
+        Calibrator.load(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        (TemperatureScaling, "temperature", -1.0),
+        (IsotonicCalibration, "curves", [None]),
+        (IsotonicCalibration, "prior_weight", 0.0),
+        (HistogramBinning, "curves", [[[0.5, 0.1], [0.0, 1.0]]] * 4),
+        (HistogramBinning, "curves", [[[0.5, 0.6], [0.0, 1.1]]] * 4),
+    ],
+)
+def test_damaged_values(draw, tmp_path, kind, key, value):
+    path = tmp_path / "calibrator.json"
+    kind().fit(*draw(100)).save(path)
+    content = json.loads(path.read_text())
+    content["fitted"][key] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(InvalidInput, match="undamaged"):
+        Calibrator.load(path)
+
+
+def test_a_file_of_another_method(draw, tmp_path):
+    TemperatureScaling().fit(*draw(100)).save(tmp_path / "temperature.json")
+    with pytest.raises(InvalidInput, match="one of the methods \\['vector'\\]"):
+        VectorScaling.load(tmp_path / "temperature.json")

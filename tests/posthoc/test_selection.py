@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+
+from calibrant.errors import InvalidInput
+from calibrant.posthoc import (
+    METHODS,
+    TemperatureScaling,
+    cross_validated_nll,
+    make_calibrator,
+    select_calibrator,
+)
+from calibrant.posthoc._folds import stratified_folds
+
+QUICK = ("none", "temperature", "histogram", "isotonic-top")
+
+
+def test_overconfident_model_gets_temperature(draw):
+    logits, targets = draw(2000, 5, temperature=3.0)
+    found = select_calibrator(logits, targets, methods=QUICK)
+    assert found.name == "temperature"
+    assert isinstance(found.calibrator, TemperatureScaling)
+    assert found.calibrator.temperature_ == TemperatureScaling().fit(logits, targets).temperature_
+    assert [line.nll for line in found.candidates] == sorted(line.nll for line in found.candidates)
+    assert found.candidates[0].behind == 0.0
+    assert found.reason.startswith("temperature has the lowest NLL")
+
+
+def test_calibrated_model_is_told_from_an_overconfident_one(draw):
+    logits, targets = draw(400, 3, temperature=1.0)
+    found = select_calibrator(logits, targets, methods=("none", "temperature"))
+    assert "within the noise" in found.reason
+
+
+def test_held_out_nll_by_hand(draw):
+    logits, targets = draw(90, 3)
+    found = cross_validated_nll(TemperatureScaling, logits, targets, folds=3, seed=2)
+    fold = stratified_folds(targets, 3, 2)
+    for held_out in range(3):
+        inside, outside = fold != held_out, fold == held_out
+        p = TemperatureScaling().fit(logits[inside], targets[inside]).transform(logits[outside])
+        np.testing.assert_allclose(found[outside], -np.log(p[np.arange(len(p)), targets[outside]]), rtol=1e-10)
+
+
+def test_differences_are_paired(draw):
+    logits, targets = draw(300, 3)
+    found = select_calibrator(logits, targets, methods=("none", "temperature"))
+    losses = [cross_validated_nll(METHODS[line.name], logits, targets) for line in found.candidates]
+    gap = losses[1] - losses[0]
+    assert found.candidates[1].behind == pytest.approx(gap.mean())
+    assert found.candidates[1].standard_error == pytest.approx(gap.std(ddof=1) / np.sqrt(300))
+
+
+def test_every_method_has_a_distinct_maker():
+    assert len({repr(make_calibrator(name)) for name in METHODS}) == len(METHODS)
+
+
+def test_folds_are_even_in_size_and_in_classes():
+    targets = np.repeat([0, 1, 2], [50, 31, 22])
+    fold = stratified_folds(targets, 5, 0)
+    assert np.ptp(np.bincount(fold)) <= 1
+    for k in range(3):
+        assert np.ptp(np.bincount(fold[targets == k], minlength=5)) <= 1
+    assert (fold == stratified_folds(targets, 5, 0)).all()
+    assert (fold != stratified_folds(targets, 5, 1)).any()
+
+
+@pytest.mark.parametrize("arguments", [{"methods": ("temprature",)}, {"methods": ()}, {"folds": 1}, {"seed": -1}])
+def test_bad_arguments(draw, arguments):
+    with pytest.raises(InvalidInput, match="must"):
+        select_calibrator(*draw(60), **{"methods": ("none",), **arguments})
