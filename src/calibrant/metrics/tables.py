@@ -105,4 +105,4 @@ def comparison_table(comparison: "Comparison") -> str:
 def _render(table: Table) -> str:
     out = io.StringIO()
     Console(file=out, width=120, color_system=None).print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().strip("\n").splitlines())
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n")

@@ -1,0 +1,148 @@
+"""`calibrant evaluate`: table, JSON, gates, and one line for bad input."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import Evaluation, Predictions, evaluate
+
+
+@pytest.fixture
+def saved(tmp_path):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(300, 4)) * 3
+    predictions = Predictions.from_logits(logits, np.where(rng.random(300) < 0.7, logits.argmax(axis=1), 0))
+    path = tmp_path / "p.npz"
+    predictions.save(path)
+    return path, predictions
+
+
+def test_json_is_the_evaluation(calibrant, saved):
+    path, predictions = saved
+    code, out, err = calibrant("evaluate", path, "--json")
+    assert (code, err) == (0, "")
+    assert Evaluation.from_json(out) == evaluate(predictions)
+    code, out, _ = calibrant(
+        *("evaluate", path, "--json", "--bins", 15, "--thresholds", 0.8, 0.9, 0.95, "--bootstrap", 20),
+        *("--seed", 3, "--level", 0.9),
+    )
+    assert code == 0
+    expected = evaluate(predictions, 15, thresholds=(0.8, 0.9, 0.95), bootstrap=20, seed=3, level=0.9)
+    assert Evaluation.from_json(out) == expected
+
+
+def test_table_for_people(calibrant, saved):
+    path, predictions = saved
+    code, out, _ = calibrant("evaluate", path)
+    assert code == 0
+    assert out == evaluate(predictions).table() + "\n"
+    assert "test error" in out
+
+
+def test_several_files_side_by_side(calibrant, saved, tmp_path):
+    path, predictions = saved
+    other = tmp_path / "[bold]q.csv"
+    predictions.subset(np.arange(100)).save(other)
+    code, out, _ = calibrant("evaluate", path, other)
+    assert code == 0
+    row = next(line for line in out.splitlines() if line.strip().startswith("rows"))
+    assert row.split() == ["rows", "300", "100"]
+    code, out, _ = calibrant("evaluate", path, other, "--json")
+    content = json.loads(out)
+    assert [content[str(each)]["n"] for each in (path, other)] == [300, 100]
+
+
+def test_gates_that_hold(calibrant, saved):
+    path, predictions = saved
+    result = evaluate(predictions)
+    code, _, err = calibrant("evaluate", path, "--max-ece", result.ece, "--min-accuracy", 1 - result.test_error)
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("gate", "limit", "part"),
+    [
+        ("--max-ece", 0.01, "is above the limit 0.01"),
+        ("--max-test-error", 0.01, "test_error 0."),
+        ("--min-accuracy", 0.99, "is below the limit 0.99"),
+        ("--max-nll", 0.01, "nll "),
+        ("--max-brier", 0.01, "brier "),
+        ("--max-mce", 0.001, "mce "),
+        ("--max-classwise-ece", 0.001, "classwise_ece "),
+        ("--max-smooth-ece", 0.001, "smooth_ece "),
+        ("--max-debiased-ece", 0.001, "debiased_ece "),
+        ("--max-ks", 0.001, "ks "),
+        ("--max-aurc", 0.001, "aurc "),
+        ("--min-auroc", 0.999, "auroc "),
+        ("--min-share", 0.999, "share "),
+        ("--min-share-accuracy", 0.999, "share_accuracy "),
+        ("--max-share-ece", 0.0001, "share_ece "),
+    ],
+)
+def test_gates_that_fail_exit_with_one_after_the_result(calibrant, saved, gate, limit, part):
+    path, _ = saved
+    code, out, err = calibrant("evaluate", path, gate, limit, "--json")
+    assert code == 1
+    assert json.loads(out)["n"] == 300
+    assert part in err
+    assert err.count("\n") == 1
+
+
+def test_a_gate_on_what_is_not_defined_fails(calibrant, tmp_path):
+    Predictions.from_probabilities([[0.9, 0.1]], [0]).save(tmp_path / "p.npz")
+    for gate in ("--min-auroc", "--min-share-accuracy"):
+        code, _, err = calibrant("evaluate", tmp_path / "p.npz", gate, 0.5)
+        assert code == 1
+        assert "is not defined here" in err
+
+
+def test_files_that_do_not_say_need_from(calibrant, tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("target,score_a,score_b\na,2.0,1.0\nb,0.5,0.5\n")
+    code, out, err = calibrant("evaluate", path)
+    assert (code, out) == (2, "")
+    assert "--from logits or --from probabilities" in err
+    code, out, _ = calibrant("evaluate", path, "--from", "logits", "--json")
+    assert (code, json.loads(out)["test_error"]) == (0, 0.5)
+
+
+def test_bad_input_is_one_line_and_code_two(calibrant, saved, tmp_path):
+    path, _ = saved
+    whole = path.read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[:-200])
+    np.savez(tmp_path / "pickled.npz", logits=np.asarray([[None]], dtype=object), targets=[0])
+    (tmp_path / "odd.csv").write_text("target,logit_0,colour\n0,1,red\n")
+    (tmp_path / "half.csv").write_text("target,probability_0,probability_1\n0,0.25,0.25\n")
+    for arguments, match in (
+        ([tmp_path / "missing.npz"], "does not exist"),
+        ([tmp_path / "cut.npz"], "whole .npz file"),
+        ([tmp_path / "pickled.npz"], "Pickled objects are never loaded"),
+        ([tmp_path / "odd.csv"], "unknown column 'colour'"),
+        ([tmp_path / "half.csv"], "sum to 1"),
+        ([path, "--max-ece", 2], "fraction in 0..1"),
+        ([path, "--bins", 0], "n_bins"),
+        ([path, "--thresholds", 95], "0.95, not 95"),
+        ([path, "--bootstrap", -1], "bootstrap"),
+        ([path, "--from", "odds"], "odds"),
+        ([path, "--from", "probabilities"], "as you said"),
+        ([], "files"),
+    ):
+        code, out, err = calibrant("evaluate", *arguments)
+        assert (code, out) == (2, ""), arguments
+        assert match.lower() in err.lower()
+        assert err.count("\n") == 1
+        assert "Traceback" not in err
+
+
+def test_large_files_stay_on_disk(calibrant, saved, monkeypatch):
+    path, predictions = saved
+    seen = []
+    load = Predictions.load.__func__
+    monkeypatch.setattr("calibrant.cli.evaluate._LARGE", 10)
+    monkeypatch.setattr(
+        Predictions, "load", classmethod(lambda cls, *a, **k: seen.append(k["mmap"]) or load(cls, *a, **k))
+    )
+    code, out, _ = calibrant("evaluate", path, "--json")
+    assert (code, seen) == (0, [True])
+    assert Evaluation.from_json(out) == evaluate(predictions)
