@@ -11,7 +11,13 @@ from cyclopts import App, CycloptsError
 from calibrant import __version__
 from calibrant.errors import CalibrantError, CheckFailed
 
-app = App(name="calibrant", help="Train classifiers whose confidence can be trusted.", version=__version__)
+app = App(
+    name="calibrant",
+    help="Train classifiers whose confidence can be trusted.",
+    version=__version__,
+    # Ctrl-C reaches `run` below, which prints the line that a command leaves behind (how to go on).
+    suppress_keyboard_interrupt=False,
+)
 
 # Import paths, not functions: `calibrant --help` must not wait for torch.
 _COMMANDS: dict[str, tuple[str, str]] = {
