@@ -9,15 +9,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant.errors import InvalidInput
+from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.pruning import (
     AtEpochs,
+    Choice,
     ConfidencePruner,
     ErrorNorm,
     Every,
     Forgetting,
     HighestConfidence,
     LowestConfidence,
+    Policy,
+    Quota,
     RandomSubset,
     Unbiased,
 )
@@ -251,6 +254,45 @@ def test_drawing_ends_with_the_schedule():
         sizes.append(pruner.n_kept)
     assert sizes == [40, 30, 30, 40, 40]
     assert pruner.weights(torch.arange(40)).tolist() == [1.0] * 40
+
+
+class EveryOther(Policy):
+    """A policy of the user's: in each class, the samples at odd places leave."""
+
+    uses_scores = False
+
+    def __init__(self, obedient=True):
+        self.obedient = obedient
+
+    def quota(self, sizes, minimum):
+        halves = [size // 2 for size in sizes]
+        return Quota(halves, halves)
+
+    def choose(self, pool, leave):
+        stay = np.ones(len(pool.targets), bool)
+        for k in range(len(leave)):
+            stay[np.flatnonzero(pool.targets == k)[1::2]] = False
+        stay[0] = self.obedient
+        return Choice(stay)
+
+
+def test_a_policy_of_your_own():
+    pruner = ConfidencePruner([0, 0, 0, 1, 1, 1, 1], policy=EveryOther(), schedule=Every(1))
+    assert pruner.samples_by_epoch(3) == [7, 4, 2]
+    pruner.step()
+    assert pruner.kept.tolist() == [0, 2, 3, 5]
+    pruner.step()
+    assert pruner.kept.tolist() == [0, 3]
+    # A fresh object of the same settings may go on: no memory address is part of what is compared.
+    again = ConfidencePruner([0, 0, 0, 1, 1, 1, 1], policy=EveryOther(), schedule=Every(1))
+    again.load_state_dict(pruner.state_dict())
+    assert again.kept.tolist() == [0, 3]
+
+
+def test_a_policy_that_breaks_its_promise_is_stopped():
+    pruner = ConfidencePruner([0, 0, 0, 1, 1, 1, 1], policy=EveryOther(obedient=False), schedule=Every(1))
+    with pytest.raises(CalibrantError, match="than its quota says"):
+        pruner.step()
 
 
 @pytest.mark.parametrize(

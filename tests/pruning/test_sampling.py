@@ -115,6 +115,11 @@ def test_a_weighted_sampler_of_the_users_keeps_its_size_in_proportion():
     assert drawn != list(sampler)  # the base draws anew
 
 
+def test_a_base_for_another_dataset_is_an_error():
+    with pytest.raises(InvalidInput, match=r"base must yield indices in 0\.\.39, got 40"):
+        list(pruned().sampler(list(range(41))))
+
+
 def test_a_base_without_kept_samples_is_an_error():
     pruner = pruned()
     gone = (~pruner.kept_mask).nonzero().flatten().tolist()

@@ -62,9 +62,9 @@ class Course:
         self.history.append(trained)
         self.epoch += 1
 
-    def note(self, text: str) -> None:
-        """Log what was refused or could not be done, once."""
-        if all(note.text != text for note in self.notes):
+    def note(self, text: str, *, topic: str | None = None) -> None:
+        """Log what was refused or could not be done, once; `topic` is the part of the text that makes it the same."""
+        if not any((topic or text) in note.text for note in self.notes):
             self.notes.append(Note(self.epoch + 1, text))
             _log.warning("epoch %d: %s", self.epoch + 1, text)
 

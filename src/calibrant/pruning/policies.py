@@ -79,6 +79,11 @@ class Policy(ABC):
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
         """Who stays, when `leave[k]` samples of class `k` go."""
 
+    def __repr__(self) -> str:
+        # Part of the saved settings, so without a memory address; dataclasses bring their own.
+        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({options})"
+
 
 @dataclass(frozen=True)
 class _Cut(Policy):

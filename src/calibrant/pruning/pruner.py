@@ -19,7 +19,7 @@ from calibrant.pruning.inputs import check_options, check_settings, checked_targ
 from calibrant.pruning.plan import Plan, anneal_epochs
 from calibrant.pruning.policies import Policy, Snapshot
 from calibrant.pruning.ranks import assert_agreement, mean_over_ranks, short_digest
-from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, Sharding, generator_for, steps_in
+from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, Sharding, batch_numbers, generator_for, steps_in
 from calibrant.pruning.schedules import Schedule
 from calibrant.pruning.table import ScoreTable
 
@@ -180,6 +180,9 @@ class ConfidencePruner:
         if not redraw:
             course.note_leaving(stay)
         course.train_on(stay, weights)
+        leave = (choice.quota or quota).leave
+        if course.kept_sizes != [size - out for size, out in zip(sizes, leave, strict=True)]:
+            raise CalibrantError(f"{policy} let other numbers of samples go than its quota says; choose must obey it.")
 
     def _snapshot(self, pool: slice | NDArray[np.intp], policy: Policy) -> Snapshot:
         unseen = self.samples - int(np.count_nonzero(self.table.column("count")))
@@ -188,23 +191,18 @@ class ConfidencePruner:
                 f"{policy} needs scores, and none was observed. Call pruner.observe(indices, logits) in each batch."
             )
         if unseen and policy.uses_scores:
-            self._course.note(f"{unseen} samples were never observed; they keep the score 0")
+            self._course.note(f"{unseen} samples were never observed; they keep the score 0", topic="never observed")
         scores = {"confidence": self.table.confidence()} | {name: self.table.column(name) for name in policy.columns}
         return Snapshot(
             targets=self._labels[pool],
             scores={name: values[pool] for name, values in scores.items()},
             generator=generator_for(self.seed, self.epoch, DRAW),
-            batches=self._batch_numbers() if policy.within_batch else None,
+            batches=self._batches() if policy.within_batch else None,
         )
 
-    def _batch_numbers(self) -> NDArray[np.int64]:
-        """For the kept samples by index: in which global batch of this epoch each was."""
+    def _batches(self) -> NDArray[np.int64]:
         assert self.batch_size is not None
-        order = self.global_order().numpy()
-        numbers = np.zeros(self.samples, dtype=np.int64)
-        numbers[order] = np.arange(len(order)) // (self.batch_size * distributed.world_size())
-        in_order_of_index: NDArray[np.int64] = numbers[np.sort(order)]
-        return in_order_of_index
+        return batch_numbers(self.global_order(), self.batch_size * distributed.world_size())
 
     def _agree(self) -> None:
         """Fail loudly where ranks no longer train on the same set."""

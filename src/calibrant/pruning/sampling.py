@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
@@ -83,6 +84,13 @@ def steps_in(n: int, *, batch_size: int, world_size: int, drop_last: bool) -> in
     return n // block if drop_last else -(-n // block)
 
 
+def batch_numbers(order: Tensor, size: int) -> NDArray[np.int64]:
+    """In which batch of `size` samples each sample of the order is; sorted by the samples' index."""
+    numbers = np.empty(len(order), dtype=np.int64)
+    numbers[:] = np.argsort(order.numpy(), kind="stable") // size
+    return numbers
+
+
 class KeptSampler(Sampler[int]):
     """Yields the indices of the current epoch for this rank; made by `pruner.sampler()`.
 
@@ -139,10 +147,15 @@ class KeptSampler(Sampler[int]):
         wanted = self._wanted()
         while len(found) < wanted:
             before = len(found)
-            found.extend(index for index in base if mask[index])
+            found.extend(index for index in map(int, base) if mask[self._checked(index)])
             if len(found) == before:
                 raise InvalidInput("the base sampler yields none of the samples that are kept in this epoch.")
         return torch.tensor(found[:wanted], dtype=torch.int64)
+
+    def _checked(self, index: int) -> int:
+        if not 0 <= index < self._pruner.samples:
+            raise invalid("base", f"yield indices in 0..{self._pruner.samples - 1}", index)
+        return index
 
     def _weighted(self, weights: Tensor) -> Tensor:
         """Draws with replacement in proportion to the weights of the kept samples."""

@@ -32,6 +32,11 @@ class Schedule(ABC):
     def spans(self, epoch: int, memory: dict[str, Any]) -> bool:
         """Whether `epoch` lies between start and end: then a policy that draws anew every epoch draws."""
 
+    def __repr__(self) -> str:
+        # Part of the saved settings, so without a memory address; dataclasses bring their own.
+        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({options})"
+
 
 def _whole(name: str, value: int, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
