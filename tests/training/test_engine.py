@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -178,7 +179,7 @@ def test_where_all_checkpoints_are_damaged_nothing_is_touched(toy, toy_recipe, t
     with (
         pytest.warns(CalibrantWarning, match="damaged"),
         pytest.raises(
-            InvalidInput, match="none of the 2 checkpoints .* delete that folder to train from the beginning"
+            InvalidInput, match=r"none of the 2 checkpoints .* delete that folder to train from the beginning"
         ),
     ):
         resume(folder, data=toy)
@@ -211,7 +212,7 @@ def full_disk_at(name):
     real = os.fsync
 
     def fsync(descriptor):
-        if name in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if name in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(descriptor)
 

@@ -106,7 +106,7 @@ def _reference(recipe, splits):
                 for number, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
                     step = gradient + _DECAY * parameter
                     velocity[number] = step if velocity[number] is None else _MOMENTUM * velocity[number] + step
-                    parameter -= _learning_rate(epoch) * velocity[number]
+                    parameter.sub_(_learning_rate(epoch) * velocity[number])
         if epoch in _PRUNE_AFTER:
             kept = _prune_using_ema(kept, labels, scores, splits.classes)
     assert visited == {"gamma 3", "gamma 5", "linear", "quadratic"}, "the problem is too easy to show all branches"

@@ -1,0 +1,200 @@
+"""Real processes: killed, interrupted, short of disk, two at once, several together."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.training import Run
+from calibrant.training.checkpoint import load_checkpoint, newest_checkpoint
+
+_DIGITS = [
+    *("--data", "digits", "--method", "flsd+h+p-ema", "--epochs", "6", "--seed", "3", "--accelerator", "cpu"),
+    *("--prune-start", "2", "--prune-interval", "2"),
+]
+
+
+def wait_until(condition, child, what):
+    """Poll; a child that ends first, or a minute without it, is a failure."""
+    for _ in range(6000):
+        if condition():
+            return
+        assert child.running, f"ended before {what}: {child.err}"
+        time.sleep(0.01)
+    pytest.fail(f"a minute passed without {what}")
+
+
+@pytest.fixture(scope="module")
+def whole(children, tmp_path_factory):
+    """An undisturbed run on the digits, and how many seconds it took."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    started = time.monotonic()
+    child = children.start("train", *_DIGITS, "--out", folder, "--json")
+    assert child.wait() == 0, child.err
+    assert '"test_error"' in child.out
+    return Run.open(folder), time.monotonic() - started
+
+
+def test_kill_minus_nine_at_random_moments_changes_no_number(children, whole, tmp_path, assert_same_run):
+    folder, (undisturbed, seconds) = tmp_path / "run", whole
+    draw, kills = random.Random(7), []
+    while len(kills) < 3:
+        begun = (folder / "recipe.toml").is_file()
+        child = children.start("train", *(["--resume", folder] if begun else [*_DIGITS, "--out", folder]))
+        delay = draw.uniform(0.1, 0.5) * seconds
+        time.sleep(delay)
+        if not child.running:
+            # Quicker than thought: the folder is finished, and the next life begins a new one.
+            assert child.wait() == 0, child.err
+            shutil.rmtree(folder)
+            continue
+        child.signal(signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+        kills.append(delay)
+        assert not Run.open(folder).finished if (folder / "recipe.toml").is_file() else True
+    last = children.start("train", *(["--resume", folder] if folder.exists() else [*_DIGITS, "--out", folder]))
+    assert last.wait() == 0, last.err
+    assert_same_run(Run.open(folder), undisturbed)
+    assert not list(folder.rglob("*.tmp"))
+
+
+def test_interrupts_a_second_process_and_a_finished_run_are_one_line_each(children, whole, tmp_path, assert_same_run):
+    folder = tmp_path / "run"
+    child = children.start("train", *_DIGITS, "--out", folder)
+    # The log of the second epoch means that the first one is saved.
+    wait_until(lambda: len(Run(folder, None).epochs()) >= 2, child, "the second epoch")
+    # While it runs nobody else may write there: neither a second resume nor a new run.
+    child.signal(signal.SIGSTOP)
+    second = children.start("train", "--resume", folder)
+    assert second.wait() == 2
+    assert second.err.splitlines()[-1].endswith(
+        "is being written by another process. Wait for it, or choose another folder."
+    )
+    third = children.start("train", *_DIGITS, "--out", folder)
+    assert third.wait() == 2
+    assert "which holds something" in third.err
+    child.signal(signal.SIGCONT)
+
+    child.signal(signal.SIGINT)
+    assert child.wait() == 130
+    assert child.err.splitlines()[-1] == f"calibrant: stopped; continue with: calibrant train --resume {folder}"
+    assert "Traceback" not in child.err
+
+    going_on = children.start("train", "--resume", folder)
+    assert going_on.wait() == 0, going_on.err
+    assert "going on after epoch" in going_on.err
+    assert_same_run(Run.open(folder), whole[0])
+    again = children.start("train", "--resume", folder)
+    assert again.wait() == 0
+    assert again.err == f"run {folder} is finished already: nothing to do\n"
+
+
+def test_a_file_that_cannot_grow_is_one_line_and_the_run_goes_on(children, whole, tmp_path, assert_same_run):
+    folder = tmp_path / "run"
+    # The system itself refuses to write more than 100 kB into a file: the first checkpoint is larger.
+    child = children.start("train", *_DIGITS, "--out", folder, largest_file=100_000)
+    assert child.wait() == 2
+    assert child.err.splitlines()[-1].startswith(
+        f"calibrant: cannot write {folder}/checkpoints/epoch-00001.safetensors."
+    )
+    assert "Traceback" not in child.err
+    assert list((folder / "checkpoints").iterdir()) == []
+    going_on = children.start("train", "--resume", folder)
+    assert going_on.wait() == 0, going_on.err
+    assert_same_run(Run.open(folder), whole[0])
+
+
+def test_a_folder_without_permission_is_one_line(children, tmp_path):
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o555)
+    if os.access(locked, os.W_OK):
+        # Root may write everywhere but here.
+        locked = "/proc/self"
+    child = children.start("train", *_DIGITS, "--out", f"{locked}/run")
+    assert child.wait() == 2
+    assert child.err.count("\n") == 1
+    assert child.err.startswith(f"calibrant: cannot write {locked}/run.")
+
+
+# Several processes.
+
+
+def launch(*command):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def assert_equal_but_for_rounding(run, expected, tolerance):
+    """Weights and losses agree to the tolerance; who was kept, and what was counted, agrees exactly."""
+    assert [line["kept"] for line in run.epochs()] == [line["kept"] for line in expected.epochs()]
+    assert run.epochs()[-1]["loss"] == pytest.approx(expected.epochs()[-1]["loss"], rel=tolerance)
+    assert run.summary["samples_seen"] == expected.summary["samples_seen"]
+    state, other = (load_checkpoint(newest_checkpoint(each.checkpoints)) for each in (run, expected))
+    for name, value in other.tensors.items():
+        if name.startswith(("model.", "optimiser.")):
+            torch.testing.assert_close(state.tensors[name], value, rtol=tolerance, atol=tolerance)
+    for name in ("pruner.kept_mask", "pruner.left", "pruner.history"):
+        assert torch.equal(state.tensors[name], other.tensors[name])
+    torch.testing.assert_close(state.tensors["pruner.rows"], other.tensors["pruner.rows"], rtol=0, atol=1e-6)
+    assert np.allclose(run.predictions("test").logits, expected.predictions("test").logits, atol=1e2 * tolerance)
+
+
+def test_two_processes_equal_one_on_the_digits(children, tmp_path):
+    """float64, 4 epochs with a pruning after the first and the third; the last batch does not divide by two."""
+    settings = [
+        *("--data", "digits", "--method", "flsd+h+p-ema", "--epochs", "4", "--accelerator", "cpu"),
+        *("--prune-start", "1", "--prune-interval", "2", "--precision", "64-true", "--lr", "0.05"),
+    ]
+    one = children.start("train", *settings, "--out", tmp_path / "one")
+    two = launch("calibrant", "train", *settings, "--devices", "2", "--out", str(tmp_path / "two"))
+    assert one.wait() == 0, one.err
+    assert two.returncode == 0, two.stderr
+    assert two.stdout.count("test error") == 1
+    expected = Run.open(tmp_path / "one")
+    assert_equal_but_for_rounding(Run.open(tmp_path / "two"), expected, tolerance=1e-10)
+
+    # The last epoch again, begun by one process and ended by two under torchrun.
+    folder = tmp_path / "changed"
+    shutil.copytree(expected.path, folder)
+    (folder / "summary.json").unlink()
+    (folder / "checkpoints" / "epoch-00004.json").unlink()
+    torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "-m", "calibrant", "train"]
+    changed = launch(*torchrun, "--resume", str(folder))
+    assert changed.returncode == 0, changed.stderr
+    assert "going on after epoch 3" in changed.stderr
+    assert_equal_but_for_rounding(Run.open(folder), expected, tolerance=1e-10)
+
+
+@pytest.mark.real_data
+def test_two_processes_equal_one_on_real_images(children, real_data_dir, tmp_path):
+    """CIFAR-100, 5000 images, ResNet-32 in float64 would take minutes: the small network in float32 shows the same."""
+    with np.load(real_data_dir / "cifar100.npz") as arrays:
+        rows = np.arange(0, 50_000, 25)
+        part = {name: arrays[name] for name in ("x_train", "y_train", "x_test", "y_test")}
+        np.savez(
+            tmp_path / "part.npz",
+            x_train=part["x_train"][rows],
+            y_train=part["y_train"][rows],
+            x_test=part["x_test"][:500],
+            y_test=part["y_test"][:500],
+        )
+    settings = [
+        *("--data", f"arrays:{tmp_path}/part.npz", "--model", "tiny", "--method", "flsd+h+p-ema", "--epochs", "2"),
+        *("--prune-start", "1", "--prune-fraction", "0.2", "--batch-size", "128", "--accelerator", "cpu"),
+        *("--precision", "64-true"),
+    ]
+    one = children.start("train", *settings, "--out", tmp_path / "one")
+    torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "-m", "calibrant", "train"]
+    two = launch(*torchrun, *settings, "--out", str(tmp_path / "two"))
+    assert one.wait() == 0, one.err
+    assert two.returncode == 0, two.stderr
+    assert_equal_but_for_rounding(Run.open(tmp_path / "two"), Run.open(tmp_path / "one"), tolerance=1e-10)
