@@ -11,6 +11,8 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
+from typing import Self
 
 import numpy as np
 import psutil
@@ -30,7 +32,7 @@ BINS = 15
 class Peak:
     """Largest resident memory inside a `with` block, sampled every half millisecond."""
 
-    def __enter__(self) -> "Peak":
+    def __enter__(self) -> Self:
         self.process = psutil.Process()
         self.before = self.most = self.process.memory_info().rss
         self.running = True
@@ -50,6 +52,7 @@ class Peak:
 
     @property
     def megabytes(self) -> float:
+        """Growth over what was resident before."""
         return (self.most - self.before) / 1e6
 
 
@@ -74,7 +77,7 @@ def numpy_reference(scores: np.ndarray, targets: np.ndarray) -> float:
     correct = scores.argmax(axis=1) == targets
     total = 0.0
     edges = np.linspace(0, 1, BINS + 1)
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges):
         inside = (confidence > low) & (confidence <= high)
         if inside.any():
             total += inside.mean() * abs(confidence[inside].mean() - correct[inside].mean())
@@ -190,8 +193,8 @@ def main() -> None:
         f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, Python "
         f"{platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}"
     )
-    for rows, classes in ((1_000_000, 10), (200_000, 1000)):
-        rows = rows // 10 if quick else rows
+    for all_rows, classes in ((1_000_000, 10), (200_000, 1000)):
+        rows = all_rows // 10 if quick else all_rows
         logits, scores, targets = make(rows, classes)
         show(f"ECE, {BINS} bins, {rows} x {classes} float32 probabilities", one_shot(scores, targets), repeats)
         show("the same, streamed in batches of 1024", streaming(scores, targets), 2)

@@ -12,7 +12,7 @@ from torchmetrics import MetricCollection
 from calibrant import Predictions
 from calibrant import metrics as m
 from calibrant.errors import InvalidInput
-from calibrant.metrics.meters import Meter
+from calibrant.metrics.meters import Meter, _bad_rows
 
 
 def batch(rows, classes, from_, dtype=torch.float32, seed=0):
@@ -79,20 +79,32 @@ def test_any_split_into_batches_merges_by_addition(rows, classes, n_bins, data):
     assert total.compute().item() == pytest.approx(whole, abs=1e-13)
 
 
-def test_the_sweeps_used_on_a_gpu_give_the_same_sums():
-    scores, targets = batch(200, 6, "probabilities", torch.float64)
-    sparse, sweeps = (m.ClasswiseCalibrationError(6, 10, from_="probabilities") for _ in range(2))
-    sparse.update(scores, targets)
-    ends = torch.cat([torch.arange(1, 10) / torch.tensor(10.0, dtype=torch.float64), torch.tensor([torch.inf])])
-    sweeps._add_sweeps(scores, scores - torch.nn.functional.one_hot(targets, 6), ends.double())
-    torch.testing.assert_close(sweeps.gap_sums, sparse.gap_sums, rtol=1e-12, atol=1e-13)
+@pytest.mark.parametrize("from_", ["logits", "probabilities"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_the_code_for_other_devices_gives_the_same(from_, dtype):
+    scores, targets = batch(400, 6, from_, dtype)
+    expected = one_shot(getattr(Predictions, f"from_{from_}")(scores, targets))
+    for name, meter in all_meters(6, from_).items():
+        for part in torch.arange(400).split(37):
+            meter._add_device(scores[part], targets[part])
+        assert meter._result().item() == pytest.approx(expected[name], abs=1e-12), name
+
+
+def test_other_devices_count_the_rows_that_the_cpu_refuses():
+    scores = torch.tensor([[0.7, 0.3], [torch.nan, 0.5], [0.2, 0.3], [1.2, -0.2], [0.5, 0.5], [0.5, 0.5]])
+    targets = torch.tensor([0, 0, 0, 0, 2, -1])
+    assert _bad_rows(scores, targets, "probabilities").tolist() == [False, True, True, True, True, True]
+    logits = torch.tensor([[3e38, 3e38], [torch.inf, 0], [0, -torch.inf], [torch.nan, 0]])
+    assert _bad_rows(logits, torch.zeros(4, dtype=torch.int64), "logits").tolist() == [False, True, True, True]
+    for meter in all_meters(2, "probabilities").values():
+        meter._add_device(scores, targets)  # wrong labels must not index out of bounds
 
 
 def test_forty_million_rows_in_one_bin_are_counted():
     # float32 counts stop at 2^24, and the answer becomes 0.
     scores = torch.tensor([[0.55, 0.45]]).expand(1_000_000, 2)
     targets = torch.zeros(1_000_000, dtype=torch.int64).index_fill_(0, torch.arange(900_000), 1)
-    meter = m.CalibrationError(10, from_="probabilities", validate_args=False)
+    meter = m.CalibrationError(10, from_="probabilities")
     for _ in range(40):
         meter.update(scores, targets)
     assert meter.counts[5].item() == 40_000_000

@@ -1,19 +1,26 @@
 """Meters for training loops: torchmetrics `Metric`s of constant size that merge by addition.
 
-Counts are int64 and sums float64, so a meter is exact however many batches and ranks feed it. `update` does not make
-the host wait for a GPU: there, rows that break a rule are counted and `compute` refuses; on a CPU `update` does.
+Counts are int64 and sums float64, so a meter is exact however many batches and ranks feed it. A batch on the CPU goes
+through the same code as `Predictions` and is refused on the spot. A batch on a GPU stays there: fixed shapes, no
+synchronisation; rows that break a rule are counted, and `compute` refuses.
 """
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics import Metric
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.metrics.binning import accumulate_bins, check_bins, device_edges
+from calibrant.metrics.binning import Bins, accumulate_bins, bin_edges, check_bins, device_edges, rounded, sum_bins
 from calibrant.metrics.confident import check_delta
-from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_targets, refuse_scores
+from calibrant.metrics.totals import minus_target, sum_gaps
+from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_targets
+from calibrant.predictions.scan import Rows, probabilities_of, scan
 
 _PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float16: "float16",
@@ -23,12 +30,44 @@ _PRECISIONS: dict[torch.dtype, Precision] = {
 }
 
 
+@dataclass(frozen=True)
+class _HostBatch:
+    """A batch on the CPU, read by the code that reads `Predictions`."""
+
+    scores: NDArray[Any]
+    targets: NDArray[np.int64]
+    kind: Kind
+    precision: Precision
+
+    @classmethod
+    def read(cls, scores: Tensor, targets: Tensor, kind: Kind) -> "_HostBatch":
+        precision = _PRECISIONS[scores.dtype]
+        values = (scores.float() if scores.dtype == torch.bfloat16 else scores).numpy()
+        return cls(values, as_targets(targets, *scores.shape), kind, precision)
+
+    @cached_property
+    def rows(self) -> Rows:
+        return scan(self.scores, self.targets, self.kind, self.precision)
+
+    @cached_property
+    def correct(self) -> NDArray[np.bool_]:
+        return np.asarray(self.rows.predicted == self.targets)
+
+    @property
+    def edge_precision(self) -> Precision:
+        return self.precision if self.kind == "probabilities" else "float64"
+
+    @cached_property
+    def probabilities(self) -> NDArray[np.float64]:
+        _ = self.rows  # checked first
+        return probabilities_of(self.scores, self.kind)
+
+
 class Meter(Metric):
     """What all meters share: the kind of scores, the rules, and the count of rows that broke them.
 
     Args:
         from_: What `update` is given: "logits" or "probabilities". It is never guessed.
-        validate_args: Check the values of every batch; shapes and types are always checked.
         kwargs: For torchmetrics, such as `process_group` or `sync_on_compute`.
     """
 
@@ -37,13 +76,12 @@ class Meter(Metric):
     full_state_update = False
     refused: Tensor
 
-    def __init__(self, *, from_: Kind, validate_args: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *, from_: Kind, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if from_ not in ("logits", "probabilities"):
             raise invalid("from_", "be 'logits' or 'probabilities'", repr(from_))
         self.from_ = from_
-        self.validate_args = validate_args
-        self.add_state("refused", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        self._add("refused", dtype=torch.int64)
 
     def _add(self, name: str, *shape: int, dtype: torch.dtype) -> None:
         self.add_state(name, torch.zeros(shape, dtype=dtype), dist_reduce_fx="sum")
@@ -57,14 +95,11 @@ class Meter(Metric):
         """
         _check_form(scores, targets, self.from_)
         scores = scores.detach()
-        if self.validate_args:
-            bad = _bad_rows(scores, targets, self.from_)
-            if scores.device.type == "cpu":
-                if bad.any():
-                    _explain(scores, targets, self.from_)
-            else:
-                self.refused += bad.sum()
-        self._accumulate(scores, targets)
+        if scores.device.type == "cpu":
+            self._add_host(_HostBatch.read(scores, targets, self.from_))
+        else:
+            self.refused += _bad_rows(scores, targets, self.from_).sum()
+            self._add_device(scores, targets)
 
     def compute(self) -> Tensor:
         """The metric over everything seen, a float64 scalar; NaN before the first row."""
@@ -73,7 +108,10 @@ class Meter(Metric):
             raise InvalidInput(f"{self.from_} must obey the rules ({rules}), got {int(self.refused)} rows that do not.")
         return self._result()
 
-    def _accumulate(self, scores: Tensor, targets: Tensor) -> None:
+    def _add_host(self, batch: _HostBatch) -> None:
+        raise NotImplementedError
+
+    def _add_device(self, scores: Tensor, targets: Tensor) -> None:
         raise NotImplementedError
 
     def _result(self) -> Tensor:
@@ -110,9 +148,17 @@ class CalibrationError(Meter):
         self._add("confidence_sums", self.n_bins, dtype=torch.float64)
         self._add("correct_sums", self.n_bins, dtype=torch.int64)
 
-    def _accumulate(self, scores: Tensor, targets: Tensor) -> None:
-        confidence, correct = read_batch(scores, targets, self.from_)
-        counts, confidence_sums, correct_sums = accumulate_bins(confidence, correct, self.n_bins)
+    def _add_host(self, batch: _HostBatch) -> None:
+        edges = bin_edges(self.n_bins, batch.edge_precision)
+        self._add_bins(sum_bins(batch.rows.confidence, batch.correct, edges))
+
+    def _add_bins(self, bins: Bins) -> None:
+        self.counts += torch.from_numpy(bins.count)
+        self.confidence_sums += torch.from_numpy(bins.confidence_sum)
+        self.correct_sums += torch.from_numpy(bins.correct_sum)
+
+    def _add_device(self, scores: Tensor, targets: Tensor) -> None:
+        counts, confidence_sums, correct_sums = accumulate_bins(*read_batch(scores, targets, self.from_), self.n_bins)
         self.counts += counts
         self.confidence_sums += confidence_sums
         self.correct_sums += correct_sums
@@ -154,15 +200,20 @@ class ConfidentSetMeter(CalibrationError):
         self.delta, self.what = check_delta(delta), what
         self._add("rows", dtype=torch.int64)
 
-    def _accumulate(self, scores: Tensor, targets: Tensor) -> None:
+    def _add_host(self, batch: _HostBatch) -> None:
+        chosen = batch.rows.confidence >= rounded(np.asarray([self.delta]), batch.edge_precision)
+        edges = bin_edges(self.n_bins, batch.edge_precision)
+        self._add_bins(sum_bins(batch.rows.confidence[chosen], batch.correct[chosen], edges))
+        self.rows += len(chosen)
+
+    def _add_device(self, scores: Tensor, targets: Tensor) -> None:
         confidence, correct = read_batch(scores, targets, self.from_)
         self.rows += len(targets)
-        # A fixed shape: rows outside the set go into one more bin, which is cut off again.
+        # A fixed shape: rows outside the set go into the first bin with confidence 0, and out of its count again.
         inside = confidence >= torch.full_like(confidence, self.delta)
-        counts, confidence_sums, correct_sums = accumulate_bins(
-            torch.where(inside, confidence, 0), correct & inside, self.n_bins
-        )
-        counts = counts - torch.nn.functional.pad((~inside).sum().reshape(1), (0, self.n_bins - 1))
+        kept = torch.where(inside, confidence, 0)
+        counts, confidence_sums, correct_sums = accumulate_bins(kept, correct & inside, self.n_bins)
+        counts[0] -= (~inside).sum()
         self.counts += counts
         self.confidence_sums += confidence_sums
         self.correct_sums += correct_sums
@@ -196,35 +247,29 @@ class ClasswiseCalibrationError(Meter):
         self._add("rows", dtype=torch.int64)
         self._add("gap_sums", self.n_bins, num_classes, dtype=torch.float64)
 
-    def _accumulate(self, scores: Tensor, targets: Tensor) -> None:
-        if scores.shape[1] != self.num_classes:
-            raise invalid("scores", f"have {self.num_classes} columns", f"shape {tuple(scores.shape)}")
+    def update(self, scores: Tensor, targets: Tensor) -> None:
+        """Add a batch; see `Meter.update`."""
+        if scores.ndim == 2 and scores.shape[1] != self.num_classes:
+            raise invalid(self.from_, f"have {self.num_classes} columns", f"shape {tuple(scores.shape)}")
+        super().update(scores, targets)
+
+    def _add_host(self, batch: _HostBatch) -> None:
+        residual = minus_target(batch.probabilities, batch.targets)
+        edges = bin_edges(self.n_bins, batch.edge_precision)
+        self.gap_sums += torch.from_numpy(sum_gaps(batch.probabilities, residual, edges))
+        self.rows += len(residual)
+
+    def _add_device(self, scores: Tensor, targets: Tensor) -> None:
         probabilities = _probabilities(scores, self.from_)
-        dtype = torch.float64 if self.from_ == "logits" else scores.dtype
-        edges = device_edges(self.n_bins, dtype, scores.device)
-        ends = torch.cat([edges, edges.new_full((1,), torch.inf)])
         gaps = _minus_target(probabilities, targets)
-        if scores.device.type == "cpu":
-            self._add_sparse(probabilities, gaps, ends)
-        else:
-            self._add_sweeps(probabilities, gaps, ends)
-        self.rows += len(targets)
-
-    def _add_sparse(self, probabilities: Tensor, gaps: Tensor, ends: Tensor) -> None:
-        # Rows sum to 1, so few entries lie above the first bin: those are sorted into bins, the rest is summed.
-        row, column = (probabilities > ends[0]).nonzero(as_tuple=True)
-        cell = torch.bucketize(probabilities[row, column], ends) * self.num_classes + column
-        self.gap_sums.view(-1).scatter_add_(0, cell, gaps[row, column])
-        gaps[row, column] = 0.0
-        self.gap_sums[0] += gaps.sum(dim=0)
-
-    def _add_sweeps(self, probabilities: Tensor, gaps: Tensor, ends: Tensor) -> None:
+        edges = device_edges(self.n_bins, torch.float64 if self.from_ == "logits" else scores.dtype, scores.device)
         # As many passes as bins, but fixed shapes and the same order of additions on every run.
-        low = torch.full_like(ends[0], -1.0)
-        for index, high in enumerate(ends):
+        low = edges.new_full((), -1.0)
+        for index, high in enumerate([*edges, edges.new_full((), torch.inf)]):
             member = (probabilities > low) & (probabilities <= high)
             self.gap_sums[index] += torch.where(member, gaps, 0.0).sum(dim=0)
             low = high
+        self.rows += len(targets)
 
     def _result(self) -> Tensor:
         return self.gap_sums.abs().sum() / (self.rows * self.num_classes)
@@ -246,13 +291,15 @@ class NegativeLogLikelihood(Meter):
         self._add("rows", dtype=torch.int64)
         self._add("total", dtype=torch.float64)
 
-    def _accumulate(self, scores: Tensor, targets: Tensor) -> None:
-        self.rows += len(targets)
-        self.total += self._row_values(scores.to(torch.float64), _inside(targets, scores.shape[1])).sum()
+    def _add_host(self, batch: _HostBatch) -> None:
+        self.total += float(batch.rows.nll.sum())
+        self.rows += len(batch.targets)
 
-    def _row_values(self, scores: Tensor, targets: Tensor) -> Tensor:
-        logs = scores.log_softmax(dim=1) if self.from_ == "logits" else scores.clamp(max=1.0).log()
-        return -logs.gather(1, targets.unsqueeze(1))
+    def _add_device(self, scores: Tensor, targets: Tensor) -> None:
+        wide = scores.to(torch.float64)
+        logs = wide.log_softmax(dim=1) if self.from_ == "logits" else wide.clamp(max=1.0).log()
+        self.total -= logs.gather(1, _inside(targets, scores.shape[1]).unsqueeze(1)).sum()
+        self.rows += len(targets)
 
     def _result(self) -> Tensor:
         return self.total / self.rows
@@ -266,8 +313,14 @@ class BrierScore(NegativeLogLikelihood):
         kwargs: See `Meter`.
     """
 
-    def _row_values(self, scores: Tensor, targets: Tensor) -> Tensor:
-        return _minus_target(_probabilities(scores, self.from_), targets).square()
+    def _add_host(self, batch: _HostBatch) -> None:
+        residual = minus_target(batch.probabilities, batch.targets)
+        self.total += float(np.vdot(residual, residual))
+        self.rows += len(residual)
+
+    def _add_device(self, scores: Tensor, targets: Tensor) -> None:
+        self.total += _minus_target(_probabilities(scores, self.from_), targets).square().sum()
+        self.rows += len(targets)
 
 
 def read_batch(scores: Tensor, targets: Tensor, from_: Kind) -> tuple[Tensor, Tensor]:
@@ -275,12 +328,12 @@ def read_batch(scores: Tensor, targets: Tensor, from_: Kind) -> tuple[Tensor, Te
 
     Probabilities keep their type, so that the edges of bins and thresholds can be rounded to it.
     """
-    if from_ == "probabilities":
-        confidence, predicted = scores.max(dim=1)
-        return confidence.clamp(max=1.0), predicted == targets
     top, predicted = scores.max(dim=1, keepdim=True)
-    confidence = (scores.to(torch.float64) - top.to(torch.float64)).exp_().sum(dim=1).reciprocal_()
-    return confidence, predicted.squeeze(1) == targets
+    correct = predicted.squeeze(1) == targets
+    if from_ == "probabilities":
+        return top.squeeze(1).clamp(max=1.0), correct
+    powers = (scores.to(torch.float64) - top.to(torch.float64)).exp_()
+    return powers.sum(dim=1).reciprocal_(), correct
 
 
 def _probabilities(scores: Tensor, from_: Kind) -> Tensor:
@@ -289,8 +342,8 @@ def _probabilities(scores: Tensor, from_: Kind) -> Tensor:
 
 
 def _minus_target(probabilities: Tensor, targets: Tensor) -> Tensor:
-    index = _inside(targets, probabilities.shape[1]).unsqueeze(1)
-    return probabilities.scatter_add(1, index, probabilities.new_full(index.shape, -1.0))
+    classes = torch.arange(probabilities.shape[1], device=probabilities.device)
+    return probabilities - (targets.unsqueeze(1) == classes).to(torch.float64)
 
 
 def _inside(targets: Tensor, classes: int) -> Tensor:
@@ -318,10 +371,3 @@ def _bad_rows(scores: Tensor, targets: Tensor, from_: Kind) -> Tensor:
     else:
         fine = ((total - 1.0).abs() <= SUM_TOLERANCE[_PRECISIONS[scores.dtype]]) & (scores.amin(dim=1) >= 0)
     return ~fine | (targets < 0) | (targets >= scores.shape[1])
-
-
-def _explain(scores: Tensor, targets: Tensor, from_: Kind) -> None:
-    """Raise with the first offending row of a batch on the CPU."""
-    as_targets(targets, *scores.shape)
-    tolerance = SUM_TOLERANCE[_PRECISIONS[scores.dtype]] if from_ == "probabilities" else None
-    refuse_scores(from_, scores.double().numpy(), 0, tolerance)

@@ -16,7 +16,7 @@ class ClassTotals:
     Attributes:
         rows: Number of rows.
         brier: Brier score of each row, float64.
-        gap_sum: Shape (K, n_bins): sum over the rows of a class's bin of probability minus (target is that class).
+        gap_sum: Shape (n_bins, K): sum over the rows of a class's bin of probability minus (target is that class).
     """
 
     rows: int
@@ -26,26 +26,38 @@ class ClassTotals:
     @property
     def classwise_error(self) -> float:
         """Mean over classes of the class's ECE."""
-        classes = self.gap_sum.shape[0]
-        return float(np.abs(self.gap_sum).sum() / (self.rows * classes))
+        return float(np.abs(self.gap_sum).sum() / (self.rows * self.gap_sum.shape[1]))
 
 
 def class_totals(predictions: Predictions, n_bins: int) -> ClassTotals:
     """Walk through the rows once."""
-    classes = predictions.classes
     edges = bin_edges(n_bins, edge_precision(predictions))
-    gap_sum = np.zeros(classes * n_bins)
+    gap_sum = np.zeros((n_bins, predictions.classes))
     brier = np.empty(len(predictions))
     for part, probabilities in predictions.chunks():
-        targets = predictions.targets[part]
-        rows = np.arange(len(targets))
-        residual = probabilities.copy()
-        residual[rows, targets] -= 1.0
+        residual = minus_target(probabilities, predictions.targets[part])
         brier[part] = np.einsum("ij,ij->i", residual, residual)
-        # Rows sum to 1, so only a few entries of each lie above the first bin: sort those, sum the rest by column.
-        high = np.nonzero(probabilities > edges[1])
-        cell = high[1] * n_bins + bin_index(probabilities[high], edges)
-        gap_sum += np.bincount(cell, weights=residual[high], minlength=classes * n_bins)
-        residual[high] = 0.0
-        gap_sum[::n_bins] += residual.sum(axis=0)
-    return ClassTotals(len(predictions), brier, gap_sum.reshape(classes, n_bins))
+        gap_sum += sum_gaps(probabilities, residual, edges)
+    return ClassTotals(len(predictions), brier, gap_sum)
+
+
+def minus_target(probabilities: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Probabilities minus the one-hot target, a new array."""
+    residual = probabilities.copy()
+    residual[np.arange(len(targets)), targets] -= 1.0
+    return residual
+
+
+def sum_gaps(
+    probabilities: NDArray[np.float64], residual: NDArray[np.float64], edges: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Sum the residuals of each class over the bins of its probability, shape (n_bins, K). Overwrites `residual`."""
+    n_bins, classes = len(edges) - 1, probabilities.shape[1]
+    # Rows sum to 1, so only a few entries of each lie above the first bin: sort those, sum the rest by column.
+    row, column = np.nonzero(probabilities > edges[1])
+    cell = bin_index(probabilities[row, column], edges) * classes + column
+    # Of nothing, bincount makes integers.
+    sums = np.asarray(np.bincount(cell, residual[row, column], n_bins * classes), dtype=np.float64)
+    residual[row, column] = 0.0
+    sums[:classes] += residual.sum(axis=0)
+    return sums.reshape(n_bins, classes)
