@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, binom
+from scipy.special import bdtr, betaincinv
 
 from calibrant.errors import invalid
 
@@ -23,7 +24,7 @@ def error_p_value(errors: NDArray[np.int64], cases: NDArray[np.int64], largest_e
 
     It is at most `level` exactly where the Clopper-Pearson upper bound at that level is at most `largest_error`.
     """
-    return np.asarray(binom.cdf(errors, cases, largest_error))
+    return np.asarray(bdtr(errors, cases, largest_error))
 
 
 def interval(hits: Any, cases: Any, *, confidence: float = 0.95) -> tuple[Any, Any]:
@@ -40,7 +41,7 @@ def interval(hits: Any, cases: Any, *, confidence: float = 0.95) -> tuple[Any, A
 def lower_bound(hits: Any, cases: Any, confidence: float) -> Any:
     """One-sided Clopper-Pearson lower bound for a share; 0 where there are no hits."""
     hits, cases = np.asarray(hits), np.asarray(cases)
-    bound = beta.ppf(1.0 - confidence, np.maximum(hits, 1), cases - hits + 1)
+    bound = betaincinv(np.maximum(hits, 1), cases - hits + 1, 1.0 - confidence)
     return np.where(hits > 0, bound, 0.0)[()]
 
 
@@ -59,7 +60,8 @@ def cases_at_rate(error_rate: float, target_accuracy: float, level: float) -> in
     >>> cases_at_rate(0.002, 0.99, 0.05)
     473
     """
-    if error_rate >= 1.0 - target_accuracy:
+    # A rate this close below the target would take more cases than anybody has; 1 - 0.95 is also not quite 0.05.
+    if error_rate >= (1.0 - target_accuracy) * (1.0 - 1e-4):
         return None
 
     # The cases that k errors take per error fall as k grows, so "k errors are not too many" is monotone in k.
@@ -71,16 +73,15 @@ def cases_at_rate(error_rate: float, target_accuracy: float, level: float) -> in
     high = 1
     while not enough(high):
         high *= 2
-        if high > 10**9:
-            return None
     return _cases_with(_first(enough, high // 2, high), target_accuracy, level)
 
 
+@lru_cache(maxsize=4096)
 def _cases_with(errors: int, target_accuracy: float, level: float) -> int:
     """The fewest cases that show the target although `errors` of them are wrong."""
 
     def shown(cases: int) -> bool:
-        return bool(binom.cdf(errors, cases, 1.0 - target_accuracy) <= level)
+        return bool(bdtr(errors, cases, 1.0 - target_accuracy) <= level)
 
     high = max(errors, cases_without_error(target_accuracy, level))
     while not shown(high):

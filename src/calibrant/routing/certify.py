@@ -29,10 +29,10 @@ def default_starts(target_accuracy: float) -> dict[float, float]:
     that are overconfident (stricter starts) or never very sure (looser ones).
     """
     a = 1.0 - target_accuracy
-    others = {1 - a / 1000, 1 - a / 100, 1 - a / 10, 1 - a / 3, max(1 - 3 * a, 0.0), max(1 - 10 * a, 0.0), 0.5} - {
-        1 - a
-    }
-    return {1 - a: 0.5, **dict.fromkeys(sorted(others, reverse=True), 0.5 / len(others))}
+    stricter = [1 - a / 1000, 1 - a / 100, 1 - a / 10, 1 - a / 3]
+    looser = {max(1 - 3 * a, 0.0), max(1 - 10 * a, 0.0), 0.5} - {target_accuracy}
+    others = [*stricter, *sorted(looser, reverse=True)]
+    return {target_accuracy: 0.5, **dict.fromkeys(others, 0.5 / len(others))}
 
 
 @dataclass(frozen=True)
