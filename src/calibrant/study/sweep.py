@@ -14,7 +14,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import write_text
+from calibrant.files import output_error, write_text
 from calibrant.study.execute import execute
 from calibrant.study.space import recipe_key, search_space
 from calibrant.study.spec import resolve
@@ -104,8 +104,13 @@ class Sweep:
         self.spec = spec if spec is not None else SweepSpec.load(self.path / "sweep.toml")
         self.recipe, self.space = self.spec.base(), search_space(self.spec.method, self.spec.search)
         resolve(self.recipe)
-        self.spec.save(self.path / "sweep.toml")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise output_error(self.path, error) from error
         self.study = self._open(storage or f"sqlite:///{self.path / 'sweep.db'}", sampler_seed)
+        # Last: a search that the storage refuses must not replace the one that is there.
+        self.spec.save(self.path / "sweep.toml")
 
     def _open(self, url: str, sampler_seed: int | None) -> "OptunaStudy":
         optuna = _optuna()

@@ -1,0 +1,89 @@
+from dataclasses import replace
+
+import pytest
+
+from calibrant import methods
+from calibrant.errors import InvalidInput
+from calibrant.study.ablation import ABLATIONS, COMPONENTS, ablation_figure, ablation_spec, ablation_table, choose
+from calibrant.study.summary import Estimate, summarise
+
+
+def test_grids_are_the_papers():
+    assert ABLATIONS["lambda"].values == (0.1, 0.5, 1, 5, 10, 25, 50)
+    assert ABLATIONS["interval"].values == (5, 10, 25, 50, 100)
+    assert ABLATIONS["alpha"].values == (0.001, 0.005, 0.01, 0.05, 0.1)
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_each_value_reaches_the_method(name):
+    spec = ablation_spec(name, data=["cifar10"], models=["resnet32"])
+    setting = ABLATIONS[name].setting
+    found = [methods.resolve("flsd+h+p-ema", **cell.recipe.method.options).settings[setting] for cell in spec.cells()]
+    assert found == list(ABLATIONS[name].values)
+
+
+def test_components_are_methods_and_flsd_is_the_baseline():
+    spec = ablation_spec("components", seeds=[0, 1])
+    assert spec.baseline_label() == "FLSD"
+    assert [row.method for row in spec.rows()] == list(COMPONENTS.values())
+    assert set(COMPONENTS.values()) <= set(methods.names())
+    assert len(spec.cells()) == 2 * 9
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("lamda", {}, "Did you mean 'lambda'"),
+        ("lambda", {"method": "nll"}, "have the setting 'huber_weight'"),
+        ("interval", {"values": [2.5]}, "be whole numbers"),
+        ("components", {"values": [1.0]}, "leave out --method, --values"),
+        ("lambda", {"values": [1.0, 1.0]}, "twice"),
+        ("lambda", {"options": {"nonsense": 1}}, "override must be a setting"),
+    ],
+)
+def test_bad_input(name, arguments, message):
+    with pytest.raises(InvalidInput) as caught:
+        ablation_spec(name, **arguments)
+    assert message in str(caught.value)
+
+
+@pytest.fixture
+def comparison(make_record):
+    """Validation prefers 5, the test set 0.5."""
+    groups = {
+        f"lambda={value:g}": [make_record("flsd+h", options={"huber_weight": value})] for value in (0.5, 5.0, 50.0)
+    }
+    made = summarise(groups, "lambda=0.5")
+    validation, test = (0.03, 0.01, 0.02), (0.001, 0.02, 0.03)
+    rows = [
+        replace(row, validation_ece=fixed(v), test={**row.test, "ece": fixed(t)})
+        for row, v, t in zip(made.rows, validation, test, strict=True)
+    ]
+    return replace(made, rows=tuple(rows))
+
+
+def fixed(value):
+    return Estimate(value, None, None, (value,))
+
+
+def test_the_choice_is_made_on_validation_never_on_test(comparison):
+    assert choose(comparison).label == "lambda=5"
+    table = ablation_table("lambda", comparison)
+    marked = [(row, column) for row in range(3) for column in range(len(table.columns)) if table.is_best(row, column)]
+    assert marked == [(1, table.columns.index("validation ECE"))]
+    assert [row[0] for row in table.rows] == ["0.5", "5", "50"]
+
+
+def test_the_picture_has_the_papers_two_panels(comparison):
+    left, right = ablation_figure("lambda", comparison).axes
+    assert [text.get_text() for text in left.get_legend().get_texts()] == ["ECE", "ECE(S95)", "TE"]
+    assert [text.get_text() for text in right.get_legend().get_texts()] == ["|S95|", "|S99|"]
+    assert list(left.get_lines()[0].get_ydata()) == [0.001, 0.02, 0.03]
+
+
+def test_components_are_drawn_as_bars(make_record):
+    groups = {label: [make_record(method)] for label, method in list(COMPONENTS.items())[:3]}
+    left, right = ablation_figure("components", summarise(groups, "FLSD")).axes
+    assert [tick.get_text() for tick in left.get_yticklabels()] == list(groups)
+    assert len(left.patches) == 3 * 3
+    assert len(right.patches) == 2 * 3

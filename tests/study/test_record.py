@@ -1,0 +1,143 @@
+import json
+
+import numpy as np
+import pytest
+
+from calibrant.errors import InvalidInput
+from calibrant.files import read_json, write_json
+from calibrant.predictions import Predictions
+from calibrant.study.record import Record, changes_of, fit_temperature, read_records, record_run, write_record
+from calibrant.training import Run, default_recipe
+
+
+@pytest.fixture(scope="module")
+def run(finished_study):
+    return Run.open(finished_study.folder(finished_study.cells[0]))
+
+
+@pytest.fixture(scope="module")
+def record(run):
+    return record_run(run)
+
+
+def slow_ece(logits, targets, bins):
+    """Equal-width ECE in float64, one row at a time."""
+    sums = np.zeros((bins, 3))
+    for row, target in zip(np.asarray(logits, dtype=np.float64), targets, strict=True):
+        probabilities = np.exp(row - row.max()) / np.exp(row - row.max()).sum()
+        top = probabilities.argmax()
+        index = min(max(int(np.ceil(probabilities[top] * bins)) - 1, 0), bins - 1)
+        sums[index] += 1, probabilities[top], top == target
+    return np.abs(sums[:, 1] - sums[:, 2]).sum() / len(targets)
+
+
+@pytest.mark.parametrize("bins", [10, 15])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_ece_is_that_of_the_runs_own_predictions(run, record, bins, scaled):
+    test = run.predictions("test")
+    logits = test.logits.astype(np.float64) / (record.temperature if scaled else 1.0)
+    assert record.value("ece", bins=bins, scaled=scaled) == pytest.approx(
+        slow_ece(logits, test.targets, bins), abs=1e-9
+    )
+
+
+def test_the_temperature_comes_from_validation_and_is_optimal_there(run, record):
+    validation = run.predictions("val")
+
+    def nll(temperature):
+        scaled = validation.logits.astype(np.float64) / temperature
+        log = scaled - scaled.max(axis=1, keepdims=True)
+        log -= np.log(np.exp(log).sum(axis=1, keepdims=True))
+        return -log[np.arange(len(log)), validation.targets].mean()
+
+    best = nll(record.temperature)
+    assert best < nll(1.0)
+    assert best <= min(nll(record.temperature * 0.99), nll(record.temperature * 1.01))
+
+
+def test_a_validation_set_without_mistakes_is_noted_not_fatal():
+    logits = np.eye(3)[[0, 1, 2, 0]] * 5
+    temperature, notes = fit_temperature(Predictions.from_logits(logits, [0, 1, 2, 0]))
+    assert temperature == 1.0
+    assert "every case is classified correctly" in notes[0]
+
+
+def test_temperature_never_changes_the_error(record):
+    assert record.value("test_error", scaled=True) == record.value("test_error")
+
+
+def test_a_record_holds_what_it_was_measured_on_and_no_place(record, run):
+    text = json.dumps(record.to_json())
+    assert str(run.path) not in text
+    assert str(run.path.parents[2]) not in text
+    assert {"torch", "python", "device", "commit", "cpu_cores"} <= record.environment.keys()
+    assert record.recipe["epochs"] == 2
+    assert record.samples_seen == record.samples_full
+    assert record.concurrent_runs is None
+
+
+def test_data_given_by_a_path_keeps_its_file_name_only(run, tmp_path):
+    hidden = run.recipe.changed({"data.name": "arrays:/home/somebody/secret/set.npz"})
+    made = record_run(Run(run.path, hidden))
+    assert made.data == made.recipe["data"]["name"] == "arrays:set.npz"
+    assert "somebody" not in json.dumps(made.to_json())
+    path = write_record(made, tmp_path)
+    assert path.name.startswith("arrays_set.npz-tiny-nll-")
+
+
+def test_changes_are_told_from_the_recommended_recipe_and_the_methods_own_settings():
+    plain = default_recipe("cifar10", method__name="flsd+h", seed=3)
+    assert changes_of(plain) == {}
+    assert changes_of(plain.changed({"engine.precision": "32-true", "model.name": "resnet50"})) == {}
+    # 25 is what the method uses on CIFAR-10 with ResNet-32 anyway.
+    assert changes_of(plain.changed({"method.options": {"huber_weight": 25}})) == {}
+    changed = plain.changed({"method.options": {"huber_weight": 5.0}, "epochs": 80})
+    assert changes_of(changed) == {"epochs": 80, "method.options.huber_weight": 5.0}
+
+
+def test_the_file_name_says_what_it_is(make_record):
+    assert make_record("flsd+h", seed=2).file_name == "cifar10-resnet32-flsd+h-seed2.json"
+    varied = make_record("flsd+h", options={"huber_weight": 0.5})
+    assert varied.file_name == "cifar10-resnet32-flsd+h-huber_weight=0.5-seed0.json"
+    assert varied.variant == "huber_weight 0.5"
+    many = make_record(changes={f"optimiser.setting_number_{n}": n for n in range(20)})
+    assert many.file_name.startswith("cifar10-resnet32-nll-changed-")
+    assert len(many.file_name) < 80
+
+
+def test_another_outcome_of_the_same_settings_is_not_replaced_unasked(make_record, tmp_path):
+    first = make_record()
+    path = write_record(first, tmp_path)
+    assert write_record(first, tmp_path) == path
+    other = make_record(predictions_sha256={"val": "x", "test": "y"})
+    with pytest.raises(InvalidInput, match="holds another outcome of the same settings"):
+        write_record(other, tmp_path)
+    assert Record.load(path) == first
+    write_record(other, tmp_path, replace=True)
+    assert Record.load(path) == other
+    assert read_records(tmp_path) == [other]
+
+
+def test_reading_back_is_exact_and_damage_is_one_line(record, tmp_path):
+    path = write_record(record, tmp_path)
+    assert Record.load(path) == record
+    content = read_json(path)
+    del content["temperature"]
+    write_json(path, content)
+    with pytest.raises(InvalidInput, match="a fault at 'temperature'"):
+        Record.load(path)
+
+
+def test_the_deviation_is_the_intervals_half_width(make_record):
+    record = make_record()
+    low, high = record.evaluation().intervals["test_error"]
+    assert record.deviation("test_error") == pytest.approx((high - low) / 3.92)
+    # Errors of 400 independent rows: the binomial standard error, estimated by the bootstrap.
+    error = record.value("test_error")
+    assert record.deviation("test_error") == pytest.approx((error * (1 - error) / 400) ** 0.5, rel=0.2)
+
+
+def test_an_unfinished_run_cannot_be_recorded(tmp_path):
+    recipe = default_recipe("digits")
+    with pytest.raises(InvalidInput, match="is not finished"):
+        record_run(Run.create(tmp_path / "run", recipe))

@@ -1,0 +1,90 @@
+import pytest
+
+from calibrant.errors import InvalidInput
+from calibrant.study import StudySpec
+from calibrant.study.spec import file_word
+
+
+def test_every_combination_is_one_cell_with_its_own_recipe():
+    spec = StudySpec(
+        methods=("nll", "flsd"),
+        seeds=(0, 7),
+        data=("digits", "cifar10"),
+        models=("tiny", "resnet32"),
+        recipe={"epochs": 5},
+    )
+    cells = spec.cells()
+    assert len(cells) == len({cell.name for cell in cells}) == 2 * 2 * 2 * 2
+    cell = next(cell for cell in cells if cell.name == "cifar10-resnet32-flsd-seed7")
+    recipe = cell.recipe
+    assert (recipe.data.name, recipe.model.name, recipe.method.name, recipe.seed) == ("cifar10", "resnet32", "flsd", 7)
+    # Shared settings reach every cell, the rest is what each data set recommends.
+    assert {each.recipe.epochs for each in cells} == {5}
+    assert {each.recipe.optimiser.batch_size for each in cells if each.recipe.data.name == "digits"} == {64}
+
+
+def test_a_variant_has_options_and_recipe_of_its_own():
+    spec = StudySpec.parse(
+        {
+            "methods": ["nll"],
+            "recipe": {"epochs": 4, "optimiser": {"lr": 0.05}},
+            "variants": [
+                {
+                    "label": "late",
+                    "method": "flsd+h+p-ema",
+                    "options": {"start": 3},
+                    "recipe": {"optimiser": {"lr": 0.01}},
+                }
+            ],
+        }
+    )
+    plain, late = spec.cells()
+    assert plain.recipe.optimiser.lr == 0.05
+    assert (late.label, late.recipe.optimiser.lr, late.recipe.method.options) == ("late", 0.01, {"start": 3})
+
+
+def test_toml_round_trip(tmp_path):
+    spec = StudySpec.parse(
+        {"methods": ["nll", "flsd+h"], "seeds": [0, 1], "baseline": "flsd+h", "recipe": {"optimiser": {"lr": 0.05}}}
+    )
+    spec.save(tmp_path / "study.toml")
+    assert StudySpec.load(tmp_path / "study.toml").cells() == spec.cells()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "methods must name at least one method"),
+        ({"methods": ["fsld"]}, "Did you mean 'flsd'"),
+        ({"methods": ["nll"], "sedes": [1]}, "'sedes' is unknown. Did you mean 'seeds'"),
+        ({"methods": ["nll", "nll"]}, "'nll' twice"),
+        ({"methods": ["nll"], "seeds": []}, "seeds must not be empty"),
+        ({"methods": ["nll"], "seeds": [-1]}, "seeds.0"),
+        ({"methods": ["nll"], "seeds": [1, 1]}, "1 twice"),
+        ({"methods": ["nll"], "baseline": "flsd"}, "baseline must be one of the rows"),
+        ({"methods": ["nll"], "recipe": {"seed": 3}}, "'seed' is set by the study's lists"),
+        ({"methods": ["nll"], "recipe": {"epoch": 3}}, "'epoch' is unknown"),
+        ({"variants": [{"label": "x", "method": "nll", "options": {"drop": 0.5}}]}, "override must be a setting"),
+        ({"variants": [{"label": "x", "method": "nll", "extra": 1}]}, "'variants.0.extra' is unknown"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_runs(content, message):
+    with pytest.raises(InvalidInput) as caught:
+        StudySpec.parse(content)
+    assert message in str(caught.value)
+
+
+def test_files_that_are_no_study_are_refused(tmp_path):
+    (tmp_path / "bad.toml").write_text("methods = [")
+    with pytest.raises(InvalidInput, match="be TOML"):
+        StudySpec.load(tmp_path / "bad.toml")
+    with pytest.raises(InvalidInput, match="does not exist"):
+        StudySpec.load(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("text", ["../../etc/passwd", "a/b", "folder:/home/me/x-rays", "..", "a b|c", "", "é"])
+def test_names_of_files_never_leave_their_folder(text, tmp_path):
+    word = file_word(text)
+    assert word
+    assert (tmp_path / word).resolve().parent == tmp_path.resolve()
+    assert "home" not in word

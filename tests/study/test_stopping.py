@@ -1,0 +1,58 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrant.study.stopping import Hopeless, RungReporter, figures_at_rungs, is_hopeless, rungs
+from calibrant.training import Run, default_recipe
+from calibrant.training.progress import Quiet
+
+figures = st.tuples(*(st.integers(0, 4).map(float),) * 3)
+
+
+@given(figures, st.lists(figures, max_size=8), st.integers(1, 4))
+def test_hopeless_means_enough_finished_trials_better_in_error_and_ece_and_no_dearer(mine, others, dominators):
+    better = [o for o in others if o[0] < mine[0] and o[1] < mine[1] and o[2] <= mine[2]]
+    assert is_hopeless(mine, others, dominators=dominators) == (len(better) >= dominators)
+
+
+@given(st.lists(figures, min_size=1, max_size=8))
+def test_nobody_on_the_front_is_hopeless(points):
+    front = [p for p in points if not any(all(a <= b for a, b in zip(q, p, strict=True)) and q != p for q in points)]
+    assert front
+    assert not any(is_hopeless(point, points, dominators=1) for point in front)
+
+
+@given(st.integers(1, 300))
+def test_rungs_lie_inside_the_training(epochs):
+    assert all(0 < rung < epochs for rung in rungs(epochs))
+    assert len(rungs(epochs)) == min(3, epochs - 1)
+
+
+def line(epoch, samples=100):
+    return {"epoch": epoch, "samples": samples, "validation": {"accuracy": 0.9, "ece": 0.02}}
+
+
+def test_the_reporter_asks_at_rungs_with_samples_counted_over_a_resume(tmp_path):
+    run = Run.create(tmp_path / "run", default_recipe("digits", epochs=4))
+    run.log_epoch(line(1))
+    asked = []
+
+    def judge(epoch, found):
+        asked.append((epoch, found))
+        return epoch == 3
+
+    reporter = RungReporter(judge, Quiet())
+    reporter.start(run, 1)
+    reporter.end_epoch(line(2))
+    with pytest.raises(Hopeless, match="stopped after epoch 3"):
+        reporter.end_epoch(line(3))
+    assert [(epoch, found[2]) for epoch, found in asked] == [(2, 200.0), (3, 300.0)]
+    assert asked[0][1][:2] == (pytest.approx(0.1), 0.02)
+
+
+def test_figures_from_a_log_are_those_that_the_reporter_showed():
+    log = [line(epoch, samples=10 * epoch) for epoch in range(1, 5)]
+    found = figures_at_rungs(log, epochs=4)
+    assert {epoch: values[2] for epoch, values in found.items()} == {1: 10.0, 2: 30.0, 3: 60.0}
+    del log[1]["validation"]
+    assert set(figures_at_rungs(log, epochs=4)) == {1, 3}

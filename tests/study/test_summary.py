@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from calibrant import compare
+from calibrant.study.summary import COMPARED, estimate, over_seeds, summarise
+from calibrant.training import Run
+
+
+def test_mean_and_sample_deviation_over_seeds():
+    values = [0.031, 0.028, 0.035, 0.030]
+    found = estimate(values)
+    assert found.mean == pytest.approx(np.mean(values))
+    assert found.spread == pytest.approx(np.std(values, ddof=1))
+    assert found.over == "seeds"
+
+
+def test_one_seed_takes_its_spread_from_test_images_and_undefined_stays_undefined():
+    assert estimate([0.03], [0.002]).over == "images"
+    assert estimate([0.03], [0.002]).spread == 0.002
+    assert estimate([0.03]).spread is None
+    assert estimate([0.03, None]).mean is None
+    assert estimate([]).mean is None
+
+
+def test_paired_interval_equals_the_paired_t_test():
+    generator = np.random.default_rng(0)
+    theirs = generator.normal(0.05, 0.01, 5)
+    ours = theirs - 0.01 + generator.normal(0, 0.001, 5)
+    found = over_seeds("x", "ece", list(ours), list(theirs))
+    reference = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
+    assert found.interval == pytest.approx((reference.low, reference.high))
+    assert found.difference == pytest.approx(np.mean(ours - theirs))
+    assert (found.pairs, found.verdict) == (5, "better")
+
+
+@pytest.mark.parametrize(
+    ("metric", "ours", "verdict"),
+    [
+        ("ece", (0.10, 0.11, 0.12), "worse"),
+        ("auroc", (0.10, 0.11, 0.12), "better"),
+        ("share@0.95", (0.10, 0.11, 0.12), "better"),
+        ("test_error", (0.01, 0.08, 0.03), "cannot tell"),
+        ("ece", (0.02, 0.03, 0.04), "cannot tell"),
+    ],
+)
+def test_verdicts_know_which_way_is_better(metric, ours, verdict):
+    assert over_seeds("x", metric, ours, (0.02, 0.03, 0.04)).verdict == verdict
+
+
+def test_pairs_with_an_undefined_value_are_not_judged():
+    found = over_seeds("x", "ece@0.95", [0.1, None], [0.2, 0.3])
+    assert (found.difference, found.interval, found.verdict) == (None, None, "cannot tell")
+
+
+def test_only_common_seeds_are_paired(make_record):
+    groups = {
+        "nll": [make_record(seed=seed) for seed in (0, 1, 2)],
+        "flsd": [make_record("flsd", seed=seed, sharpness=1.0) for seed in (1, 2, 3)],
+    }
+    comparison = summarise(groups, "nll")
+    assert [row.seeds for row in comparison.rows] == [(0, 1, 2), (1, 2, 3)]
+    (ece,) = [item for item in comparison.differences if item.metric == "ece" and not item.scaled]
+    expected = np.mean([groups["flsd"][k].value("ece") - groups["nll"][k + 1].value("ece") for k in (0, 1)])
+    assert (ece.pairs, ece.difference) == (2, pytest.approx(expected))
+    # A temperature does not move predictions, so there is no such thing as a scaled test error.
+    assert {item.metric for item in comparison.differences if item.scaled} == set(COMPARED) - {"test_error"}
+
+
+def test_without_the_baseline_there_are_no_differences(make_record):
+    assert summarise({"flsd": [make_record("flsd")], "nll": []}, "nll").differences == ()
+
+
+def test_with_one_seed_the_differences_are_the_paired_bootstrap_over_images(finished_study):
+    cells = [cell for cell in finished_study.cells if cell.recipe.seed == 0]
+    records = {cell.label: [finished_study.record(cell)] for cell in cells}
+    tests = {cell.label: Run.open(finished_study.folder(cell)).predictions("test") for cell in cells}
+    found = summarise(records, "nll", predictions_of=lambda record, scaled: tests[record.method])
+    reference = compare(tests["nll"], tests["flsd+h+p-ema"], bootstrap=400)
+    ece = found.differences[0]
+    assert (ece.metric, ece.over, ece.pairs) == ("ece", "images", 1)
+    assert (ece.difference, ece.interval, ece.verdict) == (
+        reference["ece"].difference,
+        reference["ece"].interval,
+        reference["ece"].verdict,
+    )

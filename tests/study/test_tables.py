@@ -1,0 +1,67 @@
+import pytest
+
+from calibrant.study.summary import summarise
+from calibrant.study.tables import Grid, paper_tables, to_latex, to_markdown, to_terminal
+
+
+@pytest.fixture
+def comparison(make_record):
+    cheap = {"samples_seen": 600, "seen_share": 0.6, "train_seconds": 62.0}
+    groups = {
+        "nll": [make_record(seed=seed, sharpness=2.0) for seed in (0, 1)],
+        "flsd+h": [make_record("flsd+h", seed=seed, sharpness=1.0) for seed in (0, 1)],
+        "once": [make_record("flsd+h+unbiased", seed=0, sharpness=1.2, **cheap)],
+    }
+    return summarise(groups, "nll")
+
+
+def test_the_papers_two_tables_costs_and_differences(comparison):
+    first, second, costs, differences = paper_tables(comparison)
+    assert first.columns == ("method", "seeds", "ECE", "ECE +TS", "ECE, 15 bins", "TE", "AUROC")
+    assert second.columns == ("method", "seeds", "ECE(S95)", "ECE(S95) +TS", "|S95|", "|S95| +TS")
+    row = comparison.rows[0]
+    assert first.rows[0][2] == f"{100 * row.test['ece'].mean:.2f} ± {100 * row.test['ece'].spread:.2f}"
+    assert costs.rows[2][1:5] == ("600", "60.0", "62.0", "62")
+    assert len(differences.rows) == 2 * 9
+    assert {line[-1] for line in differences.rows} <= {"better", "worse", "cannot tell"}
+
+
+def test_the_best_mean_of_a_column_is_marked_in_its_direction(comparison):
+    first, second, *_ = paper_tables(comparison)
+    expected = ((first, 2, "ece", min), (first, 6, "auroc", max), (second, 4, "share@0.95", max))
+    for grid, column, metric, pick in expected:
+        means = [row.test[metric].mean for row in comparison.rows]
+        assert grid.best[column] == {means.index(pick(means))}
+
+
+def test_the_brief_form_has_one_line_a_method(comparison):
+    brief = paper_tables(comparison, brief=True)[-1]
+    assert [row[:2] for row in brief.rows] == [("flsd+h", "2 seeds"), ("once", "1 seed")]
+
+
+def test_markdown_escapes_what_would_break_a_table():
+    grid = Grid("T", "C", ("method", "|S95|"), (("a|b <script>\nx", "1.00"),), (frozenset(), frozenset({0})))
+    assert to_markdown(grid).splitlines() == [
+        "### T",
+        "",
+        "| method | \\|S95\\| |",
+        "|---|---:|",
+        "| a\\|b &lt;script> x | **1.00** |",
+        "",
+        "C",
+    ]
+
+
+def test_latex_escapes_its_special_characters_and_sets_the_best_in_bold():
+    row = ("x_{y}#$^~\\", "1 ± 2", "3")
+    best = (frozenset(), frozenset(), frozenset({0}))
+    grid = Grid("a_b & 50 %", "±", ("method", "|S95|", "ECE(S95)"), (row,), best)
+    text = to_latex(grid)
+    assert r"a\_b \& 50 \%" in text
+    assert r"method & $|S_{95}|$ & ECE($S_{95}$) \\" in text
+    assert r"x\_\{y\}\#\$\textasciicircum{}\textasciitilde{}\textbackslash{} & 1 $\pm$ 2 & \textbf{3} \\" in text
+
+
+def test_the_terminal_form_shows_markup_as_it_is():
+    grid = Grid("[bold]t", "", ("method", "x"), (("[red]name[/red]", "1"),))
+    assert "[red]name[/red]" in to_terminal(grid)
