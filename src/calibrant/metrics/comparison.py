@@ -2,16 +2,17 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.binning import check_bins
 from calibrant.metrics.confident import check_delta
-from calibrant.metrics.evaluation import METRICS, SET_METRICS, Interval, check_bootstrap, evaluate, percentiles
+from calibrant.metrics.evaluation import Interval, check_bootstrap, evaluate, percentiles
 from calibrant.metrics.totals import class_totals
 from calibrant.predictions import Predictions
 
@@ -115,18 +116,29 @@ def compare(
     both = [WeightedMetrics(each, class_totals(each, n_bins).brier, n_bins, deltas) for each in (a, b)]
     of_a, of_b = resample(both, bootstrap, seed)
     values_a, values_b = (evaluate(each, n_bins, thresholds=deltas).values() for each in (a, b))
-    names = [*METRICS, *(f"{name}@{delta:g}" for delta in deltas for name in SET_METRICS)]
+    return Comparison(len(a), bootstrap, level, differences(values_a, values_b, of_a, of_b, n=len(a), level=level))
+
+
+def differences(
+    values_a: Mapping[str, float | None],
+    values_b: Mapping[str, float | None],
+    of_a: Mapping[str, NDArray[np.float64]],
+    of_b: Mapping[str, NDArray[np.float64]],
+    *,
+    n: int,
+    level: float,
+) -> tuple[Difference, ...]:
+    """The rows of a comparison from `Evaluation.values` of both models and their resampled values on the same draws."""
     rows = []
-    for name in names:
+    for name in values_a:
         with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
             interval = percentiles(of_b[name] - of_a[name], level) if name in of_a and name in of_b else None
-        rows.append(
-            _difference(name, values_a[name], values_b[name], interval, few=_few(name, values_a, values_b, len(a)))
-        )
-    return Comparison(len(a), bootstrap, level, tuple(rows))
+        few = _few(name, values_a, values_b, n)
+        rows.append(_difference(name, values_a[name], values_b[name], interval, few=few))
+    return tuple(rows)
 
 
-def _few(name: str, a: dict[str, float | None], b: dict[str, float | None], n: int) -> bool:
+def _few(name: str, a: Mapping[str, float | None], b: Mapping[str, float | None], n: int) -> bool:
     """Whether a metric rests on so few rows that resampling them hides the chance in it (3 of 3 right stays 3 of 3)."""
     metric, _, delta = name.partition("@")
     if metric == "share" or not delta:
