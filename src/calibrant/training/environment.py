@@ -31,11 +31,19 @@ def git_commit() -> str | None:
     stated = os.environ.get("CALIBRANT_COMMIT")
     if stated:
         return stated
-    source = Path(calibrant.__file__).resolve().parent
-    command = ["git", "-C", str(source), "rev-parse", "HEAD"]
+    source = Path(calibrant.__file__).resolve()
+    # An installed copy may lie inside somebody else's repository, whose commit says nothing about us.
+    if _git(source.parent, "ls-files", "--error-unmatch", source.name) is None:
+        return None
+    return _git(source.parent, "rev-parse", "HEAD")
+
+
+def _git(folder: Path, *words: str) -> str | None:
     try:
         # Fixed words, no shell: nothing of the user's enters the command.
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
+        result = subprocess.run(  # noqa: S603
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() if result.returncode == 0 else None

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import write_text
 
-Precision = Literal["bf16-mixed", "32-true", "64-true"]
+Precision = Literal["auto", "bf16-mixed", "32-true", "64-true"]
 StepMode = Literal["auto", "eager", "compiled", "graphed"]
 DataPath = Literal["auto", "resident", "loader"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -75,7 +75,7 @@ class EngineSection(_Section):
 
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     devices: Count = 1
-    precision: Precision | Literal["auto"] = "auto"
+    precision: Precision = "auto"
     data_path: DataPath = "auto"
     mode: StepMode = "auto"
     fuse: bool = True

@@ -1,0 +1,95 @@
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from calibrant.data.dataset import Augmentation
+from calibrant.data.transforms import augment, draw_augmentation, normalise
+from calibrant.pruning import ConfidencePruner, Every, LowestConfidence
+from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
+from calibrant.training.seeds import derive_seed
+
+_N, _SIDE = 23, 5
+_AUGMENTATION = Augmentation(crop_padding=2, flip=True)
+_IMAGES = torch.randint(0, 256, (_N, 2, _SIDE, _SIDE), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+_LABELS = torch.arange(_N) % 3
+_CPU = torch.device("cpu")
+
+
+def make(kind, *, rank=0, world_size=1, batch_size=4, augmentation=_AUGMENTATION, workers=0):
+    pruner = ConfidencePruner(
+        _LABELS, policy=LowestConfidence(0.3), schedule=Every(1), seed=5, batch_size=batch_size // world_size
+    )
+    # The process group does not exist here: say who we are.
+    order, sampler = pruner.order, pruner.sampler
+    pruner.order = lambda: order(rank=rank, world_size=world_size)
+    pruner.sampler = lambda: sampler(rank=rank, world_size=world_size)
+    tables = EpochTables(pruner, augmentation=augmentation, seed=5, rank=rank, world_size=world_size)
+    preparation = Preparation((0.4, 0.5), (0.2, 0.3), augmentation=augmentation, device=_CPU, dtype=torch.float32)
+    local = batch_size // world_size
+    if kind == "resident":
+        return pruner, ResidentBatches(_IMAGES, _LABELS, tables, preparation, batch_size=local)
+    items = TensorDataset(_IMAGES, _LABELS)
+    return pruner, LoaderBatches(items, tables, preparation, batch_size=local, workers=workers, device=_CPU)
+
+
+def run_epochs(kind, epochs=3, **options):
+    """Batches of some epochs with a pruning after each."""
+    pruner, source = make(kind, **options)
+    found = []
+    for epoch in range(1, epochs + 1):
+        source.begin(epoch)
+        found.append(list(source.batches()))
+        pruner.observe(torch.arange(_N), torch.linspace(-1, 1, _N * 3).view(_N, 3))
+        pruner.step()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["resident", "loader"])
+def test_an_epoch_visits_every_kept_sample_once_augmented_by_its_position(kind):
+    for epoch, batches in enumerate(run_epochs(kind), start=1):
+        indices = torch.cat([batch.indices for batch in batches])
+        assert len(indices) == len(set(indices.tolist()))
+        assert [len(batch.indices) for batch in batches[:-1]] == [4] * (len(batches) - 1)
+        offsets, flips = draw_augmentation(_N, 2, True, torch.Generator().manual_seed(derive_seed(5, "augment", epoch)))
+        n = len(indices)
+        expected = normalise(augment(_IMAGES[indices], offsets[:n], flips[:n], 2), (0.4, 0.5), (0.2, 0.3))
+        assert torch.equal(torch.cat([batch.images for batch in batches]), expected)
+        assert torch.equal(torch.cat([batch.targets for batch in batches]), _LABELS[indices])
+    assert len(indices) < _N
+
+
+@pytest.mark.parametrize("kind", ["resident", "loader"])
+def test_two_ranks_together_train_on_the_batches_of_one(kind):
+    whole = run_epochs(kind)
+    ranks = [run_epochs(kind, rank=rank, world_size=2) for rank in (0, 1)]
+    for epoch, batches in enumerate(whole):
+        for number, batch in enumerate(batches):
+            parts = [rank[epoch][number] for rank in ranks]
+            indices = torch.cat([part.indices for part in parts])
+            # A single left-over sample is given to both.
+            assert set(indices.tolist()) >= set(batch.indices.tolist())
+            images = dict(zip(batch.indices.tolist(), batch.images, strict=True))
+            for part in parts:
+                for index, image in zip(part.indices.tolist(), part.images, strict=True):
+                    if index in images:
+                        assert torch.equal(image, images[index])
+
+
+def test_without_augmentation_images_are_only_normalised():
+    for batches in run_epochs("resident", augmentation=None):
+        for batch in batches:
+            assert torch.equal(batch.images, normalise(_IMAGES[batch.indices], (0.4, 0.5), (0.2, 0.3)))
+
+
+def test_float_images_are_finished_input():
+    preparation = Preparation((0.4,), (0.2,), augmentation=None, device=_CPU, dtype=torch.float64)
+    images = torch.randn(2, 1, 3, 3)
+    prepared = preparation.plain(images)
+    assert prepared.dtype == torch.float64
+    assert torch.equal(prepared, images.double())
+
+
+def test_reading_draws_nothing_from_the_global_generator():
+    before = torch.get_rng_state()
+    run_epochs("loader")
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,129 @@
+import json
+import os
+import pickle
+
+import pytest
+import torch
+
+from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.training.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    newest_checkpoint,
+    newest_name,
+    remove_leftovers,
+    save_checkpoint,
+)
+
+
+def state(epoch):
+    shared = torch.arange(6.0)
+    tensors = {
+        "a": torch.full((2, 3), float(epoch)),
+        "whole": shared,
+        "view": shared[2:4],
+        "turned": torch.arange(6).view(2, 3).T,
+        "half": torch.tensor([1.5], dtype=torch.bfloat16),
+        "scalar": torch.tensor(3),
+        "mask": torch.tensor([True, False]),
+    }
+    return Checkpoint(epoch, tensors, {"number": 1 / 3, "list": [1, "x", None]})
+
+
+def test_what_is_saved_comes_back_bit_for_bit(tmp_path):
+    path = save_checkpoint(tmp_path, state(7))
+    assert path.name == "epoch-00007.json"
+    loaded = load_checkpoint(path)
+    assert (loaded.epoch, loaded.values) == (7, state(7).values)
+    for name, value in state(7).tensors.items():
+        assert loaded.tensors[name].dtype == value.dtype
+        assert torch.equal(loaded.tensors[name], value)
+
+
+def test_the_newest_two_are_kept_and_others_may_read_them(tmp_path):
+    for epoch in (8, 9, 10):
+        save_checkpoint(tmp_path, state(epoch))
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("epoch-00009.json", "epoch-00009.safetensors", "epoch-00010.json", "epoch-00010.safetensors"),
+    }
+    assert newest_checkpoint(tmp_path).name == newest_name(tmp_path) == "epoch-00010.json"
+    umask = os.umask(0)
+    os.umask(umask)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o666 & ~umask}
+
+
+def test_an_empty_folder_has_none(tmp_path):
+    assert newest_checkpoint(tmp_path) is None
+    assert newest_name(tmp_path) is None
+
+
+@pytest.mark.parametrize("position", [0, 9, 100, -1])
+def test_any_flipped_bit_in_the_tensors_is_found(tmp_path, position):
+    path = save_checkpoint(tmp_path, state(1))
+    blob = bytearray(path.with_suffix(".safetensors").read_bytes())
+    blob[position] ^= 4
+    path.with_suffix(".safetensors").write_bytes(blob)
+    with pytest.raises(InvalidInput, match=r"checkpoint epoch-00001\.json is damaged: its digest does not match\."):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda content: {**content, "epoch": 2},
+        lambda content: {**content, "values": {}},
+        lambda content: {key: value for key, value in content.items() if key != "sha256"},
+        lambda content: [content],
+        lambda content: None,
+    ],
+)
+def test_an_edited_json_is_found(tmp_path, edit):
+    path = save_checkpoint(tmp_path, state(1))
+    path.write_text(json.dumps(edit(json.loads(path.read_text()))))
+    with pytest.raises(InvalidInput, match=r"epoch-00001\.json is damaged"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["epoch-00002.json", "epoch-00002.safetensors"])
+def test_a_missing_or_empty_half_is_damage_and_the_one_before_is_used(tmp_path, name):
+    save_checkpoint(tmp_path, state(1))
+    save_checkpoint(tmp_path, state(2))
+    (tmp_path / name).write_bytes(b"")
+    with pytest.warns(CalibrantWarning, match=r"epoch-00002\.json is damaged.*The one before it is used"):
+        assert newest_checkpoint(tmp_path).name == "epoch-00001.json"
+    (tmp_path / name).unlink()
+    if name.endswith("json"):
+        assert newest_checkpoint(tmp_path).name == "epoch-00001.json"
+    else:
+        with pytest.warns(CalibrantWarning, match="FileNotFoundError"):
+            assert newest_checkpoint(tmp_path).name == "epoch-00001.json"
+
+
+def test_another_version_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.training.checkpoint._FORMAT", 2)
+    path = save_checkpoint(tmp_path, state(1))
+    monkeypatch.undo()
+    with pytest.raises(InvalidInput, match=r"another version \(format 2\)"):
+        load_checkpoint(path)
+
+
+def test_leftovers_go_and_nothing_else(tmp_path):
+    save_checkpoint(tmp_path, state(3))
+    keep = {path.name for path in tmp_path.iterdir()}
+    for name in ("epoch-00004.safetensors", ".epoch-00004.json.12.tmp", "epoch-00001.safetensors"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "notes.txt").write_text("mine")
+    remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == keep | {"notes.txt"}
+
+
+def test_nothing_is_ever_unpickled(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (pytest.fail, ("unpickled",))
+
+    path = save_checkpoint(tmp_path, state(1))
+    for each in (path, path.with_suffix(".safetensors")):
+        each.write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(InvalidInput, match="damaged"):
+        load_checkpoint(path)

@@ -1,0 +1,70 @@
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from calibrant import methods
+from calibrant.training import Recipe, default_recipe
+from calibrant.training.defaults import data_sets, paper_recipes
+
+_ROOT = Path(__file__).parents[2]
+_FILES = sorted((_ROOT / "recipes").glob("*.toml"))
+
+
+def test_the_recipe_files_are_what_the_defaults_say():
+    specification = importlib.util.spec_from_file_location("make_recipes", _ROOT / "docs" / "make" / "recipes.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    assert {path.name: path.read_text(encoding="utf-8") for path in _FILES} == module.files()
+
+
+@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
+def test_each_recipe_file_loads_and_its_method_resolves(path):
+    recipe = Recipe.load(path)
+    assert recipe == paper_recipes()[path.stem]
+    plan = methods.resolve(
+        recipe.method.name,
+        data=recipe.data.name,
+        model=recipe.model.name,
+        epochs=recipe.epochs,
+        **recipe.method.options,
+    )
+    assert plan.pruning.schedule.first < recipe.epochs
+
+
+def test_every_set_and_network_of_the_papers_tables_is_there():
+    # ResNet-50 for the five sets of the main tables, ResNet-32 for the two of the appendix.
+    wanted = {(data, "resnet50") for data in ("cifar10", "cifar100", "svhn", "tiny-imagenet", "mendeley-v2")}
+    wanted |= {("cifar10", "resnet32"), ("cifar100", "resnet32")}
+    found = {(recipe.data.name, "resnet50" if "resnet50" in recipe.model.name else recipe.model.name)
+             for recipe in paper_recipes().values()}  # fmt: skip
+    assert wanted < found
+
+
+@pytest.mark.parametrize(
+    ("data", "epochs", "batch_size", "drops"),
+    [
+        ("cifar10", 160, 128, [81, 121]),
+        ("cifar100", 200, 1024, [101, 151]),
+        ("svhn", 100, 128, [51, 71]),
+        ("tiny-imagenet", 100, 1024, [41, 61]),
+    ],
+)
+def test_the_papers_numbers(data, epochs, batch_size, drops):
+    recipe = default_recipe(data)
+    assert (recipe.epochs, recipe.optimiser.batch_size) == (epochs, batch_size)
+    assert (recipe.optimiser.lr, recipe.optimiser.momentum, recipe.optimiser.weight_decay) == (0.1, 0.9, 5e-4)
+    rates = [recipe.learning_rate(epoch - 1) for epoch in range(1, epochs + 1)]
+    assert [epoch for epoch in range(2, epochs + 1) if rates[epoch - 1] < rates[epoch - 2]] == drops
+    assert rates[-1] == pytest.approx(0.001)
+
+
+def test_mendeley_falls_by_the_same_factor_every_epoch():
+    recipe = default_recipe("mendeley-v2")
+    assert recipe.learning_rate(99) == pytest.approx(1e-4 * 0.985**99)
+
+
+def test_other_data_gets_general_settings_and_changes_are_applied():
+    recipe = default_recipe("arrays:mine.npz", optimiser__lr=0.3, seed=4)
+    assert (recipe.data.name, recipe.optimiser.lr, recipe.seed) == ("arrays:mine.npz", 0.3, 4)
+    assert "arrays:mine.npz" not in data_sets()

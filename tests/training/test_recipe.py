@@ -1,0 +1,97 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrant.errors import InvalidInput
+from calibrant.training import Recipe
+from calibrant.training.recipe import keys
+
+
+def test_a_recipe_survives_toml(tmp_path):
+    recipe = Recipe().changed({"seed": 7, "method.options.gamma": 2.5, "schedule.milestones": (3, 4.5), "epochs": 9})
+    recipe.save(tmp_path / "recipe.toml")
+    assert Recipe.load(tmp_path / "recipe.toml") == recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epoch = 3", r"recipe key 'epoch' is unknown\. Did you mean 'epochs'\?"),
+        ("[optimiser]\nlearning = 1", r"recipe key 'optimiser\.learning' is unknown\. Did you mean"),
+        ("[optimizer]\nlr = 1", r"recipe key 'optimizer' is unknown\."),
+        ("epochs = 0", r"recipe key 'epochs' must be greater than or equal to 1, got 0\."),
+        ("epochs = 'many'", r"recipe key 'epochs' must be a valid integer.*got 'many'"),
+        ("[optimiser]\nlr = nan", r"recipe key 'optimiser\.lr' must be a finite number"),
+        ("[optimiser]\nlr = -1", r"recipe key 'optimiser\.lr' must be greater than 0, got -1"),
+        (
+            "[optimiser]\nname = 'sdg'",
+            r"recipe key 'optimiser\.name' must be one of 'sgd', 'adam' or 'adamw', got 'sdg'",
+        ),
+        ("[engine]\nprecision = '16'", r"recipe key 'engine\.precision' must be one of 'auto', 'bf16-mixed'"),
+        ("[optimiser]\nbatch_size = 4\naccumulate = 5", r"optimiser\.accumulate must not exceed optimiser\.batch_size"),
+        ("epochs = 5\n[schedule]\nmilestones = [3, 5]", r"schedule\.milestones must lie before the last epoch \(5\)"),
+        ("epochs =", r"must be TOML"),
+    ],
+)
+def test_a_broken_rule_is_one_line_that_names_it(tmp_path, text, message):
+    (tmp_path / "recipe.toml").write_text(text)
+    with pytest.raises(InvalidInput, match=message) as caught:
+        Recipe.load(tmp_path / "recipe.toml")
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read_are_one_line(tmp_path):
+    with pytest.raises(InvalidInput, match="does not exist"):
+        Recipe.load(tmp_path / "none.toml")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        Recipe.load(tmp_path)
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        Recipe.load(tmp_path / "binary.toml")
+
+
+def test_dotted_keys_change_a_copy():
+    base = Recipe()
+    assert base.changed({"optimiser.lr": 0.5, "method.options.gamma": 1}).optimiser.lr == 0.5
+    assert base.optimiser.lr == 0.1
+    assert base.method.options == {}
+    with pytest.raises(InvalidInput, match="must name a section and a key"):
+        base.changed({"optimizer.lr": 0.5})
+    with pytest.raises(InvalidInput, match="unknown"):
+        base.changed({"optimiser.learning_rate": 0.5})
+    with pytest.raises(ValueError, match="frozen"):
+        base.seed = 3
+    assert {"seed", "optimiser.lr", "engine.mode"} <= set(keys())
+
+
+def test_the_papers_steps():
+    recipe = Recipe(epochs=160)
+    rates = {epoch: recipe.learning_rate(epoch - 1) for epoch in (1, 80, 81, 120, 121, 160)}
+    assert rates == pytest.approx({1: 0.1, 80: 0.1, 81: 0.01, 120: 0.01, 121: 0.001, 160: 0.001})
+
+
+@pytest.mark.parametrize(
+    ("kind", "progress", "expected"),
+    [
+        ("constant", 7.5, 0.1),
+        ("cosine", 0, 0.1),
+        ("cosine", 5, 0.05),
+        ("cosine", 10, 0.0),
+        ("cosine", 2.5, 0.05 * (1 + math.cos(math.pi / 4))),
+        ("exponential", 3.9, 0.1 * 0.1**3),
+    ],
+)
+def test_other_schedules(kind, progress, expected):
+    recipe = Recipe().changed({"epochs": 10, "schedule.kind": kind})
+    assert recipe.learning_rate(progress) == pytest.approx(expected, abs=1e-12)
+
+
+@given(st.floats(0, 10), st.sampled_from(["step", "cosine", "constant", "exponential"]), st.floats(0.1, 5))
+def test_a_warm_up_rises_to_the_rate_and_no_schedule_exceeds_it(progress, kind, warmup):
+    recipe = Recipe().changed({"epochs": 10, "schedule.kind": kind, "schedule.warmup": warmup})
+    rate = recipe.learning_rate(progress)
+    assert 0 <= rate <= 0.1 * (1 + 1e-6)
+    if progress < warmup:
+        assert rate == pytest.approx(0.1 * progress / warmup, abs=1e-6)

@@ -1,0 +1,75 @@
+import json
+
+import pytest
+
+from calibrant.errors import InvalidInput, OutputError
+from calibrant.training import Recipe, Run
+
+
+def test_a_new_run_can_be_opened(tmp_path):
+    run = Run.create(tmp_path / "deep" / "run", Recipe(seed=5))
+    assert Run.open(run.path).recipe == Recipe(seed=5)
+    assert not run.finished
+    with pytest.raises(InvalidInput, match="is not finished. Continue it with: calibrant train --resume"):
+        run.summary  # noqa: B018
+    with pytest.raises(InvalidInput, match="has no test predictions yet"):
+        run.predictions("test")
+    with pytest.raises(InvalidInput, match="has no checkpoint yet"):
+        run.load_model()
+
+
+@pytest.mark.parametrize("content", ["file", "folder with a file", "run"])
+def test_what_holds_something_is_refused_and_left_alone(tmp_path, content):
+    target = tmp_path / "target"
+    if content == "file":
+        target.write_text("mine")
+    elif content == "run":
+        Run.create(target, Recipe())
+    else:
+        (target / "deep").mkdir(parents=True)
+        (target / "deep" / "thesis.tex").write_text("mine")
+    before = sorted(path.read_bytes() for path in [target, *target.rglob("*")] if path.is_file())
+    with pytest.raises(InvalidInput, match="out must be a new or empty folder"):
+        Run.create(target, Recipe(seed=1))
+    assert sorted(path.read_bytes() for path in [target, *target.rglob("*")] if path.is_file()) == before
+
+
+def test_what_a_kill_before_the_recipe_left_can_be_begun_anew(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".recipe.toml.7.tmp").write_text("seed = ")
+    assert Run.create(tmp_path, Recipe(seed=2)).recipe.seed == 2
+
+
+def test_a_path_through_a_file_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="A part of the path is a file"):
+        Run.create(tmp_path / "file" / "run", Recipe())
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path):
+    with pytest.raises(InvalidInput, match=r"run must be a run folder with a recipe\.toml"):
+        Run.open(tmp_path)
+
+
+def test_the_log_forgives_torn_lines_and_is_cut_at_an_epoch(tmp_path):
+    run = Run.create(tmp_path / "run", Recipe())
+    assert run.epochs() == []
+    for epoch in (1, 2, 3):
+        run.log_epoch({"epoch": epoch, "loss": 0.5})
+    with run.log_path.open("ab") as log:
+        log.write(b'[1, 2]\n"text"\n{"no": "epoch"}\n{"epoch": 4, \xff')
+    assert [line["epoch"] for line in run.epochs()] == [1, 2, 3]
+    run.cut_log(2)
+    assert [json.loads(line)["epoch"] for line in run.log_path.read_text().splitlines()] == [1, 2]
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        run.log_epoch({"epoch": 3, "loss": float("nan")})
+
+
+def test_only_the_summary_says_that_a_run_is_finished(tmp_path):
+    run = Run.create(tmp_path / "run", Recipe())
+    run.predictions_path("test").write_bytes(b"")
+    assert not run.finished
+    run.write_summary({"test": {"ece": 0.1}})
+    assert run.finished
+    assert run.summary == {"test": {"ece": 0.1}}

@@ -1,0 +1,51 @@
+import pytest
+import torch
+
+from calibrant.training.setup import Workshop, make_fabric
+from calibrant.training.splits import Splits
+from calibrant.training.state import pack, unpack
+
+
+def make_workshop(recipe, toy):
+    return Workshop(recipe, make_fabric(recipe), Splits.make(recipe, toy))
+
+
+@pytest.fixture
+def trained(toy, toy_recipe):
+    workshop = make_workshop(toy_recipe(), toy)
+    workshop.steps.source.begin(1)
+    workshop.steps.run_epoch(lambda step: None)
+    workshop.pruner.step()
+    return workshop
+
+
+def test_everything_that_matters_goes_through_a_checkpoint(trained, toy, toy_recipe):
+    checkpoint = pack(trained, 1)
+    fresh = make_workshop(toy_recipe(), toy)
+    unpack(fresh, checkpoint)
+    for name, value in trained.network.state_dict().items():
+        assert torch.equal(fresh.network.state_dict()[name], value)
+    for number, slots in trained.optimiser.state_dict()["state"].items():
+        for slot, value in slots.items():
+            assert torch.equal(fresh.optimiser.state_dict()["state"][number][slot], value)
+    assert torch.equal(fresh.pruner.kept, trained.pruner.kept)
+    assert torch.equal(fresh.pruner.scores, trained.pruner.scores)
+    assert torch.equal(fresh.pruner.order(), trained.pruner.order())
+    assert checkpoint.values["image_shape"] == [1, 6, 6]
+
+
+def test_the_learning_rate_stays_the_tensor_that_the_engine_changes(trained, toy, toy_recipe):
+    # On a GPU the optimiser reads the rate from a tensor that the engine fills; loading must not replace it.
+    checkpoint = pack(trained, 1)
+    fresh = make_workshop(toy_recipe(), toy)
+    fresh.optimiser.param_groups[0]["lr"] = fresh.lr
+    unpack(fresh, checkpoint)
+    assert fresh.optimiser.param_groups[0]["lr"] is fresh.lr
+
+
+def test_rows_count_as_shared_by_all_ranks(trained, toy, toy_recipe):
+    fresh = make_workshop(toy_recipe(), toy)
+    unpack(fresh, pack(trained, 1))
+    count = torch.from_numpy(fresh.pruner.table.column("count"))
+    assert count.min() == 1
+    assert torch.equal(fresh.pruner.table.shared_count, count)
