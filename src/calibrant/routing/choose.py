@@ -133,7 +133,10 @@ def _cases_needed(tables: list[Certificate], target: float, cases: int) -> int |
         return None
     totals = []
     for table in tables:
-        for j in np.flatnonzero((table.levels > 0) & (table.cases > 0)):
+        tested = (table.levels > 0) & (table.cases > 0)
+        # A handful of cases without an error says nothing about a rate; they count only where there is nothing else.
+        enough = tested & (table.cases >= max(10, cases // 50))
+        for j in np.flatnonzero(enough if enough.any() else tested):
             seen, errors = int(table.cases[j]), int(table.errors[j])
             more = cases_at_rate(errors / seen, target, float(table.levels[j]))
             totals += [] if more is None else [max(-(-more * cases // seen), cases + 1)]

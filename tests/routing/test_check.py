@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from calibrant.errors import InvalidInput
+from calibrant.routing import RoutingRule, check_promise, choose_threshold
+
+
+def cases(right, wrong, confidence=0.95):
+    n = right + wrong
+    return Predictions.from_probabilities(
+        np.tile([confidence, 1 - confidence], (n, 1)), np.repeat([0, 1], [right, wrong])
+    )
+
+
+RULE = RoutingRule(threshold=0.9, n_classes=2, target_accuracy=0.9, confidence=0.95)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "held", "reached"), [(95, 5, True, True), (88, 12, True, False), (70, 30, False, False)]
+)
+def test_verdicts(right, wrong, held, reached):
+    result = check_promise(RULE, cases(right, wrong))
+    (line,) = result.groups
+    assert (result.held, result.reached) == (held, reached)
+    assert (line.automated, line.errors, line.accuracy) == (100, wrong, right / 100)
+    assert line.low < line.accuracy < line.high
+
+
+def test_nothing_automated_breaks_nothing():
+    result = check_promise(RULE, cases(5, 5, confidence=0.6))
+    assert result.held
+    assert result.reached
+    assert result.groups[0].accuracy is None
+
+
+def test_a_kept_promise_is_rarely_called_broken():
+    rng = np.random.default_rng(0)
+    wrong = rng.binomial(200, 0.1, size=1000)
+    broken = sum(not check_promise(RULE, cases(200 - k, k)).held for k in wrong)
+    assert broken <= 45  # 25 expected at most; 45 is four deviations away
+
+
+def test_per_class_finds_the_class(draw):
+    predictions = draw(3000, class_names=["a", "b", "c"])
+    rule = choose_threshold(predictions, 0.9, per_class=True)
+    fresh = draw(3000, seed=1)
+    assert check_promise(rule, fresh).held
+    spoiled = np.where((fresh.predicted == 2) & (np.arange(3000) % 3 == 0), 0, fresh.targets)
+    result = check_promise(rule, Predictions.from_logits(fresh.logits, spoiled))
+    assert [line.name for line in result.groups if not line.held] == ["c"]
+    assert not result.held
+
+
+def test_temperature_of_the_rule_is_used(draw):
+    rule = choose_threshold(draw(3000, temperature=2.0), 0.95, temperature=2.0)
+    plain = RoutingRule(threshold=rule.threshold, n_classes=3, target_accuracy=0.95, confidence=0.95)
+    hot, cool = draw(1000, seed=3, temperature=2.0), draw(1000, seed=3)
+    assert check_promise(rule, hot).groups == check_promise(plain, cool).groups
+
+
+def test_what_cannot_be_checked(draw):
+    with pytest.raises(InvalidInput, match="promise an accuracy"):
+        check_promise(RoutingRule(threshold=0.9, n_classes=3), draw(50))
+    with pytest.raises(InvalidInput, match="made for 2 classes"):
+        check_promise(RULE, draw(50))
+    with pytest.raises(InvalidInput, match="confidence must"):
+        check_promise(RULE, cases(5, 5), confidence=1.0)

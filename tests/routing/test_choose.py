@@ -1,0 +1,135 @@
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from calibrant.errors import InvalidInput
+from calibrant.routing import cases_at_rate, certify, choose_threshold
+
+
+def perfect(n, confidence=0.9999):
+    return Predictions.from_probabilities(np.tile([confidence, 1 - confidence], (n, 1)), np.zeros(n, dtype=int))
+
+
+def test_lowest_threshold_that_is_kept(draw):
+    predictions = draw()
+    rule = choose_threshold(predictions, 0.97)
+    table = certify(predictions.confidence, predictions.correct, target_accuracy=0.97, level=0.05)
+    assert rule.threshold == table.thresholds[table.kept].min()
+    automate = predictions.confidence >= rule.threshold
+    assert rule.evidence.automated == automate.sum()
+    assert rule.evidence.errors == (automate & ~predictions.correct).sum()
+    assert rule.automation_rate == automate.mean()
+    assert rule.review_per_1000 == pytest.approx(1000 * (1 - automate.mean()))
+    assert rule.evidence.automation_low < automate.mean() < rule.evidence.automation_high
+    assert (rule.target_accuracy, rule.confidence, rule.n_classes) == (0.97, 0.95, 3)
+    assert rule.note.startswith("What is automated has an accuracy of 0.97")
+
+
+def test_fewest_cases_for_a_promise():
+    # All right, and one start: 0.99^298 > 0.05 >= 0.99^299.
+    assert choose_threshold(perfect(298), starts=[0.99]).threshold is None
+    assert choose_threshold(perfect(299), starts=[0.99]).automates
+
+
+def test_too_few_cases_say_how_many_would_do(draw):
+    rule = choose_threshold(perfect(100))
+    assert rule.threshold is None
+    assert not rule.automates
+    assert rule.automation_rate == 0.0
+    assert rule.review_per_1000 == 1000.0
+    assert rule.note.startswith("No threshold can be promised: 100 cases")
+    assert f"{rule.evidence.cases_needed:,} cases would be needed" in rule.note
+    # Half of the error probability is spent at t = 0.99.
+    assert rule.evidence.cases_needed == 368
+    assert choose_threshold(perfect(367)).threshold is None
+    assert choose_threshold(perfect(368)).automates
+
+
+def test_needed_cases_count_those_that_are_not_confident():
+    half = np.concatenate([np.full(50, 0.9999), np.full(50, 0.6)])
+    targets = np.concatenate([np.zeros(50, dtype=int), np.tile([0, 1], 25)])
+    predictions = Predictions.from_probabilities(np.stack([half, 1 - half], axis=1), targets)
+    assert choose_threshold(predictions).evidence.cases_needed == 2 * cases_at_rate(0.0, 0.99, 0.025)
+
+
+def test_a_model_that_errs_too_often_is_not_helped_by_cases():
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.6, 1.0, size=500)
+    predictions = Predictions.from_probabilities(
+        np.stack([confidence, 1 - confidence], axis=1), (rng.random(500) < 0.3).astype(int)
+    )
+    rule = choose_threshold(predictions)
+    assert rule.evidence.cases_needed is None
+    assert "more cases will not help" in rule.note
+
+
+def test_per_class_tests_each_class_at_its_part_of_the_level(draw):
+    predictions = draw(4000)
+    rule = choose_threshold(predictions, 0.95, per_class=True)
+    assert rule.threshold is None
+    for k, threshold in enumerate(rule.class_thresholds):
+        mine = predictions.predicted == k
+        table = certify(predictions.confidence[mine], predictions.correct[mine], target_accuracy=0.95, level=0.05 / 3)
+        assert threshold == table.thresholds[table.kept].min()
+    bars = np.array(rule.class_thresholds)[predictions.predicted]
+    assert rule.evidence.automated == (predictions.confidence >= bars).sum()
+
+
+def test_a_class_that_cannot_be_promised_is_never_automated(draw):
+    predictions = draw(1500)
+    targets = np.where(predictions.predicted == 1, 0, predictions.targets)
+    spoiled = Predictions.from_probabilities(predictions.probabilities, targets)
+    rule = choose_threshold(spoiled, 0.9, per_class=True)
+    assert rule.class_thresholds[1] is None
+    assert rule.class_thresholds[0] is not None
+    assert not rule.route(spoiled.probabilities).automate[spoiled.predicted == 1].any()
+
+
+def test_costs_choose_among_what_is_kept(draw):
+    predictions = draw(4000)
+    plain = choose_threshold(predictions, 0.95)
+    dear = choose_threshold(predictions, 0.95, cost_error=500.0, cost_review=1.0)
+    table = certify(predictions.confidence, predictions.correct, target_accuracy=0.95, level=0.05)
+    cost = 500.0 * table.errors + (4000 - table.cases)
+    assert dear.threshold > plain.threshold
+    kept = np.flatnonzero(table.kept)
+    assert cost[kept].min() == cost[table.thresholds == dear.threshold][0]
+    assert dear.costs.per_1000 == pytest.approx(cost[kept].min() / 4)
+    assert dear.costs.per_1000_all_review == 1000.0
+
+
+def test_reviewing_everything_may_be_cheapest(draw):
+    predictions = draw(4000)
+    rule = choose_threshold(predictions, 0.9, thresholds=[0.0], starts=[0.0], cost_error=1000.0, cost_review=0.01)
+    assert rule.threshold is None
+    assert rule.note.startswith("Reviewing every case costs less")
+    assert rule.evidence.cases_needed is None
+
+
+def test_temperature_is_applied_and_kept(draw):
+    hot = draw(3000, temperature=3.0)
+    cool = draw(3000)
+    rule = choose_threshold(hot, 0.95, temperature=3.0)
+    twin = choose_threshold(cool, 0.95)
+    assert rule.threshold == twin.threshold
+    assert rule.temperature == 3.0
+    np.testing.assert_array_equal(rule.route_logits(hot.logits).automate, twin.route_logits(cool.logits).automate)
+    np.testing.assert_allclose(rule.route(hot.probabilities).confidence, cool.confidence, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"target_accuracy": 1.0}, "target_accuracy must"),
+        ({"target_accuracy": 99}, "For 99 percent write 0.99"),
+        ({"confidence": 0.0}, "confidence must"),
+        ({"cost_error": 1.0}, "given together"),
+        ({"cost_error": -1.0, "cost_review": 1.0}, "cost_error must be a positive number"),
+        ({"cost_error": 1.0, "cost_review": float("nan")}, "cost_review must be a positive number"),
+        ({"temperature": 0.0}, "temperature must"),
+        ({"thresholds": [2.0]}, "thresholds must"),
+    ],
+)
+def test_bad_arguments(draw, arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        choose_threshold(draw(50), **arguments)

@@ -1,0 +1,119 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.errors import InvalidInput
+from calibrant.routing import RoutingRule, choose_threshold
+
+ROWS = np.array([[0.9, 0.05, 0.05], [0.1, 0.85, 0.05], [0.2, 0.2, 0.6]])
+
+
+def test_at_the_threshold_is_automated():
+    routed = RoutingRule(threshold=0.85, n_classes=3).route(ROWS)
+    assert routed.automate.tolist() == [True, True, False]
+    assert routed.predicted.tolist() == [0, 1, 2]
+    assert routed.confidence.tolist() == [0.9, 0.85, 0.6]
+    assert routed.decisions == ["auto", "auto", "review"]
+
+
+def test_each_class_its_own():
+    rule = RoutingRule(threshold=None, n_classes=3, class_thresholds=(0.95, 0.8, None))
+    assert rule.route(ROWS).automate.tolist() == [False, True, False]
+
+
+def test_nothing_is_automated_without_a_threshold():
+    rule = RoutingRule(threshold=None, n_classes=3)
+    assert not rule.automates
+    assert not rule.route(np.eye(3)).automate.any()
+    assert RoutingRule(threshold=0.0, n_classes=3).route(ROWS).automate.all()
+
+
+def test_torch_and_half_precision():
+    rule = RoutingRule(threshold=0.85, n_classes=3)
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        assert rule.route(torch.tensor(ROWS).to(dtype)).predicted.tolist() == [0, 1, 2]
+    assert rule.route_logits(torch.tensor(ROWS).log()).automate.tolist() == [True, True, False]
+
+
+def test_temperature_from_logits_and_from_probabilities():
+    rule = RoutingRule(threshold=0.5, n_classes=3, temperature=2.0)
+    logits = np.array([[3.0, 0.0, -1.0], [0.0, 0.0, 0.1]])
+    expected = torch.softmax(torch.tensor(logits) / 2, dim=1).max(dim=1).values.numpy()
+    np.testing.assert_allclose(rule.route_logits(logits).confidence, expected, rtol=1e-12)
+    np.testing.assert_allclose(rule.route(torch.softmax(torch.tensor(logits), 1)).confidence, expected, rtol=1e-12)
+    assert rule.route([[1.0, 0.0, 0.0]]).confidence.tolist() == [1.0]
+
+
+def test_save_and_load(draw, tmp_path):
+    for options in ({}, {"per_class": True}, {"cost_error": 5.0, "cost_review": 1.0, "temperature": 1.5}):
+        rule = choose_threshold(draw(3000, class_names=["a", "b", "c"]), 0.95, **options)
+        rule.save(tmp_path / "rule.json")
+        assert RoutingRule.load(tmp_path / "rule.json") == rule
+
+
+def test_another_number_of_classes():
+    rule = RoutingRule(threshold=0.9, n_classes=3)
+    for call in (rule.route, rule.route_logits):
+        with pytest.raises(InvalidInput, match="made for 3 classes and cannot be applied to 2"):
+            call(np.array([[0.5, 0.5]]))
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "message"),
+    [
+        ([[0.5, 0.2, 0.2]], "sum to 1"),
+        ([[1.5, -0.5, 0.0]], "not be negative"),
+        ([[np.nan, 0.5, 0.5]], "finite"),
+        ([0.5, 0.3, 0.2], "shape"),
+        ([[3.0, 1.0, 2.0]], "sum to 1"),
+    ],
+)
+def test_bad_probabilities(probabilities, message):
+    with pytest.raises(InvalidInput, match=message):
+        RoutingRule(threshold=0.9, n_classes=3).route(np.array(probabilities))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"threshold": 1.5},
+        {"threshold": "0.9"},
+        {"threshold": float("nan")},
+        {"n_classes": 0},
+        {"class_names": ("a",)},
+        {"class_thresholds": (0.5,), "threshold": None},
+        {"class_thresholds": (0.5, 0.5, 0.5)},
+        {"class_thresholds": (0.5, 0.5, 2.0), "threshold": None},
+        {"target_accuracy": 1.0},
+        {"confidence": 0.0},
+        {"temperature": -1.0},
+    ],
+)
+def test_a_rule_that_cannot_be_applied(fields):
+    with pytest.raises(InvalidInput, match="must"):
+        RoutingRule(**{"threshold": 0.9, "n_classes": 3, **fields})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content.update(format="other"),
+        lambda content: content.update(version=9),
+        lambda content: content.update(threshold=7),
+        lambda content: content.update(extra=1),
+        lambda content: content.pop("evidence"),
+        lambda content: content.pop("n_classes"),
+        lambda content: content["evidence"].update(extra=1),
+        lambda content: content.update(class_names=5),
+    ],
+)
+def test_damaged_file(draw, tmp_path, damage):
+    path = tmp_path / "rule.json"
+    choose_threshold(draw(), 0.95).save(path)
+    content = json.loads(path.read_text())
+    damage(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(InvalidInput, match=str(path)):
+        RoutingRule.load(path)

@@ -1,0 +1,182 @@
+import csv
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from calibrant.errors import InvalidInput
+from calibrant.routing import RoutingRule, route_file
+
+NAMES = ("cat", "dog", "owl")
+RULE = RoutingRule(threshold=0.8, n_classes=3, class_names=NAMES, temperature=1.7)
+
+
+@pytest.fixture(scope="module")
+def logits():
+    return np.random.default_rng(0).normal(size=(50, 3)) * 3
+
+
+@pytest.fixture(params=[1, 7, 2**18])
+def block(request, monkeypatch):
+    """Blocks of two rows, of some, and all at once."""
+    monkeypatch.setattr("calibrant.routing.reading._BLOCK", request.param)
+
+
+def write(path, logits, *, names=NAMES, ids=True, targets=True, prefix="logit_"):
+    columns = {f"{prefix}{name}": logits[:, k] for k, name in enumerate(names)}
+    if ids:
+        columns = {"id": [f"case-{row}" for row in range(len(logits))], **columns}
+    if targets:
+        columns["target"] = [0] * len(logits)
+    if path.suffix == ".npz":
+        arrays = {"logits" if prefix == "logit_" else "probabilities": logits, "class_names": np.array(names)}
+        np.savez(path, **arrays, **({"ids": np.array(columns["id"])} if ids else {}))
+    elif path.suffix == ".parquet":
+        parquet.write_table(pa.table(columns), path)
+    else:
+        with path.open("w", newline="") as handle:
+            writer = csv.writer(handle)
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+    return path
+
+
+def read(path):
+    if path.suffix == ".parquet":
+        return parquet.read_table(path).to_pylist()
+    with path.open(newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+@pytest.mark.parametrize("source", ["in.csv", "in.parquet", "in.npz"])
+@pytest.mark.parametrize("target", ["out.csv", "out.parquet"])
+def test_every_format_decides_as_the_rule_does(tmp_path, logits, block, source, target):
+    counts = route_file(RULE, write(tmp_path / source, logits), tmp_path / target)
+    expected = RULE.route_logits(logits)
+    rows = read(tmp_path / target)
+    assert list(rows[0]) == ["id", "decision", "predicted", "class", "confidence"]
+    assert [row["id"] for row in rows] == [f"case-{row}" for row in range(50)]
+    assert [row["decision"] for row in rows] == expected.decisions
+    assert [int(row["predicted"]) for row in rows] == expected.predicted.tolist()
+    assert [row["class"] for row in rows] == [NAMES[k] for k in expected.predicted]
+    np.testing.assert_allclose([float(row["confidence"]) for row in rows], expected.confidence, rtol=1e-12)
+    assert (counts.cases, counts.automated) == (50, expected.automate.sum())
+
+
+@pytest.mark.parametrize("source", ["in.csv", "in.parquet", "in.npz"])
+def test_names_decide_over_the_order_of_columns(tmp_path, logits, block, source):
+    shuffled = write(tmp_path / source, logits[:, [2, 0, 1]], names=("owl", "cat", "dog"), targets=False)
+    route_file(RULE, shuffled, tmp_path / "out.csv")
+    expected = RULE.route_logits(logits)
+    assert [row["class"] for row in read(tmp_path / "out.csv")] == [NAMES[k] for k in expected.predicted]
+
+
+@pytest.mark.parametrize("source", ["in.csv", "in.parquet", "in.npz"])
+def test_rows_without_ids_are_numbered(tmp_path, logits, block, source):
+    route_file(RULE, write(tmp_path / source, logits, ids=False), tmp_path / "out.csv")
+    assert [row["id"] for row in read(tmp_path / "out.csv")] == [str(row) for row in range(50)]
+
+
+def test_probabilities_too(tmp_path, logits):
+    e = np.exp(logits)
+    p = e / e.sum(axis=1, keepdims=True)
+    route_file(RULE, write(tmp_path / "in.parquet", p, prefix="probability_"), tmp_path / "out.parquet")
+    np.testing.assert_allclose(
+        [row["confidence"] for row in read(tmp_path / "out.parquet")], RULE.route(p).confidence, rtol=1e-12
+    )
+
+
+def test_saved_predictions_of_a_nameless_model(tmp_path, draw):
+    predictions = draw(200, 12)
+    rule = RoutingRule(threshold=0.8, n_classes=12)
+    for name in ("p.npz", "p.csv"):
+        predictions.save(tmp_path / name)
+        route_file(rule, tmp_path / name, tmp_path / "out.csv")
+        assert [int(row["predicted"]) for row in read(tmp_path / "out.csv")] == predictions.predicted.tolist()
+
+
+def test_column_order_in_memory_does_not_matter(tmp_path, logits):
+    np.savez(tmp_path / "in.npz", logits=np.asfortranarray(logits))
+    route_file(RULE, tmp_path / "in.npz", tmp_path / "out.csv")
+    assert [row["decision"] for row in read(tmp_path / "out.csv")] == RULE.route_logits(logits).decisions
+
+
+@pytest.mark.parametrize("source", ["in.csv", "in.parquet", "in.npz"])
+def test_a_repeated_id_is_refused_and_nothing_is_written(tmp_path, logits, block, source):
+    path = write(tmp_path / source, logits)
+    ids = [f"case-{row}" for row in range(49)] + ["case-3"]
+    if path.suffix == ".npz":
+        np.savez(path, logits=logits, ids=np.array(ids))
+    elif path.suffix == ".parquet":
+        table = parquet.read_table(path)
+        parquet.write_table(table.set_column(0, "id", pa.array(ids)), path)
+    else:
+        path.write_text(path.read_text().replace("case-49,", "case-3,"))
+    (tmp_path / "out.csv").write_text("before")
+    with pytest.raises(InvalidInput, match="ids must be distinct, got 'case-3' again in row 49"):
+        route_file(RULE, path, tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == "before"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_bad_row_is_named_by_its_place_in_the_file(tmp_path, logits, block):
+    spoiled = logits.copy()
+    spoiled[37, 1] = np.nan
+    with pytest.raises(InvalidInput, match="row 37"):
+        route_file(RULE, write(tmp_path / "in.npz", spoiled), tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("id,logit_cat,logit_dog\n1,2,3\n", "made for 3 classes and cannot be applied to 2"),
+        ("id,logit_cat,logit_dog,logit_fox\n1,2,3,4\n", "name the rule's classes"),
+        ("id,logit_cat,logit_dog,logit_owl\n1,2,x,4\n", "be numbers"),
+        ("id,logit_cat,logit_dog,logit_owl\n1,2,4\n", "line 2 must have 4 cells"),
+        ("id,logit_cat,probability_dog,logit_owl\n1,2,4,1\n", "not both"),
+        ("id,logit_cat,logit_cat,logit_owl\n1,2,4,1\n", "none twice"),
+        ("id,x\n1,2\n", "have columns"),
+        ("", "no columns"),
+        ("id,logit_cat,logit_dog,logit_owl\n", "at least one row"),
+    ],
+)
+def test_bad_csv(tmp_path, content, message):
+    (tmp_path / "in.csv").write_text(content)
+    with pytest.raises(InvalidInput, match=message):
+        route_file(RULE, tmp_path / "in.csv", tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"scores": np.zeros((2, 3))}, "hold one of logits, probabilities"),
+        ({"logits": np.zeros((2, 4))}, "made for 3 classes"),
+        ({"logits": np.zeros((2, 3)), "ids": np.arange(1)}, "one entry a row"),
+        ({"logits": np.zeros((2, 3)), "class_names": np.array(["a", "b", "c"])}, "be the rule's"),
+        ({"logits": np.zeros(3)}, "be floats of shape"),
+        ({"logits": np.array([[1, None, 2]], dtype=object)}, "plain array"),
+    ],
+)
+def test_bad_npz(tmp_path, arrays, message):
+    np.savez(tmp_path / "in.npz", allow_pickle=True, **arrays)
+    with pytest.raises(InvalidInput, match=message):
+        route_file(RULE, tmp_path / "in.npz", tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize("name", ["in.npz", "in.parquet", "in.csv"])
+def test_not_such_a_file(tmp_path, name):
+    with pytest.raises(InvalidInput, match="does not exist"):
+        route_file(RULE, tmp_path / name, tmp_path / "out.csv")
+    (tmp_path / name).write_bytes(b"\xff\xfe nonsense")
+    with pytest.raises(InvalidInput, match=r"must be|have columns"):
+        route_file(RULE, tmp_path / name, tmp_path / "out.csv")
+
+
+def test_unknown_endings(tmp_path, logits):
+    (tmp_path / "in.txt").touch()
+    with pytest.raises(InvalidInput, match=r"end in one of \.csv"):
+        route_file(RULE, tmp_path / "in.txt", tmp_path / "out.csv")
+    with pytest.raises(InvalidInput, match="output must end in"):
+        route_file(RULE, write(tmp_path / "in.csv", logits), tmp_path / "out.npz")
