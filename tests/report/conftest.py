@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from html import unescape
 
 import numpy as np
@@ -118,7 +119,7 @@ def chromium():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(_FLAGS))
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(_FLAGS))
         yield browser
         browser.close()
 

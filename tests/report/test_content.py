@@ -5,24 +5,21 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, compare, evaluate
-from calibrant.report.content import method_content, run_content, same_cases
+from calibrant.report.content import method_contents, run_content
 from calibrant.report.entries import Entry
-from calibrant.report.statistics import automated, wilson
 from calibrant.training.run import Run
 
-SETTINGS = {"delta": 0.9, "n_bins": 10, "resamples": 50}
+
+def content_of(*entries):
+    return method_contents(entries, delta=0.9, n_bins=10, resamples=50)
 
 
 def test_numbers_are_those_of_evaluate_and_compare(make):
     first, second = make(seed=1), make(seed=2, sharpness=2.0)
-    content = method_content(Entry("b", second), Entry("a", first), **SETTINGS)
+    content = content_of(Entry("a", first), Entry("b", second))[1]
     expected = evaluate(second, 10, thresholds=(0.9,), bootstrap=50)
     assert {key: content["metrics"][key] for key in expected.values()} == expected.values()
     assert content["intervals"]["ece"] == list(expected.intervals["ece"])
-    result = automated(second, 0.9)
-    assert content["intervals"]["accuracy@0.9"] == list(result.interval)
-    assert content["intervals"]["share@0.9"] == list(wilson(result.automated, 600))
-    assert content["intervals"]["test_error"] == list(wilson(int((~second.correct).sum()), 600))
     verdicts = {row.name: row.verdict for row in compare(first, second, thresholds=(0.9,), bootstrap=50).rows}
     assert content["verdicts"] == {name: verdict for name, verdict in verdicts.items() if verdict != "cannot tell"}
     assert content["verdicts"]["ece"] == "worse"
@@ -30,8 +27,7 @@ def test_numbers_are_those_of_evaluate_and_compare(make):
 
 
 def test_confidences_travel_exactly(predictions):
-    entry = Entry("a", predictions)
-    content = method_content(entry, entry, **SETTINGS)
+    (content,) = content_of(Entry("a", predictions))
     confidence = np.frombuffer(base64.b64decode(content["confidence"]), "<f8")
     bits = np.unpackbits(np.frombuffer(base64.b64decode(content["correct"]), np.uint8), bitorder="little")
     assert confidence.tolist() == sorted(predictions.confidence.tolist())
@@ -42,23 +38,9 @@ def test_confidences_travel_exactly(predictions):
 
 def test_a_probability_of_zero_for_the_truth_is_still_json():
     predictions = Predictions.from_probabilities([[1.0, 0.0], [0.0, 1.0], [0.8, 0.2]], [0, 0, 0])
-    content = method_content(Entry("a", predictions), Entry("a", predictions), **SETTINGS)
+    (content,) = content_of(Entry("a", predictions))
     json.dumps(content, allow_nan=False)
     assert content["metrics"]["nll"] is None
-
-
-def test_methods_on_other_cases_get_no_verdict(make):
-    a, b = make(n=300), make(n=200)
-    assert method_content(Entry("b", b), Entry("a", a), **SETTINGS)["verdicts"] == {}
-
-
-def test_same_cases_looks_at_targets_and_ids(make):
-    ids = [f"case {i}" for i in range(100)]
-    assert same_cases(make(n=100), make(n=100, seed=1))
-    assert same_cases(make(n=100, ids=ids), make(n=100, seed=1))
-    assert not same_cases(make(n=100, ids=ids), make(n=100, ids=ids[::-1]))
-    assert not same_cases(make(n=100), make(n=101))
-    assert not same_cases(make(n=100), make(n=100, classes=5))
 
 
 def test_runs_show_recipe_environment_and_costs(run_folder):
@@ -67,7 +49,7 @@ def test_runs_show_recipe_environment_and_costs(run_folder):
     assert content["recipe"] == (run_folder / "recipe.toml").read_text()
     assert content["environment"] == {"torch": "2.13.0", "device": "<cpu>"}
     entry = Entry("a", run.predictions("test"), run)
-    metrics = method_content(entry, entry, **SETTINGS)["metrics"]
+    metrics = content_of(entry)[0]["metrics"]
     assert (metrics["samples_seen"], metrics["train_seconds"]) == (52, 1.25)
     assert run_content(None) is None
 
@@ -81,6 +63,6 @@ def test_an_unfinished_run_has_no_environment_yet(run_folder):
 def test_edges_follow_the_precision_of_the_scores(kind):
     scores = np.array([[0.75, 0.25], [0.5, 0.5]], dtype=kind)
     entry = Entry("a", Predictions.from_probabilities(scores, [0, 1]))
-    content = method_content(entry, entry, **SETTINGS)
+    (content,) = content_of(entry)
     assert content["precision"] == kind
     assert content["edges"] == np.array([k / 10 for k in range(11)]).astype(kind).astype(float).tolist()

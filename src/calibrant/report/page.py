@@ -13,12 +13,13 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.files import write_text
 from calibrant.predictions import Predictions
 from calibrant.report.comparison import comparison
-from calibrant.report.content import method_content, run_content, same_cases
+from calibrant.report.content import method_contents, run_content
 from calibrant.report.entries import Entry, check_entries
 from calibrant.report.statistics import automated, automated_over
 from calibrant.report.style import DARK_PALETTE, PALETTE
 from calibrant.report.tables import confident_mistakes, worst_classes
 from calibrant.report.thumbnails import check_images, data_uri
+from calibrant.report.uncertainty import same_cases
 from calibrant.report.wording import fixed, headline, interval, per_thousand, percent
 
 # Rows of the text that stands beside the threshold chart.
@@ -64,8 +65,7 @@ def build_page(
     from jinja2 import Environment, PackageLoader
 
     made = check_entries(entries)
-    settings: dict[str, Any] = {"delta": threshold, "n_bins": n_bins, "resamples": resamples}
-    methods = [method_content(entry, made[0], **settings) for entry in made]
+    methods = method_contents(made, delta=threshold, n_bins=n_bins, resamples=resamples)
     loader = PackageLoader("calibrant.report", "assets")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
     environment.filters |= {

@@ -1,0 +1,62 @@
+"""Trains three methods on the handwritten digits and photographs their report: docs/screenshots/{light,dark,phone}.png.
+
+    python docs/make/report_screenshots.py [RUN ...]
+
+Run folders given on the command line are used instead of training; the demo's runs, for example.
+"""
+
+import io
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from calibrant.report import read_entries, write_report
+from calibrant.training import default_recipe, train
+
+METHODS = ("flsd+h+p-ema", "flsd+h", "nll")
+# Name, width, height, colour scheme.
+SHOTS = (("light", 1280, 1420, "light"), ("dark", 1280, 1420, "dark"), ("phone", 390, 1500, "light"))
+HERE = Path(__file__).resolve().parents[1] / "screenshots"
+
+
+def runs(folder):
+    for method in METHODS:
+        recipe = default_recipe("digits", method__name=method, seed=1)
+        print(f"training {method}, {recipe.epochs} epochs", flush=True)
+        yield train(recipe, folder / method).path
+
+
+def photograph(browser, page_path, name, width, height, scheme):
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+    page.goto(page_path.as_uri())
+    for chart in ("chart-reliability", "chart-threshold"):
+        page.wait_for_selector(f"#{chart}[data-drawn]")
+    picture = Image.open(io.BytesIO(page.screenshot()))
+    # 128 colours are enough for flat areas and text, at a third of the size.
+    target = HERE / f"{name}.png"
+    picture.convert("RGB").quantize(128).save(target, optimize=True)
+    print(f"{target.name}: {picture.width} x {picture.height}, {target.stat().st_size / 1000:.0f} kB")
+    page.close()
+
+
+def main():
+    HERE.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        sources = sys.argv[1:] or list(runs(folder))
+        page_path = write_report(read_entries(sources), folder / "report.html")
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox", "--disable-gpu"]
+            )
+            for shot in SHOTS:
+                photograph(browser, page_path, *shot)
+            browser.close()
+
+
+if __name__ == "__main__":
+    main()
