@@ -49,3 +49,23 @@ def test_rows_count_as_shared_by_all_ranks(trained, toy, toy_recipe):
     count = torch.from_numpy(fresh.pruner.table.column("count"))
     assert count.min() == 1
     assert torch.equal(fresh.pruner.table.shared_count, count)
+
+
+def test_optimiser_buffers_come_back_in_the_layout_of_the_parameters(toy, toy_recipe):
+    # Files hold plain order; the fused GPU optimiser refuses buffers whose strides differ from the parameters'.
+    recipe = toy_recipe()
+    workshop = make_workshop(recipe, toy)
+    workshop.network.to(memory_format=torch.channels_last)
+    workshop.steps.source.begin(1)
+    workshop.steps.run_epoch(lambda step: None)
+    checkpoint = pack(workshop, 1)
+    on_disk = {name: value.contiguous() for name, value in checkpoint.tensors.items()}
+    fresh = make_workshop(recipe, toy)
+    fresh.network.to(memory_format=torch.channels_last)
+    unpack(fresh, type(checkpoint)(1, on_disk, checkpoint.values))
+    pairs = [(p, s["momentum_buffer"]) for p, s in fresh.optimiser.state.items()]
+    assert any(not parameter.is_contiguous() for parameter, _ in pairs)
+    assert all(parameter.stride() == buffer.stride() for parameter, buffer in pairs)
+    old = workshop.optimiser.state_dict()["state"]
+    for number, (_, buffer) in enumerate(pairs):
+        assert torch.equal(buffer, old[number]["momentum_buffer"])

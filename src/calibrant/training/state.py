@@ -47,6 +47,11 @@ def unpack(workshop: Workshop, checkpoint: Checkpoint) -> None:
     for group, rate in zip(optimiser.param_groups, rates, strict=True):
         # Loading copies the groups; on a GPU the rate must stay the very tensor that the engine changes in place.
         group["lr"] = rate
+    for parameter, slots in optimiser.state.items():
+        for slot, value in slots.items():
+            if value.shape == parameter.shape and value.stride() != parameter.stride():
+                # Files hold rows in plain order; the fused optimiser wants its buffers laid out like the parameters.
+                slots[slot] = torch.empty_like(parameter).copy_(value)
 
 
 def _load_pruner(pruner: ConfidencePruner, state: dict[str, Any]) -> None:
