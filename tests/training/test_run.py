@@ -10,7 +10,7 @@ def test_a_new_run_can_be_opened(tmp_path):
     run = Run.create(tmp_path / "deep" / "run", Recipe(seed=5))
     assert Run.open(run.path).recipe == Recipe(seed=5)
     assert not run.finished
-    with pytest.raises(InvalidInput, match="is not finished. Continue it with: calibrant train --resume"):
+    with pytest.raises(InvalidInput, match=r"is not finished\. Continue it with: calibrant train --resume"):
         run.summary  # noqa: B018
     with pytest.raises(InvalidInput, match="has no test predictions yet"):
         run.predictions("test")

@@ -7,15 +7,16 @@ from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run
 
 if TYPE_CHECKING:
-    from calibrant.training.engine import train
+    from calibrant.training.engine import TrainingDiverged, resume, train
+    from calibrant.training.torchdata import TorchData
 
-__all__ = ["Recipe", "Run", "default_recipe", "train"]
+__all__ = ["Recipe", "Run", "TorchData", "TrainingDiverged", "default_recipe", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    # Lightning Fabric takes seconds to import; reading a recipe or a run must not wait for it.
-    if name != "train":
+    # torch takes a second to import, the engine more; reading a recipe or a run must not wait for them.
+    if name not in {"TorchData", "TrainingDiverged", "resume", "train"}:
         raise AttributeError(f"module 'calibrant.training' has no attribute {name!r}")
-    from calibrant.training.engine import train
+    from calibrant.training import engine
 
-    return train
+    return getattr(engine, name)

@@ -40,10 +40,9 @@ def git_commit() -> str | None:
 
 def _git(folder: Path, *words: str) -> str | None:
     try:
+        command = ["git", "-C", str(folder), *words]
         # Fixed words, no shell: nothing of the user's enters the command.
-        result = subprocess.run(  # noqa: S603
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=False
-        )
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() if result.returncode == 0 else None

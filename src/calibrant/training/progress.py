@@ -5,8 +5,10 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from calibrant.errors import InvalidInput
 from calibrant.files import output_error
@@ -71,33 +73,32 @@ class PlainLines(Quiet):
 
 
 class LiveBar(Quiet):
-    """A bar over epochs with the newest figures and the time left."""
+    """A bar over epochs with the time left, and below it the newest figures."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
+            TextColumn("epochs,"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("left"),
             console=console,
-            transient=True,
         )
-        self._share = 0.0
-        self._drawn = 0.0
+        # A line of its own: beside the bar the figures would be cut off on most terminals.
+        self._figures = Text(style="dim")
+        self._live = Live(Group(self._progress, self._figures), console=console, transient=True)
+        self._done, self._inside, self._share, self._drawn = 0, 0.0, 0.0, 0.0
 
     def start(self, run: Run, done: int) -> None:
         """Show the bar."""
-        self._task = self._progress.add_task(
-            run.recipe.method.name, total=run.recipe.epochs, completed=done, figures=""
-        )
         self._done = done
-        self._progress.start()
+        self._task = self._progress.add_task(run.recipe.method.name, total=run.recipe.epochs, completed=done)
+        self._live.start(refresh=True)
 
     def begin_epoch(self, epoch: int, steps: int) -> None:
         """Move to an epoch."""
-        self._done, self._share = epoch - 1, 1 / max(steps, 1)
-        self._inside = 0.0
+        self._done, self._inside, self._share = epoch - 1, 0.0, 1 / max(steps, 1)
 
     def step(self) -> None:
         """Move a little; the bar is redrawn a few times a second, whatever the pace of the steps."""
@@ -109,11 +110,13 @@ class LiveBar(Quiet):
 
     def end_epoch(self, line: dict[str, Any]) -> None:
         """Show the newest figures."""
-        self._progress.update(self._task, completed=line["epoch"], figures=describe(line))
+        self._progress.update(self._task, completed=line["epoch"])
+        self._figures.plain = describe(line)
+        self._live.refresh()
 
     def stop(self) -> None:
         """Remove the bar."""
-        self._progress.stop()
+        self._live.stop()
 
 
 class TensorBoard(Quiet):

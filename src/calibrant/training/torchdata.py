@@ -45,12 +45,13 @@ class TorchData:
         """The data as the engine takes it; what does not fit is refused here."""
         for argument in ("train", "validation", "test"):
             _check_length(argument, getattr(self, argument))
-        image = _checked_item(self.train)
-        targets = self._targets()
+        items = SeededItems(self.train, recipe.seed)
+        image = _checked_item(items)
+        targets = self._targets(items)
         check_batch_size(recipe, len(targets))
         channels, height, width = image.shape
         return Splits(
-            train=SeededItems(self.train, recipe.seed),
+            train=items,
             targets=targets,
             images=None,
             held_out={
@@ -65,15 +66,15 @@ class TorchData:
             fingerprint=digest(targets, torch.tensor([_length(self.validation), _length(self.test)])),
         )
 
-    def _targets(self) -> Tensor:
+    def _targets(self, items: "SeededItems") -> Tensor:
         given: Any = self.targets if self.targets is not None else getattr(self.train, "targets", None)
         if given is None:
-            given = [int(label) for _, label in (self.train[row] for row in range(_length(self.train)))]
+            given = [int(label) for _, label in (items[row] for row in range(len(items)))]
         labels = torch.as_tensor(given)
-        if labels.shape != (_length(self.train),) or labels.is_floating_point():
-            rule = f"be {_length(self.train)} whole numbers, one for each training item"
+        if labels.shape != (len(items),) or labels.is_floating_point():
+            rule = f"be {len(items)} whole numbers, one for each training item"
             raise invalid("targets", rule, f"{labels.dtype} of shape {tuple(labels.shape)}")
-        classes, first = len(self.class_names), int(self.train[0][1])
+        classes, first = len(self.class_names), int(items[0][1])
         outside = torch.nonzero((labels < 0) | (labels >= classes)).flatten()
         if len(outside):
             row = int(outside[0])
