@@ -48,8 +48,8 @@ for line in sys.stdin:
 class Child:
     """A running `calibrant` command."""
 
-    def __init__(self, zygote, pid, folder):
-        self._zygote, self.pid, self._folder = zygote, pid, folder
+    def __init__(self, zygote, pid, stem):
+        self._zygote, self.pid, self._stem = zygote, pid, stem
         self._code = None
 
     def wait(self):
@@ -70,12 +70,12 @@ class Child:
     @property
     def out(self):
         """Standard output so far."""
-        return (self._folder / f"{self._name}.out").read_text()
+        return self._stem.with_suffix(".out").read_text()
 
     @property
     def err(self):
         """Standard error so far."""
-        return (self._folder / f"{self._name}.err").read_text()
+        return self._stem.with_suffix(".err").read_text()
 
 
 class Zygote:
@@ -95,19 +95,17 @@ class Zygote:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def start(self, *arguments, largest_file=0):
-        """Start a command."""
+    def start(self, *arguments, largest_file=0, terminal=None):
+        """Start a command; with `terminal`, the path of one, that is where its standard error goes."""
         self._number += 1
         name = f"child-{self._number}"
         job = {
             "arguments": [str(argument) for argument in arguments],
             "out": str(self._folder / f"{name}.out"),
-            "err": str(self._folder / f"{name}.err"),
+            "err": terminal or str(self._folder / f"{name}.err"),
             "largest_file": largest_file,
         }
-        child = Child(self, self.ask(job), self._folder)
-        child._name = name
-        return child
+        return Child(self, self.ask(job), self._folder / name)
 
     def stop(self):
         """End it."""

@@ -1,0 +1,214 @@
+import json
+import re
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from calibrant.training import Recipe, Run
+
+_QUICK = ("--epochs", "2", "--accelerator", "cpu")
+
+
+def refused(calibrant, tmp_path, *arguments):
+    """Run a command that must be refused; its one line. Nothing may be left behind."""
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = calibrant("train", *arguments, "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
+    assert err.startswith("calibrant: ")
+    assert err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+    return err
+
+
+def recipe_file(tmp_path, text):
+    (tmp_path / "recipe.toml").write_text(text)
+    return tmp_path / "recipe.toml"
+
+
+def test_training_prints_a_table_and_leaves_a_run(calibrant, tmp_path):
+    code, out, err = calibrant("train", "--data", "digits", *_QUICK, "--seed", "4", "--out", tmp_path / "run")
+    assert code == 0
+    assert "test error" in out
+    assert f"run folder: {tmp_path / 'run'}" in out
+    # Not a terminal: a line for the beginning and one an epoch.
+    assert re.fullmatch(r"flsd\+h on digits with tiny, seed 4\nepoch 1/2: .*\nepoch 2/2: .*\n", err)
+    run = Run.open(tmp_path / "run")
+    assert run.finished
+    assert (run.recipe.seed, run.recipe.epochs) == (4, 2)
+
+    code, out, err = calibrant("train", "--resume", tmp_path / "run", "--json")
+    assert code == 0
+    assert json.loads(out) == {"run": str(tmp_path / "run"), **run.summary}
+    assert err == f"run {tmp_path / 'run'} is finished already: nothing to do\n"
+
+
+def test_flags_override_a_recipe_file_and_reach_the_method(calibrant, tmp_path):
+    path = recipe_file(tmp_path, "epochs = 9\nseed = 1\n[method]\nname = 'nll'\n[optimiser]\nlr = 0.3\n")
+    code, _, err = calibrant(
+        *("train", "--recipe", path, *_QUICK, "--method", "flsd+h+p-ema", "--lambda", "7", "--prune-fraction", "0.3"),
+        *("--prune-start", "1", "--prune-interval", "1", "--prune-ema", "0.5", "--batch-size", "100"),
+        *("--set", "schedule.kind=constant", "--set", "method.options.gamma_low=4", "--set", "data.augment=false"),
+        *("--tensorboard", "--out", tmp_path / "run"),
+    )
+    assert code == 0, err
+    run = Run.open(tmp_path / "run")
+    recipe, method = run.recipe, run.summary["method"]
+    assert (recipe.epochs, recipe.seed, recipe.optimiser.lr, recipe.optimiser.batch_size) == (2, 1, 0.3, 100)
+    assert (recipe.schedule.kind, recipe.data.augment) == ("constant", False)
+    expected = {"huber_weight": 7, "fraction": 0.3, "start": 1, "interval": 1, "ema": 0.5, "gamma_low": 4}
+    assert {key: method["settings"][key] for key in expected} == expected
+    assert list((tmp_path / "run" / "tensorboard").glob("events*"))
+
+
+def test_without_out_the_folder_is_named_after_the_run(calibrant, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert calibrant("train", "--data", "digits", "--epochs", "1", "--method", "nll")[0] == 0
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {
+        *("digits-tiny-nll-seed0", "digits-tiny-nll-seed0-2"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "digit"], "Did you mean 'digits'?"),
+        (["--data", "cifar10"], "cifar10 is not on this machine"),
+        (["--data", "cifar10", "--data-dir", "nowhere"], "data_dir must be an existing folder, got nowhere."),
+        (["--model", "resnet33"], "Did you mean 'resnet32'?"),
+        (["--method", "fsld+h"], "Did you mean 'flsd+h'?"),
+        (["--epochs", "0"], "recipe key 'epochs' must be greater than or equal to 1, got 0."),
+        (["--lr", "-1"], "recipe key 'optimiser.lr' must be greater than 0"),
+        (["--batch-size", "5000"], "optimiser.batch_size must not exceed the 1078 training images, got 5000."),
+        (
+            ["--method", "flsd+h+p-ema", "--epochs", "3", "--prune-start", "4"],
+            "epochs must reach the first pruning, after epoch 4, got 3.",
+        ),
+        (["--method", "nll", "--lambda", "3"], "has no calibration term to weigh"),
+        (["--method", "nll", "--prune-fraction", "0.1"], "override must be a setting of the method 'nll'"),
+        (["--method", "flsd+h+p-ema", "--prune-fraction", "1.5"], "fraction must"),
+        (["--set", "optimiser.learning_rate=3"], "is unknown."),
+        (["--set", "epochs"], "--set must be key=value, got 'epochs'."),
+        (["--mode", "graphed", "--accelerator", "cpu"], "engine.mode graphed needs one GPU"),
+        (["--mode", "turbo"], "turbo"),
+        (["--recipe", "no-such.toml"], "recipe no-such.toml does not exist."),
+        (["--model", "no_such_module:network"], "model module must be importable"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(calibrant, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.delenv("CALIBRANT_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert message in refused(calibrant, tmp_path, *arguments)
+
+
+def test_an_unknown_key_in_a_recipe_names_the_nearest(calibrant, tmp_path):
+    path = recipe_file(tmp_path, "[optimiser]\nbatchsize = 3\n")
+    line = refused(calibrant, tmp_path, "--recipe", path)
+    assert line == "calibrant: recipe key 'optimiser.batchsize' is unknown. Did you mean 'optimiser.batch_size'?\n"
+
+
+def write_images(folder, classes=2):
+    """A folder data set of random pictures."""
+    draw = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for label in range(classes):
+            place = folder / split / f"class{label}"
+            place.mkdir(parents=True)
+            for number in range(6):
+                Image.fromarray(draw.integers(0, 255, (8, 8), dtype=np.uint8)).save(place / f"{number}.png")
+    return folder
+
+
+def test_an_unreadable_image_in_a_class_folder_is_named(calibrant, tmp_path):
+    folder = write_images(tmp_path / "pictures")
+    broken = folder / "train" / "class1" / "3.png"
+    broken.write_bytes(broken.read_bytes()[:40])
+    line = refused(calibrant, tmp_path, "--data", f"folder:{folder}", "--model", "tiny", "--batch-size", "4")
+    assert str(broken) in line
+
+
+def test_labels_that_do_not_fit_are_named(calibrant, tmp_path):
+    images = np.zeros((6, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "bad.npz", x_train=images, y_train=[0, 1, 2, 0, 1, 2], x_test=images, y_test=[0, 1, 2, 3, 0, 1])
+    line = refused(calibrant, tmp_path, "--data", f"arrays:{tmp_path / 'bad.npz'}", "--model", "tiny")
+    assert "labels" in line
+    (tmp_path / "narrow.py").write_text(
+        "from torch import nn\n\n"
+        "def network(*, classes, image_shape):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        line = refused(calibrant, tmp_path, "--data", "digits", "--model", "narrow:network")
+    assert "must return logits of shape (2, 10) for two images, got (2, 3)" in line
+
+
+def test_a_wrong_digest_is_named(calibrant, tmp_path, monkeypatch):
+    monkeypatch.delenv("CALIBRANT_DATA", raising=False)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "cifar-10-binary.tar.gz").write_bytes(b"not what it should be")
+    line = refused(calibrant, tmp_path, "--data", "cifar10", "--data-dir", folder)
+    assert "cifar-10-binary.tar.gz" in line
+
+
+def test_a_diverging_run_is_one_line_with_the_way_out(calibrant, tmp_path):
+    code, _, err = calibrant("train", "--data", "digits", *_QUICK, "--lr", "1e20", "--out", tmp_path / "run")
+    assert code == 2
+    line = err.splitlines()[-1]
+    assert re.fullmatch(
+        r"calibrant: the loss became NaN or infinite in epoch 1 at step \d+ of 17, learning rate 9\.97867e\+19\. "
+        r"The last good checkpoint is none \(there was none yet\)\. "
+        r"Try a smaller learning rate or a smaller loss weight\.",
+        line,
+    )
+    assert not Run.open(tmp_path / "run").finished
+
+
+def test_resume_takes_no_other_settings_and_names_what_is_no_run(calibrant, tmp_path):
+    for extra in (("--lr", "1"), ("--out", tmp_path / "x"), ("--data", "digits"), ("--set", "seed=2")):
+        code, _, err = calibrant("train", "--resume", tmp_path, *extra)
+        assert (code, err) == (
+            2,
+            "calibrant: --resume continues a run as it was begun: leave out the other settings.\n",
+        )
+    code, _, err = calibrant("train", "--resume", tmp_path)
+    assert code == 2
+    assert "run must be a run folder with a recipe.toml" in err
+
+
+def test_a_damaged_checkpoint_is_one_plain_line(calibrant, tmp_path):
+    folder = tmp_path / "run"
+    assert calibrant("train", "--data", "digits", *_QUICK, "--out", folder)[0] == 0
+    (folder / "summary.json").unlink()
+    (folder / "checkpoints" / "epoch-00002.safetensors").write_bytes(b"")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        code, _, err = calibrant("train", "--resume", folder)
+    assert code == 0
+    assert err.splitlines()[0] == (
+        "calibrant: warning: checkpoint epoch-00002.json is damaged: its digest does not match. "
+        "The one before it is used."
+    )
+
+
+def test_only_the_first_of_several_processes_complains(calibrant, tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit) as ended:
+        calibrant("train", "--data", "digits", "--method", "unknown", "--out", tmp_path / "run")
+    assert ended.value.code == 2
+
+
+def test_interrupts_say_how_to_go_on(calibrant, tmp_path, monkeypatch):
+    from calibrant.training import engine
+
+    def interrupted(recipe, out, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "train", interrupted)
+    code, _, err = calibrant("train", "--out", tmp_path / "run")
+    assert (code, err) == (130, "calibrant: stopped before anything was written\n")
+    Run.create(tmp_path / "run", Recipe())
+    code, _, err = calibrant("train", "--out", tmp_path / "run")
+    assert (code, err) == (130, f"calibrant: stopped; continue with: calibrant train --resume {tmp_path / 'run'}\n")
