@@ -82,10 +82,25 @@ def test_run_shows_pruning_recipe_environment_and_pictures(run_folder, visible_t
     assert "id=&#34;" not in text
 
 
+def test_pictures_can_be_left_out(tmp_path):
+    from calibrant.data import load_dataset
+    from calibrant.training import default_recipe, train
+
+    run = train(default_recipe("digits", method__name="flsd+h+p-ema", epochs=4), tmp_path / "run")
+    entries = read_entries([run.path])
+    assert "data:image" in build_page(entries, resamples=0).split('id="data"')[0]
+    without = build_page(entries, resamples=0, pictures=False)
+    assert "data:image" not in without.split('id="data"')[0]
+    suspects = re.findall(r'"identity":"([^"]*)","picture":(\w+)', without)
+    assert suspects
+    assert {picture for _, picture in suspects} == {"null"}
+    assert {identity for identity, _ in suspects} <= set(load_dataset("digits").ids("train"))
+
+
 def test_predictions_without_a_run_say_so(predictions, visible_text):
     text = visible_text(build_page([("mine", predictions)], resamples=0))
     assert "how the model was trained is not known" in text
-    assert "The predictions came without images." in text
+    assert "Shown without images." in text
     assert "Pruning" not in text
     assert "One method: nothing to compare with." in text
     assert "At confidence 0.95 this model decides" in text

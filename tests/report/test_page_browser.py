@@ -107,6 +107,13 @@ def test_thresholds_meet_low_precision_probabilities_as_evaluate_does(open_page,
             assert found["ece"] == pytest.approx(result.ece, abs=1e-12)
 
 
+def test_numbers_are_written_as_python_writes_them(page):
+    values = [0.0, 1.0, 0.9999, 0.99995, 0.00004, 0.1225, 0.5, 0.98765, 1 / 3, 0.12345, 0.99949999]
+    for digits in (0, 1, 2):
+        written = page.evaluate(f"{values}.map(value => numbers.percent(value, {digits}))")
+        assert written == [percent(value, digits) for value in values]
+
+
 def test_cheapest_threshold_is_the_best_of_all(page, methods):
     predictions = methods["nll"]
     page.fill("#cost-error", "7")

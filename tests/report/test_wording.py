@@ -18,6 +18,13 @@ def test_missing_numbers_are_dashes():
     assert interval(None) == ""
 
 
+def test_almost_all_is_not_all():
+    assert percent(0.9999) == f"99.99{NBSP}%"
+    assert percent(0.0001, 2) == f"0.01{NBSP}%"
+    assert percent(0.000004, 2) == f"0.0004{NBSP}%"
+    assert (percent(1.0), percent(0.0)) == (f"100.0{NBSP}%", f"0.0{NBSP}%")
+
+
 def test_percent_and_interval():
     assert percent(0.12345, 2) == f"12.35{NBSP}%"
     assert interval((0.9861, 0.9914)) == f"[98.6,{NBSP}99.1]"

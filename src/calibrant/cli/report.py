@@ -1,7 +1,7 @@
 """`calibrant report`: one page from runs and prediction files."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -19,6 +19,7 @@ def report(
     threshold: float = 0.95,
     bins: int = 10,
     resamples: int = 1000,
+    pictures: bool = True,
     figures: Path | None = None,
 ) -> None:
     """Write a self-contained page: what may be decided alone, how sure that is, where the model fails.
@@ -33,6 +34,7 @@ def report(
         threshold: Where the slider starts and what the table compares.
         bins: Bins of the reliability diagram and of every binned metric.
         resamples: Bootstrap resamples behind the intervals; 0 for none.
+        pictures: Whether images of single cases are shown; leave them out where they are private.
         figures: Folder for the same pictures as SVG and PNG files.
     """
     from calibrant.report import read_entries, write_report
@@ -41,7 +43,8 @@ def report(
     console = Console()
     entries = read_entries(sources, names=name or (), images=images, kind=kind)
     with console.status(f"Measuring {len(entries)} method{'s' if len(entries) > 1 else ''} ..."):
-        page = write_report(entries, output, title=title, threshold=threshold, n_bins=bins, resamples=resamples)
+        settings: dict[str, Any] = {"threshold": threshold, "n_bins": bins, "resamples": resamples}
+        page = write_report(entries, output, title=title, pictures=pictures, **settings)
         made = [] if figures is None else save_all(entries, figures, n_bins=bins)
     console.print(f"report: {page}", soft_wrap=True, highlight=False, markup=False)
     if made:

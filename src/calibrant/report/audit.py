@@ -28,7 +28,7 @@ def audit_of(run: "Run | None") -> "PruningAudit | None":
     return None if everything or not len(audit.kept_counts) else audit
 
 
-def pruning_content(run: "Run | None") -> dict[str, Any] | None:
+def pruning_content(run: "Run | None", *, pictures: bool = True) -> dict[str, Any] | None:
     """Kept shares over epochs and likely wrong labels; None where nothing was pruned or nothing is known."""
     audit = audit_of(run)
     if run is None or audit is None:
@@ -45,7 +45,7 @@ def pruning_content(run: "Run | None") -> dict[str, Any] | None:
         "seen": int(trained.sum()),
         "full": full,
         "saved_share": 1 - int(trained.sum()) / full,
-        "suspects": _suspects(run, audit, names),
+        "suspects": _suspects(run, audit, names, pictures),
     }
 
 
@@ -58,7 +58,7 @@ def _lines(audit: "PruningAudit", names: list[str]) -> dict[str, Any]:
     return {"names": [f"lowest of {len(present)} classes", f"highest of {len(present)} classes"], "classes": ends}
 
 
-def _suspects(run: "Run", audit: "PruningAudit", names: list[str]) -> list[dict[str, Any]]:
+def _suspects(run: "Run", audit: "PruningAudit", names: list[str], pictures: bool) -> list[dict[str, Any]]:
     """Samples whose label the model kept contradicting, the surest first."""
     doubtful = np.flatnonzero((audit.predicted >= 0) & (audit.predicted != audit.target) & (audit.excess > 0))
     order = doubtful[np.argsort(-audit.excess[doubtful], kind="stable")[:_SUSPECTS]]
@@ -67,7 +67,7 @@ def _suspects(run: "Run", audit: "PruningAudit", names: list[str]) -> list[dict[
         {
             "index": int(audit.index[i]),
             "identity": f"sample {audit.index[i]}" if sample is None else sample.identity,
-            "picture": None if sample is None else data_uri(check_images(sample.image[None], 1)[0]),
+            "picture": None if sample is None or not pictures else data_uri(check_images(sample.image[None], 1)[0]),
             "label": names[audit.target[i]],
             "predicted": names[audit.predicted[i]],
             "excess": float(audit.excess[i]),

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from calibrant.training.run import Run
 
 
-def method_contents(entries: Sequence[Entry], *, delta: float, n_bins: int, resamples: int) -> list[dict[str, Any]]:
+def method_contents(
+    entries: Sequence[Entry], *, delta: float, n_bins: int, resamples: int, pictures: bool = True
+) -> list[dict[str, Any]]:
     """All numbers of every method as plain values.
 
     Args:
@@ -29,11 +31,13 @@ def method_contents(entries: Sequence[Entry], *, delta: float, n_bins: int, resa
         delta: Threshold of the automated set.
         n_bins: Bins of every binned metric.
         resamples: Bootstrap resamples; 0 for none.
+        pictures: Whether suspect labels come with their images.
     """
     predictions = [entry.predictions for entry in entries]
     evaluations = [evaluate(each, n_bins, thresholds=(delta,)) for each in predictions]
     doubts = uncertainties(predictions, evaluations, resamples=resamples)
-    return [_content(*parts) for parts in zip(entries, evaluations, doubts, strict=True)]
+    parts = zip(entries, evaluations, doubts, strict=True)
+    return [_content(*each) | {"pruning": pruning_content(each[0].run, pictures=pictures)} for each in parts]
 
 
 def _content(entry: Entry, evaluation: Evaluation, doubts: Uncertainty) -> dict[str, Any]:
@@ -60,7 +64,6 @@ def _content(entry: Entry, evaluation: Evaluation, doubts: Uncertainty) -> dict[
         "metrics": {name: _number(value) for name, value in metrics.items()} | _costs(entry.run),
         "intervals": {name: [_number(end) for end in pair] for name, pair in doubts.intervals.items()},
         "verdicts": doubts.verdicts,
-        "pruning": pruning_content(entry.run),
     } | _bins(predictions, evaluation.n_bins)
 
 

@@ -34,6 +34,7 @@ def write_report(
     threshold: float = 0.95,
     n_bins: int = 10,
     resamples: int = 1000,
+    pictures: bool = True,
 ) -> Path:
     """Write the page.
 
@@ -45,11 +46,13 @@ def write_report(
         threshold: Where the slider starts and what the comparison table is about.
         n_bins: Bins of the reliability diagram and of every binned metric.
         resamples: Bootstrap resamples behind the intervals of the comparison table; 0 for none.
+        pictures: Whether mistakes and suspect labels are shown with their images; False where those are private.
     """
     target = Path(path)
     if target.suffix.lower() not in {".html", ".htm"}:
         raise invalid("path", "end in .html", str(path))
-    write_text(target, build_page(entries, title=title, threshold=threshold, n_bins=n_bins, resamples=resamples))
+    html = build_page(entries, title=title, threshold=threshold, n_bins=n_bins, resamples=resamples, pictures=pictures)
+    write_text(target, html)
     return target
 
 
@@ -60,12 +63,15 @@ def build_page(
     threshold: float = 0.95,
     n_bins: int = 10,
     resamples: int = 1000,
+    pictures: bool = True,
 ) -> str:
     """The page of `write_report` as text; the same entries give the same text."""
     from jinja2 import Environment, PackageLoader
 
     made = check_entries(entries)
-    methods = method_contents(made, delta=threshold, n_bins=n_bins, resamples=resamples)
+    if not pictures:
+        made = [entry._replace(images=None) for entry in made]
+    methods = method_contents(made, delta=threshold, n_bins=n_bins, resamples=resamples, pictures=pictures)
     loader = PackageLoader("calibrant.report", "assets")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
     environment.filters |= {

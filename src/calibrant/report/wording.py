@@ -18,8 +18,15 @@ def fixed(value: float, digits: int) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A fraction in percent; a dash where there is no number."""
-    return DASH if value is None else f"{fixed(100 * value, digits)}{_NBSP}%"
+    """A fraction in percent; a dash where there is no number.
+
+    What is almost all or almost nothing gets up to four digits: one mistake in 10,000 is not "100.0 % right".
+    """
+    if value is None:
+        return DASH
+    while digits < 4 and 0 < value < 1 and float(fixed(100 * value, digits)) in {0.0, 100.0}:
+        digits += 1
+    return f"{fixed(100 * value, digits)}{_NBSP}%"
 
 
 def interval(pair: tuple[float, float] | None, digits: int = 1) -> str:

@@ -110,7 +110,16 @@ const numbers = (() => {
   }
 
   const NBSP = "\u00a0";
-  const percent = (value, digits = 1) => (value === null ? "–" : `${(100 * value).toFixed(digits)}${NBSP}%`);
+
+  /* What is almost all or almost nothing gets up to four digits: one mistake in 10,000 is not "100.0 % right". */
+  function percent(value, digits = 1) {
+    if (value === null) return "–";
+    const ends = (places) => [0, 100].includes(Number((100 * value).toFixed(places)));
+    let places = digits;
+    while (places < 4 && value > 0 && value < 1 && ends(places)) places += 1;
+    return `${(100 * value).toFixed(places)}${NBSP}%`;
+  }
+
   const range = (pair, digits = 1) =>
     pair === null ? "" : `[${pair.map((value) => (100 * value).toFixed(digits)).join(`,${NBSP}`)}]`;
   const perThousand = (count, cases) => Math.round((1000 * count) / cases).toLocaleString("en-US");
