@@ -1,0 +1,123 @@
+import json
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, evaluate
+from calibrant.cli.calibrate import Method, scores_as_logits
+from calibrant.posthoc import METHODS, Calibrator, TemperatureScaling
+
+
+def draw(n, classes=3, *, seed, **extra):
+    rng = np.random.default_rng(seed)
+    z = 3.0 * rng.normal(size=(n, classes))
+    return Predictions.from_logits(2.5 * z, (z + rng.gumbel(size=z.shape)).argmax(axis=1), **extra)
+
+
+@pytest.fixture
+def files(tmp_path):
+    draw(400, seed=0).save(tmp_path / "val.npz")
+    draw(500, seed=1, ids=np.arange(500)).save(tmp_path / "test.npz")
+    return tmp_path / "val.npz", tmp_path / "test.npz"
+
+
+def test_temperature_from_file_to_file(calibrant, files, tmp_path):
+    code, out, err = calibrant("calibrate", files[0], "--apply", files[1], "-o", tmp_path / "better.npz")
+    assert (code, err) == (0, "")
+    for word in ("ECE %", "NLL", "S95 share %", "temperature 2."):
+        assert word in out
+    val, test = Predictions.load(files[0]), Predictions.load(files[1])
+    better = Predictions.load(tmp_path / "better.npz")
+    expected = TemperatureScaling().fit(val.logits, val.targets).transform(test.logits)
+    np.testing.assert_allclose(better.probabilities, expected, rtol=1e-9)
+    assert (better.ids == test.ids).all()
+    assert evaluate(better).nll < evaluate(test).nll
+    assert isinstance(Calibrator.load(tmp_path / "better.calibrator.json"), TemperatureScaling)
+
+
+def test_a_run_folder(calibrant, tmp_path):
+    (tmp_path / "predictions").mkdir()
+    draw(400, seed=0).save(tmp_path / "predictions" / "val.npz")
+    draw(400, seed=1).save(tmp_path / "predictions" / "test.npz")
+    code, out, _ = calibrant("calibrate", tmp_path, "--method", "vector", "--json")
+    content = json.loads(out)
+    assert code == 0
+    assert content["method"] == "vector"
+    assert content["after"]["nll"] < content["before"]["nll"]
+    assert content["predictions"] == str(tmp_path / "predictions" / "test.calibrated.npz")
+    assert content["calibrator"] == str(tmp_path / "predictions" / "test.calibrator.json")
+    assert Predictions.load(content["predictions"]).classes == 3
+
+
+def test_best_says_why(calibrant, files):
+    code, out, _ = calibrant("calibrate", files[0], "--apply", files[1], "--method", "best", "--json")
+    content = json.loads(out)
+    names = [line["name"] for line in content["selection"]["candidates"]]
+    assert code == 0
+    assert sorted(names) == sorted(METHODS)
+    assert content["method"] == names[0]
+    assert content["selection"]["reason"].startswith(f"{names[0]} has the lowest NLL on held-out cases")
+    _, out, _ = calibrant("calibrate", files[0], "--apply", files[1], "--method", "best")
+    assert "Chosen: " in out
+    assert "Cross-validation on the fit set" in out
+
+
+def test_probabilities_are_calibrated_by_their_logarithm(calibrant, files, tmp_path):
+    for path in files:
+        old = Predictions.load(path)
+        p = old.probabilities.astype(np.float32)
+        p[0] = [1.0, 0.0, 0.0]
+        Predictions.from_probabilities(p, old.targets).save(path)
+    code, _, err = calibrant("calibrate", files[0], "--apply", files[1])
+    assert (code, err) == (0, "")
+    better = Predictions.load(tmp_path / "test.calibrated.npz")
+    assert np.isfinite(better.nll).all()
+
+
+def test_zero_becomes_the_smallest_number_of_its_precision():
+    for dtype, smallest in ((np.float32, 1.4e-45), (np.float64, 5e-324), (np.float16, 6e-8)):
+        found = scores_as_logits(Predictions.from_probabilities(np.array([[1, 0]], dtype=dtype), [0]))
+        assert found[0, 1] == pytest.approx(np.log(smallest), abs=0.5)
+
+
+def test_warnings_are_one_line(calibrant, tmp_path):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(50, 3))
+    Predictions.from_logits(logits, logits.argmax(axis=1)).save(tmp_path / "val.npz")
+    code, _, err = calibrant(
+        "calibrate", tmp_path / "val.npz", "--apply", tmp_path / "val.npz", "-o", tmp_path / "o.npz"
+    )
+    assert code == 0
+    assert err.startswith("calibrant: warning: TemperatureScaling: every case is classified correctly")
+    assert err.count("\n") == 1
+
+
+def test_method_names_are_those_of_the_library():
+    assert set(get_args(Method)) == {"best", *METHODS}
+
+
+def test_bad_input(calibrant, files, tmp_path):
+    val, test = files
+    draw(50, 4, seed=2).save(tmp_path / "four.npz")
+    draw(50, seed=2, class_names=["a", "b", "c"]).save(tmp_path / "abc.npz")
+    draw(50, seed=2, class_names=["a", "c", "b"]).save(tmp_path / "acb.npz")
+    Predictions.from_logits(np.eye(3), [1, 1, 1]).save(tmp_path / "single.npz")
+    Predictions.from_logits(np.ones((3, 3)), [0, 1, 2]).save(tmp_path / "constant.npz")
+    for arguments, message in [
+        ([val], "--apply must name the predictions"),
+        ([val, "--apply", tmp_path / "four.npz"], "must have the 3 classes of"),
+        ([tmp_path / "abc.npz", "--apply", tmp_path / "acb.npz"], "must name its classes as"),
+        ([tmp_path / "single.npz", "--apply", test], "hold at least two classes"),
+        ([tmp_path / "constant.npz", "--apply", test], "differ between cases"),
+        ([val, "--apply", test, "-o", "out.csv"], "--out must end in .npz"),
+        ([tmp_path / "missing.npz", "--apply", test], "does not exist"),
+        ([tmp_path, "--apply", test], "predictions/val.npz"),
+        ([val, "--apply", test, "--method", "magic"], "magic"),
+        ([val, "--apply", test, "--method", "best", "--folds", 1], "folds must"),
+    ]:
+        code, _, err = calibrant("calibrate", *arguments)
+        assert code == 2, arguments
+        assert message in err
+        assert err.count("\n") == 1
+    assert not (tmp_path / "test.calibrated.npz").exists()

@@ -1,0 +1,154 @@
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from calibrant.routing import RoutingRule
+
+
+def draw(n, *, seed, temperature=1.0, **extra):
+    rng = np.random.default_rng(seed)
+    z = 8.0 * rng.normal(size=(n, 3))
+    return Predictions.from_logits(temperature * z, (z + rng.gumbel(size=z.shape)).argmax(axis=1), **extra)
+
+
+@pytest.fixture
+def val(tmp_path):
+    draw(3000, seed=0, class_names=["a", "b", "c"]).save(tmp_path / "val.npz")
+    return tmp_path / "val.npz"
+
+
+def fit(calibrant, val, *arguments):
+    code, out, err = calibrant("route", "fit", val, "--target-accuracy", 0.97, *arguments)
+    assert (code, err) == (0, "")
+    return out, RoutingRule.load(val.with_name("rule.json"))
+
+
+def test_fit_apply_check(calibrant, val, tmp_path):
+    out, rule = fit(calibrant, val)
+    assert f"Threshold: {rule.threshold:.6f}" in out
+    assert "accuracy of 0.97 with confidence 0.95" in out
+    assert "Of 1,000 cases a person sees" in out
+    assert rule.class_names == ("a", "b", "c")
+    fresh = draw(800, seed=1, ids=np.array([f"x{i}" for i in range(800)]))
+    fresh.save(tmp_path / "new.npz")
+    code, out, _ = calibrant("route", "apply", tmp_path / "rule.json", tmp_path / "new.npz", "-o", tmp_path / "out.csv")
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    automated = sum(row["decision"] == "auto" for row in rows)
+    assert code == 0
+    assert f"{automated} of 800 cases are automated" in out
+    assert [row["id"] for row in rows] == fresh.ids.tolist()
+    assert [row["class"] for row in rows] == ["abc"[k] for k in fresh.predicted]
+    code, out, err = calibrant("route", "check", tmp_path / "rule.json", tmp_path / "new.npz")
+    assert (code, err) == (0, "")
+    assert f"{automated}" in out
+    assert "The promised accuracy of 0.97" in out
+
+
+def test_check_fails_with_one(calibrant, val, tmp_path):
+    fit(calibrant, val)
+    fresh = draw(500, seed=1)
+    wrong = np.where(np.arange(500) % 5 == 0, (fresh.targets + 1) % 3, fresh.targets)
+    Predictions.from_logits(fresh.logits, wrong).save(tmp_path / "bad.npz")
+    code, out, err = calibrant("route", "check", tmp_path / "rule.json", tmp_path / "bad.npz")
+    assert code == 1
+    assert "NO" in out
+    assert err.startswith("calibrant: the promised accuracy of 0.97 was not kept: all 0.")
+
+
+def test_strict_check(calibrant, val, tmp_path):
+    rule = RoutingRule(threshold=0.9, n_classes=2, target_accuracy=0.9, confidence=0.95)
+    rule.save(tmp_path / "rule.json")
+    near = Predictions.from_probabilities(np.tile([0.95, 0.05], (100, 1)), np.repeat([0, 1], [88, 12]))
+    near.save(tmp_path / "near.npz")
+    arguments = ("route", "check", tmp_path / "rule.json", tmp_path / "near.npz")
+    code, out, _ = calibrant(*arguments)
+    assert code == 0
+    assert "by no more than chance" in out
+    code, out, _ = calibrant(*arguments, "--strict", "--json")
+    assert code == 1
+    assert json.loads(out)["passed"] is False
+
+
+def test_too_few_cases(calibrant, tmp_path):
+    draw(60, seed=0).save(tmp_path / "val.npz")
+    code, out, _ = calibrant("route", "fit", tmp_path / "val.npz")
+    rule = RoutingRule.load(tmp_path / "rule.json")
+    assert code == 0
+    assert "No threshold can be promised" in out
+    assert f"{rule.evidence.cases_needed:,} cases would be needed" in out
+    assert "Threshold:" not in out
+    assert rule.threshold is None
+
+
+def test_per_class_and_costs(calibrant, val):
+    out, rule = fit(calibrant, val, "--per-class")
+    assert len(rule.class_thresholds) == 3
+    assert "  b: 0." in out
+    out, rule = fit(calibrant, val, "--cost-error", 100, "--cost-review", 1)
+    assert f"Cost per 1,000 cases: {rule.costs.per_1000:.1f}" in out
+    out, rule = fit(calibrant, val, "--cost-error", 100, "--cost-review", 1, "--no-promise")
+    assert rule.target_accuracy is None
+    assert "promises no accuracy" in out
+
+
+def test_calibrate_splits_the_cases(calibrant, tmp_path):
+    draw(4000, seed=0, temperature=3.0).save(tmp_path / "val.npz")
+    out, rule = fit(calibrant, tmp_path / "val.npz", "--calibrate")
+    assert rule.temperature == pytest.approx(3.0, rel=0.1)
+    assert rule.evidence.cases == 2000
+    assert "Temperature: " in out
+    _, again = fit(calibrant, tmp_path / "val.npz", "--calibrate", "--seed", 1)
+    assert again.temperature != rule.temperature
+
+
+def test_json(calibrant, val, tmp_path):
+    out, rule = fit(calibrant, val, "--json")
+    content = json.loads(out)
+    assert content["rule"]["threshold"] == rule.threshold
+    assert content["rule"]["automation_rate"] == rule.automation_rate
+    assert content["risk_coverage"][0]["coverage"] == 1.0
+    _, out, _ = calibrant("route", "apply", tmp_path / "rule.json", val, "-o", tmp_path / "o.parquet", "--json")
+    assert json.loads(out)["cases"] == 3000
+
+
+def test_a_run_folder(calibrant, tmp_path):
+    (tmp_path / "predictions").mkdir()
+    draw(3000, seed=0).save(tmp_path / "predictions" / "val.npz")
+    draw(3000, seed=1).save(tmp_path / "predictions" / "test.npz")
+    assert calibrant("route", "fit", tmp_path, "--target-accuracy", 0.95)[0] == 0
+    assert calibrant("route", "check", tmp_path / "rule.json", tmp_path)[0] == 0
+
+
+def test_bad_input(calibrant, val, tmp_path):
+    fit(calibrant, val)
+    rule = tmp_path / "rule.json"
+    Predictions.from_logits(np.eye(4), [0, 1, 2, 3]).save(tmp_path / "four.npz")
+    np.savez(tmp_path / "twice.npz", logits=np.eye(3), ids=np.array([1, 2, 1]))
+    (tmp_path / "other.json").write_text("{}")
+    RoutingRule(threshold=0.5, n_classes=3).save(tmp_path / "bare.json")
+    for arguments, message in [
+        (
+            ["apply", rule, tmp_path / "four.npz", "-o", tmp_path / "o.csv"],
+            "made for 3 classes and cannot be applied to 4",
+        ),
+        (["check", rule, tmp_path / "four.npz"], "made for 3 classes and cannot be applied to 4"),
+        (
+            ["apply", rule, tmp_path / "twice.npz", "-o", tmp_path / "o.csv"],
+            "ids must be distinct, got 1 again in row 2",
+        ),
+        (["apply", tmp_path / "other.json", val, "-o", tmp_path / "o.csv"], "be a routing rule"),
+        (["check", tmp_path / "bare.json", val], "promise an accuracy"),
+        (["fit", val, "--target-accuracy", 99], "write 0.99"),
+        (["fit", val, "--no-promise"], "--cost-error and --cost-review"),
+        (["fit", val, "--cost-error", 3], "given together"),
+        (["fit", tmp_path], "predictions/val.npz"),
+        (["apply", rule, val, "-o", tmp_path / "o.txt"], "output must end in"),
+    ]:
+        code, _, err = calibrant("route", *arguments)
+        assert code == 2, arguments
+        assert message in err
+        assert err.count("\n") == 1
+    assert not (tmp_path / "o.csv").exists()
