@@ -20,7 +20,7 @@ from calibrant.metrics.binning import Bins, accumulate_bins, bin_edges, check_bi
 from calibrant.metrics.confident import check_delta
 from calibrant.metrics.totals import minus_target, sum_gaps
 from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_targets
-from calibrant.predictions.scan import Rows, probabilities_of, scan
+from calibrant.predictions.scan import Rows, probabilities_of, read_probabilities, scan
 
 _PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float16: "float16",
@@ -50,8 +50,12 @@ class _HostBatch:
         return scan(self.scores, self.targets, self.kind, self.precision)
 
     @cached_property
-    def correct(self) -> NDArray[np.bool_]:
-        return np.asarray(self.rows.predicted == self.targets)
+    def confidence(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Confidence and correctness of each row; NLLs, which take logarithms, only where somebody wants them."""
+        if self.kind == "logits" or self.precision == "float16":
+            return self.rows.confidence, np.asarray(self.rows.predicted == self.targets)
+        top, predicted = read_probabilities(self.scores, self.precision)
+        return top.astype(np.float64), np.asarray(predicted == self.targets)
 
     @property
     def edge_precision(self) -> Precision:
@@ -149,13 +153,16 @@ class CalibrationError(Meter):
         self._add("correct_sums", self.n_bins, dtype=torch.int64)
 
     def _add_host(self, batch: _HostBatch) -> None:
-        edges = bin_edges(self.n_bins, batch.edge_precision)
-        self._add_bins(sum_bins(batch.rows.confidence, batch.correct, edges))
+        self._add_bins(sum_bins(*batch.confidence, bin_edges(self.n_bins, batch.edge_precision)))
 
     def _add_bins(self, bins: Bins) -> None:
-        self.counts += torch.from_numpy(bins.count)
-        self.confidence_sums += torch.from_numpy(bins.confidence_sum)
-        self.correct_sums += torch.from_numpy(bins.correct_sum)
+        for state, sums in (
+            (self.counts, bins.count),
+            (self.confidence_sums, bins.confidence_sum),
+            (self.correct_sums, bins.correct_sum),
+        ):
+            total = state.numpy()  # the same memory
+            total += sums
 
     def _add_device(self, scores: Tensor, targets: Tensor) -> None:
         counts, confidence_sums, correct_sums = accumulate_bins(*read_batch(scores, targets, self.from_), self.n_bins)
@@ -201,9 +208,10 @@ class ConfidentSetMeter(CalibrationError):
         self._add("rows", dtype=torch.int64)
 
     def _add_host(self, batch: _HostBatch) -> None:
-        chosen = batch.rows.confidence >= rounded(np.asarray([self.delta]), batch.edge_precision)
+        confidence, correct = batch.confidence
+        chosen = confidence >= rounded(np.asarray([self.delta]), batch.edge_precision)
         edges = bin_edges(self.n_bins, batch.edge_precision)
-        self._add_bins(sum_bins(batch.rows.confidence[chosen], batch.correct[chosen], edges))
+        self._add_bins(sum_bins(confidence[chosen], correct[chosen], edges))
         self.rows += len(chosen)
 
     def _add_device(self, scores: Tensor, targets: Tensor) -> None:

@@ -61,9 +61,8 @@ def as_targets(targets: Any, rows: int, classes: int) -> NDArray[np.int64]:
         raise invalid("targets", f"have shape ({rows},), one label a row", f"shape {values.shape}", way_out)
     if values.dtype.kind not in "iu":
         raise invalid("targets", "be integers", f"dtype {values.dtype}", "Convert them yourself if they are whole.")
-    wrong = (values < 0) | (values >= classes)
-    if wrong.any():
-        row = int(np.argmax(wrong))
+    if values.min() < 0 or values.max() >= classes:
+        row = int(np.argmax((values < 0) | (values >= classes)))
         rule = f"lie in 0..{classes - 1} for {classes} classes"
         raise invalid("targets", rule, f"{values[row]} in row {row}", "Classes are counted from 0.")
     return np.ascontiguousarray(values, dtype=np.int64)

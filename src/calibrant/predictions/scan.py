@@ -7,7 +7,6 @@ milliseconds each time; here a thread takes whole chunks and waits for nobody.
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -70,8 +69,9 @@ def scan(scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision
         scan_chunk(load_chunk(scores, part), targets, kind, precision, part, found)
 
     parts = list(chunks(rows, classes))
-    threads = min(torch.get_num_threads(), _MOST_THREADS, len(parts))
-    if threads == 1:
+    # A thread is worth starting for about eight chunks.
+    threads = min(torch.get_num_threads(), _MOST_THREADS, len(parts) // 8)
+    if threads <= 1:
         for part in parts:
             one(part)
     else:
@@ -86,34 +86,37 @@ def scan_chunk(
     chunk: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, part: slice, into: Rows
 ) -> None:
     """Check the rows of one chunk and fill in their numbers."""
-    read = _read_logits if kind == "logits" else partial(_read_probabilities, tolerance=SUM_TOLERANCE[precision])
-    into.confidence[part], into.predicted[part], into.nll[part] = read(chunk, targets[part], part.start)
+    own = targets[part]
+    if kind == "logits":
+        into.confidence[part], into.predicted[part], into.nll[part] = _read_logits(chunk, own, part.start)
+        return
+    into.confidence[part], into.predicted[part] = read_probabilities(chunk, precision, part.start)
+    with np.errstate(divide="ignore"):
+        into.nll[part] = -np.log(np.minimum(chunk[np.arange(len(chunk)), own], 1.0).astype(np.float64))
 
 
-_Read = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float64]]
-
-
-def _read_probabilities(chunk: NDArray[Any], targets: NDArray[np.int64], start: int, *, tolerance: float) -> _Read:
+def read_probabilities(
+    chunk: NDArray[Any], precision: Precision, start: int = 0
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Check rows of probabilities; their confidence (in their own type) and prediction."""
+    tolerance = SUM_TOLERANCE[precision]
     # NaN and infinity make the sum NaN or infinite, and every comparison with NaN is false. Nine tenths of the
     # tolerance: a float32 sum may be off by a little, the exact test in float64 decides.
     off = np.abs(np.einsum("ij->i", chunk) - 1.0).max()
     if not (off < 0.9 * tolerance and chunk.min() >= 0):
         refuse_scores("probabilities", chunk, start, tolerance)
     predicted = chunk.argmax(axis=1)
-    row = np.arange(len(chunk))
     # A float32 softmax may give 1.0000001: inside the tolerance, and it means 1.
-    confidence = np.minimum(chunk[row, predicted], 1.0)
-    with np.errstate(divide="ignore"):
-        nll = -np.log(np.minimum(chunk[row, targets], 1.0).astype(np.float64))
-    return confidence, predicted, nll
+    return np.minimum(chunk[np.arange(len(chunk)), predicted], 1.0), predicted
 
 
-def _read_logits(chunk: NDArray[Any], targets: NDArray[np.int64], start: int) -> _Read:
+def _read_logits(
+    chunk: NDArray[Any], targets: NDArray[np.int64], start: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
     predicted = chunk.argmax(axis=1)
-    row = np.arange(len(chunk))
     with np.errstate(invalid="ignore", over="ignore"):
         powers = _minus_top(chunk, predicted)
-        of_target = powers[row, targets]
+        of_target = powers[np.arange(len(chunk)), targets]
         total = np.einsum("ij->i", np.exp(powers, out=powers))
     # A NaN or an infinity at the top makes the sum NaN; minus infinity does not, but it is the smallest.
     if not (np.isfinite(total).all() and np.isfinite(chunk.min())):
