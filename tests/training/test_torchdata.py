@@ -125,9 +125,17 @@ def test_labels_come_from_the_argument_the_attribute_or_the_items(parts, toy_rec
         ({"targets": [1] * 72}, "targets must agree with the items, whose first label is 0, got 1"),
         (
             {"train": TensorDataset(torch.zeros(72, 1, 6, 6, dtype=torch.uint8), torch.zeros(72, dtype=torch.int64))},
-            r"training items must be \(float tensor of shape \(C, H, W\), label\), got torch\.uint8",
+            r"train items must be \(float tensor of shape \(C, H, W\), label\), got torch\.uint8",
         ),
-        ({"train": [1] * 72}, "the first training item cannot be read: TypeError"),
+        (
+            {"test": TensorDataset(torch.zeros(9, 1, 5, 5), torch.zeros(9, dtype=torch.int64))},
+            r"test images must have the shape of the training images, \(1, 6, 6\), got \(1, 5, 5\)",
+        ),
+        (
+            {"validation": TensorDataset(torch.zeros(9, 1, 6, 6))},
+            "the first validation item cannot be read: ValueError: not enough values",
+        ),
+        ({"train": [1] * 72}, "the first train item cannot be read: TypeError"),
     ],
 )
 def test_what_does_not_fit_is_one_line_before_anything_is_written(parts, toy_recipe, tmp_path, changes, message):

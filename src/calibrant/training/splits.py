@@ -33,8 +33,9 @@ class HeldOut:
 
     def batches(self, batch_size: int, workers: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Images and labels in order."""
-        if isinstance(self.items, TensorDataset):
-            # Slices: a loader would take these images apart and put them together again.
+        # Not `isinstance`: a subclass may change its items. Slices, because a loader would take these images apart and
+        # put them together again.
+        if type(self.items) is TensorDataset:
             images, labels = self.items.tensors
             yield from zip(torch.split(images, _SLICE), torch.split(labels, _SLICE), strict=True)
             return

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from calibrant.errors import CalibrantError, InvalidInput, invalid
+from calibrant.errors import InvalidInput, invalid
 from calibrant.training.recipe import Recipe
 from calibrant.training.seeds import derive_seed
 from calibrant.training.splits import HeldOut, Splits, check_batch_size, digest
@@ -43,10 +43,14 @@ class TorchData:
 
     def splits(self, recipe: Recipe) -> Splits:
         """The data as the engine takes it; what does not fit is refused here."""
-        for argument in ("train", "validation", "test"):
-            _check_length(argument, getattr(self, argument))
         items = SeededItems(self.train, recipe.seed)
-        image = _checked_item(items)
+        image = _first_image("train", self.train)
+        for argument, others in (("validation", self.validation), ("test", self.test)):
+            if _first_image(argument, others).shape != image.shape:
+                shape = tuple(_first_image(argument, others).shape)
+                raise invalid(
+                    f"{argument} images", f"have the shape of the training images, {tuple(image.shape)}", shape
+                )
         targets = self._targets(items)
         check_batch_size(recipe, len(targets))
         channels, height, width = image.shape
@@ -122,23 +126,18 @@ def _names(split: str, items: TorchDataset[Any]) -> tuple[str, ...]:
     return tuple(f"{split}-{row:06d}" for row in range(_length(items)))
 
 
-def _check_length(argument: str, items: Any) -> None:
+def _first_image(argument: str, items: Any) -> Tensor:
+    """The first image of a dataset; what is no dataset of images and labels is refused."""
     if not hasattr(items, "__getitem__") or not hasattr(items, "__len__"):
         raise invalid(argument, "be a map-style dataset with a length", type(items).__name__)
     if len(items) == 0:
         raise invalid(argument, "not be empty", "0 items")
-
-
-def _checked_item(items: TorchDataset[Any]) -> Tensor:
     try:
-        image, _ = items[0]
-    except CalibrantError:
-        raise
+        image, _ = SeededItems(items, seed=0)[0]
     except Exception as error:  # whatever the user's own dataset raises becomes one line
-        raise InvalidInput(f"the first training item cannot be read: {type(error).__name__}: {error}.") from error
+        raise InvalidInput(f"the first {argument} item cannot be read: {type(error).__name__}: {error}.") from error
     if not isinstance(image, Tensor) or not image.is_floating_point() or image.dim() != 3:
         got = f"{image.dtype} of shape {tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
-        raise invalid(
-            "training items", "be (float tensor of shape (C, H, W), label)", got, "Let the dataset's transform do that."
-        )
+        rule = "be (float tensor of shape (C, H, W), label)"
+        raise invalid(f"{argument} items", rule, got, "Let the dataset's transform do that.")
     return image
