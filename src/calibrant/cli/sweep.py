@@ -96,13 +96,9 @@ def _run(
     arguments = [str(sweep.path), str(trials), "-" if timeout is None else str(timeout)]
     if data_dir is not None:
         arguments.append(str(data_dir))
+    module, logs = "calibrant.study.sweep_worker", sweep.path / "logs"
     tasks = [
-        Task(
-            f"worker {number + 1}",
-            "calibrant.study.sweep_worker",
-            tuple(arguments),
-            sweep.path / f"worker-{number}.log",
-        )
-        for number in range(jobs)
+        Task(f"worker {number}", module, tuple(arguments), logs / f"worker-{number}.log")
+        for number in range(1, jobs + 1)
     ]
     return [f"{one.task}: {one.message}" for one in run_tasks(tasks, jobs=jobs) if one.code]

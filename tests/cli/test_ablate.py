@@ -1,0 +1,59 @@
+import json
+
+import pytest
+
+from calibrant.study import Study
+from calibrant.study.ablation import ablation_spec
+from calibrant.study.execute import execute
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ablate") / "study"
+    spec = ablation_spec("lambda", values=[0.5, 10.0], seeds=[0], data=["digits"], recipe={"epochs": 2})
+    study = Study(path, spec)
+    for cell in study.cells:
+        execute(cell.recipe, study.folder(cell))
+    return path
+
+
+FLAGS = ("--values", 0.5, 10, "--epochs", 2)
+
+
+def test_the_choice_is_by_validation_and_its_test_figures_are_told(calibrant, folder):
+    code, out, said = calibrant("ablate", "lambda", *FLAGS, "--out", folder)
+    assert code == 0, said
+    study = Study(folder)
+    by_validation = min(study.cells, key=lambda cell: study.record(cell).validation_ece)
+    assert f"chosen on validation: {by_validation.label} (validation ECE " in out
+    assert f"on test: ECE {100 * study.record(by_validation).value('ece'):.2f}" in out
+    assert {path.name for path in folder.glob("lambda.*")} == {"lambda.svg", "lambda.png"}
+    assert "validation ECE" in (folder / "tables.md").read_text()
+
+
+def test_json(calibrant, folder):
+    code, out, _ = calibrant("ablate", "lambda", *FLAGS, "--out", folder, "--json")
+    assert code == 0
+    content = json.loads(out)
+    assert content["ablation"] == "lambda"
+    assert content["chosen_on_validation"] in {"lambda=0.5", "lambda=10"}
+    assert [row["label"] for row in content["comparisons"][0]["rows"]] == ["lambda=0.5", "lambda=10"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("lamda",), "lambda"),
+        (("lambda", "--method", "nll"), "have the setting 'huber_weight'"),
+        (("components", "--values", 1), "components compares fixed methods"),
+        (("lambda", "--option", "nonsense=1"), "override must be a setting"),
+        (("lambda", "--option", "nonsense"), "key=value"),
+        (("interval", "--values", 1.5), "whole numbers"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(calibrant, tmp_path, arguments, message):
+    code, out, said = calibrant("ablate", *arguments, "--out", tmp_path / "new")
+    assert (code, out) == (2, "")
+    assert message in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,93 @@
+import json
+
+import pytest
+
+from calibrant.study import Study, StudySpec
+from calibrant.study.execute import execute
+
+FLAGS = ("--methods", "nll", "flsd+h", "--seeds", 0, 1, "--epochs", 2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The runs of `FLAGS`, trained in this process: the command finds them finished and starts no other."""
+    path = tmp_path_factory.mktemp("compare") / "study"
+    spec = StudySpec(methods=("nll", "flsd+h"), seeds=(0, 1), recipe={"epochs": 2})
+    study = Study(path, spec)
+    for cell in study.cells:
+        execute(cell.recipe, study.folder(cell))
+    return path
+
+
+def test_finished_runs_are_not_run_again_and_the_tables_are_shown(calibrant, folder):
+    code, out, said = calibrant("compare", *FLAGS, "--out", folder)
+    assert code == 0
+    assert "4 runs, 4 of them finished before, 0 to run" in said
+    for word in ("ECE +TS", "AUROC", "|S95|", "samples seen", "minus nll", "2 seeds", "report.html"):
+        assert word in out
+    assert (folder / "report.html").is_file()
+    assert "flsd+h" in (folder / "tables.tex").read_text()
+
+
+def test_the_folder_alone_goes_on_and_json_is_only_json(calibrant, folder):
+    code, out, _ = calibrant("compare", "--out", folder, "--json", "--no-page")
+    assert code == 0
+    (comparison,) = json.loads(out)["comparisons"]
+    assert [row["label"] for row in comparison["rows"]] == ["nll", "flsd+h"]
+    assert comparison["baseline"] == "nll"
+    assert len(comparison["differences"]) == 9
+
+
+def test_records_are_written_and_another_outcome_is_not_replaced(calibrant, folder, tmp_path):
+    code, _, _ = calibrant("compare", "--out", folder, "--no-page", "--record", tmp_path)
+    assert code == 0
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [f"digits-tiny-{m}-epochs=2-seed{s}.json" for m in ("flsd+h", "nll") for s in (0, 1)]
+    content = json.loads((tmp_path / names[0]).read_text())
+    content["predictions_sha256"]["test"] = "another"
+    (tmp_path / names[0]).write_text(json.dumps(content))
+    code, _, said = calibrant("compare", "--out", folder, "--no-page", "--record", tmp_path)
+    assert code == 1
+    assert "holds another outcome" in said
+
+
+def test_a_toml_file_and_flags_that_override_it(calibrant, folder, tmp_path):
+    file = tmp_path / "study.toml"
+    file.write_text('methods = ["nll", "flsd+h"]\nseeds = [0, 1, 2]\nbaseline = "flsd+h"\n[recipe]\nepochs = 2\n')
+    code, out, said = calibrant("compare", file, "--seeds", 0, 1, "--out", folder, "--no-page")
+    assert (code, "minus flsd+h" in out) == (0, True)
+    assert "4 of them finished before, 0 to run" in said
+
+
+def test_a_recipe_file_is_the_shared_part(calibrant, folder, tmp_path):
+    recipe = Study(folder).cells[-1].recipe
+    recipe.save(tmp_path / "recipe.toml")
+    code, _, said = calibrant(
+        "compare", "--methods", "nll", "--recipe", tmp_path / "recipe.toml", "--out", folder, "--no-page"
+    )
+    assert code == 0, said
+    assert "1 runs, 1 of them finished before, 0 to run" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--methods", "nll", "fsld"), "Did you mean 'flsd'"),
+        (("--methods", "nll", "--baseline", "flsd"), "baseline must be one of the rows"),
+        (("--methods", "nll", "--set", "epohcs=3"), "Did you mean 'epochs'"),
+        (("--methods", "nll", "--set", "epochs"), "key=value"),
+        (("--methods", "nll", "--jobs", "0"), "jobs must be at least 1"),
+        (("missing.toml",), "does not exist"),
+        ((), "has no study.toml yet"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(calibrant, tmp_path, arguments, message):
+    code, out, said = calibrant("compare", *arguments, "--out", tmp_path / "new")
+    assert (code, out) == (2, "")
+    assert message in said.splitlines()[-1]
+
+
+def test_other_settings_in_the_folder_are_refused(calibrant, folder):
+    code, _, said = calibrant("compare", "--methods", "nll", "--epochs", 3, "--out", folder)
+    assert code == 2
+    assert "was made with epochs = 2, now it is 3" in said

@@ -1,0 +1,36 @@
+import json
+
+import pytest
+
+from calibrant.training import default_recipe
+from calibrant.training.engine import train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run as `calibrant train` leaves it, outside of any study."""
+    return train(default_recipe("digits", epochs=1, method__name="nll"), tmp_path_factory.mktemp("record") / "run")
+
+
+def test_a_run_becomes_one_file_named_by_content(calibrant, run, tmp_path):
+    code, out, _ = calibrant("record", run.path, "--out", tmp_path, "--concurrent", 1)
+    assert code == 0
+    (path,) = tmp_path.iterdir()
+    assert path.name == "digits-tiny-nll-epochs=1-seed0.json"
+    assert str(path) in out
+    content = json.loads(path.read_text())
+    assert content["concurrent_runs"] == 1
+    assert content["test"]["10"]["ece"] == run.summary["test"]["ece"]
+    assert content["test"]["15"]["ece"] == pytest.approx(run.summary["test_ece_15_bins"])
+
+
+def test_json(calibrant, run, tmp_path):
+    code, out, _ = calibrant("record", run.path, "--out", tmp_path, "--json")
+    assert (code, json.loads(out)[0]["method"]) == (0, "nll")
+
+
+def test_bad_input(calibrant, tmp_path):
+    code, _, said = calibrant("record", tmp_path, "--out", tmp_path / "results")
+    assert (code, "run must be a run folder" in said) == (2, True)
+    code, _, said = calibrant("record")
+    assert (code, "at least one run folder" in said) == (2, True)

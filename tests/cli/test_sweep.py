@@ -1,0 +1,43 @@
+import json
+
+import pytest
+
+SEARCH = ("--search", "drop=0.3:0.8", "--epochs", 3)
+
+
+def test_a_sweep_its_continuation_and_its_json(calibrant, tmp_path):
+    out = tmp_path / "sweep"
+    code, text, said = calibrant("sweep", *SEARCH, "--trials", 1, "--out", out)
+    assert code == 0, said
+    assert "Pareto front" in text
+    assert (out / "pareto.svg").is_file()
+    code, text, _ = calibrant("sweep", "--trials", 2, "--out", out, "--json")
+    assert code == 0
+    content = json.loads(text)
+    assert [trial["number"] for trial in content["finished"]] == [0, 1]
+    assert content["objectives"] == ["validation error", "validation ECE", "share of sample updates"]
+    assert set(content["front"]) <= {0, 1}
+
+
+def test_no_trial_begins_after_the_timeout(calibrant, tmp_path):
+    code, text, _ = calibrant("sweep", *SEARCH, "--trials", 3, "--timeout", 0, "--out", tmp_path, "--json")
+    assert code == 0
+    assert json.loads(text)["finished"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--method", "fsld"), "Did you mean 'flsd'"),
+        (("--search", "drop=2:1"), "LOW < HIGH"),
+        (("--seed", -1), "seed must"),
+        (("--trials", 0, "--epochs", 1), "trials must be at least 1"),
+        ((), "has no sweep.toml yet"),
+        (("--epochs", 1, "--storage", "nonsense"), "storage nonsense:... cannot be used"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(calibrant, tmp_path, arguments, message):
+    code, out, said = calibrant("sweep", *arguments, "--out", tmp_path / "new")
+    assert (code, out) == (2, "")
+    assert message in said
+    assert len(said.splitlines()) == 1
