@@ -90,6 +90,16 @@ def test_the_code_for_other_devices_gives_the_same(from_, dtype):
         assert meter._result().item() == pytest.approx(expected[name], abs=1e-12), name
 
 
+@pytest.mark.parametrize("from_", ["logits", "probabilities"])
+def test_update_on_a_device_never_asks_for_a_value(from_):
+    # Tensors on "meta" have shapes but no values: any synchronisation or data-dependent shape is an error there.
+    scores, targets = (each.to("meta") for each in batch(16, 6, from_))
+    for meter in all_meters(6, from_).values():
+        meter.to("meta").update(scores, targets)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        scores.sum().item()
+
+
 def test_other_devices_count_the_rows_that_the_cpu_refuses():
     scores = torch.tensor([[0.7, 0.3], [torch.nan, 0.5], [0.2, 0.3], [1.2, -0.2], [0.5, 0.5], [0.5, 0.5]])
     targets = torch.tensor([0, 0, 0, 0, 2, -1])
