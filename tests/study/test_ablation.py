@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -87,3 +88,12 @@ def test_components_are_drawn_as_bars(make_record):
     assert [tick.get_text() for tick in left.get_yticklabels()] == list(groups)
     assert len(left.patches) == 3 * 3
     assert len(right.patches) == 2 * 3
+
+
+def test_an_undefined_value_is_a_gap_and_never_ringed_as_the_lowest(comparison):
+    first, *others = comparison.rows
+    empty = replace(first, test={**first.test, "ece": fixed(None)})
+    left, _ = ablation_figure("lambda", replace(comparison, rows=(empty, *others))).axes
+    curve, ring = left.get_lines()[:2]
+    assert [math.isnan(value) for value in curve.get_ydata()] == [True, False, False]
+    assert list(ring.get_ydata()) == [0.02]

@@ -109,8 +109,9 @@ def _curves(axes: "Axes", group: Mapping[str, Sequence[float]], *, ring_lowest: 
     for index, (name, series) in enumerate(group.items()):
         style = line_style(index)
         axes.plot(range(len(series)), series, label=name, marker=MARKERS[index % len(MARKERS)], markersize=5, **style)
-        if ring_lowest:
-            best = int(np.argmin(series))
+        # NaN is a gap (ECE of an empty confident set); it is never the lowest value.
+        if ring_lowest and not np.isnan(series).all():
+            best = int(np.nanargmin(series))
             axes.plot([best], [series[best]], "o", markersize=12, fillstyle="none", color=style["color"])
 
 
