@@ -64,5 +64,8 @@ def test_what_cannot_be_checked(draw):
         check_promise(RoutingRule(threshold=0.9, n_classes=3), draw(50))
     with pytest.raises(InvalidInput, match="made for 2 classes"):
         check_promise(RULE, draw(50))
+    named = choose_threshold(draw(500, class_names=["a", "b", "c"]), 0.9)
+    with pytest.raises(InvalidInput, match="class_names must be the rule's"):
+        check_promise(named, draw(50, class_names=["a", "c", "b"]))
     with pytest.raises(InvalidInput, match="confidence must"):
         check_promise(RULE, cases(5, 5), confidence=1.0)

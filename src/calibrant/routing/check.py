@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from calibrant.errors import InvalidInput
+from calibrant.errors import InvalidInput, invalid
 from calibrant.routing.bounds import interval
 from calibrant.routing.choose import everything
 from calibrant.routing.rule import RoutingRule
@@ -66,6 +66,10 @@ def check_promise(rule: RoutingRule, predictions: "Predictions", *, confidence: 
     if rule.target_accuracy is None:
         raise InvalidInput("rule must promise an accuracy to be checked, got one without target_accuracy.")
     rule.check_classes(predictions.classes)
+    if rule.class_names is not None and predictions.class_names not in (None, rule.class_names):
+        raise invalid(
+            "class_names", f"be the rule's, {', '.join(rule.class_names[:5])}", "other names or another order"
+        )
     routed = everything(predictions, rule.temperature)
     automate = routed.confidence >= rule.thresholds[routed.predicted]
     wrong = automate & (routed.predicted != predictions.targets)
