@@ -1,8 +1,8 @@
-"""Trains three methods on the handwritten digits and photographs their report: docs/screenshots/{light,dark,phone}.png.
+"""Runs the demo and photographs the page that it ends with: docs/screenshots/{light,dark,phone}.png.
 
-    python docs/make/report_screenshots.py [RUN ...]
+    python docs/make/report_screenshots.py [REPORT]
 
-Run folders given on the command line are used instead of training; the demo's runs, for example.
+A page given on the command line is photographed instead.
 """
 
 import io
@@ -14,20 +14,11 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from calibrant.report import read_entries, write_report
-from calibrant.training import default_recipe, train
+from calibrant.cli.demo import demo
 
-METHODS = ("flsd+h+p-ema", "flsd+h", "nll")
 # Name, width, height, colour scheme.
 SHOTS = (("light", 1280, 1420, "light"), ("dark", 1280, 1420, "dark"), ("phone", 390, 1500, "light"))
 HERE = Path(__file__).resolve().parents[1] / "screenshots"
-
-
-def runs(folder):
-    for method in METHODS:
-        recipe = default_recipe("digits", method__name=method, seed=1)
-        print(f"training {method}, {recipe.epochs} epochs", flush=True)
-        yield train(recipe, folder / method).path
 
 
 def photograph(browser, page_path, name, width, height, scheme):
@@ -46,9 +37,11 @@ def photograph(browser, page_path, name, width, height, scheme):
 def main():
     HERE.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        sources = sys.argv[1:] or list(runs(folder))
-        page_path = write_report(read_entries(sources), folder / "report.html")
+        if sys.argv[1:]:
+            page_path = Path(sys.argv[1]).resolve()
+        else:
+            demo(out=Path(temporary))
+            page_path = Path(temporary) / "report.html"
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox", "--disable-gpu"]

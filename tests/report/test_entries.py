@@ -21,22 +21,16 @@ def test_the_same_name_twice_gets_the_folder_and_then_a_number(predictions, tmp_
     assert [entry.name for entry in read_entries([paths[0], paths[0]])] == ["test (a) #1", "test (a) #2"]
 
 
-def test_a_run_brings_its_method_recipe_and_images(run_folder):
+def test_a_run_brings_its_method_and_recipe(run_folder):
     (entry,) = read_entries([run_folder])
     assert entry.name == "flsd+h"
     assert entry.run.recipe.epochs == 3
-    assert entry.images.shape == (599, 8, 8, 1)
+    assert entry.predictions.targets.shape == (599,)
 
 
 def test_predictions_inside_a_run_belong_to_it(run_folder):
     (entry,) = read_entries([run_folder / "predictions" / "test.npz"])
     assert (entry.name, entry.run.path) == ("flsd+h", run_folder)
-
-
-def test_images_of_other_data_are_not_shown(run_folder, make):
-    make(n=599, classes=10).save(run_folder / "predictions" / "test.npz")
-    (entry,) = read_entries([run_folder])
-    assert entry.images is None
 
 
 def test_images_can_be_given(predictions, tmp_path):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Kind, Predictions
-from calibrant.report.samples import images_for_test
 from calibrant.report.thumbnails import Pixels, read_images
 
 if TYPE_CHECKING:
@@ -20,7 +19,8 @@ class Entry(NamedTuple):
         name: How the method is called on the page.
         predictions: What it said about the test set.
         run: The run it comes from, for its recipe, environment, costs and pruning; None for predictions made elsewhere.
-        images: uint8, (n, H, W) or (n, H, W, C), in the order of the predictions; None for no thumbnails.
+        images: uint8, (n, H, W) or (n, H, W, C), in the order of the predictions; without them the page shows those of
+            the run's data set where that is on this machine.
     """
 
     name: str
@@ -41,7 +41,7 @@ def read_entries(
     Args:
         sources: Run folders (their test predictions are read) and files that `Predictions.load` reads.
         names: One name a source; without them a run is called after its method and a file after itself.
-        images: `.npz` with the images of the test set, for thumbnails; runs find theirs through their data set.
+        images: `.npz` with the images of the test set, for thumbnails.
         kind: What the scores are, for files that do not say.
     """
     if not sources:
@@ -79,8 +79,6 @@ def _read(source: Path, images: Pixels | None, kind: Kind | None) -> Entry:
         predictions = Predictions.load(source, kind=kind)
     else:
         return Entry(source.stem, Predictions.load(source, kind=kind), None, images)
-    if images is None:
-        images = images_for_test(run, predictions.targets)
     return Entry(run.recipe.method.name, predictions, run, images)
 
 

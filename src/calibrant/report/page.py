@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from calibrant.predictions import Predictions
 from calibrant.report.comparison import comparison
 from calibrant.report.content import method_contents, run_content
 from calibrant.report.entries import Entry, check_entries
+from calibrant.report.samples import images_for_test
 from calibrant.report.statistics import automated, automated_over
 from calibrant.report.style import DARK_PALETTE, PALETTE
 from calibrant.report.tables import confident_mistakes, worst_classes
-from calibrant.report.thumbnails import check_images, data_uri
+from calibrant.report.thumbnails import Pixels, check_images, data_uri
 from calibrant.report.uncertainty import same_cases
 from calibrant.report.wording import fixed, headline, interval, per_thousand, percent
 
@@ -66,11 +67,13 @@ def build_page(
     pictures: bool = True,
 ) -> str:
     """The page of `write_report` as text; the same entries give the same text."""
-    from jinja2 import Environment, PackageLoader
+    try:
+        from jinja2 import Environment, PackageLoader
+    except ModuleNotFoundError as error:
+        raise _not_installed("jinja2") from error
 
     made = check_entries(entries)
-    if not pictures:
-        made = [entry._replace(images=None) for entry in made]
+    made = [entry._replace(images=_images(entry) if pictures else None) for entry in made]
     methods = method_contents(made, delta=threshold, n_bins=n_bins, resamples=resamples, pictures=pictures)
     loader = PackageLoader("calibrant.report", "assets")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
@@ -116,16 +119,16 @@ def _details(entry: Entry, threshold: float, n_bins: int) -> dict[str, Any]:
         "classes": worst_classes(predictions, threshold=threshold),
         "mistakes": mistakes,
         "wrong": int((~predictions.correct).sum()),
-        "pictures": _pictures(entry, [mistake.row for mistake in mistakes]),
+        "pictures": {} if entry.images is None else {m.row: data_uri(entry.images[m.row]) for m in mistakes},
         "run": run_content(entry.run),
     }
 
 
-def _pictures(entry: Entry, rows: Sequence[int]) -> dict[int, str]:
-    if entry.images is None:
-        return {}
-    images = check_images(entry.images, len(entry.predictions), f"images of {entry.name!r}")
-    return {row: data_uri(images[row]) for row in rows}
+def _images(entry: Entry) -> Pixels | None:
+    if entry.images is not None:
+        return check_images(entry.images, len(entry.predictions), f"images of {entry.name!r}")
+    found = None if entry.run is None else images_for_test(entry.run, entry.predictions.targets)
+    return None if found is None else check_images(found, len(found))
 
 
 def _scripts() -> dict[str, str]:
@@ -133,12 +136,16 @@ def _scripts() -> dict[str, str]:
     try:
         plotly = resources.files("plotly").joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
     except ModuleNotFoundError as error:
-        raise InvalidInput("the report needs plotly. Install it with: pip install 'calibrant[report]'") from error
+        raise _not_installed("plotly") from error
     return {
         "page": _asset("numbers.js") + _asset("page.js"),
         "plotly": plotly,
         "charts": _asset("charts.js"),
     }
+
+
+def _not_installed(package: str) -> InvalidInput:
+    return InvalidInput(f"the report needs {package}. Install it with: pip install 'calibrant[report]'")
 
 
 def _policy(scripts: Iterable[str]) -> str:
