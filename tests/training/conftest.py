@@ -36,6 +36,18 @@ for line in sys.stdin:
     if job["largest_file"]:
         import resource
         resource.setrlimit(resource.RLIMIT_FSIZE, (job["largest_file"],) * 2)
+    if job["die_at"]:
+        left = job["die_at"]
+        def dying(real):
+            def operation(*arguments, **more):
+                global left
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*arguments, **more)
+            return operation
+        for name in ("fsync", "replace", "unlink", "mkdir"):
+            setattr(os, name, dying(getattr(os, name)))
     code = 70
     try:
         code = run(job["arguments"])
@@ -95,8 +107,15 @@ class Zygote:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def start(self, *arguments, largest_file=0, terminal=None):
-        """Start a command; with `terminal`, the path of one, that is where its standard error goes."""
+    def start(self, *arguments, largest_file=0, terminal=None, die_at=0):
+        """Start a command.
+
+        Args:
+            arguments: What follows `calibrant`.
+            largest_file: The system refuses to write larger files.
+            terminal: Path of one, to which standard error goes.
+            die_at: The process is killed right before its so-many-th flush, rename, removal or new folder.
+        """
         self._number += 1
         name = f"child-{self._number}"
         job = {
@@ -104,13 +123,14 @@ class Zygote:
             "out": str(self._folder / f"{name}.out"),
             "err": terminal or str(self._folder / f"{name}.err"),
             "largest_file": largest_file,
+            "die_at": die_at,
         }
         return Child(self, self.ask(job), self._folder / name)
 
     def stop(self):
-        """End it."""
-        self._process.stdin.close()
-        self._process.wait()
+        """End it, without waiting for the interpreter to take itself apart."""
+        self._process.kill()
+        self._process.communicate()
 
 
 @pytest.fixture(scope="session")

@@ -110,7 +110,7 @@ def test_another_version_is_named(tmp_path, monkeypatch):
 def test_leftovers_go_and_nothing_else(tmp_path):
     save_checkpoint(tmp_path, state(3))
     keep = {path.name for path in tmp_path.iterdir()}
-    for name in ("epoch-00004.safetensors", ".epoch-00004.json.12.tmp", "epoch-00001.safetensors"):
+    for name in ("epoch-00004.safetensors", "epoch-00001.safetensors"):
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "notes.txt").write_text("mine")
     remove_leftovers(tmp_path)

@@ -1,5 +1,6 @@
 """Real processes: killed, interrupted, short of disk, two at once, several together."""
 
+import itertools
 import os
 import random
 import shutil
@@ -63,6 +64,32 @@ def test_kill_minus_nine_at_random_moments_changes_no_number(children, whole, tm
     assert last.wait() == 0, last.err
     assert_same_run(Run.open(folder), undisturbed)
     assert not list(folder.rglob("*.tmp"))
+
+
+def test_a_kill_before_each_single_file_operation_changes_no_number(children, toy, tmp_path, assert_same_run):
+    arrays = {"x_train": toy.train.images[:, 0].numpy(), "y_train": toy.train.labels.numpy()}
+    arrays |= {"x_test": toy.test.images[:, 0].numpy(), "y_test": toy.test.labels.numpy()}
+    np.savez(tmp_path / "toy.npz", **arrays)
+    settings = [
+        *("--data", f"arrays:{tmp_path}/toy.npz", "--model", "tiny", "--method", "flsd+h+p-ema", "--epochs", "3"),
+        *("--prune-start", "1", "--prune-interval", "1", "--batch-size", "32", "--accelerator", "cpu"),
+    ]
+    whole = children.start("train", *settings, "--out", tmp_path / "whole")
+    assert whole.wait() == 0, whole.err
+    survived = 0
+    for number in itertools.count(1):
+        folder = tmp_path / f"run-{number}"
+        child = children.start("train", *settings, "--out", folder, die_at=number)
+        if child.wait() == 0:
+            break
+        begun = (folder / "recipe.toml").is_file()
+        child = children.start("train", *(["--resume", folder] if begun else [*settings, "--out", folder]))
+        assert child.wait() == 0, f"operation {number}: {child.err}"
+        assert_same_run(Run.open(folder), Run.open(tmp_path / "whole"))
+        assert not list(folder.rglob("*.tmp"))
+        survived += 1
+    # New folders, recipe, log, three checkpoints of which one is removed, predictions, pruning, summary.
+    assert survived > 30
 
 
 def test_interrupts_a_second_process_and_a_finished_run_are_one_line_each(children, whole, tmp_path, assert_same_run):

@@ -66,6 +66,16 @@ def test_the_log_forgives_torn_lines_and_is_cut_at_an_epoch(tmp_path):
         run.log_epoch({"epoch": 3, "loss": float("nan")})
 
 
+def test_drafts_of_killed_processes_go_and_nothing_else(tmp_path):
+    run = Run.create(tmp_path / "run", Recipe())
+    (run.path / "notes.tmp").touch()
+    keep = sorted(run.path.rglob("*"))
+    for folder in (run.path, run.checkpoints, run.predictions_path("val").parent):
+        (folder / ".something.json.77.tmp").touch()
+    run.remove_drafts()
+    assert sorted(run.path.rglob("*")) == keep
+
+
 def test_only_the_summary_says_that_a_run_is_finished(tmp_path):
     run = Run.create(tmp_path / "run", Recipe())
     run.predictions_path("test").write_bytes(b"")

@@ -95,10 +95,10 @@ def newest_name(folder: Path) -> str | None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove checkpoints beyond the newest two, and what a kill left behind: tensors without their JSON, drafts."""
+    """Remove checkpoints beyond the newest two, and tensors whose JSON a kill prevented."""
     kept = {path.stem for path in _found(folder)[:_KEEP]}
     # JSON first: a kill in between must not leave one that names tensors which are gone.
-    for pattern in ("epoch-*.json", "epoch-*.safetensors", ".epoch-*.tmp"):
+    for pattern in ("epoch-*.json", "epoch-*.safetensors"):
         for path in folder.glob(pattern):
             if path.stem not in kept:
                 path.unlink(missing_ok=True)

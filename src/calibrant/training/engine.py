@@ -108,6 +108,7 @@ class _Training:
 
             def prepare() -> Path | None:
                 held.enter_context(self.run.locked())
+                self.run.remove_drafts()
                 remove_leftovers(self.run.checkpoints)
                 return newest_checkpoint(self.run.checkpoints)
 

@@ -163,6 +163,11 @@ class Run:
         kept = [line for line in self.epochs() if line["epoch"] <= epoch]
         write_text(self.log_path, "".join(json.dumps(line) + "\n" for line in kept))
 
+    def remove_drafts(self) -> None:
+        """Remove the temporary files of processes that were killed; only for who holds the lock."""
+        for draft in self.path.rglob(".*.tmp"):
+            draft.unlink(missing_ok=True)
+
     def write_summary(self, content: dict[str, Any]) -> None:
         """Write the summary; from now on the run counts as finished."""
         write_json(self.path / "summary.json", content)
