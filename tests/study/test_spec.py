@@ -1,3 +1,6 @@
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from calibrant.errors import InvalidInput
@@ -88,3 +91,11 @@ def test_names_of_files_never_leave_their_folder(text, tmp_path):
     assert word
     assert (tmp_path / word).resolve().parent == tmp_path.resolve()
     assert "home" not in word
+
+
+def test_the_example_of_the_guide_is_a_study():
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "studies.md").read_text()
+    spec = StudySpec.parse(tomllib.loads(guide.split("```toml\n")[1].split("```")[0]))
+    assert len(spec.cells()) == 2 * 4 * 3
+    late = spec.cells()[-1]
+    assert (late.label, late.recipe.data.name, late.recipe.epochs) == ("late pruning", "cifar100", 160)

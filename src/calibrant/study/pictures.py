@@ -40,7 +40,8 @@ def _bars(axes: "Axes", labels: Sequence[str], group: Mapping[str, Sequence[floa
     height = 0.8 / len(group)
     for index, (name, values) in enumerate(group.items()):
         places = [number - 0.4 + height * (index + 0.5) for number in range(len(labels))]
-        bars = axes.barh(places, list(values), height * 0.94, label=name, color=PALETTE[index % len(PALETTE)])
+        lengths = [0.0 if math.isnan(value) else value for value in values]  # a bar of NaN would lose its label
+        bars = axes.barh(places, lengths, height * 0.94, label=name, color=PALETTE[index % len(PALETTE)])
         texts = ["not defined" if math.isnan(value) else f"{100 * value:.2f}" for value in values]
         axes.bar_label(bars, texts, fontsize=7, padding=2)
     axes.set_yticks(range(len(labels)), labels)
