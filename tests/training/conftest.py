@@ -46,7 +46,7 @@ for line in sys.stdin:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return real(*arguments, **more)
             return operation
-        for name in ("fsync", "replace", "unlink", "mkdir"):
+        for name in ("replace", "unlink", "mkdir"):
             setattr(os, name, dying(getattr(os, name)))
     code = 70
     try:
@@ -95,7 +95,7 @@ class Zygote:
 
     def __init__(self, folder):
         self._folder, self._number = folder, 0
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CALIBRANT_COMMIT": "test"}
         self._process = subprocess.Popen(
             [sys.executable, "-c", _ZYGOTE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
@@ -114,7 +114,8 @@ class Zygote:
             arguments: What follows `calibrant`.
             largest_file: The system refuses to write larger files.
             terminal: Path of one, to which standard error goes.
-            die_at: The process is killed right before its so-many-th flush, rename, removal or new folder.
+            die_at: The process is killed right before its so-many-th rename, removal or new folder; a kill anywhere
+                between two of these leaves the same files.
         """
         self._number += 1
         name = f"child-{self._number}"
