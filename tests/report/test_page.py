@@ -113,6 +113,7 @@ def test_pictures_can_be_left_out(tmp_path):
 def test_predictions_without_a_run_say_so(predictions, visible_text):
     text = visible_text(build_page([("mine", predictions)], resamples=0))
     assert "how the model was trained is not known" in text
+    assert not re.search(r"[a-z]\.[A-Z]", text)  # sentences of the template do not run into each other
     assert "Shown without images." in text
     assert "Pruning" not in text
     assert "One method: nothing to compare with." in text
@@ -140,6 +141,8 @@ def test_a_perfect_model_has_no_mistakes_to_show(visible_text):
     predictions = Predictions.from_probabilities([[1.0, 0.0], [0.0, 1.0]], [0, 1])
     text = visible_text(build_page([("mine", predictions)], resamples=20))
     assert "Not one of the 2 cases is wrong." in text
+    assert not re.search(r"[a-z]\.[A-Z]", text)
+    assert "cannot be told from a perfectly calibrated one with 2 cases. Mean confidence 100.00 %" in text
     assert "this model decides 100.0 % of cases alone and is right in 100.0 % of them" in text
 
 
