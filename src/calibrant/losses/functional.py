@@ -32,13 +32,34 @@ def cross_entropy(log_probabilities: Tensor, true_log: Tensor, *, label_smoothin
     return -(1.0 - label_smoothing) * true_log - label_smoothing * log_probabilities.mean(dim=1)
 
 
-def brier(probabilities: Tensor, targets: Tensor) -> Tensor:
-    """`sum_k (p_k - [k = y])^2`, in [0, 2] (Brier 1950).
+class _Brier(torch.autograd.Function):
+    """Gradient in closed form, `2 p_k (d_k - sum_j p_j d_j)` with d = p - onehot: one B x K matrix instead of four."""
 
-    The one-hot vector is subtracted before squaring: `sum p^2 - 2 p_y + 1` would cancel for confident samples.
-    """
-    minus_one = torch.full_like(probabilities[:, :1], -1.0)
-    return probabilities.scatter_add(1, targets.unsqueeze(1), minus_one).square().sum(dim=1)
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        column = targets.unsqueeze(1)
+        # The one-hot vector is subtracted before squaring: `sum p^2 - 2 p_y + 1` would cancel for confident samples.
+        difference = torch.softmax(logits, dim=1)
+        difference.scatter_add_(1, column, torch.full_like(difference[:, :1], -1.0))
+        value: Tensor = torch.linalg.vecdot(difference, difference)
+        ctx.save_for_backward(difference, column, value)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        difference, column, value = ctx.saved_tensors
+        at_target = difference.gather(1, column)
+        mean = value.unsqueeze(1) + at_target
+        # p is d but for the target, where it is d + 1.
+        gradient: Tensor = (difference - mean).mul_(difference).scatter_add_(1, column, at_target - mean)
+        return gradient.mul_(2.0 * gradients[0].unsqueeze(1)), None
+
+
+def brier(logits: Tensor, targets: Tensor) -> Tensor:
+    """`sum_k (p_k - [k = y])^2`, in [0, 2] (Brier 1950)."""
+    result: Tensor = _Brier.apply(logits, targets)  # type: ignore[no-untyped-call]
+    return result
 
 
 def focal(true_log: Tensor, *, gamma: float | Tensor) -> Tensor:
@@ -101,11 +122,30 @@ def negative_entropy(logits: Tensor) -> Tensor:
     return result
 
 
+class _LogitMargin(torch.autograd.Function):
+    """Gradient in closed form: -1/K where a logit lies beyond the margin, and the sum of those on the largest one."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, margin: float) -> Tensor:
+        largest, top = logits.max(dim=1, keepdim=True)
+        excess = (largest - margin - logits).relu_()
+        ctx.save_for_backward(excess, top)
+        return excess.mean(dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        excess, top = ctx.saved_tensors
+        beyond = excess.sign()
+        count = beyond.sum(dim=1, keepdim=True)
+        gradient: Tensor = beyond.neg_().scatter_add_(1, top, count)
+        return gradient.mul_(gradients[0].unsqueeze(1) / excess.shape[1]), None
+
+
 def logit_margin(logits: Tensor, *, margin: float) -> Tensor:
     """`mean_k max(0, max_j z_j - z_k - margin)` (MbLS, Liu et al. 2022): no penalty inside the margin."""
-    # argmax and gather: the gradient of amax compares every logit with the maximum, which takes longer than all else.
-    largest = logits.gather(1, logits.detach().argmax(dim=1, keepdim=True))
-    return (largest - margin - logits).relu_().mean(dim=1)
+    result: Tensor = _LogitMargin.apply(logits, margin)  # type: ignore[no-untyped-call]
+    return result
 
 
 def huber(gap: Tensor, *, alpha: float, kind: HuberKind = "huber") -> Tensor:

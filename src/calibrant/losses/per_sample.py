@@ -54,7 +54,7 @@ class Brier(PerSampleLoss):
 
     def per_sample(self, batch: Batch) -> Tensor:
         """See `functional.brier`."""
-        return functional.brier(batch.probabilities, batch.targets)
+        return functional.brier(batch.logits, batch.targets)
 
 
 class Focal(PerSampleLoss):
