@@ -1,6 +1,5 @@
 """What `compare`, `ablate` and `sweep` have in common: reading flags, running, saying what came out."""
 
-import ast
 import json as json_module
 import sys
 import tomllib
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from calibrant.errors import CheckFailed, InvalidInput, did_you_mean
+from calibrant.cli._settings import assignment, literal
+from calibrant.errors import CheckFailed, InvalidInput
 
 if TYPE_CHECKING:
     from calibrant.study import Study
@@ -42,32 +42,12 @@ def names_in(recipe: Path | None) -> dict[str, str]:
     return {"data": loaded.data.name, "model": loaded.model.name}
 
 
-def assignment(text: str) -> tuple[str, Any]:
-    """`schedule.kind=cosine` as a key and a value."""
-    from calibrant.training.recipe import keys
-
-    key, sign, value = text.partition("=")
-    if not sign:
-        raise InvalidInput(f"--set must be key=value, got {text!r}. For example --set schedule.kind=cosine")
-    if key not in keys():
-        raise InvalidInput(f"--set: key '{key}' is unknown. {did_you_mean(key, keys())}")
-    return key, literal(value)
-
-
 def option(text: str) -> tuple[str, Any]:
     """`gamma_low=4` as a setting of a method."""
     key, sign, value = text.partition("=")
     if not sign:
         raise InvalidInput(f"--option must be key=value, got {text!r}. For example --option huber_weight=5")
     return key, literal(value)
-
-
-def literal(text: str) -> Any:
-    """A number, true or false, a list; anything else is text."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return {"true": True, "false": False}.get(text, text)
 
 
 def run_study(study: "Study", *, jobs: int, data_dir: Path | None) -> CheckFailed | None:

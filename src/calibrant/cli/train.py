@@ -1,6 +1,5 @@
 """`calibrant train`: a recipe file, flags, or both (flags win)."""
 
-import ast
 import json as json_module
 import os
 import sys
@@ -13,7 +12,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
-from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput, did_you_mean
+from calibrant.cli._settings import assignment
+from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput
 from calibrant.training import Recipe, Run, default_recipe
 from calibrant.training.progress import LiveBar, PlainLines, Reporter, TensorBoard
 
@@ -141,7 +141,7 @@ def train(
     if lambda_ is not None:
         chosen = method or (_recipe(recipe, data).method.name)
         changes[f"method.options.{_calibration_weight(chosen)}"] = lambda_
-    changes |= dict(_assignment(text) for text in set_ or [])
+    changes |= dict(assignment(text, method_options=True) for text in set_ or [])
     if resume is not None and (changes or any(value is not None for value in (recipe, data, out))):
         raise InvalidInput("--resume continues a run as it was begun: leave out the other settings.")
     with _one_voice(), _plain_warnings():
@@ -271,18 +271,3 @@ def report(run: Run, *, as_json: bool) -> None:
         soft_wrap=True,
         highlight=False,
     )
-
-
-def _assignment(text: str) -> tuple[str, Any]:
-    key, sign, value = text.partition("=")
-    if not sign:
-        raise InvalidInput(f"--set must be key=value, got {text!r}. For example --set schedule.kind=cosine")
-    from calibrant.training.recipe import keys
-
-    known = keys()
-    if key not in known and not key.startswith("method.options."):
-        raise InvalidInput(f"--set: key '{key}' is unknown. {did_you_mean(key, known)}")
-    try:
-        return key, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return key, {"true": True, "false": False}.get(value, value)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from calibrant.training import Run
-from calibrant.training.progress import Quiet, Reporter
+from calibrant.training.progress import Beside, Reporter
 
 Figures = tuple[float, float, float]
 """Validation error, validation ECE, samples seen so far: lower is better in each."""
@@ -60,11 +60,12 @@ class Hopeless(Exception):
         self.epoch = epoch
 
 
-class RungReporter(Quiet):
+class RungReporter(Beside):
     """Shows a trial's figures at each rung to `judge(epoch, figures)` and stops the training where it says so."""
 
     def __init__(self, judge: Callable[[int, Figures], bool], inner: Reporter) -> None:
-        self._judge, self._inner = judge, inner
+        super().__init__(inner)
+        self._judge = judge
         self._seen = 0
         self._rungs: tuple[int, ...] = ()
 
@@ -72,24 +73,12 @@ class RungReporter(Quiet):
         """A continued run has seen samples already."""
         self._rungs = rungs(run.recipe.epochs)
         self._seen = sum(line["samples"] for line in run.epochs() if line["epoch"] <= done)
-        self._inner.start(run, done)
-
-    def begin_epoch(self, epoch: int, steps: int) -> None:
-        """Pass on."""
-        self._inner.begin_epoch(epoch, steps)
-
-    def step(self) -> None:
-        """Pass on."""
-        self._inner.step()
+        super().start(run, done)
 
     def end_epoch(self, line: dict[str, Any]) -> None:
         """At a rung: state the figures and ask."""
         self._seen += line["samples"]
-        self._inner.end_epoch(line)
+        super().end_epoch(line)
         at_rung = line["epoch"] in self._rungs and "validation" in line
         if at_rung and self._judge(line["epoch"], _figures(line, self._seen)):
             raise Hopeless(line["epoch"])
-
-    def stop(self) -> None:
-        """Pass on."""
-        self._inner.stop()

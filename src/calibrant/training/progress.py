@@ -119,17 +119,45 @@ class LiveBar(Quiet):
         self._live.stop()
 
 
-class TensorBoard(Quiet):
+class Beside:
+    """Tells another reporter everything; the base of those that do something of their own as well."""
+
+    def __init__(self, inner: Reporter) -> None:
+        self._inner = inner
+
+    def start(self, run: Run, done: int) -> None:
+        """Pass on."""
+        self._inner.start(run, done)
+
+    def begin_epoch(self, epoch: int, steps: int) -> None:
+        """Pass on."""
+        self._inner.begin_epoch(epoch, steps)
+
+    def step(self) -> None:
+        """Pass on."""
+        self._inner.step()
+
+    def end_epoch(self, line: dict[str, Any]) -> None:
+        """Pass on."""
+        self._inner.end_epoch(line)
+
+    def stop(self) -> None:
+        """Pass on."""
+        self._inner.stop()
+
+
+class TensorBoard(Beside):
     """Scalars for TensorBoard, beside another reporter."""
 
     def __init__(self, inner: Reporter) -> None:
+        super().__init__(inner)
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise InvalidInput(
                 "--tensorboard needs tensorboard. Install it with: pip install 'calibrant[tensorboard]'"
             ) from error
-        self._inner, self._open = inner, SummaryWriter
+        self._open = SummaryWriter
         self._writer: Any = None
         self._folder = Path()
 
@@ -141,15 +169,7 @@ class TensorBoard(Quiet):
             self._writer = self._open(str(self._folder), purge_step=done + 1)
         except OSError as error:
             raise output_error(self._folder, error) from error
-        self._inner.start(run, done)
-
-    def begin_epoch(self, epoch: int, steps: int) -> None:
-        """Pass on."""
-        self._inner.begin_epoch(epoch, steps)
-
-    def step(self) -> None:
-        """Pass on."""
-        self._inner.step()
+        super().start(run, done)
 
     def end_epoch(self, line: dict[str, Any]) -> None:
         """Write the epoch's scalars."""
@@ -162,13 +182,13 @@ class TensorBoard(Quiet):
             self._writer.flush()
         except OSError as error:
             raise output_error(self._folder, error) from error
-        self._inner.end_epoch(line)
+        super().end_epoch(line)
 
     def stop(self) -> None:
         """Close the event file."""
         if self._writer is not None:
             self._writer.close()
-        self._inner.stop()
+        super().stop()
 
 
 def describe(line: dict[str, Any]) -> str:
