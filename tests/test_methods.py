@@ -52,8 +52,8 @@ EXPECTED = {
     "flsd+h+highest": losses.SampleDependentFocal() + 10 * HUBER,
     "flsd+h+random": losses.SampleDependentFocal() + 10 * HUBER,
     "flsd+h+unbiased": losses.SampleDependentFocal() + 10 * HUBER,
-    "fl+h": losses.Focal(1.0) + 10 * HUBER,
-    "fl+h+unbiased": losses.Focal(1.0) + 10 * HUBER,
+    "fl+h": losses.Focal(2.0) + 10 * HUBER,
+    "fl+h+unbiased": losses.Focal(2.0) + 10 * HUBER,
     "nll+unbiased": losses.CrossEntropy(),
     "dual-focal": losses.DualFocal(5.0),
     "mbls": losses.CrossEntropy() + 0.1 * losses.LogitMargin(10.0),
@@ -77,7 +77,7 @@ PRUNES = {
     "flsd+h+highest": (HighestConfidence(0.1), Every(10, start=40), 0.3, 0.0),
     "flsd+h+random": (RandomSubset(0.4), Every(1, start=1), 0.3, 0.125),
     "flsd+h+unbiased": (Unbiased(0.6, 0.5), Every(1, start=1), 0.3, 0.125),
-    "fl+h+unbiased": (Unbiased(0.6, 0.6), Every(1, start=1), 0.3, 0.125),
+    "fl+h+unbiased": (Unbiased(0.8, 0.58), Every(1, start=1), 0.3, 0.125),
     "nll+unbiased": (Unbiased(0.6, 0.5), Every(1, start=1), 0.3, 0.125),
 }
 

@@ -363,7 +363,9 @@ class _Row:
 
 
 _GAMMA_1 = {"gamma": Setting(1.0, "MDCA scripts")}
-_FL_1 = {"gamma": Setting(1.0, _MEASURED)}
+# 60 % of the sample updates; with a cosine schedule the best of six plans so far (docs/results.md, "The goal").
+_FL_2 = {"gamma": Setting(2.0, _MEASURED), "huber_weight": Setting(10.0, _MEASURED)}
+_SIXTY = {"share": Setting(0.8, _MEASURED), "drop": Setting(0.58, _MEASURED)}
 _TAO = {"gamma": Setting(5.0, "Tao et al. 2023, CIFAR with ResNet-50", {(_TINY, None): (2.3, "Tao et al. 2023")})}
 
 _METHODS: dict[str, _Row] = {
@@ -387,8 +389,8 @@ _METHODS: dict[str, _Row] = {
     "flsd+h+random": _Row(("flsd", "huber"), "control", "random", _DRAWS),
     # Ours: the paper's score and term, without the bias.
     "flsd+h+unbiased": _Row(("flsd", "huber"), "ours", "unbiased", _DRAWS),
-    "fl+h": _Row(("fl", "huber"), "ours", settings=_FL_1),
-    "fl+h+unbiased": _Row(("fl", "huber"), "ours", "unbiased", {**_DRAWS, **_FL_1, "drop": Setting(0.6, _MEASURED)}),
+    "fl+h": _Row(("fl", "huber"), "ours", settings=_FL_2),
+    "fl+h+unbiased": _Row(("fl", "huber"), "ours", "unbiased", {**_DRAWS, **_FL_2, **_SIXTY}),
     "nll+unbiased": _Row(("nll",), "ours", "unbiased", _DRAWS),
     # Later work.
     "dual-focal": _Row(("dual-focal",), "Tao et al. 2023", settings=_TAO),
