@@ -111,3 +111,14 @@ def test_optimisers_and_frozen_parameters(toy_recipe, name, kind):
     assert type(optimiser) is kind
     (group,) = optimiser.param_groups
     assert (len(group["params"]), group["lr"], group["weight_decay"]) == (2, 0.25, 0.01)
+
+
+def test_the_framework_s_remarks_stay_out_of_the_terminal(caplog, toy_recipe):
+    import logging
+
+    log = logging.getLogger("lightning.fabric")
+    before = log.level
+    with caplog.at_level(logging.INFO):
+        make_fabric(toy_recipe(engine__precision="bf16-mixed"))
+    assert "Automatic Mixed Precision" not in caplog.text
+    assert log.level == before

@@ -17,16 +17,17 @@ def predict(
     """Logits and labels of images in batches, on the CPU.
 
     Mixed precision is left to training: a logit of 10 in bfloat16 is uncertain by 0.03, enough to move a confidence
-    across a threshold.
+    across a threshold. For the same reason convolutions on a GPU must not round to TF32 here, as they do by default.
     """
     was_training = network.training
     network.eval()
     logits, labels = [], []
     try:
-        for images, targets in batches:
-            output = network(prepare(images.to(device, non_blocking=True)))
-            logits.append(output.to(torch.promote_types(output.dtype, torch.float32)).cpu())
-            labels.append(targets)
+        with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False):
+            for images, targets in batches:
+                output = network(prepare(images.to(device, non_blocking=True)))
+                logits.append(output.to(torch.promote_types(output.dtype, torch.float32)).cpu())
+                labels.append(targets)
     finally:
         network.train(was_training)
     return torch.cat(logits), torch.cat(labels)

@@ -1,6 +1,9 @@
 """From a recipe to the objects of a run: device, data, network, loss, pruner, optimiser, step mode."""
 
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,13 +55,31 @@ def make_fabric(recipe: Recipe) -> "Fabric":
         precision = "32-true"
     devices, nodes = _torchrun_layout() if _launched_by_torchrun() else (engine.devices, 1)
     strategy = "ddp" if engine.devices > 1 or _launched_by_torchrun() else "auto"
-    fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, precision=precision, strategy=strategy)
-    fabric.launch()
+    with _without_remarks():
+        fabric = Fabric(
+            accelerator=accelerator, devices=devices, num_nodes=nodes, precision=precision, strategy=strategy
+        )
+        fabric.launch()
     if recipe.optimiser.batch_size % fabric.world_size:
         raise invalid(
             "optimiser.batch_size", f"be a multiple of the {fabric.world_size} processes", recipe.optimiser.batch_size
         )
     return fabric
+
+
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Keep Fabric's remarks on precision and tensor cores out of our users' terminal; its warnings still show."""
+    # Both names: whichever half of Lightning was imported last does the talking.
+    logs = [logging.getLogger(name) for name in ("lightning.fabric", "lightning.pytorch")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
 
 
 def _launched_by_torchrun() -> bool:
