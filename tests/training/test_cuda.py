@@ -1,0 +1,76 @@
+"""On a GPU: all step modes train alike, a resumed run goes on as it would have, and a captured step follows changes."""
+
+import pytest
+import torch
+
+from calibrant.training.engine import resume, train
+from calibrant.training.progress import Quiet
+from calibrant.training.setup import Workshop, make_fabric
+from calibrant.training.splits import Splits
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+MODES = ["eager", "compiled", "graphed"]
+# float64: batch normalisation multiplies a rounding difference at every step, so float32 curves part within epochs.
+ON_GPU = {"engine__accelerator": "cuda", "engine__precision": "64-true", "model__name": "tiny"}
+
+
+class StopAfter(Quiet):
+    """Stops the run right after an epoch was recorded."""
+
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def end_epoch(self, line):
+        if line["epoch"] == self.epoch:
+            raise InterruptedError
+
+
+@pytest.fixture(scope="module")
+def big_toy(make_toy):
+    """Enough images for several full batches and a partial one, before and after pruning."""
+    return make_toy(samples=330, tests=60)
+
+
+@pytest.fixture(scope="module")
+def eager_run(big_toy, toy_recipe, tmp_path_factory):
+    recipe = toy_recipe(**ON_GPU, engine__mode="eager")
+    return train(recipe, tmp_path_factory.mktemp("runs") / "eager", data=big_toy)
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_every_mode_gives_the_eager_curve(mode, eager_run, big_toy, toy_recipe, tmp_path):
+    run = train(toy_recipe(**ON_GPU, engine__mode=mode), tmp_path / mode, data=big_toy)
+    assert run.summary["steps_mode"] == mode
+    for line, expected in zip(run.epochs(), eager_run.epochs(), strict=True):
+        assert line["kept"] == expected["kept"]
+        assert line["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+        assert line["accuracy"] == expected["accuracy"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_resumed_run_ends_like_an_undisturbed_one(mode, eager_run, big_toy, toy_recipe, tmp_path):
+    recipe = toy_recipe(**ON_GPU, engine__mode=mode)
+    with pytest.raises(InterruptedError):
+        train(recipe, tmp_path / "run", data=big_toy, reporter=StopAfter(2))
+    run = resume(tmp_path / "run", data=big_toy)
+    for line, expected in zip(run.epochs(), eager_run.epochs(), strict=True):
+        assert line["kept"] == expected["kept"]
+        assert line["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+    logits, expected = run.predictions("test").logits, eager_run.predictions("test").logits
+    torch.testing.assert_close(torch.as_tensor(logits), torch.as_tensor(expected), rtol=1e-4, atol=1e-4)
+
+
+def test_a_captured_step_follows_the_learning_rate(big_toy, toy_recipe):
+    recipe = toy_recipe(**ON_GPU, engine__mode="graphed", engine__fuse=False, optimiser__momentum=0.0)
+    workshop = Workshop(recipe, make_fabric(recipe), Splits.make(recipe, big_toy))
+    workshop.network.train()
+    for epoch in (1, 2):
+        workshop.steps.source.begin(epoch)
+        workshop.steps.run_epoch(lambda step: None)
+    before = [parameter.detach().clone() for parameter in workshop.network.parameters()]
+    workshop.set_learning_rate(0.0)
+    workshop.steps.source.begin(3)
+    workshop.steps.run_epoch(lambda step: None)
+    assert all(torch.equal(a, b) for a, b in zip(before, workshop.network.parameters(), strict=True))
