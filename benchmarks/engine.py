@@ -57,7 +57,8 @@ def plain_loop(model_name: str, dataset: Dataset, device: torch.device, batch: i
         chosen = order[torch.arange(number * batch, (number + 1) * batch, device=device) % len(order)]
         offsets, flips = draw_augmentation(batch, 4, True, device=device)
         x = normalise(augment(images[chosen], offsets, flips, 4), mean, std, memory_format=torch.channels_last)
-        with torch.autocast(device.type, dtype=torch.bfloat16):
+        # The precision that `auto` chooses for the engine.
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
             logits = model(x)
         loss = functional.cross_entropy(logits.float(), labels[chosen])
         optimiser.zero_grad(set_to_none=True)
