@@ -197,3 +197,29 @@ def test_predictions_travel_between_processes():
     again = pickle.loads(pickle.dumps(Predictions.from_probabilities(GOOD, [0, 1], ids=["a", "b"])))
     assert again.confidence.tolist() == [0.7, 0.8]
     assert repr(again) == "Predictions(2 rows, 2 classes, from probabilities in float64)"
+
+
+@pytest.mark.parametrize("classes", [1, 2, 10, 32, 33, 300])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_first_of_equal_classes_is_predicted_however_many_there_are(classes, dtype):
+    rng = np.random.default_rng(classes)
+    logits = rng.integers(0, 3, (500, classes)).astype(dtype)  # full of ties
+    targets = rng.integers(0, classes, 500)
+    p = Predictions.from_logits(np.asfortranarray(logits), targets)
+    wide = logits.astype(np.float64)
+    powers = np.exp(wide - wide.max(axis=1, keepdims=True))
+    assert p.predicted.tolist() == wide.argmax(axis=1).tolist()
+    np.testing.assert_allclose(p.confidence, 1 / powers.sum(axis=1), rtol=1e-14)
+    q = Predictions.from_probabilities(p.probabilities, targets)
+    assert q.predicted.tolist() == p.predicted.tolist()
+    np.testing.assert_allclose(q.nll, p.nll, rtol=1e-12, atol=1e-15)
+    assert not q.nll.flags.writeable
+    np.testing.assert_array_equal(q.subset([7, 3]).nll, q.nll[[7, 3]])
+
+
+def test_the_first_bad_row_is_named_also_where_threads_share_the_rows():
+    scores = np.full((2_400_000, 4), 0.25, dtype=np.float32)
+    for row in (2_399_999, 1_500_000, 700_001):
+        scores[row] = 0.5
+        with pytest.raises(InvalidInput, match=f"got 2 in row {row}"):
+            Predictions.from_probabilities(scores, np.zeros(len(scores), dtype=np.int64))

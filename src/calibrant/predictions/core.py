@@ -205,7 +205,7 @@ class Predictions:
         The arrays may be written to. A file that was opened with `mmap` is read once: rows are checked on the way.
         """
         known: Rows | None = self.__dict__.get("_rows")
-        found = Rows.of(len(self)) if known is None else known
+        found = Rows.of(self._kind, len(self)) if known is None else known
         for part in chunks(len(self), self.classes):
             chunk = load_chunk(self._scores, part)
             if known is None:
@@ -223,8 +223,7 @@ class Predictions:
         rows = checks.as_rows(mask, len(self))
         ids = None if self._ids is None else checks.as_ids(self._ids[rows], len(rows))
         part = self._join(self._kind, self._precision, self._scores[rows], self._targets[rows], ids, self._class_names)
-        whole = self._rows
-        part.__dict__["_rows"] = Rows(whole.confidence[rows], whole.predicted[rows], whole.nll[rows])
+        part.__dict__["_rows"] = self._rows.some(rows)
         return part
 
     def save(self, path: str | Path) -> None:

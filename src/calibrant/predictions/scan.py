@@ -5,20 +5,21 @@ milliseconds each time; here a thread takes whole chunks and waits for nobody.
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, refuse_scores
+from calibrant.predictions.threads import share
 
 # Entries of a chunk. Half a million float64 are 4 MB: a chunk and its temporaries stay in the processor's cache, and
 # memory beyond the input stays far below 50 MB whatever the number of classes.
 CHUNK_ENTRIES = 2**19
-_MOST_THREADS = 4
+# Up to so many classes, sweeps over whole columns beat NumPy's reductions along short rows: fourfold for ten classes.
+_FEW_CLASSES = 32
 
 
 @dataclass(frozen=True)
@@ -26,23 +27,42 @@ class Rows:
     """What is kept of each row.
 
     Attributes:
+        kind: What the scores were.
         confidence: Top probability, float64.
         predicted: First class that has it, int64.
-        nll: Minus the log probability of the target, float64, infinite where that probability is 0.
+        of_target: Of logits the NLL, of probabilities the target's probability, float64: many metrics do without the
+            NLL, and a logarithm costs as much as all the rest. Empty where nobody will ask.
     """
 
+    kind: Kind
     confidence: NDArray[np.float64]
     predicted: NDArray[np.int64]
-    nll: NDArray[np.float64]
+    of_target: NDArray[np.float64]
 
     @classmethod
-    def of(cls, rows: int) -> Self:
+    def of(cls, kind: Kind, rows: int, *, with_targets: bool = True) -> Self:
         """Room for some rows, to be filled."""
-        return cls(np.empty(rows), np.empty(rows, dtype=np.int64), np.empty(rows))
+        return cls(kind, np.empty(rows), np.empty(rows, dtype=np.int64), np.empty(rows if with_targets else 0))
+
+    @cached_property
+    def nll(self) -> NDArray[np.float64]:
+        """Minus the log probability of the target, float64, infinite where that probability is 0; read-only."""
+        if self.kind == "logits":
+            return self.of_target
+        nll = np.minimum(self.of_target, 1.0)
+        with np.errstate(divide="ignore"):
+            np.log(nll, out=nll)
+        np.negative(nll, out=nll)
+        nll.flags.writeable = False
+        return nll
+
+    def some(self, rows: NDArray[Any]) -> Self:
+        """Those of some rows."""
+        return type(self)(self.kind, self.confidence[rows], self.predicted[rows], self.of_target[rows])
 
     def frozen(self) -> Self:
         """The same, read-only from now on."""
-        for array in (self.confidence, self.predicted, self.nll):
+        for array in (self.confidence, self.predicted, self.of_target):
             array.flags.writeable = False
         return self
 
@@ -60,25 +80,17 @@ def load_chunk(scores: NDArray[Any], part: slice) -> NDArray[Any]:
     return chunk.astype(np.float32) if chunk.dtype == np.float16 else chunk
 
 
-def scan(scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision) -> Rows:
-    """Check every row and compute its confidence, prediction and NLL."""
+def scan(
+    scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, *, with_targets: bool = True
+) -> Rows:
+    """Check every row and compute its confidence, prediction and, if wanted, what its NLL is made of."""
     rows, classes = scores.shape
-    found = Rows.of(rows)
+    found = Rows.of(kind, rows, with_targets=with_targets)
 
     def one(part: slice) -> None:
         scan_chunk(load_chunk(scores, part), targets, kind, precision, part, found)
 
-    parts = list(chunks(rows, classes))
-    # A thread is worth starting for about eight chunks.
-    threads = min(torch.get_num_threads(), _MOST_THREADS, len(parts) // 8)
-    if threads <= 1:
-        for part in parts:
-            one(part)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            # map gives results, and the first error, in the order of the rows.
-            for _ in pool.map(one, parts):
-                pass
+    share(one, list(chunks(rows, classes)))
     return found.frozen()
 
 
@@ -88,35 +100,38 @@ def scan_chunk(
     """Check the rows of one chunk and fill in their numbers."""
     own = targets[part]
     if kind == "logits":
-        into.confidence[part], into.predicted[part], into.nll[part] = _read_logits(chunk, own, part.start)
+        into.confidence[part], into.predicted[part], of_target = _read_logits(chunk, own, part.start)
+        if into.of_target.size:
+            into.of_target[part] = of_target
         return
-    into.confidence[part], into.predicted[part] = read_probabilities(chunk, precision, part.start)
-    with np.errstate(divide="ignore"):
-        into.nll[part] = -np.log(np.minimum(chunk[np.arange(len(chunk)), own], 1.0).astype(np.float64))
+    into.confidence[part], into.predicted[part] = _read_probabilities(chunk, precision, part.start)
+    if into.of_target.size:
+        into.of_target[part] = _pick(chunk, own)
 
 
-def read_probabilities(
-    chunk: NDArray[Any], precision: Precision, start: int = 0
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _read_probabilities(chunk: NDArray[Any], precision: Precision, start: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Check rows of probabilities; their confidence (in their own type) and prediction."""
     tolerance = SUM_TOLERANCE[precision]
-    # NaN and infinity make the sum NaN or infinite, and every comparison with NaN is false. Nine tenths of the
-    # tolerance: a float32 sum may be off by a little, the exact test in float64 decides.
-    off = np.abs(np.einsum("ij->i", chunk) - 1.0).max()
-    if not (off < 0.9 * tolerance and chunk.min() >= 0):
+    columns = _columns(chunk)
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = np.einsum("ij->i", chunk) if columns is None else columns.sum(axis=0)
+        # NaN and infinity make the sum NaN or infinite, and every comparison with NaN is false. Nine tenths of the
+        # tolerance: a float32 sum may be off by a little, the exact test in float64 decides.
+        fine = np.abs(total - 1.0).max() < 0.9 * tolerance and chunk.min() >= 0
+    if not fine:
         refuse_scores("probabilities", chunk, start, tolerance)
-    predicted = chunk.argmax(axis=1)
+    top, predicted = _top(chunk, columns)
     # A float32 softmax may give 1.0000001: inside the tolerance, and it means 1.
-    return np.minimum(chunk[np.arange(len(chunk)), predicted], 1.0), predicted
+    return np.minimum(top, 1.0), predicted
 
 
 def _read_logits(
     chunk: NDArray[Any], targets: NDArray[np.int64], start: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    predicted = chunk.argmax(axis=1)
+) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64]]:
+    top, predicted = _top(chunk, _columns(chunk))
     with np.errstate(invalid="ignore", over="ignore"):
-        powers = _minus_top(chunk, predicted)
-        of_target = powers[np.arange(len(chunk)), targets]
+        powers = _minus_top(chunk, top)
+        of_target = _pick(powers, targets)
         total = np.einsum("ij->i", np.exp(powers, out=powers))
     # A NaN or an infinity at the top makes the sum NaN; minus infinity does not, but it is the smallest.
     if not (np.isfinite(total).all() and np.isfinite(chunk.min())):
@@ -124,10 +139,38 @@ def _read_logits(
     return 1.0 / total, predicted, np.log(total) - of_target
 
 
-def _minus_top(chunk: NDArray[Any], predicted: NDArray[np.int64]) -> NDArray[np.float64]:
+def _columns(chunk: NDArray[Any]) -> NDArray[Any] | None:
+    """The chunk class by class, shape (K, n), where that pays."""
+    return np.ascontiguousarray(chunk.T) if chunk.shape[1] <= _FEW_CLASSES else None
+
+
+def _top(chunk: NDArray[Any], columns: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Largest score of each row and the first class that has it."""
+    if columns is None:
+        predicted = chunk.argmax(axis=1)
+        return _pick(chunk, predicted), predicted
+    top = columns.max(axis=0)
+    # The first class that has it is the number of classes before it. Sums of bytes, not masked writes: which class wins
+    # cannot be foretold, and a wrong guess of the processor costs more than a sweep.
+    before = np.zeros(len(chunk), dtype=np.uint8)
+    missed, differs = np.ones(len(chunk), dtype=np.bool_), np.empty(len(chunk), dtype=np.bool_)
+    for column in columns[:-1]:
+        np.not_equal(column, top, out=differs)
+        missed &= differs
+        before += missed.view(np.uint8)  # a view: adding booleans to bytes would convert them piece by piece
+    return top, before
+
+
+def _pick(chunk: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
+    """The score of one class in each row."""
+    found: NDArray[Any] = chunk.reshape(-1).take(np.arange(0, chunk.size, chunk.shape[1]) + classes)
+    return found
+
+
+def _minus_top(chunk: NDArray[Any], top: NDArray[Any]) -> NDArray[np.float64]:
     """Float64 logits minus the largest of their row, a new array."""
-    wide = np.array(chunk, dtype=np.float64)
-    wide -= wide[np.arange(len(wide)), predicted][:, None]
+    wide = np.array(chunk, dtype=np.float64, order="C")
+    wide -= top[:, None]
     return wide
 
 
@@ -136,7 +179,7 @@ def probabilities_of(chunk: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
     if kind == "probabilities":
         return np.array(chunk, dtype=np.float64, order="C")
     with np.errstate(over="ignore"):
-        powers = _minus_top(chunk, chunk.argmax(axis=1))
+        powers = _minus_top(chunk, _top(chunk, _columns(chunk))[0])
     np.exp(powers, out=powers)
     powers /= np.einsum("ij->i", powers)[:, None]
     return powers
