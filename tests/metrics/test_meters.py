@@ -12,7 +12,7 @@ from torchmetrics import MetricCollection
 from calibrant import Predictions
 from calibrant import metrics as m
 from calibrant.errors import InvalidInput
-from calibrant.metrics.meters import Meter, _bad_rows
+from calibrant.metrics.meter import Meter, bad_rows
 
 
 def batch(rows, classes, from_, dtype=torch.float32, seed=0):
@@ -103,9 +103,9 @@ def test_update_on_a_device_never_asks_for_a_value(from_):
 def test_other_devices_count_the_rows_that_the_cpu_refuses():
     scores = torch.tensor([[0.7, 0.3], [torch.nan, 0.5], [0.2, 0.3], [1.2, -0.2], [0.5, 0.5], [0.5, 0.5]])
     targets = torch.tensor([0, 0, 0, 0, 2, -1])
-    assert _bad_rows(scores, targets, "probabilities").tolist() == [False, True, True, True, True, True]
+    assert bad_rows(scores, targets, "probabilities").tolist() == [False, True, True, True, True, True]
     logits = torch.tensor([[3e38, 3e38], [torch.inf, 0], [0, -torch.inf], [torch.nan, 0]])
-    assert _bad_rows(logits, torch.zeros(4, dtype=torch.int64), "logits").tolist() == [False, True, True, True]
+    assert bad_rows(logits, torch.zeros(4, dtype=torch.int64), "logits").tolist() == [False, True, True, True]
     for meter in all_meters(2, "probabilities").values():
         meter._add_device(scores, targets)  # wrong labels must not index out of bounds
 

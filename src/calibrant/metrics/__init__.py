@@ -20,12 +20,12 @@ from calibrant.metrics.ranking import AccuracyCoverage, accuracy_coverage, aurc,
 from calibrant.metrics.smooth import smooth_calibration_error
 
 if TYPE_CHECKING:
+    from calibrant.metrics.meter import Meter
     from calibrant.metrics.meters import (
         BrierScore,
         CalibrationError,
         ClasswiseCalibrationError,
         ConfidentSetMeter,
-        Meter,
         NegativeLogLikelihood,
     )
 

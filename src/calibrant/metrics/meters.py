@@ -1,125 +1,24 @@
 """Meters for training loops: torchmetrics `Metric`s of constant size that merge by addition.
 
 Counts are int64 and sums float64, so a meter is exact however many batches and ranks feed it. A batch on the CPU goes
-through the same code as `Predictions` and is refused on the spot. A batch on a GPU stays there: fixed shapes, no
-synchronisation; rows that break a rule are counted, and `compute` refuses.
+through the same code as `Predictions`: the first and every large one at once, small ones together, when half a
+million entries wait or a state is read. What breaks a rule is refused on the spot, with one exception: rows of probabilities
+that do not sum to 1, in a small batch after the first, are found when their turn comes, in `compute` at the latest. A
+batch on a GPU stays there: fixed shapes, no synchronisation; rows that break a rule are counted, and `compute` refuses.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
-from torchmetrics import Metric
 
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import invalid
 from calibrant.metrics.binning import Bins, accumulate_bins, bin_edges, check_bins, device_edges, rounded, sum_bins
 from calibrant.metrics.confident import check_delta
+from calibrant.metrics.meter import HostBatch, Meter, State
 from calibrant.metrics.totals import minus_target, sum_gaps
-from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_targets
-from calibrant.predictions.scan import Rows, probabilities_of, read_probabilities, scan
-
-_PRECISIONS: dict[torch.dtype, Precision] = {
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float32: "float32",
-    torch.float64: "float64",
-}
-
-
-@dataclass(frozen=True)
-class _HostBatch:
-    """A batch on the CPU, read by the code that reads `Predictions`."""
-
-    scores: NDArray[Any]
-    targets: NDArray[np.int64]
-    kind: Kind
-    precision: Precision
-
-    @classmethod
-    def read(cls, scores: Tensor, targets: Tensor, kind: Kind) -> "_HostBatch":
-        precision = _PRECISIONS[scores.dtype]
-        values = (scores.float() if scores.dtype == torch.bfloat16 else scores).numpy()
-        return cls(values, as_targets(targets, *scores.shape), kind, precision)
-
-    @cached_property
-    def rows(self) -> Rows:
-        return scan(self.scores, self.targets, self.kind, self.precision)
-
-    @cached_property
-    def confidence(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Confidence and correctness of each row; NLLs, which take logarithms, only where somebody wants them."""
-        if self.kind == "logits" or self.precision == "float16":
-            return self.rows.confidence, np.asarray(self.rows.predicted == self.targets)
-        top, predicted = read_probabilities(self.scores, self.precision)
-        return top.astype(np.float64), np.asarray(predicted == self.targets)
-
-    @property
-    def edge_precision(self) -> Precision:
-        return self.precision if self.kind == "probabilities" else "float64"
-
-    @cached_property
-    def probabilities(self) -> NDArray[np.float64]:
-        _ = self.rows  # checked first
-        return probabilities_of(self.scores, self.kind)
-
-
-class Meter(Metric):
-    """What all meters share: the kind of scores, the rules, and the count of rows that broke them.
-
-    Args:
-        from_: What `update` is given: "logits" or "probabilities". It is never guessed.
-        kwargs: For torchmetrics, such as `process_group` or `sync_on_compute`.
-    """
-
-    is_differentiable = False
-    higher_is_better: bool | None = False
-    full_state_update = False
-    refused: Tensor
-
-    def __init__(self, *, from_: Kind, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        if from_ not in ("logits", "probabilities"):
-            raise invalid("from_", "be 'logits' or 'probabilities'", repr(from_))
-        self.from_ = from_
-        self._add("refused", dtype=torch.int64)
-
-    def _add(self, name: str, *shape: int, dtype: torch.dtype) -> None:
-        self.add_state(name, torch.zeros(shape, dtype=dtype), dist_reduce_fx="sum")
-
-    def update(self, scores: Tensor, targets: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            scores: Shape (n, K), of the kind that the constructor names.
-            targets: Shape (n,), integers in 0..K-1.
-        """
-        _check_form(scores, targets, self.from_)
-        scores = scores.detach()
-        if scores.device.type == "cpu":
-            self._add_host(_HostBatch.read(scores, targets, self.from_))
-        else:
-            self.refused += _bad_rows(scores, targets, self.from_).sum()
-            self._add_device(scores, targets)
-
-    def compute(self) -> Tensor:
-        """The metric over everything seen, a float64 scalar; NaN before the first row."""
-        if self.refused > 0:
-            rules = "finite scores, probabilities that sum to 1, labels in 0..K-1"
-            raise InvalidInput(f"{self.from_} must obey the rules ({rules}), got {int(self.refused)} rows that do not.")
-        return self._result()
-
-    def _add_host(self, batch: _HostBatch) -> None:
-        raise NotImplementedError
-
-    def _add_device(self, scores: Tensor, targets: Tensor) -> None:
-        raise NotImplementedError
-
-    def _result(self) -> Tensor:
-        raise NotImplementedError
+from calibrant.predictions.checks import Kind
 
 
 class CalibrationError(Meter):
@@ -137,9 +36,9 @@ class CalibrationError(Meter):
     0.475
     """
 
-    counts: Tensor
-    confidence_sums: Tensor
-    correct_sums: Tensor
+    counts = State()
+    confidence_sums = State()
+    correct_sums = State()
 
     def __init__(
         self, n_bins: int = 15, *, from_: Kind, norm: Literal["expected", "maximum"] = "expected", **kwargs: Any
@@ -152,7 +51,7 @@ class CalibrationError(Meter):
         self._add("confidence_sums", self.n_bins, dtype=torch.float64)
         self._add("correct_sums", self.n_bins, dtype=torch.int64)
 
-    def _add_host(self, batch: _HostBatch) -> None:
+    def _add_host(self, batch: HostBatch) -> None:
         self._add_bins(sum_bins(*batch.confidence, bin_edges(self.n_bins, batch.edge_precision)))
 
     def _add_bins(self, bins: Bins) -> None:
@@ -190,7 +89,7 @@ class ConfidentSetMeter(CalibrationError):
     """
 
     higher_is_better = None  # it depends on `what`, and torchmetrics wants one answer a class
-    rows: Tensor
+    rows = State()
 
     def __init__(
         self,
@@ -207,7 +106,7 @@ class ConfidentSetMeter(CalibrationError):
         self.delta, self.what = check_delta(delta), what
         self._add("rows", dtype=torch.int64)
 
-    def _add_host(self, batch: _HostBatch) -> None:
+    def _add_host(self, batch: HostBatch) -> None:
         confidence, correct = batch.confidence
         chosen = confidence >= rounded(np.asarray([self.delta]), batch.edge_precision)
         edges = bin_edges(self.n_bins, batch.edge_precision)
@@ -244,13 +143,14 @@ class ClasswiseCalibrationError(Meter):
         kwargs: See `Meter`.
     """
 
-    rows: Tensor
-    gap_sums: Tensor
+    rows = State()
+    gap_sums = State()
 
     def __init__(self, num_classes: int, n_bins: int = 15, *, from_: Kind, **kwargs: Any) -> None:
         super().__init__(from_=from_, **kwargs)
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
             raise invalid("num_classes", "be a whole number of at least 1", repr(num_classes))
+        self._pending.classes = num_classes
         self.num_classes, self.n_bins = num_classes, check_bins(n_bins)
         self._add("rows", dtype=torch.int64)
         self._add("gap_sums", self.n_bins, num_classes, dtype=torch.float64)
@@ -261,7 +161,7 @@ class ClasswiseCalibrationError(Meter):
             raise invalid(self.from_, f"have {self.num_classes} columns", f"shape {tuple(scores.shape)}")
         super().update(scores, targets)
 
-    def _add_host(self, batch: _HostBatch) -> None:
+    def _add_host(self, batch: HostBatch) -> None:
         residual = minus_target(batch.probabilities, batch.targets)
         edges = bin_edges(self.n_bins, batch.edge_precision)
         self.gap_sums += torch.from_numpy(sum_gaps(batch.probabilities, residual, edges))
@@ -291,15 +191,15 @@ class NegativeLogLikelihood(Meter):
         kwargs: See `Meter`.
     """
 
-    rows: Tensor
-    total: Tensor
+    rows = State()
+    total = State()
 
     def __init__(self, *, from_: Kind, **kwargs: Any) -> None:
         super().__init__(from_=from_, **kwargs)
         self._add("rows", dtype=torch.int64)
         self._add("total", dtype=torch.float64)
 
-    def _add_host(self, batch: _HostBatch) -> None:
+    def _add_host(self, batch: HostBatch) -> None:
         self.total += float(batch.rows.nll.sum())
         self.rows += len(batch.targets)
 
@@ -321,7 +221,7 @@ class BrierScore(NegativeLogLikelihood):
         kwargs: See `Meter`.
     """
 
-    def _add_host(self, batch: _HostBatch) -> None:
+    def _add_host(self, batch: HostBatch) -> None:
         residual = minus_target(batch.probabilities, batch.targets)
         self.total += float(np.vdot(residual, residual))
         self.rows += len(residual)
@@ -357,25 +257,3 @@ def _minus_target(probabilities: Tensor, targets: Tensor) -> Tensor:
 def _inside(targets: Tensor, classes: int) -> Tensor:
     # A wrong label has been counted as refused; here it only must not index out of bounds.
     return targets.to(torch.int64).clamp(0, classes - 1)
-
-
-def _check_form(scores: Tensor, targets: Tensor, from_: Kind) -> None:
-    """Shapes and types: known without waiting for the device."""
-    if scores.ndim != 2 or 0 in scores.shape:
-        raise invalid(from_, "have shape (n, K) with at least one row and one class", f"shape {tuple(scores.shape)}")
-    if scores.dtype not in _PRECISIONS:
-        raise invalid(from_, "hold floating-point numbers", f"dtype {scores.dtype}")
-    if targets.shape != scores.shape[:1]:
-        raise invalid("targets", f"have shape ({len(scores)},), one label a row", f"shape {tuple(targets.shape)}")
-    if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
-        raise invalid("targets", "be integers", f"dtype {targets.dtype}")
-
-
-def _bad_rows(scores: Tensor, targets: Tensor, from_: Kind) -> Tensor:
-    """Which rows break a rule, on the device."""
-    total = scores.sum(dim=1, dtype=torch.float64)
-    if from_ == "logits":
-        fine = torch.isfinite(total)
-    else:
-        fine = ((total - 1.0).abs() <= SUM_TOLERANCE[_PRECISIONS[scores.dtype]]) & (scores.amin(dim=1) >= 0)
-    return ~fine | (targets < 0) | (targets >= scores.shape[1])
