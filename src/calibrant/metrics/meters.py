@@ -1,8 +1,8 @@
 """Meters for training loops: torchmetrics `Metric`s of constant size that merge by addition.
 
 Counts are int64 and sums float64, so a meter is exact however many batches and ranks feed it. A batch on the CPU goes
-through the same code as `Predictions`: the first and every large one at once, small ones together, when half a
-million entries wait or a state is read. What breaks a rule is refused on the spot, with one exception: rows of probabilities
+through the same code as `Predictions`: the first and every large one at once, small ones together, when half a million
+entries wait or a state is read. What breaks a rule is refused on the spot, with one exception: rows of probabilities
 that do not sum to 1, in a small batch after the first, are found when their turn comes, in `compute` at the latest. A
 batch on a GPU stays there: fixed shapes, no synchronisation; rows that break a rule are counted, and `compute` refuses.
 """
