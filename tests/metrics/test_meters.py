@@ -146,6 +146,20 @@ def test_in_a_collection_forward_and_reset():
     assert collection.compute()["ece"].item() == pytest.approx(first["ece"], abs=1e-12)
 
 
+def test_a_collection_never_takes_one_meter_for_another():
+    # Up to the first batch all these have seen the same: no confident row, no loss at all.
+    from_ = "probabilities"
+    share = MetricCollection({name: m.ConfidentSetMeter(float(f"0.{name}"), from_=from_) for name in ("9", "99")})
+    loss = MetricCollection({"nll": m.NegativeLogLikelihood(from_=from_), "brier": m.BrierScore(from_=from_)})
+    share.update(torch.tensor([[0.6, 0.4]]), torch.tensor([0]))
+    loss.update(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
+    for each in (share, loss):
+        each.update(torch.tensor([[0.95, 0.05]], dtype=torch.float64), torch.tensor([0]))
+    assert {name: value.item() for name, value in share.compute().items()} == {"9": 0.5, "99": 0.0}
+    expected = {"nll": -np.log(0.95) / 2, "brier": 0.0025}
+    assert {name: value.item() for name, value in loss.compute().items()} == pytest.approx(expected, abs=1e-12)
+
+
 def test_state_survives_saving_and_half_precision_models():
     meter = m.CalibrationError(10, from_="logits").half()
     meter.persistent(mode=True)

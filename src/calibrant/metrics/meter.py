@@ -1,5 +1,6 @@
 """What all meters share: checks, batches that wait, and states that cannot be read while some do."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -114,6 +115,14 @@ class Meter(Metric):
 
     def _add(self, name: str, *shape: int, dtype: torch.dtype) -> None:
         self.add_state(name, torch.zeros(shape, dtype=dtype), dist_reduce_fx="sum")
+
+    def _set_apart(self, what: str) -> None:
+        """Keep a `MetricCollection` from taking this meter for another one.
+
+        It lets meters share states whose names agree and whose values agree after the first batch: two thresholds
+        that no row has reached yet would be one for ever. So one more state, always 0, has a name that differs.
+        """
+        self._add(re.sub(r"\W", "_", what), dtype=torch.int64)
 
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch.

@@ -105,6 +105,7 @@ class ConfidentSetMeter(CalibrationError):
             raise invalid("what", "be 'share', 'accuracy' or 'ece'", repr(what))
         self.delta, self.what = check_delta(delta), what
         self._add("rows", dtype=torch.int64)
+        self._set_apart(f"above_{self.delta!r}")
 
     def _add_host(self, batch: HostBatch) -> None:
         confidence, correct = batch.confidence
@@ -198,6 +199,7 @@ class NegativeLogLikelihood(Meter):
         super().__init__(from_=from_, **kwargs)
         self._add("rows", dtype=torch.int64)
         self._add("total", dtype=torch.float64)
+        self._set_apart(f"of_{type(self).__name__}")
 
     def _add_host(self, batch: HostBatch) -> None:
         self.total += float(batch.rows.nll.sum())
