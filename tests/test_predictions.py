@@ -223,3 +223,25 @@ def test_the_first_bad_row_is_named_also_where_threads_share_the_rows():
         scores[row] = 0.5
         with pytest.raises(InvalidInput, match=f"got 2 in row {row}"):
             Predictions.from_probabilities(scores, np.zeros(len(scores), dtype=np.int64))
+
+
+@pytest.mark.parametrize("classes", [3, 40], ids=["read by columns", "read by rows"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_minus_zero_is_zero(classes, dtype):
+    probabilities = np.zeros((4, classes), dtype=dtype)
+    probabilities[:, 2] = 1.0
+    probabilities[1, 0] = -0.0
+    predictions = Predictions.from_probabilities(probabilities, [2, 2, 2, 0])
+    assert predictions.predicted.tolist() == [2, 2, 2, 2]
+    assert predictions.confidence.tolist() == [1.0] * 4
+    assert predictions.correct.tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize("classes", [3, 40], ids=["read by columns", "read by rows"])
+@pytest.mark.parametrize("bad", [-1e-3, np.nan, np.inf, -np.inf])
+def test_what_is_no_probability_is_named_by_its_row(classes, bad):
+    probabilities = np.full((5, classes), 1.0 / classes)
+    probabilities[3, 1] = bad
+    probabilities[3, 0] += 1.0 / classes - bad if np.isfinite(bad) else 0.0  # the sum is right, the entry is not
+    with pytest.raises(InvalidInput, match="row 3"):
+        Predictions.from_probabilities(probabilities, [0] * 5)

@@ -112,17 +112,33 @@ def scan_chunk(
 def _read_probabilities(chunk: NDArray[Any], precision: Precision, start: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Check rows of probabilities; their confidence (in their own type) and prediction."""
     tolerance = SUM_TOLERANCE[precision]
-    columns = _columns(chunk)
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = np.einsum("ij->i", chunk) if columns is None else columns.sum(axis=0)
-        # NaN and infinity make the sum NaN or infinite, and every comparison with NaN is false. Nine tenths of the
-        # tolerance: a float32 sum may be off by a little, the exact test in float64 decides.
-        fine = np.abs(total - 1.0).max() < 0.9 * tolerance and chunk.min() >= 0
+    top, predicted, total = _top_and_sum(chunk)
+    limit = chunk.dtype.type(1.0 + tolerance).view(top.dtype)
+    # NaN makes every comparison false. Nine tenths of the tolerance: a float32 sum may be off by a little, the exact
+    # test in float64 decides.
+    with np.errstate(invalid="ignore"):
+        fine = np.abs(total - 1.0).max() < 0.9 * tolerance and top.max() <= limit
     if not fine:
         refuse_scores("probabilities", chunk, start, tolerance)
-    top, predicted = _top(chunk, columns)
+        # What the exact test lets pass may hold a minus zero, which is zero.
+        top, predicted, _ = _top_and_sum(np.abs(chunk))
     # A float32 softmax may give 1.0000001: inside the tolerance, and it means 1.
-    return np.minimum(top, 1.0), predicted
+    return np.minimum(top.view(chunk.dtype), 1.0), predicted
+
+
+def _top_and_sum(chunk: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Of each row the bits of the largest score, the first class that has it, and the sum.
+
+    The bits of numbers that are not negative, seen as unsigned integers, are in the order of the numbers, and those of
+    negative ones and NaN lie above them all. So a row that has one of these shows it as its largest: one pass finds
+    both the confidence and what must not be there.
+    """
+    bits = chunk.view(np.uint32 if chunk.dtype == np.float32 else np.uint64)
+    columns = _columns(bits)
+    top, predicted = _top(bits, columns)
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = np.einsum("ij->i", chunk) if columns is None else columns.view(chunk.dtype).sum(axis=0)
+    return top, predicted, total
 
 
 def _read_logits(
