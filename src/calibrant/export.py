@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from calibrant.errors import CheckFailed, InvalidInput, invalid
 from calibrant.files import atomic_write
+from calibrant.logs import at_level
 
 if TYPE_CHECKING:
     from calibrant.routing import RoutingRule
@@ -220,17 +221,9 @@ def _describe(proto: Any, deployed: Deployed, rule: "RoutingRule | None", class_
 @contextmanager
 def _quiet() -> Iterator[None]:
     """The exporter logs and warns about its own insides; what matters to a user is the comparison that follows."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), at_level(logging.ERROR, "torch.onnx", "onnxscript", "onnx_ir"):
         warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+        yield
 
 
 def _module(name: str) -> Any:

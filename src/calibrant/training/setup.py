@@ -2,8 +2,6 @@
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ from torch import Tensor, nn
 from calibrant import methods
 from calibrant.data import Dataset, load_dataset
 from calibrant.errors import InvalidInput, invalid
+from calibrant.logs import at_level
 from calibrant.models import build_model
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
@@ -55,7 +54,8 @@ def make_fabric(recipe: Recipe) -> "Fabric":
         precision = "32-true"
     devices, nodes = _torchrun_layout() if _launched_by_torchrun() else (engine.devices, 1)
     strategy = "ddp" if engine.devices > 1 or _launched_by_torchrun() else "auto"
-    with _without_remarks():
+    # Fabric's remarks on precision and tensor cores; whichever half of Lightning was imported last makes them.
+    with at_level(logging.WARNING, "lightning.fabric", "lightning.pytorch"):
         fabric = Fabric(
             accelerator=accelerator, devices=devices, num_nodes=nodes, precision=precision, strategy=strategy
         )
@@ -65,21 +65,6 @@ def make_fabric(recipe: Recipe) -> "Fabric":
             "optimiser.batch_size", f"be a multiple of the {fabric.world_size} processes", recipe.optimiser.batch_size
         )
     return fabric
-
-
-@contextmanager
-def _without_remarks() -> Iterator[None]:
-    """Keep Fabric's remarks on precision and tensor cores out of our users' terminal; its warnings still show."""
-    # Both names: whichever half of Lightning was imported last does the talking.
-    logs = [logging.getLogger(name) for name in ("lightning.fabric", "lightning.pytorch")]
-    levels = [log.level for log in logs]
-    for log in logs:
-        log.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        for log, level in zip(logs, levels, strict=True):
-            log.setLevel(level)
 
 
 def _launched_by_torchrun() -> bool:
