@@ -190,7 +190,7 @@ def main() -> None:
     for model in models:
         result[model] = {"images_per_second": compare_modes(model, options.batch, steps, modes)}
         if on_gpu:
-            result[model] |= time_follows_samples(model, options.batch)  # type: ignore[operator]
+            result[model] |= time_follows_samples(model, options.batch)
         if options.json:
             options.json.write_text(json.dumps(result, indent=2) + "\n")
 

@@ -58,7 +58,7 @@ class Peak:
 
 def measure(call: Callable[[], object], repeats: int) -> tuple[float, float, float, float]:
     """Best and mean time over repeats after a warm-up, extra memory, and the value."""
-    value = float(call())  # type: ignore[arg-type]
+    value = float(call())
     times = []
     for _ in range(repeats):
         gc.collect()
@@ -120,8 +120,8 @@ def streaming(scores: np.ndarray, targets: np.ndarray) -> dict[str, Callable[[],
 
     def feed(meter: object) -> float:
         for start in range(0, len(tensor), 1024):
-            meter.update(tensor[start : start + 1024], labels[start : start + 1024])  # type: ignore[attr-defined]
-        return float(meter.compute())  # type: ignore[attr-defined]
+            meter.update(tensor[start : start + 1024], labels[start : start + 1024])
+        return float(meter.compute())
 
     classes = scores.shape[1]
     return {

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 def at_level(level: int, *names: str) -> Iterator[None]:
     """Let loggers say only what is at least as grave as `level` inside the block, and restore them after it.
 
-    >>> with at_level(logging.ERROR, "some.library"):
-    ...     logging.getLogger("some.library").isEnabledFor(logging.WARNING)
+    >>> with at_level(logging.ERROR, "noisy"):
+    ...     logging.getLogger("noisy").isEnabledFor(logging.WARNING)
     False
     """
     loggers = [logging.getLogger(name) for name in names]

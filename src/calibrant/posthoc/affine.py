@@ -1,7 +1,6 @@
 """Affine maps before the softmax: vector, matrix and Dirichlet scaling, with ODIR regularisation."""
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -26,6 +25,7 @@ class _AffineScaling(Calibrator):
     reg_mu: float | None
     folds: int
     seed: int
+    _diagonal: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class _AffineScaling(Calibrator):
         check_folds(self.folds, self.seed)
 
     @staticmethod
-    @abstractmethod
-    def _features(logits: Matrix) -> Floats: ...
+    def _features(logits: Matrix) -> Floats:
+        """What the map is applied to."""
+        return logits.astype(np.float64)
 
-    @staticmethod
-    @abstractmethod
-    def _objective(features: Floats, targets: Integers, reg: tuple[float, float]) -> "_Objective": ...
+    def _objective(self, features: Floats, targets: Integers, reg: tuple[float, float]) -> "_Objective":
+        return _Objective(features, targets, *reg, diagonal=self._diagonal)
 
     def _fit(self, logits: Matrix, targets: Integers) -> Progress:
         features = self._features(logits)
@@ -141,14 +141,7 @@ class VectorScaling(_AffineScaling):
     """
 
     method: ClassVar[str] = "vector"
-
-    @staticmethod
-    def _features(logits: Matrix) -> Floats:
-        return logits.astype(np.float64)
-
-    @staticmethod
-    def _objective(features: Floats, targets: Integers, reg: tuple[float, float]) -> "_Objective":
-        return _Objective(features, targets, *reg, diagonal=True)
+    _diagonal = True
 
 
 class MatrixScaling(_AffineScaling):
@@ -172,14 +165,6 @@ class MatrixScaling(_AffineScaling):
     """
 
     method: ClassVar[str] = "matrix"
-
-    @staticmethod
-    def _features(logits: Matrix) -> Floats:
-        return logits.astype(np.float64)
-
-    @staticmethod
-    def _objective(features: Floats, targets: Integers, reg: tuple[float, float]) -> "_Objective":
-        return _Objective(features, targets, *reg, diagonal=False)
 
 
 class DirichletScaling(_AffineScaling):
@@ -207,10 +192,6 @@ class DirichletScaling(_AffineScaling):
     @staticmethod
     def _features(logits: Matrix) -> Floats:
         return log_softmax(logits)
-
-    @staticmethod
-    def _objective(features: Floats, targets: Integers, reg: tuple[float, float]) -> "_Objective":
-        return _Objective(features, targets, *reg, diagonal=False)
 
 
 def _affine(features: Floats, weight: Floats, bias: Floats) -> Floats:
