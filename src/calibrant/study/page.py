@@ -133,7 +133,8 @@ def _goal_section(groups: Groups) -> str:
     intro = (
         f"A plan that, on {DATA} with {MODEL} over {SEEDS} seeds, sees at most 60 % of the sample updates, costs at "
         "most 0.2 points of error, and needs no temperature scaling to be as calibrated and as confident as NLL with "
-        "it. Means over seeds, 10 bins, in percent; every plan that saves samples is listed, whether it passes or not."
+        "it. Means over seeds, 10 bins, in percent; every plan that saves samples is listed, whether it passes or not. "
+        "How plans were picked, and which controls are missing: `results/README.md`."
     )
     found = goal(groups.get((DATA, MODEL), {}))
     if not found:
