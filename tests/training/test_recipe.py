@@ -88,6 +88,18 @@ def test_other_schedules(kind, progress, expected):
     assert recipe.learning_rate(progress) == pytest.approx(expected, abs=1e-12)
 
 
+def test_a_cosine_reaches_its_floor_before_the_averaged_epochs():
+    recipe = Recipe().changed({"epochs": 10, "schedule.kind": "cosine", "schedule.floor": 0.2, "schedule.average": 0.4})
+    assert recipe.averaged_epochs == 4
+    expected = {0: 0.1, 3: 0.02 + 0.08 / 2, 6: 0.02, 8.5: 0.02}
+    assert {at: recipe.learning_rate(at) for at in expected} == pytest.approx(expected)
+
+
+def test_averaging_needs_an_epoch():
+    with pytest.raises(InvalidInput, match=r"schedule.average must cover at least one of the 5 epochs, got 0.1"):
+        Recipe().changed({"epochs": 5, "schedule.average": 0.1})
+
+
 @given(st.floats(0, 10), st.sampled_from(["step", "cosine", "constant", "exponential"]), st.floats(0.1, 5))
 def test_a_warm_up_rises_to_the_rate_and_no_schedule_exceeds_it(progress, kind, warmup):
     recipe = Recipe().changed({"epochs": 10, "schedule.kind": kind, "schedule.warmup": warmup})

@@ -154,6 +154,7 @@ class _Training:
         self._stop_if_diverged(epoch, steps)
         kept = workshop.pruner.n_kept
         workshop.pruner.step(loss=figures["loss"])
+        self._average(epoch)
         seconds = time.perf_counter() - started
         line = {
             "epoch": epoch,
@@ -165,6 +166,17 @@ class _Training:
             "samples_per_second": figures["samples"] / seconds,
         }
         on_first_rank(self.fabric, lambda: self._record(epoch, line, started))
+
+    def _average(self, epoch: int) -> None:
+        """Count this epoch's weights, where they are averaged; after the last epoch the network becomes their mean."""
+        average, source = self.workshop.average, self.workshop.steps.source
+        if average is None:
+            return
+        average.include(epoch)
+        if epoch == self.recipe.epochs:
+            source.begin(epoch + 1)
+            with seeded(self.recipe.seed, "settle", self.fabric.global_rank):
+                average.settle(batch.images for batch in source.batches())
 
     def _record(self, epoch: int, line: dict[str, Any], started: float) -> None:
         """Evaluate, log, save: a checkpoint is written only of what was logged, so no epoch can be missing there."""

@@ -61,13 +61,16 @@ class ScheduleSection(_Section):
     """The learning rate over the run.
 
     `step` multiplies by `factor` at each milestone (below 1: a share of the run, else an epoch), `exponential` after
-    each epoch; `cosine` falls to zero. `warmup` is in epochs.
+    each epoch; `cosine` falls to `floor` times the first rate. `warmup` is in epochs. `average` is the share of the
+    epochs, at the end, whose weights are averaged (stochastic weight averaging); a cosine has its floor there.
     """
 
     kind: Literal["step", "cosine", "exponential", "constant"] = "step"
     milestones: tuple[Positive, ...] = (0.5, 0.75)
     factor: Annotated[float, Field(gt=0, lt=1)] = 0.1
     warmup: NonNegative = 0.0
+    floor: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    average: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
 class EngineSection(_Section):
@@ -111,7 +114,16 @@ class Recipe(_Section):
         late = [m for m in self.schedule.milestones if m >= 1 and m >= self.epochs]
         if late and self.schedule.kind == "step":
             raise ValueError(f"schedule.milestones must lie before the last epoch ({self.epochs}), got {late[0]:g}")
+        if self.schedule.average and not self.averaged_epochs:
+            raise ValueError(
+                f"schedule.average must cover at least one of the {self.epochs} epochs, got {self.schedule.average:g}"
+            )
         return self
+
+    @property
+    def averaged_epochs(self) -> int:
+        """How many epochs at the end have their weights averaged."""
+        return int(self.epochs * self.schedule.average + 1e-9)
 
     def learning_rate(self, progress: float) -> float:
         """Learning rate after `progress` epochs (fractions count: the warm-up and the cosine move at every step)."""
@@ -119,8 +131,9 @@ class Recipe(_Section):
         if schedule.warmup and progress < schedule.warmup:
             return base * (progress + 1e-8) / schedule.warmup
         if schedule.kind == "cosine":
-            share = (progress - schedule.warmup) / max(self.epochs - schedule.warmup, 1e-8)
-            return base * 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+            end = self.epochs - self.averaged_epochs
+            share = min((progress - schedule.warmup) / max(end - schedule.warmup, 1e-8), 1.0)
+            return base * (schedule.floor + (1 - schedule.floor) * 0.5 * (1 + math.cos(math.pi * share)))
         if schedule.kind == "constant":
             return base
         if schedule.kind == "exponential":

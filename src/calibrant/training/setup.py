@@ -14,6 +14,7 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.logs import at_level
 from calibrant.models import build_model
 from calibrant.pruning import ConfidencePruner
+from calibrant.training.averaging import WeightAverage
 from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
 from calibrant.training.batchnorm import synchronise_batch_norm
 from calibrant.training.recipe import OptimiserSection, Recipe
@@ -151,6 +152,9 @@ class Workshop:
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if fabric.world_size > 1 and recipe.engine.sync_batch_norm:
             self.network = synchronise_batch_norm(self.network, device)
+        self.average: WeightAverage | None = None
+        if recipe.averaged_epochs:
+            self.average = WeightAverage(self.network, first=recipe.epochs - recipe.averaged_epochs + 1)
         self.loss = self.plan.loss.to(device)
         self.lr = torch.tensor(recipe.learning_rate(0.0), device=device)
         self.optimiser = make_optimiser(recipe.optimiser, self.network, self.lr)

@@ -1,4 +1,4 @@
-"""A run's state as a checkpoint and back: network, optimiser, pruner."""
+"""A run's state as a checkpoint and back: network and mean of its weights, optimiser, pruner."""
 
 from typing import Any
 
@@ -15,6 +15,8 @@ def pack(workshop: Workshop, epoch: int) -> Checkpoint:
     tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in workshop.network.state_dict().items()}
     for number, slots in workshop.optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{number}.{slot}": value for slot, value in slots.items() if value is not None}
+    if workshop.average is not None:
+        tensors |= {f"average.{name}": value for name, value in workshop.average.state_dict().items()}
     values: dict[str, Any] = {}
     for name, value in workshop.pruner.state_dict().items():
         if isinstance(value, Tensor):
@@ -30,11 +32,13 @@ def pack(workshop: Workshop, epoch: int) -> Checkpoint:
 
 def unpack(workshop: Workshop, checkpoint: Checkpoint) -> None:
     """Put a checkpoint's state into a freshly built workshop."""
-    by_owner: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "pruner": {}}
+    by_owner: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "pruner": {}, "average": {}}
     for name, value in checkpoint.tensors.items():
         owner, rest = name.split(".", 1)
         by_owner[owner][rest] = value
     workshop.network.load_state_dict(by_owner["model"])
+    if workshop.average is not None:
+        workshop.average.load_state_dict(by_owner["average"])
     _load_pruner(workshop.pruner, {**by_owner["pruner"], **checkpoint.values["pruner"]})
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in by_owner["optimiser"].items():

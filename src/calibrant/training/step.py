@@ -6,7 +6,8 @@ the order of samples are tensors that the graph reads at every replay. A last ba
 captured shapes: it runs as an ordinary step on the same parameters and optimiser state, without a second capture.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,21 @@ if TYPE_CHECKING:
 # Steps that run for real before the capture: they let cuDNN choose, compile what is compiled, and create the
 # optimiser's state, none of which may happen inside a capture.
 _WARM_UP = 3
+
+
+@contextmanager
+def _measured_convolutions(wanted: bool) -> Iterator[None]:
+    """On a GPU, let cuDNN time its algorithms once for every new shape and take the fastest.
+
+    Its own guess is poor for few channels: on an H200 a ResNet-32 trains a quarter faster this way. The measuring
+    takes seconds, so it pays for the shapes that come again at every step, not for a last partial batch.
+    """
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = before or wanted
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 class Learner:
@@ -59,11 +75,13 @@ class Learner:
         """Train on one batch."""
         self.optimiser.zero_grad(set_to_none=True)
         size = len(batch.indices)
-        for here, share in self._pieces(size):
-            # Ranks exchange gradients once, with the last piece.
-            with self.fabric.no_backward_sync(self.model, enabled=here.stop < size):
-                piece = Batch(batch.images[here], batch.targets[here], batch.indices[here])
-                self._backward(piece, share, full=size == self.full_size)
+        full = size == self.full_size
+        with _measured_convolutions(full):
+            for here, share in self._pieces(size):
+                # Ranks exchange gradients once, with the last piece.
+                with self.fabric.no_backward_sync(self.model, enabled=here.stop < size):
+                    piece = Batch(batch.images[here], batch.targets[here], batch.indices[here])
+                    self._backward(piece, share, full=full)
         self.optimiser.step()
         self.meter.count_step()
 

@@ -1,0 +1,47 @@
+"""The mean of the weights over the last epochs of a run (stochastic weight averaging, Izmailov et al. 2018).
+
+Weights that walk around a good place at a constant learning rate have a mean nearer to its middle than any of them: a
+lower error for the same number of sample updates. The mean's batch statistics are those of none of the averaged
+networks, so they are measured anew on the training data before the network is used.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, update_bn
+
+
+class WeightAverage:
+    """Equal-weight mean of a network's parameters after each epoch from `first` on."""
+
+    def __init__(self, network: nn.Module, *, first: int) -> None:
+        self.network, self.first = network, first
+        self._mean = AveragedModel(network)
+
+    def include(self, epoch: int) -> None:
+        """Count the weights as they are after `epoch`, if it is one of the averaged."""
+        if epoch >= self.first:
+            self._mean.update_parameters(self.network)
+
+    @torch.no_grad()
+    def settle(self, images: Iterable[Tensor]) -> None:
+        """Give the network the mean weights, in place, and the batch statistics that belong to them.
+
+        Args:
+            images: Training images, ready for the network, in batches.
+        """
+        for parameter, mean in zip(self.network.parameters(), self._mean.module.parameters(), strict=True):
+            parameter.copy_(mean)
+        update_bn(images, self.network)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Means and their number, by name."""
+        return {"count": self._mean.n_averaged, **dict(self._mean.module.named_parameters())}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Put back what `state_dict` gave."""
+        self._mean.n_averaged.copy_(state["count"])
+        for name, mean in self._mean.module.named_parameters():
+            mean.copy_(state[name])
