@@ -1,5 +1,7 @@
 """Bins (lo, hi] with exact edges, in NumPy and on a device."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
 from calibrant.metrics import accumulate_bins, reliability_bins
-from calibrant.metrics.binning import _add_by_product, _add_by_scatter, bin_edges, bin_index, check_bins
+from calibrant.metrics.binning import _add_by_product, _add_by_scatter, bin_edges, bin_index, check_bins, sum_bins
 
 
 def sure(confidences, dtype=np.float64, right=True):
@@ -45,6 +47,24 @@ def test_index_is_the_definition(n_bins, values):
     edges = bin_edges(n_bins)
     for value, index in zip(values, bin_index(np.asarray(values), edges), strict=True):
         assert edges[index] < value <= edges[index + 1] or (index == 0 and value == 0.0)
+
+
+@pytest.mark.parametrize("repeats", [1, 500], ids=["searched", "swept"])
+@pytest.mark.parametrize("n_bins", [1, 15, 98, 99, 150])
+def test_float32_confidences_are_binned_as_their_float64_values(n_bins, repeats):
+    edges = bin_edges(n_bins, "float32")
+    on = edges.astype(np.float32)
+    narrow = np.tile(np.concatenate([on, np.nextafter(on[:-1], np.float32(2)), np.nextafter(on[1:], on[:1])]), repeats)
+    correct = np.arange(len(narrow)) % 3 == 0
+    bins = sum_bins(narrow, correct, edges)
+    index = [max(0, sum(edge < value for edge in edges.tolist()) - 1) for value in narrow[: 3 * n_bins + 1].tolist()]
+    index = np.tile(index, repeats)
+    for bin_ in range(n_bins):
+        assert bins.count[bin_] == (index == bin_).sum()
+        assert bins.correct_sum[bin_] == correct[index == bin_].sum()
+        exact = math.fsum(narrow[index == bin_].tolist())
+        assert bins.confidence_sum[bin_] == pytest.approx(exact, rel=1e-12)
+    assert (bins.count.dtype, bins.correct_sum.dtype, bins.confidence_sum.dtype) == (np.int64, np.int64, np.float64)
 
 
 def test_reliability_bins_hold_counts_means_and_gaps():

@@ -170,6 +170,32 @@ def test_types_and_layouts_may_change_between_batches():
     assert meter.compute().item() == pytest.approx(whole / (17 * 96), abs=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["probabilities", "logits"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("classes", [1, 2, 10, 32, 33, 300])
+def test_few_and_many_classes_with_ties_give_what_rows_read_one_by_one_give(classes, dtype, kind):
+    rng = np.random.default_rng(classes)
+    grid = torch.from_numpy(rng.multinomial(32, rng.dirichlet(np.full(classes, 0.5), 3000)) / 32).to(dtype)
+    targets = torch.from_numpy(rng.integers(0, classes, 3000))
+    meters = [m.CalibrationError(15, from_=kind), m.ConfidentSetMeter(0.5, "ece", from_=kind)]
+    for meter in meters:
+        for part in torch.arange(3000).split(100):
+            meter.update(grid[part], targets[part])
+        assert meter._pending.rows > 0
+    rows = (grid.double() if kind == "probabilities" else grid.double().softmax(dim=1)).tolist()
+    edges = (torch.arange(16, dtype=torch.float64) / 15).to(dtype if kind == "probabilities" else torch.float64)
+    counts, sums, right = np.zeros((3, 15))
+    for row, raw, target in zip(rows, grid.tolist(), targets.tolist(), strict=True):
+        bin_ = next(k for k in range(15) if max(row) <= edges[k + 1].item() or k == 14)
+        counts[bin_] += 1
+        sums[bin_] += max(row)
+        right[bin_] += raw.index(max(raw)) == target
+    assert meters[0].counts.tolist() == counts.tolist()
+    assert meters[0].correct_sums.tolist() == right.tolist()
+    np.testing.assert_allclose(meters[0].confidence_sums, sums, rtol=1e-12)
+    assert meters[1].counts.sum().item() == sum(max(row) >= 0.5 for row in rows)
+
+
 def test_the_buffer_does_not_grow():
     meter = METERS["ece"]()
     scores, targets = SCORES.repeat(40, 1), TARGETS.repeat(40)

@@ -6,6 +6,7 @@ nearest to k/n in the precision of the scores, so that a float32 probability wri
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,13 +60,13 @@ def bin_edges(n_bins: int, precision: Precision = "float64", low: float = 0.0) -
     return edges
 
 
-def bin_index(values: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int64]:
+def bin_index(values: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.int64]:
     """Number of the bin (lo, hi] of each value; values outside the edges go to the first or last bin."""
     index = _small_index(values, edges)
     return np.searchsorted(edges[1:-1], values, side="left") if index is None else index.astype(np.int64)
 
 
-def _small_index(values: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.uint8] | None:
+def _small_index(values: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.uint8] | None:
     """The same in bytes by counting the edges below, or None where that does not pay.
 
     A few vectorised sweeps: for many values seven times faster than searching each.
@@ -74,9 +75,10 @@ def _small_index(values: NDArray[np.float64], edges: NDArray[np.float64]) -> NDA
         return None
     below = np.zeros(values.shape, dtype=np.uint8)
     above = np.empty(values.shape, dtype=np.bool_)
+    as_bytes = above.view(np.uint8)  # adding booleans to bytes would convert them piece by piece
     for edge in edges[1:-1]:
         np.greater(values, edge, out=above)
-        below += above.view(np.uint8)  # a view: adding booleans to bytes would convert them piece by piece
+        below += as_bytes
     return below
 
 
@@ -128,17 +130,17 @@ def _divide(sums: NDArray[np.generic], count: NDArray[np.int64]) -> NDArray[np.f
     return result
 
 
-def sum_bins(confidence: NDArray[np.float64], correct: NDArray[np.bool_], edges: NDArray[np.float64]) -> Bins:
-    """Sums over the bins that `edges` bound."""
-    n_bins = len(edges) - 1
+def sum_bins(confidence: NDArray[Any], correct: NDArray[np.bool_], edges: NDArray[np.float64]) -> Bins:
+    """Sums over the bins that `edges` bound, in float64; the edges must be numbers of the confidences' type."""
+    n_bins, own_edges = len(edges) - 1, edges.astype(confidence.dtype)
     parts = [slice(start, start + _SWEEP) for start in range(0, len(confidence), _SWEEP)]
     sums, counts = np.zeros((len(parts), 2 * n_bins)), np.zeros((len(parts), 2 * n_bins), dtype=np.int64)
 
     def one(part: slice) -> None:
         at, some = part.start // _SWEEP, confidence[part]
-        index = _small_index(some, edges)
-        both = bin_index(some, edges) if index is None else index
-        both <<= 1
+        index = _small_index(some, own_edges)
+        both = bin_index(some, own_edges) if index is None else index
+        both += both  # twice itself: a shift is slower
         both |= correct[part]  # wrong and right rows apart: one index for all sums
         both = both.astype(np.int64, copy=False)
         sums[at] = np.bincount(both, some, 2 * n_bins)

@@ -15,7 +15,7 @@ from torchmetrics import Metric
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.pending import Pending, Waiting
 from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_targets
-from calibrant.predictions.scan import Rows, probabilities_of, scan
+from calibrant.predictions.scan import Rows, probabilities_of, scan, scan_tops
 
 _PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float16: "float16",
@@ -23,6 +23,7 @@ _PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float32: "float32",
     torch.float64: "float64",
 }
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class HostBatch:
     """A batch on the CPU, read by the code that reads `Predictions`."""
 
     scores: NDArray[Any]
-    targets: NDArray[np.int64]
+    targets: NDArray[Any]
     kind: Kind
     precision: Precision
 
@@ -47,10 +48,10 @@ class HostBatch:
         return scan(self.scores, self.targets, self.kind, self.precision)
 
     @cached_property
-    def confidence(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Confidence and correctness of each row."""
-        rows = scan(self.scores, self.targets, self.kind, self.precision, with_targets=False)
-        return rows.confidence, np.asarray(rows.predicted == self.targets)
+    def confidence(self) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Confidence and correctness of each row; the scores are checked."""
+        confidence, predicted = scan_tops(self.scores, self.targets, self.kind, self.precision)
+        return confidence, predicted == self.targets
 
     @property
     def edge_precision(self) -> Precision:
@@ -104,13 +105,14 @@ class Meter(Metric):
     higher_is_better: bool | None = False
     full_state_update = False
     refused = State()
+    _tops_only = False  # whether the meter asks for `HostBatch.confidence` and for nothing else
 
     def __init__(self, *, from_: Kind, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if from_ not in ("logits", "probabilities"):
             raise invalid("from_", "be 'logits' or 'probabilities'", repr(from_))
         self.from_ = from_
-        self._pending = Pending(from_)
+        self._pending = Pending(from_, tops_only=self._tops_only)
         self._add("refused", dtype=torch.int64)
 
     def _add(self, name: str, *shape: int, dtype: torch.dtype) -> None:
@@ -156,7 +158,7 @@ class Meter(Metric):
 
     def _wait(self, scores: Tensor, targets: Tensor) -> bool:
         # The first batch is read on the spot, in full: a wrong kind of scores is wrong from the start.
-        if self._update_count == 0 or self._device.type != "cpu":
+        if self._update_count == 0 or self._device != _CPU:
             return False
         if self._pending.take(scores, targets):
             return True
@@ -193,7 +195,7 @@ class Meter(Metric):
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: what waits is added first, the buffer stays behind."""
         self.flush()
-        return super().__getstate__() | {"_pending": Pending(self.from_, self._pending.classes)}
+        return super().__getstate__() | {"_pending": self._pending.empty()}
 
     def compute(self) -> Tensor:
         """The metric over everything seen, a float64 scalar; NaN before the first row."""

@@ -39,6 +39,7 @@ class CalibrationError(Meter):
     counts = State()
     confidence_sums = State()
     correct_sums = State()
+    _tops_only = True
 
     def __init__(
         self, n_bins: int = 15, *, from_: Kind, norm: Literal["expected", "maximum"] = "expected", **kwargs: Any

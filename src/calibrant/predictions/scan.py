@@ -19,7 +19,7 @@ from calibrant.predictions.threads import share
 # memory beyond the input stays far below 50 MB whatever the number of classes.
 CHUNK_ENTRIES = 2**19
 # Up to so many classes, sweeps over whole columns beat NumPy's reductions along short rows: fourfold for ten classes.
-_FEW_CLASSES = 32
+FEW_CLASSES = 32
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Rows:
         confidence: Top probability, float64.
         predicted: First class that has it, int64.
         of_target: Of logits the NLL, of probabilities the target's probability, float64: many metrics do without the
-            NLL, and a logarithm costs as much as all the rest. Empty where nobody will ask.
+            NLL, and a logarithm costs as much as all the rest.
     """
 
     kind: Kind
@@ -40,9 +40,9 @@ class Rows:
     of_target: NDArray[np.float64]
 
     @classmethod
-    def of(cls, kind: Kind, rows: int, *, with_targets: bool = True) -> Self:
+    def of(cls, kind: Kind, rows: int) -> Self:
         """Room for some rows, to be filled."""
-        return cls(kind, np.empty(rows), np.empty(rows, dtype=np.int64), np.empty(rows if with_targets else 0))
+        return cls(kind, np.empty(rows), np.empty(rows, dtype=np.int64), np.empty(rows))
 
     @cached_property
     def nll(self) -> NDArray[np.float64]:
@@ -75,17 +75,17 @@ def chunks(rows: int, classes: int) -> Iterator[slice]:
 
 
 def load_chunk(scores: NDArray[Any], part: slice) -> NDArray[Any]:
-    """Some rows, contiguous; half precision, in which NumPy is slow, becomes float32."""
-    chunk = np.ascontiguousarray(scores[part])
+    """Some rows in one piece, by rows or by columns; half precision, in which NumPy is slow, becomes float32."""
+    chunk = scores[part]
+    if not _by_columns(chunk):
+        chunk = np.ascontiguousarray(chunk)
     return chunk.astype(np.float32) if chunk.dtype == np.float16 else chunk
 
 
-def scan(
-    scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, *, with_targets: bool = True
-) -> Rows:
-    """Check every row and compute its confidence, prediction and, if wanted, what its NLL is made of."""
+def scan(scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision) -> Rows:
+    """Check every row and compute its confidence, prediction and what its NLL is made of."""
     rows, classes = scores.shape
-    found = Rows.of(kind, rows, with_targets=with_targets)
+    found = Rows.of(kind, rows)
 
     def one(part: slice) -> None:
         scan_chunk(load_chunk(scores, part), targets, kind, precision, part, found)
@@ -94,18 +94,35 @@ def scan(
     return found.frozen()
 
 
+def scan_tops(
+    scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Check every row; its confidence and prediction alone, in the narrow types in which they are found."""
+    found: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
+
+    def one(part: slice) -> None:
+        chunk = load_chunk(scores, part)
+        if kind == "logits":
+            found[part.start] = _read_logits(chunk, targets[part], part.start)[:2]
+        else:
+            found[part.start] = _read_probabilities(chunk, precision, part.start)
+
+    share(one, list(chunks(*scores.shape)))
+    if len(found) > 1:
+        in_order = [found[start] for start in sorted(found)]
+        return np.concatenate([top for top, _ in in_order]), np.concatenate([first for _, first in in_order])
+    return found[0]
+
+
 def scan_chunk(
     chunk: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, part: slice, into: Rows
 ) -> None:
     """Check the rows of one chunk and fill in their numbers."""
     own = targets[part]
     if kind == "logits":
-        into.confidence[part], into.predicted[part], of_target = _read_logits(chunk, own, part.start)
-        if into.of_target.size:
-            into.of_target[part] = of_target
-        return
-    into.confidence[part], into.predicted[part] = _read_probabilities(chunk, precision, part.start)
-    if into.of_target.size:
+        into.confidence[part], into.predicted[part], into.of_target[part] = _read_logits(chunk, own, part.start)
+    else:
+        into.confidence[part], into.predicted[part] = _read_probabilities(chunk, precision, part.start)
         into.of_target[part] = _pick(chunk, own)
 
 
@@ -113,17 +130,19 @@ def _read_probabilities(chunk: NDArray[Any], precision: Precision, start: int) -
     """Check rows of probabilities; their confidence (in their own type) and prediction."""
     tolerance = SUM_TOLERANCE[precision]
     top, predicted, total = _top_and_sum(chunk)
-    limit = chunk.dtype.type(1.0 + tolerance).view(top.dtype)
-    # NaN makes every comparison false. Nine tenths of the tolerance: a float32 sum may be off by a little, the exact
-    # test in float64 decides.
-    with np.errstate(invalid="ignore"):
-        fine = np.abs(total - 1.0).max() < 0.9 * tolerance and top.max() <= limit
-    if not fine:
+    one, limit = np.asarray([1.0, 1.0 + tolerance], dtype=chunk.dtype).view(top.dtype)
+    largest = top.max()
+    # Nine tenths of the tolerance: a float32 sum may be off by a little, the exact test in float64 decides. Sums are
+    # looked at last: with no score beyond the limit none is NaN.
+    off = 0.9 * tolerance
+    if not (largest <= limit and total.min() > 1.0 - off and total.max() < 1.0 + off):
         refuse_scores("probabilities", chunk, start, tolerance)
         # What the exact test lets pass may hold a minus zero, which is zero.
         top, predicted, _ = _top_and_sum(np.abs(chunk))
+        largest = top.max()
+    confidence = top.view(chunk.dtype)
     # A float32 softmax may give 1.0000001: inside the tolerance, and it means 1.
-    return np.minimum(top.view(chunk.dtype), 1.0), predicted
+    return np.minimum(confidence, 1.0) if largest > one else confidence, predicted
 
 
 def _top_and_sum(chunk: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -155,9 +174,16 @@ def _read_logits(
     return 1.0 / total, predicted, np.log(total) - of_target
 
 
+def _by_columns(chunk: NDArray[Any]) -> bool:
+    """Whether each class lies in one piece, which is best for few classes."""
+    return chunk.shape[1] <= FEW_CLASSES and chunk.strides[0] == chunk.itemsize
+
+
 def _columns(chunk: NDArray[Any]) -> NDArray[Any] | None:
     """The chunk class by class, shape (K, n), where that pays."""
-    return np.ascontiguousarray(chunk.T) if chunk.shape[1] <= _FEW_CLASSES else None
+    if chunk.shape[1] > FEW_CLASSES:
+        return None
+    return chunk.T if _by_columns(chunk) else np.ascontiguousarray(chunk.T)
 
 
 def _top(chunk: NDArray[Any], columns: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -170,10 +196,11 @@ def _top(chunk: NDArray[Any], columns: NDArray[Any] | None) -> tuple[NDArray[Any
     # cannot be foretold, and a wrong guess of the processor costs more than a sweep.
     before = np.zeros(len(chunk), dtype=np.uint8)
     missed, differs = np.ones(len(chunk), dtype=np.bool_), np.empty(len(chunk), dtype=np.bool_)
+    as_bytes = missed.view(np.uint8)  # adding booleans to bytes would convert them piece by piece
     for column in columns[:-1]:
         np.not_equal(column, top, out=differs)
         missed &= differs
-        before += missed.view(np.uint8)  # a view: adding booleans to bytes would convert them piece by piece
+        before += as_bytes
     return top, before
 
 
