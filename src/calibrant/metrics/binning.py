@@ -73,12 +73,7 @@ def _small_index(values: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.uint8]
     """
     if len(edges) > _FEW_EDGES or len(values) < _FEW_VALUES:
         return None
-    below = np.zeros(values.shape, dtype=np.uint8)
-    above = np.empty(values.shape, dtype=np.bool_)
-    as_bytes = above.view(np.uint8)  # adding booleans to bytes would convert them piece by piece
-    for edge in edges[1:-1]:
-        np.greater(values, edge, out=above)
-        below += as_bytes
+    below: NDArray[np.uint8] = (values > edges[1:-1, None]).view(np.uint8).sum(axis=0, dtype=np.uint8)
     return below
 
 

@@ -7,6 +7,7 @@ milliseconds each time; here a thread takes whole chunks and waits for nobody.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -194,14 +195,10 @@ def _top(chunk: NDArray[Any], columns: NDArray[Any] | None) -> tuple[NDArray[Any
     top = columns.max(axis=0)
     # The first class that has it is the number of classes before it. Sums of bytes, not masked writes: which class wins
     # cannot be foretold, and a wrong guess of the processor costs more than a sweep.
-    before = np.zeros(len(chunk), dtype=np.uint8)
-    missed, differs = np.ones(len(chunk), dtype=np.bool_), np.empty(len(chunk), dtype=np.bool_)
-    as_bytes = missed.view(np.uint8)  # adding booleans to bytes would convert them piece by piece
-    for column in columns[:-1]:
-        np.not_equal(column, top, out=differs)
-        missed &= differs
-        before += as_bytes
-    return top, before
+    missed = columns[:-1] != top
+    for so_far, here in pairwise(missed):
+        np.logical_and(here, so_far, out=here)
+    return top, missed.view(np.uint8).sum(axis=0, dtype=np.uint8)
 
 
 def _pick(chunk: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
