@@ -14,8 +14,8 @@ PAPER = (
     *("flsd+h", "flsd+h+p", "flsd+h+p-ema"),
 )
 BEYOND = (
-    *("flsd+h+random", "flsd+h+unbiased", "nll+unbiased", "fl+h", "fl+h+unbiased", "dual-focal", "mbls"),
-    *("flsd+p", "flsd+p-ema", "flsd+h+highest"),
+    *("flsd+h+random", "flsd+h+unbiased", "nll+unbiased", "fl+h", "fl+h+unbiased", "fl+unbiased"),
+    *("flsd+p", "flsd+p-ema", "flsd+h+highest", "dual-focal", "mbls"),
 )
 
 
@@ -54,6 +54,7 @@ EXPECTED = {
     "flsd+h+unbiased": losses.SampleDependentFocal() + 10 * HUBER,
     "fl+h": losses.Focal(2.0) + 10 * HUBER,
     "fl+h+unbiased": losses.Focal(2.0) + 10 * HUBER,
+    "fl+unbiased": losses.Focal(0.25),
     "nll+unbiased": losses.CrossEntropy(),
     "dual-focal": losses.DualFocal(5.0),
     "mbls": losses.CrossEntropy() + 0.1 * losses.LogitMargin(10.0),
@@ -78,6 +79,7 @@ PRUNES = {
     "flsd+h+random": (RandomSubset(0.4), Every(1, start=1), 0.3, 0.125),
     "flsd+h+unbiased": (Unbiased(0.6, 0.5), Every(1, start=1), 0.3, 0.125),
     "fl+h+unbiased": (Unbiased(0.8, 0.58), Every(1, start=1), 0.3, 0.125),
+    "fl+unbiased": (Unbiased(0.8, 0.58), Every(1, start=1), 0.3, 0.125),
     "nll+unbiased": (Unbiased(0.6, 0.5), Every(1, start=1), 0.3, 0.125),
 }
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from calibrant import methods
 from calibrant.training import Recipe
-from calibrant.training.defaults import paper_recipes
+from calibrant.training.defaults import named_recipes
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes"
 
@@ -34,7 +34,7 @@ def text(name: str, recipe: Recipe) -> str:
 
 def files() -> dict[str, str]:
     """The content of every file in recipes/."""
-    return {f"{name}.toml": text(name, recipe) for name, recipe in paper_recipes().items()}
+    return {f"{name}.toml": text(name, recipe) for name, recipe in named_recipes().items()}
 
 
 if __name__ == "__main__":

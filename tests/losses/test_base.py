@@ -90,6 +90,13 @@ def test_the_default_compiler_gives_the_same(batch):
     torch.testing.assert_close(logits.grad, expected.grad, rtol=1e-4, atol=1e-6)
 
 
+def test_common_devices_are_not_asked_for_autocast_in_every_call(batch, monkeypatch):
+    # torch 2.11 cannot compile that question: a step would fall back to uncompiled code there.
+    monkeypatch.setattr(torch.amp, "is_autocast_available", None)
+    logits, targets = batch
+    assert torch.isfinite(CrossEntropy()(logits, targets))
+
+
 def test_each_class_has_its_own_forward_code():
     """torch.compile gives up after eight variants of one code object; shared, it would be used up by single losses."""
     criteria = (Focal(), Brier(), DCA(), MDCA(), 2 * Focal(), Focal() + Brier())

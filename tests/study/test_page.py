@@ -46,13 +46,15 @@ def folder(make_record, tmp_path):
 def test_numbers_stand_beside_the_papers_with_a_verdict_and_a_reason(folder):
     lines = results_page(folder).splitlines()
     row = next(row for row in paper_rows() if (row.data, row.model, row.method) == ("cifar10", "resnet32", "flsd"))
-    (ece,) = [line for line in lines if line.startswith("| FLSD (flsd) | 1 | ECE |")]
-    assert f"| {row.ece:g} |" in ece
-    assert "not explained yet" in ece
+    (numbers,) = [line for line in lines if line.startswith("| FLSD (flsd) | 1 |")]
+    assert numbers.split("|")[3].strip().startswith(f"{row.ece:g} → ")
+    assert numbers.split("|")[3].strip().endswith(": higher")
+    (why,) = [line for line in lines if line.startswith("- FLSD (flsd), ")]
+    assert why.endswith("not explained yet.")
     (folder / "reasons.toml").write_text('["cifar10/resnet32/flsd"]\nece = "Drawn at random for a test."\n')
-    assert any(
-        line.startswith("| FLSD (flsd)") and "Drawn at random" in line for line in results_page(folder).splitlines()
-    )
+    reasons = [line for line in results_page(folder).splitlines() if line.startswith("- FLSD (flsd), ")]
+    assert "- FLSD (flsd), ECE: Drawn at random for a test." in reasons
+    assert len(reasons) == 2
 
 
 def test_the_goal_is_computed_and_failures_are_listed(folder):

@@ -5,7 +5,7 @@ import pytest
 
 from calibrant import methods
 from calibrant.training import Recipe, default_recipe
-from calibrant.training.defaults import data_sets, paper_recipes
+from calibrant.training.defaults import data_sets, named_recipes
 
 _ROOT = Path(__file__).parents[2]
 _FILES = sorted((_ROOT / "recipes").glob("*.toml"))
@@ -21,7 +21,7 @@ def test_the_recipe_files_are_what_the_defaults_say():
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
 def test_each_recipe_file_loads_and_its_method_resolves(path):
     recipe = Recipe.load(path)
-    assert recipe == paper_recipes()[path.stem]
+    assert recipe == named_recipes()[path.stem]
     plan = methods.resolve(
         recipe.method.name,
         data=recipe.data.name,
@@ -37,7 +37,7 @@ def test_every_set_and_network_of_the_papers_tables_is_there():
     wanted = {(data, "resnet50") for data in ("cifar10", "cifar100", "svhn", "tiny-imagenet", "mendeley-v2")}
     wanted |= {("cifar10", "resnet32"), ("cifar100", "resnet32")}
     found = {(recipe.data.name, "resnet50" if "resnet50" in recipe.model.name else recipe.model.name)
-             for recipe in paper_recipes().values()}  # fmt: skip
+             for recipe in named_recipes().values()}  # fmt: skip
     assert wanted < found
 
 

@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -127,6 +128,18 @@ def test_the_loader_trains_on_the_same_pixels_as_the_resident_set(
     assert run.summary["data_path"] == "loader"
     assert whole.summary["data_path"] == "resident"
     assert_same_run(run, whole, recipe=False)
+
+
+def test_the_plan_without_a_huber_term_is_the_one_whose_term_weighs_nothing(toy, toy_recipe, tmp_path):
+    # results/ holds runs of the second; `fl+unbiased` names the first.
+    options = {"gamma": 0.25, "huber_weight": 0.0, "share": 0.8, "drop": 0.58}
+    same = {"fl+unbiased": {}, "fl+h+unbiased": options}
+    runs = [
+        train(toy_recipe(method__name=name, method__options=given), tmp_path / name, data=toy)
+        for name, given in same.items()
+    ]
+    first, second = (run.predictions("test").logits for run in runs)
+    np.testing.assert_array_equal(first, second)
 
 
 def test_other_seeds_give_other_runs(whole, toy, toy_recipe, tmp_path):

@@ -171,9 +171,14 @@ class LossSum(Loss):
         return [part for loss in summands for part in loss.parts()]
 
 
+# Asked here and not in every call: torch.compile cannot look into that question on torch 2.11, and would give up.
+_KNOW_AUTOCAST = frozenset(kind for kind in ("cpu", "cuda", "mps", "xpu") if torch.amp.is_autocast_available(kind))
+
+
 def _full_precision(device: str) -> AbstractContextManager[Any]:
     """Autocast switched off, on devices that know it."""
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+    known = device in _KNOW_AUTOCAST or torch.amp.is_autocast_available(device)
+    return torch.autocast(device, enabled=False) if known else nullcontext()
 
 
 def _over_all_ranks(sums: list[Tensor], batch: Batch) -> tuple[list[Tensor], Tensor | int]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibrant.study.ablation import ABLATIONS, METHOD, ablation_table
-from calibrant.study.agreement import RULE, Reasons, agreement, load_reasons, reason
+from calibrant.study.agreement import RULE, Agreement, Reasons, agreement, load_reasons, reason
 from calibrant.study.goal import BASELINE, DATA, MODEL, SEEDS, Criterion, goal
 from calibrant.study.paper import METRICS, PaperRow, paper_rows
 from calibrant.study.record import Record, read_records
@@ -45,9 +45,9 @@ def results_page(folder: str | Path) -> str:
     records = read_records(folder)
     groups = group_records(records)
     reasons = load_reasons(Path(folder) / "reasons.toml")
-    parts = [_HEAD, _what_ran(records, groups), _what_did_not(groups), _goal_section(groups)]
-    parts += [_beside_paper(groups, reasons), timing_table(groups, heading="## Time follows samples")]
-    parts += [_curves(groups), _all(groups)]
+    parts = [_HEAD, _goal_section(groups), _beside_paper(groups, reasons), _what_did_not(groups)]
+    parts += [timing_table(groups, heading="## Time follows samples"), _curves(groups)]
+    parts += [_all(groups), _what_ran(records, groups)]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
@@ -168,26 +168,42 @@ def _beside_paper(groups: Groups, reasons: Reasons) -> str:
         if groups.get((row.data, row.model), {}).get(row.method):
             tables.setdefault((row.data, row.model), []).append(row)
     for (data, model), rows in tables.items():
-        lines = [line for row in rows for line in _paper_lines(row, groups[data, model][row.method], reasons)]
-        agreed = sum(line[5] == "agrees" for line in lines)
-        caption = f"{agreed} of {len(lines)} numbers agree."
-        heads = ("method", "seeds", "metric", "paper", "ours", "agree?", "why not")
-        parts += ["", to_markdown(Grid(f"{data}, {model}", caption, heads, tuple(lines))).rstrip("\n")]
+        compared = {row: _compare(row, groups[data, model][row.method]) for row in rows}
+        heads = ("method", "seeds", *(metric_label(metric) for metric in METRICS))
+        lines = tuple(
+            (_paper_name(row), str(len(groups[data, model][row.method])), *(_beside(item) for item in found))
+            for row, found in compared.items()
+        )
+        verdicts = [item.verdict == "agrees" for found in compared.values() for item in found]
+        caption = f"Paper → ours. {sum(verdicts)} of {len(verdicts)} numbers agree."
+        parts += ["", to_markdown(Grid(f"{data}, {model}", caption, heads, lines)).rstrip("\n"), ""]
+        parts += [line for row, found in compared.items() for line in _why_not(row, found, reasons)]
     if not tables:
         parts += ["", "None of the paper's rows was run yet."]
     return "\n".join(parts)
 
 
-def _paper_lines(row: PaperRow, records: Sequence[Record], reasons: Reasons) -> list[tuple[str, ...]]:
-    lines: list[tuple[str, ...]] = []
-    for metric in METRICS:
-        found = agreement(row, records, metric)
-        why = "" if found.verdict == "agrees" else reason(reasons, row, metric) or "not explained yet"
-        printed = f"{100 * found.paper:.4f}".rstrip("0").rstrip(".")
-        name = f"{row.printed} ({row.method})"
-        seeds = str(len(records))
-        lines.append((name, seeds, metric_label(metric), printed, percent(found.ours), found.verdict, why))
-    return lines
+def _compare(row: PaperRow, records: Sequence[Record]) -> list[Agreement]:
+    return [agreement(row, records, metric) for metric in METRICS]
+
+
+def _paper_name(row: PaperRow) -> str:
+    return f"{row.printed} ({row.method})"
+
+
+def _beside(item: Agreement) -> str:
+    printed = f"{100 * item.paper:.4f}".rstrip("0").rstrip(".")
+    return f"{printed} → {percent(item.ours)}: {item.verdict.removeprefix('ours is ')}"
+
+
+def _why_not(row: PaperRow, found: Sequence[Agreement], reasons: Reasons) -> list[str]:
+    """A line for each reason, with the metrics that it explains."""
+    metrics_by_reason: dict[str, list[str]] = {}
+    for item in found:
+        if item.verdict != "agrees":
+            why = reason(reasons, row, item.metric) or "not explained yet."
+            metrics_by_reason.setdefault(why, []).append(metric_label(item.metric))
+    return [f"- {_paper_name(row)}, {', '.join(names)}: {why}" for why, names in metrics_by_reason.items()]
 
 
 def _all(groups: Groups) -> str:
@@ -195,5 +211,8 @@ def _all(groups: Groups) -> str:
     for by_label in groups.values():
         ordered = dict(sorted(by_label.items(), key=lambda item: (item[0] != BASELINE, item[0])))
         comparison = summarise(ordered, BASELINE)
+        # A difference without an interval says nothing that the tables above it do not.
+        known = tuple(item for item in comparison.differences if item.interval is not None)
+        comparison = replace(comparison, differences=known)
         parts += ["", *(to_markdown(grid) for grid in paper_tables(comparison))]
     return "\n".join(parts) if groups else "## All results\n\nNone yet."

@@ -48,6 +48,8 @@ class Record(BaseModel):
         seen_share: Their ratio.
         train_seconds: Time of the training epochs.
         seconds: The same with validation and checkpoints.
+        later_seconds: `train_seconds` without the first epoch, in which steps are compiled; None: not recorded.
+        later_samples: Sample updates without those of the first epoch.
         concurrent_runs: How many runs shared the machine with it, itself included; None: not known.
         steps_mode: How steps were executed.
         environment: Versions, device, commit.
@@ -75,6 +77,8 @@ class Record(BaseModel):
     seen_share: float
     train_seconds: float
     seconds: float
+    later_seconds: float | None = None
+    later_samples: int | None = None
     concurrent_runs: int | None
     steps_mode: str | None
     environment: dict[str, Any]
@@ -145,6 +149,7 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
     validation, test = run.predictions("val"), run.predictions("test")
     temperature, notes = fit_temperature(validation)
     recipe = _without_paths(run.recipe)
+    later = run.epochs()[1:]
     return Record(
         version=VERSION,
         data=recipe.data.name,
@@ -165,6 +170,8 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         seen_share=summary["seen_share"],
         train_seconds=summary["timing"]["train_seconds"],
         seconds=summary["timing"]["seconds"],
+        later_seconds=sum(line["train_seconds"] for line in later),
+        later_samples=sum(line["samples"] for line in later),
         concurrent_runs=concurrent_runs,
         steps_mode=summary.get("steps_mode"),
         environment=summary["environment"],
