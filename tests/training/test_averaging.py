@@ -91,6 +91,8 @@ def test_a_run_ends_with_the_mean_of_what_it_would_have_passed_through(undisturb
     for name in (name for name in settled if settled[name].is_floating_point()):
         torch.testing.assert_close(settled[name], (third[name] + fourth[name]) / 2)
         assert not torch.equal(settled[name], fourth[name])
+    loaded = undisturbed.load_model().state_dict()
+    assert all(torch.equal(loaded[name.removeprefix("model.")], value) for name, value in settled.items())
     assert undisturbed.epochs()[-1]["loss"] == plain.epochs()[-1]["loss"]
     assert undisturbed.epochs()[-1]["validation"] != plain.epochs()[-1]["validation"]
 

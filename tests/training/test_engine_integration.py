@@ -178,10 +178,14 @@ def assert_equal_but_for_rounding(run, expected, tolerance):
 
 
 def test_two_processes_equal_one_on_the_digits(children, tmp_path):
-    """float64, 4 epochs with a pruning after the first and the third; the last batch does not divide by two."""
+    """float64, 4 epochs with a pruning after the first and the third, weights of the last two averaged.
+
+    The last batch does not divide by two.
+    """
     settings = [
         *("--data", "digits", "--method", "flsd+h+p-ema", "--epochs", "4", "--accelerator", "cpu"),
         *("--prune-start", "1", "--prune-interval", "2", "--precision", "64-true", "--lr", "0.05"),
+        *("--set", "schedule.average=0.5"),
     ]
     one = children.start("train", *settings, "--out", tmp_path / "one")
     two = launch("calibrant", "train", *settings, "--devices", "2", "--out", str(tmp_path / "two"))
