@@ -12,7 +12,8 @@ import torch
 
 from calibrant.data import Dataset
 from calibrant.data.dataset import Augmentation, Images
-from calibrant.training import Recipe
+from calibrant.training import Recipe, train
+from calibrant.training.progress import Quiet
 
 # Imports torch and Lightning once, then forks a process for every command: a kill test needs many of them.
 _ZYGOTE = """
@@ -190,6 +191,31 @@ def toy_recipe():
         return base.changed({key.replace("__", "."): value for key, value in changes.items()})
 
     return make
+
+
+class _StopError(Exception):
+    """Stands for whatever stops a process."""
+
+
+class _StopAfter(Quiet):
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def begin_epoch(self, epoch, steps):
+        if epoch == self.epoch + 1:
+            raise _StopError
+
+
+@pytest.fixture(scope="session")
+def stopped():
+    """Begins a run and stops it right after an epoch was recorded; returns the folder."""
+
+    def begin(recipe, folder, data, epoch):
+        with pytest.raises(_StopError):
+            train(recipe, folder, data=data, reporter=_StopAfter(epoch))
+        return folder
+
+    return begin
 
 
 @pytest.fixture

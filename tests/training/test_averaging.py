@@ -8,7 +8,6 @@ from torch import nn
 from calibrant.training.averaging import WeightAverage
 from calibrant.training.checkpoint import load_checkpoint
 from calibrant.training.engine import resume, train
-from calibrant.training.progress import Quiet
 
 
 def make_network():
@@ -60,15 +59,6 @@ def test_state_goes_over_to_another_average():
     assert int(averages[1].state_dict()["count"]) == 5
 
 
-class StopAfter(Quiet):
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def end_epoch(self, line):
-        if line["epoch"] == self.epoch:
-            raise InterruptedError
-
-
 def weights(run, epoch):
     """The parameters in a checkpoint, without the batch statistics."""
     tensors = load_checkpoint(run.checkpoints / f"epoch-{epoch:05d}.json").tensors
@@ -98,7 +88,5 @@ def test_a_run_ends_with_the_mean_of_what_it_would_have_passed_through(undisturb
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 3])
-def test_a_resumed_run_has_the_same_mean(epoch, undisturbed, recipe, toy, tmp_path, assert_same_run):
-    with pytest.raises(InterruptedError):
-        train(recipe, tmp_path / "run", data=toy, reporter=StopAfter(epoch))
-    assert_same_run(resume(tmp_path / "run", data=toy), undisturbed)
+def test_a_resumed_run_has_the_same_mean(epoch, undisturbed, recipe, toy, tmp_path, assert_same_run, stopped):
+    assert_same_run(resume(stopped(recipe, tmp_path / "run", toy, epoch), data=toy), undisturbed)

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from calibrant.training.engine import resume, train
-from calibrant.training.progress import Quiet
 from calibrant.training.setup import Workshop, make_fabric
 from calibrant.training.splits import Splits
 
@@ -14,17 +13,6 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 MODES = ["eager", "compiled", "graphed"]
 # float64: batch normalisation multiplies a rounding difference at every step, so float32 curves part within epochs.
 ON_GPU = {"engine__accelerator": "cuda", "engine__precision": "64-true", "model__name": "tiny"}
-
-
-class StopAfter(Quiet):
-    """Stops the run right after an epoch was recorded."""
-
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def end_epoch(self, line):
-        if line["epoch"] == self.epoch:
-            raise InterruptedError
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +38,9 @@ def test_every_mode_gives_the_eager_curve(mode, eager_run, big_toy, toy_recipe, 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_resumed_run_ends_like_an_undisturbed_one(mode, eager_run, big_toy, toy_recipe, tmp_path):
+def test_a_resumed_run_ends_like_an_undisturbed_one(mode, eager_run, big_toy, toy_recipe, tmp_path, stopped):
     recipe = toy_recipe(**ON_GPU, engine__mode=mode)
-    with pytest.raises(InterruptedError):
-        train(recipe, tmp_path / "run", data=big_toy, reporter=StopAfter(2))
-    run = resume(tmp_path / "run", data=big_toy)
+    run = resume(stopped(recipe, tmp_path / "run", big_toy, 2), data=big_toy)
     for line, expected in zip(run.epochs(), eager_run.epochs(), strict=True):
         assert line["kept"] == expected["kept"]
         assert line["loss"] == pytest.approx(expected["loss"], rel=1e-6)

@@ -14,36 +14,6 @@ from calibrant.training import Run, train
 from calibrant.training.engine import TrainingDiverged, resume
 
 
-class Stop(Exception):
-    """Stands for whatever stops a process."""
-
-
-def stopping_after(epoch):
-    """A reporter that stops the run right after an epoch was recorded."""
-
-    class Reporter:
-        def start(self, run, done): ...
-
-        def begin_epoch(self, number, steps):
-            if number == epoch + 1:
-                raise Stop
-
-        def step(self): ...
-
-        def end_epoch(self, line): ...
-
-        def stop(self): ...
-
-    return Reporter()
-
-
-def stopped(recipe, folder, data, epoch):
-    """A run that was stopped after an epoch."""
-    with pytest.raises(Stop):
-        train(recipe, folder, data=data, reporter=stopping_after(epoch))
-    return folder
-
-
 @pytest.fixture(scope="module")
 def whole(toy, toy_recipe, tmp_path_factory):
     """An undisturbed run."""
@@ -71,7 +41,9 @@ def test_a_run_folder_holds_what_the_design_says(whole, toy, toy_recipe):
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2, 3, 4])
-def test_a_run_stopped_anywhere_ends_with_the_same_numbers(whole, toy, toy_recipe, tmp_path, epoch, assert_same_run):
+def test_a_run_stopped_anywhere_ends_with_the_same_numbers(
+    whole, toy, toy_recipe, tmp_path, epoch, assert_same_run, stopped
+):
     folder = tmp_path / "part"
     if epoch == 4:
         # Killed after the last epoch, before the summary.
@@ -83,7 +55,7 @@ def test_a_run_stopped_anywhere_ends_with_the_same_numbers(whole, toy, toy_recip
     assert_same_run(resume(folder, data=toy), whole)
 
 
-def test_rare_checkpoints_and_evaluations_change_no_number(whole, toy, toy_recipe, tmp_path):
+def test_rare_checkpoints_and_evaluations_change_no_number(whole, toy, toy_recipe, tmp_path, stopped):
     recipe = toy_recipe(engine__checkpoint_every=3, engine__evaluate_every=2)
     folder = stopped(recipe, tmp_path / "rare", toy, 2)
     # Nothing was saved yet: the two epochs are trained again, and logged once.
@@ -94,7 +66,7 @@ def test_rare_checkpoints_and_evaluations_change_no_number(whole, toy, toy_recip
     assert run.summary["test"] == whole.summary["test"]
 
 
-def test_adam_goes_on_where_it_was(toy, toy_recipe, tmp_path, assert_same_run):
+def test_adam_goes_on_where_it_was(toy, toy_recipe, tmp_path, assert_same_run, stopped):
     recipe = toy_recipe(optimiser__name="adamw", optimiser__lr=0.003)
     whole = train(recipe, tmp_path / "whole", data=toy)
     assert_same_run(resume(stopped(recipe, tmp_path / "part", toy, 2), data=toy), whole)
@@ -108,7 +80,9 @@ def network(*, classes, image_shape):
 """
 
 
-def test_a_networks_own_randomness_goes_on_where_it_was(toy, toy_recipe, tmp_path, monkeypatch, assert_same_run):
+def test_a_networks_own_randomness_goes_on_where_it_was(
+    toy, toy_recipe, tmp_path, monkeypatch, assert_same_run, stopped
+):
     (tmp_path / "dropout_network.py").write_text(_DROPOUT)
     monkeypatch.chdir(tmp_path)
     recipe = toy_recipe(model__name="dropout_network:network")
@@ -176,7 +150,7 @@ def damage(path, how):
         ("epoch-00003.json", "edit"),
     ],
 )
-def test_a_damaged_checkpoint_is_passed_over(whole, toy, toy_recipe, tmp_path, name, how, assert_same_run):
+def test_a_damaged_checkpoint_is_passed_over(whole, toy, toy_recipe, tmp_path, name, how, assert_same_run, stopped):
     folder = stopped(toy_recipe(), tmp_path / "part", toy, 3)
     damage(folder / "checkpoints" / name, how)
     with pytest.warns(CalibrantWarning, match=r"epoch-00003\.json is damaged.*The one before it is used"):
@@ -184,7 +158,7 @@ def test_a_damaged_checkpoint_is_passed_over(whole, toy, toy_recipe, tmp_path, n
     assert_same_run(run, whole)
 
 
-def test_where_all_checkpoints_are_damaged_nothing_is_touched(toy, toy_recipe, tmp_path):
+def test_where_all_checkpoints_are_damaged_nothing_is_touched(toy, toy_recipe, tmp_path, stopped):
     folder = stopped(toy_recipe(), tmp_path / "part", toy, 3)
     for path in (folder / "checkpoints").glob("*.safetensors"):
         damage(path, "flip")
@@ -201,7 +175,7 @@ def test_where_all_checkpoints_are_damaged_nothing_is_touched(toy, toy_recipe, t
     assert resume(folder, data=toy).finished
 
 
-def test_a_torn_log_and_the_drafts_of_a_kill_are_cleared(whole, toy, toy_recipe, tmp_path, assert_same_run):
+def test_a_torn_log_and_the_drafts_of_a_kill_are_cleared(whole, toy, toy_recipe, tmp_path, assert_same_run, stopped):
     folder = stopped(toy_recipe(), tmp_path / "part", toy, 2)
     with (folder / "metrics.jsonl").open("a") as log:
         log.write('{"epoch": 3, "loss": 0.1}\n{"epoch": 4, "lo')
@@ -215,7 +189,7 @@ def test_a_torn_log_and_the_drafts_of_a_kill_are_cleared(whole, toy, toy_recipe,
     }
 
 
-def test_other_data_than_the_run_began_with_is_refused(toy, toy_recipe, tmp_path, make_toy):
+def test_other_data_than_the_run_began_with_is_refused(toy, toy_recipe, tmp_path, make_toy, stopped):
     folder = stopped(toy_recipe(), tmp_path / "part", toy, 1)
     with pytest.raises(InvalidInput, match="began with other data"):
         resume(folder, data=make_toy(seed=1))
