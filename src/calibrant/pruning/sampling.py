@@ -118,7 +118,7 @@ class KeptSampler(Sampler[int]):
             raise invalid("base", "be left out where weights are given", type(base).__name__, "Give one of the two.")
         if base is not None and not isinstance(base, Sized):
             raise invalid("base", "have a length", type(base).__name__, "Use a torch Sampler, or a list of indices.")
-        self._pruner, self._sharding, self._remember = pruner, sharding, remember
+        self.pruner, self._sharding, self._remember = pruner, sharding, remember
         self._base = base
         self._weights = None if weights is None else _checked_weights(weights, pruner.samples)
 
@@ -129,7 +129,7 @@ class KeptSampler(Sampler[int]):
             order = self._filtered(self._base)
             self._remember(order)
         else:
-            order = self._pruner.global_order()
+            order = self.pruner.global_order()
         return iter(self._sharding().take(order).tolist())
 
     def __len__(self) -> int:
@@ -137,12 +137,12 @@ class KeptSampler(Sampler[int]):
 
     def _wanted(self) -> int:
         """Samples in a pass over all ranks: the base's number, in proportion to the share that is kept."""
-        kept = self._pruner.n_kept
-        return len(self._base) * kept // self._pruner.samples if isinstance(self._base, Sized) else kept
+        kept = self.pruner.n_kept
+        return len(self._base) * kept // self.pruner.samples if isinstance(self._base, Sized) else kept
 
     def _filtered(self, base: Iterable[int]) -> Tensor:
         """Passes over the base without the samples that are out, until there are enough."""
-        mask = self._pruner.kept_mask.tolist()
+        mask = self.pruner.kept_mask.tolist()
         found: list[int] = []
         wanted = self._wanted()
         while len(found) < wanted:
@@ -153,17 +153,17 @@ class KeptSampler(Sampler[int]):
         return torch.tensor(found[:wanted], dtype=torch.int64)
 
     def _checked(self, index: int) -> int:
-        if not 0 <= index < self._pruner.samples:
-            raise invalid("base", f"yield indices in 0..{self._pruner.samples - 1}", index)
+        if not 0 <= index < self.pruner.samples:
+            raise invalid("base", f"yield indices in 0..{self.pruner.samples - 1}", index)
         return index
 
     def _weighted(self, weights: Tensor) -> Tensor:
         """Draws with replacement in proportion to the weights of the kept samples."""
-        kept = self._pruner.kept
+        kept = self.pruner.kept
         edges = weights[kept].cumsum(0)
         if not edges[-1] > 0:
             raise invalid("weights", "be positive for at least one kept sample", "only zeros")
-        generator = generator_for(self._pruner.seed, self._pruner.epoch, WEIGHTED)
+        generator = generator_for(self.pruner.seed, self.pruner.epoch, WEIGHTED)
         points = torch.rand(len(kept), generator=generator, dtype=torch.float64) * edges[-1]
         return kept[torch.searchsorted(edges, points, right=True).clamp_max(len(kept) - 1)]
 

@@ -1,0 +1,70 @@
+"""What an adapter keeps between the batches of an epoch, and how a pruner travels in somebody else's checkpoint."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant import distributed
+from calibrant.pruning import ConfidencePruner
+
+
+class RunningEpoch:
+    """The batches of the current epoch and their mean loss, summed on the device without waiting for it.
+
+    >>> epoch = RunningEpoch()
+    >>> epoch.add(torch.tensor(2.0), samples=3)
+    >>> epoch.add(torch.tensor(1.0), samples=1)
+    >>> epoch.batches, epoch.mean_loss()
+    (2, 1.75)
+    """
+
+    def __init__(self) -> None:
+        self.batches = self.samples = 0
+        self._loss_sum: Tensor | None = None
+
+    def add(self, loss: Tensor, *, samples: int) -> None:
+        """Count a batch with its mean loss."""
+        weighted = loss.detach() * samples
+        self._loss_sum = weighted if self._loss_sum is None else self._loss_sum.to(weighted.device) + weighted
+        self.batches += 1
+        self.samples += samples
+
+    def skip(self) -> None:
+        """Count a batch that was left out of the training."""
+        self.batches += 1
+
+    def mean_loss(self) -> float | None:
+        """Mean over the samples so far; None before the first."""
+        return None if self._loss_sum is None else float(self._loss_sum) / self.samples
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values; the loss as the float64 that holds it exactly."""
+        total = None if self._loss_sum is None else float(self._loss_sum)
+        dtype = None if self._loss_sum is None else str(self._loss_sum.dtype).removeprefix("torch.")
+        return {"batches": self.batches, "samples": self.samples, "loss_sum": total, "loss_dtype": dtype}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.batches, self.samples = int(state["batches"]), int(state["samples"])
+        total, dtype = state["loss_sum"], state["loss_dtype"]
+        self._loss_sum = None if total is None else torch.tensor(total, dtype=getattr(torch, dtype))
+
+
+def share_scores(pruner: ConfidencePruner) -> None:
+    """Merge the ranks' scores before a checkpoint in the middle of an epoch, which only one rank writes. Collective."""
+    if distributed.is_distributed():
+        pruner.table.share(distributed.rank())
+
+
+def load_pruner(pruner: ConfidencePruner, state: Mapping[str, Any]) -> None:
+    """Restore a state in which all ranks hold the same rows, whatever the number of processes then and now.
+
+    One process keeps no account of what was shared; were it left as saved, a run that goes on with several processes
+    would take each row from the first of them.
+    """
+    if "rows" in state:
+        count = state["rows"][:, pruner.table.columns.index("count")]
+        state = {**state, "shared_count": count.clone()}
+    pruner.load_state_dict(state)
