@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant.losses import Focal, HuberCalibration
-from calibrant.pruning import ConfidencePruner, Every, Indexed, LowestConfidence, OnPlateau, RandomSubset, Unbiased
+from calibrant.pruning import ConfidencePruner, Every, Indexed, LowestConfidence, OnPlateau, Unbiased
 
 SAMPLES, EPOCHS, BATCH, RATE = 203, 6, 16, 0.1
 PLANS = {
@@ -14,7 +14,7 @@ PLANS = {
     "unbiased": {"policy": Unbiased(0.6, 0.5), "epochs": EPOCHS, "anneal": 1},
     "lowest": {"policy": LowestConfidence(0.2), "schedule": Every(1, start=2)},
     # Told the loss of each epoch, and its course depends on it.
-    "plateau": {"policy": RandomSubset(0.3), "schedule": OnPlateau(1)},
+    "plateau": {"policy": LowestConfidence(0.2), "schedule": OnPlateau(1, improvement=0.3)},
 }
 
 

@@ -1,12 +1,18 @@
 """What an adapter keeps between the batches of an epoch, and how a pruner travels in somebody else's checkpoint."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from calibrant import distributed
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import atomic_write
 from calibrant.pruning import ConfidencePruner
 
 
@@ -68,3 +74,35 @@ def load_pruner(pruner: ConfidencePruner, state: Mapping[str, Any]) -> None:
         count = state["rows"][:, pruner.table.columns.index("count")]
         state = {**state, "shared_count": count.clone()}
     pruner.load_state_dict(state)
+
+
+def write_state(path: Path, state: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write named states of tensors and plain values as one safetensors file; the values are JSON in its header."""
+    tensors = {
+        f"{owner}.{name}": value.contiguous()
+        for owner, entries in state.items()
+        for name, value in entries.items()
+        if isinstance(value, Tensor)
+    }
+    plain = {
+        owner: {name: value for name, value in entries.items() if not isinstance(value, Tensor)}
+        for owner, entries in state.items()
+    }
+    blob = save(tensors, metadata={"values": json.dumps(plain)})
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(blob)
+
+
+def read_state(path: Path) -> dict[str, dict[str, Any]]:
+    """Read what `write_state` wrote."""
+    if not path.is_file():
+        raise InvalidInput(f"{path} does not exist. Resume from a checkpoint that was written with a pruner.")
+    try:
+        with safe_open(path, "pt") as file:
+            state: dict[str, dict[str, Any]] = json.loads(file.metadata()["values"])
+            for key in file.keys():  # noqa: SIM118 (not a mapping)
+                owner, name = key.split(".", 1)
+                state[owner][name] = file.get_tensor(key)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise invalid(str(path), "be a pruner's state", f"something else ({error})") from error
+    return state

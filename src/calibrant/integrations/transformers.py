@@ -1,0 +1,310 @@
+"""Hugging Face's `Trainer` with our losses, and a pruner that chooses the samples of each epoch.
+
+The index of each sample travels in the batch and is taken out before the model is called: the data loader of Accelerate
+is always one batch ahead, so nothing else knows which samples a batch holds.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from calibrant import distributed
+from calibrant.errors import InvalidInput, invalid
+from calibrant.integrations.epoch import RunningEpoch, load_pruner, read_state, share_scores, write_state
+from calibrant.losses import Loss
+from calibrant.metrics import evaluate
+from calibrant.predictions import Predictions
+from calibrant.pruning import ConfidencePruner, Indexed
+from calibrant.pruning.sampling import steps_in
+
+try:
+    from accelerate.data_loader import prepare_data_loader
+    from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers.trainer_utils import seed_worker
+except ImportError as error:
+    message = "this adapter needs transformers and accelerate. Install them with: pip install 'calibrant[transformers]'"
+    raise InvalidInput(message) from error
+
+INDEX_KEY = "calibrant_index"
+"""Key of the samples' indices in a training batch."""
+STATE_FILE = "pruner.safetensors"
+"""The pruner's state in a checkpoint folder."""
+
+
+def calibration_metrics(
+    n_bins: int = 10, *, thresholds: Sequence[float] = (0.95, 0.99)
+) -> Callable[[EvalPrediction], dict[str, float]]:
+    """A `compute_metrics` for the `Trainer`: every metric of `calibrant.evaluate` as a plain number.
+
+    The names are those of `Evaluation.values()`, for example `test_error`, `ece`, `share@0.95`, `ece@0.95`, and
+    `noise_floor`; the `Trainer` adds `eval_`. What is not defined (an AUROC without errors) is left out.
+
+    Args:
+        n_bins: Bins of every binned metric; the paper uses 10.
+        thresholds: The deltas of the high-confidence sets.
+    """
+
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
+        logits = prediction.predictions
+        logits = logits[0] if isinstance(logits, tuple | list) else logits
+        result = evaluate(Predictions.from_logits(logits, prediction.label_ids), n_bins, thresholds=thresholds)
+        values = {**result.values(), "noise_floor": result.noise_floor}
+        return {name: float(value) for name, value in values.items() if value is not None}
+
+    return compute
+
+
+class CalibratedTrainer(Trainer):
+    """`Trainer` for classifiers that minimises one of our losses, on the samples that a pruner keeps.
+
+    The model is called without labels; its `logits` (or first output) and the labels go to the criterion, with the
+    pruner's weights. The pruner observes each training batch and takes its step at the end of each epoch. The number
+    of steps, and with it the learning-rate schedule, is that of the shorter epochs. Each checkpoint folder gets the
+    pruner's state in a file without pickle, from which `resume_from_checkpoint` goes on exactly. Every call of
+    `train()` without it starts from a fresh pruner.
+
+    Args:
+        model: As for `Trainer`.
+        args: As for `Trainer`.
+        criterion: A loss of `calibrant.losses`, or a sum of them.
+        pruner: Made with the labels of `train_dataset`, in its order; None trains on all samples.
+        options: Everything else that `Trainer` takes.
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        args: TrainingArguments | None = None,
+        *,
+        criterion: Loss,
+        pruner: ConfidencePruner | None = None,
+        **options: Any,
+    ) -> None:
+        if not isinstance(criterion, Loss):
+            raise invalid("criterion", "be a loss of calibrant.losses", type(criterion).__name__)
+        if options.get("compute_loss_func") is not None:
+            raise invalid("compute_loss_func", "be left out", "one beside the criterion", "Put it into a Loss.")
+        super().__init__(model, args, **options)
+        if self.args.label_smoothing_factor:
+            way_out = "Use CrossEntropy(label_smoothing=...)."
+            raise invalid("label_smoothing_factor", "be 0", self.args.label_smoothing_factor, way_out)
+        self.criterion, self.pruner = criterion.to(self.args.device), pruner
+        # Our losses are means over the batch: the Trainer has to divide them by the batches that share a step.
+        self.model_accepts_loss_kwargs = False
+        self.label_names = self.label_names or ["labels"]
+        self._running, self._epoch_batches = RunningEpoch(), 0
+        if pruner is not None:
+            _check_pruner(pruner, self.args, self.train_dataset)
+            self._fresh = pruner.state_dict()
+            self.add_callback(_EpochEnd(self))
+
+    # the loss ---------------------------------------------------------------------------------------------------------
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: Mapping[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,  # noqa: ARG002 (the signature is Trainer's)
+    ) -> Any:
+        """The criterion's value; in training also what the pruner needs to see."""
+        inputs = dict(inputs)
+        indices, labels = inputs.pop(INDEX_KEY, None), inputs.pop("labels", None)
+        if labels is None:
+            raise invalid("the batch", "hold 'labels'", sorted(inputs), "Rename the column of the labels.")
+        outputs = model(**inputs)
+        logits = _logits_of(outputs)
+        if self.pruner is not None and model.training:
+            if indices is None:
+                raise invalid("the training batch", f"hold {INDEX_KEY!r}", sorted(inputs), "Keep get_train_dataloader.")
+            loss = self.criterion(logits, labels, weights=self.pruner.weights(indices))
+            self.pruner.observe(indices, logits)
+            self._running.add(loss, samples=len(indices))
+        else:
+            loss = self.criterion(logits, labels)
+        if not return_outputs:
+            return loss
+        # Trainer takes the first entry of a tuple for the loss.
+        return loss, outputs if isinstance(outputs, Mapping) else (loss, logits)
+
+    # the samples ------------------------------------------------------------------------------------------------------
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """The loader over the kept samples; its length changes with the pruner's epoch."""
+        if self.pruner is None or self.train_dataset is None:
+            return super().get_train_dataloader()
+        args, dataset = self.args, self.train_dataset
+        if hasattr(dataset, "column_names"):  # a datasets.Dataset
+            dataset = self._remove_unused_columns(dataset, description="training")
+        loader: DataLoader[Any] = DataLoader(
+            Indexed(dataset, key=INDEX_KEY),
+            batch_size=self._train_batch_size,
+            sampler=self.pruner.sampler(batch_size=self._train_batch_size, drop_last=args.dataloader_drop_last),
+            drop_last=args.dataloader_drop_last,
+            collate_fn=_WithIndices(self._get_collator_with_removed_columns(self.data_collator, "training")),
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory,
+            persistent_workers=args.dataloader_persistent_workers,
+            prefetch_factor=args.dataloader_prefetch_factor,
+            worker_init_fn=partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
+        )
+        # As one process: the pruner's sampler gives each rank its part, and Accelerate must not share it out again.
+        device = self.accelerator.device
+        prepared = prepare_data_loader(loader, device, num_processes=1, process_index=0, put_on_device=True)
+        return cast("DataLoader[Any]", prepared)
+
+    def set_initial_training_values(self, args: TrainingArguments, dataloader: DataLoader[Any]) -> tuple[Any, ...]:
+        """The number of steps and epochs, with epochs as short as the pruner will make them."""
+        values = super().set_initial_training_values(args, dataloader)
+        if self.pruner is None:
+            return values
+        _, updates, examples, samples, total_batch, steps, max_steps = values
+        if args.max_steps > 0:
+            return self._epochs_for(args.max_steps), updates, examples, samples, total_batch, steps, max_steps
+        epochs = math.ceil(args.num_train_epochs)
+        if self.pruner.plan.epochs is None:
+            self.pruner.plan.warn_if_idle(epochs, stacklevel=2)
+        if self._steps_matter():
+            *whole, last = self._updates_by_epoch(epochs)
+            max_steps = sum(whole) + math.ceil(last * (args.num_train_epochs - len(whole)))
+            samples = sum(self.pruner.samples_by_epoch(epochs))
+        return epochs, updates, examples, samples, total_batch, steps, max_steps
+
+    def _steps_matter(self) -> bool:
+        """Whether a schedule needs the exact number of steps; if not, that of full epochs is a bound."""
+        return self.lr_scheduler is None and self.args.lr_scheduler_type != "constant"
+
+    def _updates_by_epoch(self, epochs: int) -> list[int]:
+        """Optimiser steps of each epoch, exactly; raises where the pruner cannot know them."""
+        assert self.pruner is not None
+        size, drop_last = self._train_batch_size, self.args.dataloader_drop_last
+        ranks, accumulate = distributed.world_size(), self.args.gradient_accumulation_steps
+        batches = [
+            steps_in(n, batch_size=size, world_size=ranks, drop_last=drop_last)
+            for n in self.pruner.samples_by_epoch(epochs)
+        ]
+        return [-(-count // accumulate) for count in batches]
+
+    def _epochs_for(self, max_steps: int) -> int:
+        """Epochs that hold so many steps; without end where that cannot be known, as `max_steps` ends the training."""
+        epochs = 1
+        try:
+            while sum(self._updates_by_epoch(epochs)) < max_steps:
+                epochs *= 2
+            return next(n for n in range(1, epochs + 1) if sum(self._updates_by_epoch(n)) >= max_steps)
+        except InvalidInput:
+            return sys.maxsize
+
+    # epochs and checkpoints -------------------------------------------------------------------------------------------
+
+    def _init_training_state(
+        self, max_steps: int, steps: int, epochs: int, resume_from_checkpoint: str | None, trial: Any
+    ) -> tuple[int, int]:
+        """Where the training begins: Trainer divides by a number of steps per epoch, which is no constant here."""
+        begin: tuple[int, int] = super()._init_training_state(max_steps, steps, epochs, resume_from_checkpoint, trial)
+        if self.pruner is None:
+            return begin
+        self.pruner.to(self.args.device)
+        self._running = RunningEpoch()
+        if resume_from_checkpoint is None:
+            self.pruner.load_state_dict(self._fresh)
+            return begin
+        state = read_state(Path(resume_from_checkpoint) / STATE_FILE)
+        load_pruner(self.pruner, state["pruner"])
+        if not self.args.ignore_data_skip:
+            self._running.load_state_dict(state["epoch"])
+        return self.pruner.epoch, self._running.batches
+
+    # Trainer passes every argument by name; only three of the eleven matter here.
+    def _run_epoch(self, **options: Any) -> None:  # type: ignore[override]
+        """One epoch, with the number of steps that it has."""
+        if self.pruner is not None:
+            batches = len(options["train_dataloader"])
+            options["steps_in_epoch"] = self._epoch_batches = batches
+            options["num_update_steps_per_epoch"] = -(-batches // self.args.gradient_accumulation_steps)
+            if self._running.batches >= batches:
+                # Resumed from the last batch of an epoch: Trainer restores the generators at the next batch only.
+                self._load_rng_state(options["resume_from_checkpoint"])
+        super()._run_epoch(**options)  # type: ignore[no-untyped-call]
+
+    def _end_epoch(self, *, stopped: bool) -> None:
+        """The pruner's step, save where the training stopped in the middle of the epoch."""
+        assert self.pruner is not None
+        if stopped and self._running.batches < self._epoch_batches:
+            return
+        self.pruner.step(loss=self._running.mean_loss())
+        self._running = RunningEpoch()
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        """Also the pruner, wherever the optimiser is saved."""
+        super()._save_optimizer_and_scheduler(output_dir)
+        if self.pruner is None:
+            return
+        share_scores(self.pruner)
+        if self.args.should_save:
+            state = {"pruner": self.pruner.state_dict(), "epoch": self._running.state_dict()}
+            write_state(Path(output_dir) / STATE_FILE, state)
+
+
+class _EpochEnd(TrainerCallback):
+    """Ends the pruner's epoch before Trainer saves at the end of its own."""
+
+    def __init__(self, trainer: CalibratedTrainer) -> None:
+        self._trainer = trainer
+
+    def on_epoch_end(
+        self,
+        args: TrainingArguments,  # noqa: ARG002 (the signature is Trainer's)
+        state: TrainerState,  # noqa: ARG002
+        control: TrainerControl,
+        **_: Any,
+    ) -> None:
+        self._trainer._end_epoch(stopped=control.should_training_stop)  # noqa: SLF001 (a part of the trainer)
+
+
+class _WithIndices:
+    """Collates samples without their index, for a collator that may not know it, and adds the indices to the batch."""
+
+    def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
+        self._collate = collate
+
+    def __call__(self, samples: list[Any]) -> Any:
+        if not isinstance(samples[0], Mapping):
+            raise invalid("train_dataset", "yield dictionaries", f"{type(samples[0][0]).__name__} and the like")
+        indices = torch.tensor([sample[INDEX_KEY] for sample in samples])
+        batch = self._collate([{key: sample[key] for key in sample if key != INDEX_KEY} for sample in samples])
+        batch[INDEX_KEY] = indices
+        return batch
+
+
+def _logits_of(outputs: Any) -> Tensor:
+    """The logits in what a model returned."""
+    found = outputs
+    if isinstance(outputs, Mapping):
+        found = outputs.get("logits")
+    elif isinstance(outputs, tuple | list):
+        found = outputs[0]
+    if not isinstance(found, Tensor):
+        what = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
+        raise invalid("the model", "return 'logits', or logits first", what, "Use a model for classification.")
+    return found
+
+
+def _check_pruner(pruner: ConfidencePruner, args: TrainingArguments, dataset: Any) -> None:
+    if pruner.epoch:
+        way_out = "A new trainer needs a new pruner; resume_from_checkpoint restores a saved one."
+        raise invalid("pruner", "be new", f"one at epoch {pruner.epoch}", way_out)
+    if args.train_sampling_strategy != "random":
+        raise invalid("train_sampling_strategy", "be left out with a pruner", args.train_sampling_strategy)
+    config = cast("Any", args.accelerator_config)  # Trainer has read it by now
+    if args.world_size > 1 and (config.split_batches or config.dispatch_batches):
+        raise invalid("accelerator_config", "leave split_batches and dispatch_batches off with a pruner", "one of them")
+    if dataset is not None and len(Indexed(dataset)) != pruner.samples:
+        raise invalid("train_dataset", f"have the {pruner.samples} samples of the pruner's targets", len(dataset))
