@@ -91,17 +91,19 @@ class CalibratedTrainer(Trainer):
             raise invalid("criterion", "be a loss of calibrant.losses", type(criterion).__name__)
         if options.get("compute_loss_func") is not None:
             raise invalid("compute_loss_func", "be left out", "one beside the criterion", "Put it into a Loss.")
-        super().__init__(model, args, **options)
-        if self.args.label_smoothing_factor:
+        if args is not None and args.label_smoothing_factor:
             way_out = "Use CrossEntropy(label_smoothing=...)."
-            raise invalid("label_smoothing_factor", "be 0", self.args.label_smoothing_factor, way_out)
+            raise invalid("label_smoothing_factor", "be 0", args.label_smoothing_factor, way_out)
+        if pruner is not None:
+            _check_data(pruner, options.get("train_dataset"))
+        super().__init__(model, args, **options)
         self.criterion, self.pruner = criterion.to(self.args.device), pruner
         # Our losses are means over the batch: the Trainer has to divide them by the batches that share a step.
         self.model_accepts_loss_kwargs = False
         self.label_names = self.label_names or ["labels"]
         self._running, self._epoch_batches = RunningEpoch(), 0
         if pruner is not None:
-            _check_pruner(pruner, self.args, self.train_dataset)
+            _check_sampling(self.args)
             self._fresh = pruner.state_dict()
             self.add_callback(_EpochEnd(self))
 
@@ -165,32 +167,35 @@ class CalibratedTrainer(Trainer):
         values = super().set_initial_training_values(args, dataloader)
         if self.pruner is None:
             return values
-        _, updates, examples, samples, total_batch, steps, max_steps = values
-        if args.max_steps > 0:
-            return self._epochs_for(args.max_steps), updates, examples, samples, total_batch, steps, max_steps
+        _, _, examples, samples, total_batch, _, max_steps = values
         epochs = math.ceil(args.num_train_epochs)
-        if self.pruner.plan.epochs is None:
-            self.pruner.plan.warn_if_idle(epochs, stacklevel=2)
-        if self._steps_matter():
+        batches = self._batches(self.pruner.samples)
+        updates = self._updates(batches)
+        if args.max_steps > 0:
+            epochs = self._epochs_for(max_steps)
+        elif self._created_lr_scheduler or (self.lr_scheduler is None and args.lr_scheduler_type != "constant"):
+            if self.pruner.plan.epochs is None:
+                self.pruner.plan.warn_if_idle(epochs, stacklevel=2)
             *whole, last = self._updates_by_epoch(epochs)
             max_steps = sum(whole) + math.ceil(last * (args.num_train_epochs - len(whole)))
             samples = sum(self.pruner.samples_by_epoch(epochs))
-        return epochs, updates, examples, samples, total_batch, steps, max_steps
+        else:  # no schedule needs the number of steps, which may not be known: that of full epochs is a bound
+            max_steps = math.ceil(args.num_train_epochs * updates)
+        return epochs, updates, examples, samples, total_batch, batches, max_steps
 
-    def _steps_matter(self) -> bool:
-        """Whether a schedule needs the exact number of steps; if not, that of full epochs is a bound."""
-        return self.lr_scheduler is None and self.args.lr_scheduler_type != "constant"
+    def _batches(self, samples: int) -> int:
+        """Batches of an epoch with so many samples, on each rank."""
+        size, drop_last = self._train_batch_size, self.args.dataloader_drop_last
+        return steps_in(samples, batch_size=size, world_size=distributed.world_size(), drop_last=drop_last)
+
+    def _updates(self, batches: int) -> int:
+        """Optimiser steps of an epoch with so many batches."""
+        return -(-batches // self.args.gradient_accumulation_steps)
 
     def _updates_by_epoch(self, epochs: int) -> list[int]:
         """Optimiser steps of each epoch, exactly; raises where the pruner cannot know them."""
         assert self.pruner is not None
-        size, drop_last = self._train_batch_size, self.args.dataloader_drop_last
-        ranks, accumulate = distributed.world_size(), self.args.gradient_accumulation_steps
-        batches = [
-            steps_in(n, batch_size=size, world_size=ranks, drop_last=drop_last)
-            for n in self.pruner.samples_by_epoch(epochs)
-        ]
-        return [-(-count // accumulate) for count in batches]
+        return [self._updates(self._batches(samples)) for samples in self.pruner.samples_by_epoch(epochs)]
 
     def _epochs_for(self, max_steps: int) -> int:
         """Epochs that hold so many steps; without end where that cannot be known, as `max_steps` ends the training."""
@@ -228,7 +233,7 @@ class CalibratedTrainer(Trainer):
         if self.pruner is not None:
             batches = len(options["train_dataloader"])
             options["steps_in_epoch"] = self._epoch_batches = batches
-            options["num_update_steps_per_epoch"] = -(-batches // self.args.gradient_accumulation_steps)
+            options["num_update_steps_per_epoch"] = self._updates(batches)
             if self._running.batches >= batches:
                 # Resumed from the last batch of an epoch: Trainer restores the generators at the next batch only.
                 self._load_rng_state(options["resume_from_checkpoint"])
@@ -297,14 +302,17 @@ def _logits_of(outputs: Any) -> Tensor:
     return found
 
 
-def _check_pruner(pruner: ConfidencePruner, args: TrainingArguments, dataset: Any) -> None:
+def _check_data(pruner: ConfidencePruner, dataset: Any) -> None:
     if pruner.epoch:
         way_out = "A new trainer needs a new pruner; resume_from_checkpoint restores a saved one."
         raise invalid("pruner", "be new", f"one at epoch {pruner.epoch}", way_out)
+    if dataset is not None and len(Indexed(dataset)) != pruner.samples:
+        raise invalid("train_dataset", f"have the {pruner.samples} samples of the pruner's targets", len(dataset))
+
+
+def _check_sampling(args: TrainingArguments) -> None:
     if args.train_sampling_strategy != "random":
         raise invalid("train_sampling_strategy", "be left out with a pruner", args.train_sampling_strategy)
     config = cast("Any", args.accelerator_config)  # Trainer has read it by now
     if args.world_size > 1 and (config.split_batches or config.dispatch_batches):
         raise invalid("accelerator_config", "leave split_batches and dispatch_batches off with a pruner", "one of them")
-    if dataset is not None and len(Indexed(dataset)) != pruner.samples:
-        raise invalid("train_dataset", f"have the {pruner.samples} samples of the pruner's targets", len(dataset))

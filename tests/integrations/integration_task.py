@@ -1,5 +1,6 @@
 """A small task on real data, in float64, and the plain loop of docs/pruning.md that the adapters are held against."""
 
+import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
@@ -14,7 +15,7 @@ PLANS = {
     "unbiased": {"policy": Unbiased(0.6, 0.5), "epochs": EPOCHS, "anneal": 1},
     "lowest": {"policy": LowestConfidence(0.2), "schedule": Every(1, start=2)},
     # Told the loss of each epoch, and its course depends on it.
-    "plateau": {"policy": LowestConfidence(0.2), "schedule": OnPlateau(1, improvement=0.3)},
+    "plateau": {"policy": LowestConfidence(0.2), "schedule": OnPlateau(1, improvement=0.5)},
 }
 
 
@@ -74,3 +75,6 @@ def assert_same(model, pruner, reference, reference_pruner):
     assert torch.equal(pruner.kept, reference_pruner.kept)
     torch.testing.assert_close(pruner.table.rows, reference_pruner.table.rows, rtol=0, atol=1e-9)
     assert pruner.report().kept_by_epoch == reference_pruner.report().kept_by_epoch
+    memory, expected = pruner.state_dict()["memory"], reference_pruner.state_dict()["memory"]
+    assert memory.keys() == expected.keys()
+    assert [float(memory[key]) for key in memory] == pytest.approx([float(expected[key]) for key in memory], rel=1e-9)
