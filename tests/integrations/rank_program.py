@@ -1,0 +1,66 @@
+"""One rank of an adapter's training; torchrun starts it for test_ranks_integration.py. It prints what it has shown."""
+
+import importlib.util
+import logging
+import sys
+import warnings
+from pathlib import Path
+
+import integration_task as task
+from torch import distributed as dist
+
+from calibrant.errors import InvalidInput
+
+RANKS = 2
+
+
+def tests_of(name):
+    """The test module of an adapter, for its module, loaders and options."""
+    path = Path(__file__).with_name(f"test_{name}.py")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_lightning(plans, folder):
+    lightning = tests_of("lightning")
+    options = {"devices": RANKS, "strategy": "ddp", "use_distributed_sampler": False}
+    for plan, reference in plans.items():
+        where = folder / plan
+        save = lightning.pl.callbacks.ModelCheckpoint(where, "{step}", save_top_k=-1, every_n_train_steps=5)
+        model, pruner, _ = lightning.fit(plan, save=save, **options)
+        task.assert_same(model.net, pruner, *reference)
+        model, pruner, _ = lightning.fit(plan, checkpoint=where / "step=10.ckpt", **options)
+        task.assert_same(model.net, pruner, *reference)
+        say(f"{plan} is the plain loop, resumed too")
+    try:
+        lightning.fit("lowest", loader=lightning.plain_loader, devices=RANKS, strategy="ddp")
+    except InvalidInput as error:
+        say(str(error))
+
+
+def run_transformers(plans, folder):
+    transformers = tests_of("transformers")
+    for plan, reference in plans.items():
+        where = folder / plan
+        trainer = transformers.train(plan, where, ddp_backend="gloo", save_strategy="steps", save_steps=5)
+        task.assert_same(trainer.model.net, trainer.pruner, *reference)
+        trainer = transformers.train(plan, folder / "again", checkpoint=where / "checkpoint-10", ddp_backend="gloo")
+        task.assert_same(trainer.model.net, trainer.pruner, *reference)
+        say(f"{plan} is the plain loop, resumed too")
+
+
+def say(line):
+    if dist.get_rank() == 0:
+        sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    references = {plan: task.plain_loop(plan, batch=RANKS * task.BATCH) for plan in ("unbiased", "plateau")}
+    {"lightning": run_lightning, "transformers": run_transformers}[sys.argv[1]](references, Path(sys.argv[2]))
+    # Left to the interpreter's exit, gloo's threads now and then abort the process.
+    dist.barrier()
+    dist.destroy_process_group()
