@@ -15,8 +15,8 @@ from calibrant.errors import InvalidInput, OutputError, invalid
 def output_error(path: str | Path, error: OSError) -> OutputError:
     """Translate an operating-system error into one line that says what to do."""
     way_out = {
-        errno.ENOSPC: "The disk is full: free some space and run the same command again.",
-        errno.EDQUOT: "The disk quota is used up: free some space and run the same command again.",
+        errno.ENOSPC: "The disk is full: free some space, then try again (a training goes on with --resume).",
+        errno.EDQUOT: "The disk quota is used up: free some space, then try again (a training goes on with --resume).",
         errno.EACCES: "No permission to write there: choose another folder or change its permissions.",
         errno.EPERM: "No permission to write there: choose another folder or change its permissions.",
         errno.EROFS: "The file system is read-only: choose another folder.",

@@ -91,3 +91,10 @@ def test_other_settings_in_the_folder_are_refused(calibrant, folder):
     code, _, said = calibrant("compare", "--methods", "nll", "--epochs", 3, "--out", folder)
     assert code == 2
     assert "was made with epochs = 2, now it is 3" in said
+
+
+def test_a_count_below_one_leaves_nothing_behind(calibrant, tmp_path):
+    command, *flags = ("compare", "--methods", "nll", "--jobs", 0)
+    code, _, said = calibrant(command, *flags, "--out", tmp_path / "s")
+    assert (code, "be at least 1, got 0" in said) == (2, True)
+    assert not (tmp_path / "s").exists()

@@ -63,3 +63,10 @@ def test_bad_input_is_one_line_and_exit_code_two(calibrant, files, tmp_path, mon
     assert words in err
     assert err.count("\n") == 1
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_negative_number_of_resamples_is_refused(calibrant, files, tmp_path):
+    code, _, err = calibrant("report", *files, "-o", tmp_path / "page.html", "--resamples", -1)
+    assert (code, err.strip().count("\n")) == (2, 0)
+    assert "resamples must be a whole number, 0 for none, got -1" in err
+    assert not (tmp_path / "page.html").exists()

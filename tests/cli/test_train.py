@@ -212,3 +212,19 @@ def test_interrupts_say_how_to_go_on(calibrant, tmp_path, monkeypatch):
     Run.create(tmp_path / "run", Recipe())
     code, _, err = calibrant("train", "--out", tmp_path / "run")
     assert (code, err) == (130, f"calibrant: stopped; continue with: calibrant train --resume {tmp_path / 'run'}\n")
+
+
+def test_a_run_on_own_arrays_goes_on_from_another_folder(calibrant, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    arrays = {f"x_{part}": rng.integers(0, 255, (40, 8, 8), dtype=np.uint8) for part in ("train", "test")}
+    labels = {f"y_{part}": np.arange(40) % 2 for part in ("train", "test")}
+    np.savez(tmp_path / "mine.npz", **arrays, **labels)
+    monkeypatch.chdir(tmp_path)
+    flags = ("--model", "tiny", "--method", "nll", "--epochs", 1, "--batch-size", 8)
+    code, _, said = calibrant("train", "--data", "arrays:mine.npz", *flags, "--out", "run")
+    assert code == 0, said
+    (tmp_path / "run" / "summary.json").unlink()  # as after a kill
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    code, _, said = calibrant("train", "--resume", tmp_path / "run")
+    assert code == 0, said

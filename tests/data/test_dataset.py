@@ -43,6 +43,7 @@ def test_rows_with_names_keep_them():
         (lambda: Images(torch.zeros(3, 3, 1, 2, dtype=torch.uint8).permute(3, 2, 0, 1), torch.arange(2)), "contiguous"),
         (lambda: images(2, labels=[0, 1, 0]), "one for each of the 2 images"),
         (lambda: Images(torch.zeros(2, 1, 1, 1, dtype=torch.uint8), torch.zeros(2)), "int64"),
+        (lambda: images(3, ids=("a", "b", "a")), "ids must be distinct, got 'a' more than once"),
         (lambda: images(2, ids=("a",)), "name each of the 2 images, got 1 names"),
         (lambda: dataset(test=images(2, shape=(1, 4, 3))), r"shape of the training images, \(1, 3, 3\)"),
         (lambda: dataset(train=images(3, labels=[0, 1, 2])), "between 0 and 1 for 2 classes, got 2 in row 2"),

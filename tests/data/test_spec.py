@@ -1,6 +1,6 @@
 import pytest
 
-from calibrant.data.spec import Spec, parse_spec
+from calibrant.data.spec import Spec, anchored, parse_spec
 from calibrant.errors import InvalidInput
 
 
@@ -17,6 +17,14 @@ from calibrant.errors import InvalidInput
 )
 def test_takes_a_name_apart(text, expected):
     assert parse_spec(text) == expected
+
+
+def test_a_path_can_be_anchored(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert anchored("digits") == "digits"
+    assert anchored("arrays:a b.npz") == f"arrays:{tmp_path}/a b.npz"
+    assert anchored("folder:x?size=32") == f"folder:{tmp_path}/x?size=32"
+    assert anchored("arrays:/data/what?.npz") == "arrays:/data/what?.npz"
 
 
 def test_integer_options():

@@ -114,11 +114,18 @@ def test_an_interval_that_is_mostly_undefined_is_left_out():
         ({"level": 95}, "0.95, not 95"),
         ({"thresholds": (95,)}, "0.95, not 95"),
         ({"n_bins": 0}, "n_bins must be"),
+        ({"seed": -1}, "seed must be a whole number from 0 on, got -1"),
+        ({"thresholds": 0.95}, r"thresholds must be a sequence of numbers, got 0.95. One is written \(0.95,\)"),
     ],
 )
 def test_bad_options_are_refused_before_work_begins(options, match):
     with pytest.raises(InvalidInput, match=match):
         evaluate(calibrated(10), **options)
+
+
+def test_a_bare_array_is_refused():
+    with pytest.raises(InvalidInput, match=r"be Predictions, got ndarray. Make them with Predictions.from_logits"):
+        evaluate(np.eye(3))
 
 
 def test_one_row_and_one_class():

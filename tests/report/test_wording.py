@@ -13,6 +13,11 @@ def test_fixed_is_within_half_a_digit(value, digits):
     assert abs(float(fixed(value, digits)) - value) <= 0.5 * 10.0**-digits * (1 + 1e-9)
 
 
+def test_fixed_takes_any_float():
+    assert fixed(1.5e300, 1).startswith("15")
+    assert len(fixed(1.5e300, 1)) == len("1" + "0" * 300 + ".0")
+
+
 def test_missing_numbers_are_dashes():
     assert percent(None) == "\N{EN DASH}"
     assert interval(None) == ""

@@ -130,6 +130,21 @@ def test_what_is_not_possible_counts_as_stopped_and_the_sweep_goes_on(tmp_path):
     assert trial.user_attrs["stopped"].startswith("not possible: drop")
 
 
+def test_what_only_the_data_show_to_be_impossible_is_a_stopped_trial_too(tmp_path):
+    sweep = Sweep(tmp_path, SPEC.model_copy(update={"search": ("optimiser.batch_size=128,4000",)}))
+    sweep.study.enqueue_trial({"optimiser.batch_size": 4000})
+    sweep.run(trials=1)
+    (trial,) = sweep.stopped()
+    assert trial.user_attrs["stopped"].startswith("not possible: optimiser.batch_size")
+
+
+def test_data_that_are_missing_stop_the_sweep_at_once(tmp_path):
+    sweep = Sweep(tmp_path / "s", SPEC.model_copy(update={"data": "cifar10"}))
+    with pytest.raises(InvalidInput, match="cifar10"):
+        sweep.run(trials=1, data_dir=tmp_path)
+    assert not sweep.study.trials
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

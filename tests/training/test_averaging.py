@@ -87,6 +87,17 @@ def test_a_run_ends_with_the_mean_of_what_it_would_have_passed_through(undisturb
     assert undisturbed.epochs()[-1]["validation"] != plain.epochs()[-1]["validation"]
 
 
+def test_batch_statistics_are_those_of_the_samples_of_the_last_epoch(recipe, toy, tmp_path, monkeypatch):
+    seen = []
+    real = WeightAverage.settle
+    monkeypatch.setattr(
+        WeightAverage, "settle", lambda self, images: real(self, (seen.append(len(x)) or x for x in images))
+    )
+    # Cut after the third epoch, and due again after the fourth, when nobody trains any more.
+    run = train(recipe.changed({"method.options.interval": 1}), tmp_path / "run", data=toy)
+    assert sum(seen) == run.epochs()[-1]["kept"] < 81
+
+
 @pytest.mark.parametrize("epoch", [1, 2, 3])
 def test_a_resumed_run_has_the_same_mean(epoch, undisturbed, recipe, toy, tmp_path, assert_same_run, stopped):
     assert_same_run(resume(stopped(recipe, tmp_path / "run", toy, epoch), data=toy), undisturbed)

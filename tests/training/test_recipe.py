@@ -95,6 +95,13 @@ def test_a_cosine_reaches_its_floor_before_the_averaged_epochs():
     assert {at: recipe.learning_rate(at) for at in expected} == pytest.approx(expected)
 
 
+def test_what_would_have_no_effect_is_refused():
+    with pytest.raises(InvalidInput, match=r"schedule.floor must be 0 unless schedule.kind is cosine \(it is step\)"):
+        Recipe().changed({"schedule.floor": 0.5})
+    with pytest.raises(InvalidInput, match=r"schedule.warmup must end before the last of the 2 epochs, got 100"):
+        Recipe().changed({"epochs": 2, "schedule.warmup": 100})
+
+
 def test_averaging_needs_an_epoch():
     with pytest.raises(InvalidInput, match=r"schedule.average must cover at least one of the 5 epochs, got 0.1"):
         Recipe().changed({"epochs": 5, "schedule.average": 0.1})

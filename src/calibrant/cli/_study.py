@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from calibrant.cli._settings import assignment, literal
-from calibrant.errors import CheckFailed, InvalidInput
+from calibrant.errors import CheckFailed, InvalidInput, invalid
 
 if TYPE_CHECKING:
     from calibrant.study import Study
@@ -48,6 +48,13 @@ def option(text: str) -> tuple[str, Any]:
     if not sign:
         raise InvalidInput(f"--option must be key=value, got {text!r}. For example --option huber_weight=5")
     return key, literal(value)
+
+
+def at_least_one(**counts: int) -> None:
+    """Refuse a count below 1 before anything is written."""
+    for name, count in counts.items():
+        if count < 1:
+            raise invalid(f"--{name}", "be at least 1", count)
 
 
 def run_study(study: "Study", *, jobs: int, data_dir: Path | None) -> CheckFailed | None:

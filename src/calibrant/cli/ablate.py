@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from calibrant.cli._study import option, record_all, run_study, say, say_json, shared_recipe
+from calibrant.cli._study import at_least_one, option, record_all, run_study, say, say_json, shared_recipe
 from calibrant.errors import CheckFailed
 
 _Many = Parameter(consume_multiple=True, negative="")
@@ -50,6 +50,7 @@ def ablate(
         record: Also write one JSON a run into this folder, for example results/.
         json: Print everything as JSON.
     """
+    at_least_one(jobs=jobs)
     from calibrant.study import Study
     from calibrant.study.ablation import ablation_spec
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.cli._study import names_in, record_all, run_study, say, say_json, shared_recipe
+from calibrant.cli._study import at_least_one, names_in, record_all, run_study, say, say_json, shared_recipe
 from calibrant.errors import CheckFailed, InvalidInput
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def compare(
         page: Also write the report page.
         json: Print everything as JSON.
     """
+    at_least_one(jobs=jobs)
     from calibrant.study import Study
 
     lists = {"methods": methods, "seeds": seeds, "data": data, "models": model, "baseline": baseline}
@@ -89,7 +90,8 @@ def finish(study: "Study", *, record: Path | None, page: bool, as_json: bool) ->
     from calibrant.study.tables import paper_tables, to_terminal
 
     comparisons = study.comparisons()
-    files = write_tables(study, comparisons)
+    # Where no run has finished there is nothing to tabulate; what failed is said elsewhere.
+    files = write_tables(study, comparisons) if comparisons else []
     pages, complaint = try_pages(study) if page and comparisons else ([], "")
     complaints = record_all(study, record) if record is not None else []
     if as_json:
@@ -98,7 +100,8 @@ def finish(study: "Study", *, record: Path | None, page: bool, as_json: bool) ->
         for comparison in comparisons:
             for grid in paper_tables(comparison, brief=True):
                 say(to_terminal(grid) + "\n")
-        say(f"written: {', '.join(str(path) for path in [*files, *pages])}")
+        if files:
+            say(f"written: {', '.join(str(path) for path in [*files, *pages])}")
         if complaint:
             say(complaint)
     if complaints:

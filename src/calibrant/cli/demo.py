@@ -53,11 +53,11 @@ def demo(*, out: Path = Path("demo"), epochs: int = 40, seed: int = 0, bootstrap
     # The network is so small that threads wait for each other longer than they work, most of all on a busy machine.
     torch.set_num_threads(1)
     console = Console()
+    recipes = {name: default_recipe("digits", epochs=epochs, seed=seed, method__name=name) for name in _METHODS}
     runs = {}
     for name, meaning in _METHODS.items():
         console.print(f"[bold]{name}[/bold]: {meaning}", highlight=False)
-        recipe = default_recipe("digits", epochs=epochs, seed=seed, method__name=name)
-        runs[name] = _finished_run(recipe, out / name)
+        runs[name] = _finished_run(recipes[name], out / name)
     evaluations = {name: evaluate(run.predictions("test"), bootstrap=bootstrap) for name, run in runs.items()}
     console.print(_table(runs, evaluations))
     with console.status("Writing the report ..."):

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from calibrant.cli._study import say, say_json
-from calibrant.errors import InvalidInput
+from calibrant.errors import InvalidInput, invalid
 
 
 def record(
@@ -32,6 +32,8 @@ def record(
 
     if not runs:
         raise InvalidInput("record needs at least one run folder. For example: calibrant record runs/* --out results")
+    if concurrent is not None and concurrent < 1:
+        raise invalid("--concurrent", "count the runs themselves, so be at least 1", concurrent)
     made = []
     for path in runs:
         measured = record_run(Run.open(path), concurrent_runs=concurrent)

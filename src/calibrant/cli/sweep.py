@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.cli._study import names_in, say, say_json, shared_recipe
+from calibrant.cli._study import at_least_one, names_in, say, say_json, shared_recipe
 from calibrant.errors import CheckFailed
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def sweep(
         data_dir: Where image sets lie.
         json: Print everything as JSON.
     """
+    at_least_one(jobs=jobs, trials=trials)
     from calibrant.study.sweep import Sweep, SweepSpec
     from calibrant.study.sweep_output import front_table, sweep_json, write_sweep
     from calibrant.study.tables import to_terminal

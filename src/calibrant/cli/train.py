@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from calibrant.cli._settings import assignment
+from calibrant.data.spec import anchored
 from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput
 from calibrant.training import Recipe, Run, default_recipe
 from calibrant.training.progress import LiveBar, PlainLines, Reporter, TensorBoard
@@ -150,7 +151,9 @@ def train(
             run = _resume(resume, data_dir, reporter)
         else:
             wanted = _recipe(recipe, data).changed(changes)
-            run = _train(wanted, out or default_folder(wanted), data_dir, reporter)
+            # A run may be resumed from another folder than the one it began in.
+            from_anywhere = wanted.changed({"data.name": anchored(wanted.data.name)})
+            run = _train(from_anywhere, out or default_folder(wanted), data_dir, reporter)
         report(run, as_json=json)
 
 

@@ -1,5 +1,6 @@
 """What every reader returns: two splits of uint8 images with labels, and how to normalise and augment them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -56,6 +57,10 @@ class Images:
             )
         if self.ids is not None and len(self.ids) != len(self.images):
             raise invalid("ids", f"name each of the {len(self.images)} images", f"{len(self.ids)} names")
+        if self.ids is not None and len(set(self.ids)) < len(self.ids):
+            # Refused here: predictions must tell their rows apart, and they are only made after the training.
+            twice = next(name for name, count in Counter(self.ids).items() if count > 1)
+            raise invalid("ids", "be distinct", f"{twice!r} more than once")
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import parse_qsl
 
 from calibrant.errors import did_you_mean, invalid
@@ -40,6 +41,18 @@ class Spec:
             if name not in names:
                 way_out = did_you_mean(name, names) if names else "Leave out the question mark and what follows."
                 raise invalid("data", f"use options that '{self.kind}' knows", repr(name), way_out)
+
+
+def anchored(text: str) -> str:
+    """The name of a set with its path made absolute, so that it means the same from any folder.
+
+    >>> anchored("digits")
+    'digits'
+    """
+    spec = parse_spec(text)
+    if not spec.path or spec.kind not in ("arrays", "folder"):
+        return text
+    return text.replace(f"{spec.kind}:{spec.path}", f"{spec.kind}:{Path(spec.path).expanduser().absolute()}", 1)
 
 
 def parse_spec(text: str) -> Spec:

@@ -64,7 +64,8 @@ class Loss(nn.Module):
             logits: `[B, K]`. Computed in float32 also under autocast; float64 stays float64.
             targets: Class indices `[B]`, integers in 0..K-1.
             weights: `[B]`, not negative. Per-sample losses become `sum_i w_i l_i / B`: divided by B and not by the sum
-                of weights, so that importance weights 1/(1 - drop) leave the expected gradient unchanged. Batch
+                of weights, so that with importance weights 1/(1 - drop) an epoch's gradients add up to those of all
+                data, in expectation. Batch
                 statistics ignore them: a weighted mean confidence would no longer be that of the batch.
             validate: Check values also where that makes the host wait for an accelerator. On the CPU they always are.
         """

@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.binning import check_bins
-from calibrant.metrics.confident import check_delta
-from calibrant.metrics.evaluation import Interval, check_bootstrap, evaluate, percentiles
+from calibrant.metrics.evaluation import (
+    Interval,
+    check_bootstrap,
+    check_predictions,
+    check_thresholds,
+    evaluate,
+    percentiles,
+)
 from calibrant.metrics.totals import class_totals
 from calibrant.predictions import Predictions
 
@@ -105,14 +111,16 @@ def compare(
         seed: Of the draws.
         level: Level of the intervals.
     """
+    check_predictions(a, "a")
+    check_predictions(b, "b")
     check_bins(n_bins)
-    check_bootstrap(bootstrap, level)
+    check_bootstrap(bootstrap, level, seed)
     if bootstrap < 1:
         raise invalid("bootstrap", "be at least 1 to compare", bootstrap)
     _check_same_rows(a, b)
     from calibrant.metrics.resampling import WeightedMetrics, resample
 
-    deltas = [check_delta(delta) for delta in thresholds]
+    deltas = check_thresholds(thresholds)
     both = [WeightedMetrics(each, class_totals(each, n_bins).brier, n_bins, deltas) for each in (a, b)]
     of_a, of_b = resample(both, bootstrap, seed)
     values_a, values_b = (evaluate(each, n_bins, thresholds=deltas).values() for each in (a, b))

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
@@ -163,9 +163,10 @@ def evaluate(
     >>> round(evaluate(predictions).ece, 4)
     0.3067
     """
+    check_predictions(predictions)
     check_bins(n_bins)
-    deltas = [check_delta(delta) for delta in thresholds]
-    check_bootstrap(bootstrap, level)
+    deltas = check_thresholds(thresholds)
+    check_bootstrap(bootstrap, level, seed)
     totals = class_totals(predictions, n_bins)
     plain = _point(predictions, n_bins, deltas, totals, seed)
     if not bootstrap:
@@ -179,8 +180,24 @@ def evaluate(
     return replace(plain, intervals=intervals, level=level)
 
 
-def check_bootstrap(bootstrap: int, level: float) -> None:
-    """Refuse a negative number of resamples and a level outside 0..1."""
+def check_predictions(predictions: object, name: str = "predictions") -> None:
+    """Refuse a bare array: whether it holds logits or probabilities is never guessed."""
+    if not isinstance(predictions, Predictions):
+        way_out = "Make them with Predictions.from_logits or Predictions.from_probabilities."
+        raise invalid(name, "be Predictions", type(predictions).__name__, way_out)
+
+
+def check_thresholds(thresholds: Any) -> list[float]:
+    """The deltas of high-confidence sets, each in range."""
+    if not isinstance(thresholds, Iterable):
+        raise invalid("thresholds", "be a sequence of numbers", repr(thresholds), "One is written (0.95,).")
+    return [check_delta(delta) for delta in thresholds]
+
+
+def check_bootstrap(bootstrap: int, level: float, seed: int = 0) -> None:
+    """Refuse a negative number of resamples, a level outside 0..1 and a negative seed."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise invalid("seed", "be a whole number from 0 on", repr(seed))
     if isinstance(bootstrap, bool) or not isinstance(bootstrap, int | np.integer) or bootstrap < 0:
         raise invalid("bootstrap", "be a whole number of resamples, 0 for none", repr(bootstrap))
     if not 0.0 < level < 1.0:

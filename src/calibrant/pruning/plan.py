@@ -74,6 +74,8 @@ class Plan:
         due = self.schedule.due(finished, memory, loss)
         if self.anneal and self.epochs is not None and finished >= self.epochs - self.anneal:
             return "all"
+        if self.epochs is not None and finished >= self.epochs:
+            return "hold"  # nobody trains any more, so nobody leaves
         if self.policy.redraws:
             return "draw" if self.schedule.spans(finished, memory) else "all"
         return "cut" if due else "hold"

@@ -248,8 +248,10 @@ class Unbiased(Policy):
 
     Well learned are the `m = floor(share * n_k)` samples of class `k` with the highest EMA confidence. Exactly
     `r = floor(drop * m)` of these, drawn at random, rest this epoch; those that stay weigh `m / (m - r)`. So each
-    sample's expected weight is 1 and the expected gradient is that of all data, and the steps are known ahead.
-    Use the weights in the classification loss, not in a calibration term such as Huber's.
+    sample's expected weight is 1, and the gradients of an epoch add up, in expectation, to those of all data; the steps
+    are known ahead. There are fewer of them, each with a mean gradient `n / kept` times as large: what is not weighted
+    (a calibration term, weight decay) acts in fewer steps without that factor. Use the weights in the classification
+    loss, not in a calibration term such as Huber's.
 
     Args:
         share: Part of each class that counts as well learned, in (0, 1].

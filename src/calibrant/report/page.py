@@ -67,6 +67,8 @@ def build_page(
     pictures: bool = True,
 ) -> str:
     """The page of `write_report` as text; the same entries give the same text."""
+    if resamples < 0:
+        raise invalid("resamples", "be a whole number, 0 for none", resamples)
     try:
         from jinja2 import Environment, PackageLoader
     except ModuleNotFoundError as error:

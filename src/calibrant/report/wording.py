@@ -1,10 +1,12 @@
 """Numbers as the reader sees them. The page's JavaScript writes the same text for the same number."""
 
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 from calibrant.report.statistics import Automated
 
 DASH = "\N{EN DASH}"  # stands where there is no number
+# The default context has 28 digits; a float64 can have 309 before its point.
+_ANY_FLOAT = Context(prec=400)
 _NBSP = "\N{NO-BREAK SPACE}"
 
 
@@ -14,7 +16,7 @@ def fixed(value: float, digits: int) -> str:
     >>> fixed(12.25, 1), format(12.25, ".1f")
     ('12.3', '12.2')
     """
-    return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP))
+    return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP, context=_ANY_FLOAT))
 
 
 def percent(value: float | None, digits: int = 1) -> str:

@@ -170,6 +170,10 @@ class Sweep:
         """
         if trials < 1:
             raise invalid("trials", "be at least 1", trials)
+        from calibrant.training.setup import load_data
+
+        # Data that are missing are missing for every trial: say so before the first.
+        load_data(self.recipe, data_dir)
         optuna = _optuna()
         ends = None if timeout is None else time.monotonic() + timeout
         place = Path(data_dir) if data_dir is not None else None
@@ -205,6 +209,9 @@ class Sweep:
             run = execute(recipe, folder, data_dir=data_dir, reporter=RungReporter(self._is_hopeless, reporter))
         except (Hopeless, TrainingDiverged) as error:
             raise self._give_up(trial, str(error), pruned) from error
+        except InvalidInput as error:
+            # Such as a batch larger than the data: known only once the data are there.
+            raise self._give_up(trial, f"not possible: {error}", pruned) from error
         except KeyboardInterrupt:
             # Optuna counts it as failed; the same settings wait for the next call and continue their run folder.
             self.study.enqueue_trial(trial.params)

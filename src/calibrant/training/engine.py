@@ -153,8 +153,8 @@ class _Training:
         figures = meter.read()
         self._stop_if_diverged(epoch, steps)
         kept = workshop.pruner.n_kept
+        self._average(epoch)  # before the pruner's step: on the samples of this epoch
         workshop.pruner.step(loss=figures["loss"])
-        self._average(epoch)
         seconds = time.perf_counter() - started
         line = {
             "epoch": epoch,

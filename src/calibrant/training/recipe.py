@@ -114,6 +114,15 @@ class Recipe(_Section):
         late = [m for m in self.schedule.milestones if m >= 1 and m >= self.epochs]
         if late and self.schedule.kind == "step":
             raise ValueError(f"schedule.milestones must lie before the last epoch ({self.epochs}), got {late[0]:g}")
+        if self.schedule.floor and self.schedule.kind != "cosine":
+            raise ValueError(
+                f"schedule.floor must be 0 unless schedule.kind is cosine (it is {self.schedule.kind}), "
+                f"got {self.schedule.floor:g}"
+            )
+        if self.schedule.warmup >= self.epochs:
+            raise ValueError(
+                f"schedule.warmup must end before the last of the {self.epochs} epochs, got {self.schedule.warmup:g}"
+            )
         if self.schedule.average and not self.averaged_epochs:
             raise ValueError(
                 f"schedule.average must cover at least one of the {self.epochs} epochs, got {self.schedule.average:g}"
