@@ -103,7 +103,10 @@ def test_an_interval_that_is_mostly_undefined_is_left_out():
     result = evaluate(p, bootstrap=20)
     assert "auroc" not in result.intervals
     assert "accuracy@0.95" not in result.intervals
-    assert result.intervals["share@0.95"] == (0.0, 0.0)
+    # No resample holds a confident row or a mistake, but five rows are no proof: Wilson's interval with z = 1.96.
+    assert result.intervals["share@0.95"] == pytest.approx((0.0, 1.96**2 / (5 + 1.96**2)), abs=1e-4)
+    assert result.intervals["test_error"] == result.intervals["share@0.95"]
+    assert evaluate(p, bootstrap=20, level=0.5).intervals["test_error"][1] < 0.1
 
 
 @pytest.mark.parametrize(

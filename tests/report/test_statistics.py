@@ -1,30 +1,10 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import binom, norm
+from scipy.stats import binom
 
 from calibrant import Predictions
-from calibrant.report.statistics import NORMAL_QUANTILE, automated, reliability_bands, wilson
-
-
-@given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_wilson_ends_solve_the_score_equation(case):
-    right, cases = case
-    # The ends are, by definition, the p with |share - p| = z sqrt(p (1 - p) / n): the roots of a quadratic in p.
-    z2, share = norm.ppf(0.975) ** 2, right / cases
-    low, high = sorted(np.roots([1 + z2 / cases, -(2 * share + z2 / cases), share**2]).real)
-    assert wilson(right, cases) == pytest.approx((low, high), abs=1e-12)
-
-
-def test_wilson_touches_the_ends_exactly_and_knows_no_trials():
-    assert wilson(0, 7)[0] == 0.0
-    assert wilson(7, 7)[1] == 1.0
-    assert np.isnan(wilson(0, 0)).all()
-
-
-def test_written_out_quantile_is_the_normal_one():
-    assert norm.ppf(0.975) == NORMAL_QUANTILE
+from calibrant.metrics.proportion import wilson
+from calibrant.report.statistics import automated, reliability_bands
 
 
 def slow_automated(predictions, delta, n_bins=10):

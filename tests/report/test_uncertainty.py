@@ -1,7 +1,8 @@
 import pytest
 
 from calibrant import Predictions, compare, evaluate
-from calibrant.report.statistics import automated, wilson
+from calibrant.metrics.proportion import wilson
+from calibrant.report.statistics import automated
 from calibrant.report.uncertainty import proportions, same_cases, uncertainties
 
 # Shares have Wilson intervals; everything else that `evaluate` resamples has its percentiles.

@@ -15,6 +15,7 @@ from calibrant.metrics.confident import ConfidentSet, check_delta, confident_set
 from calibrant.metrics.errors import debiased_calibration_error, equal_mass_calibration_error
 from calibrant.metrics.noise import noise_floor
 from calibrant.metrics.proper import error_rate, negative_log_likelihood
+from calibrant.metrics.proportion import wilson
 from calibrant.metrics.ranking import aurc_of, auroc_of, ks_of, sort_rows
 from calibrant.metrics.smooth import smooth_calibration_error
 from calibrant.metrics.totals import ClassTotals, class_totals
@@ -177,7 +178,21 @@ def evaluate(
     (draws,) = resample([weighted], bootstrap, seed)
     found = {name: percentiles(values, level) for name, values in draws.items()}
     intervals = {name: ends for name, ends in found.items() if ends is not None}
-    return replace(plain, intervals=intervals, level=level)
+    return replace(plain, intervals=intervals | _certain_shares(plain, intervals, level), level=level)
+
+
+def _certain_shares(plain: Evaluation, intervals: Mapping[str, Interval], level: float) -> dict[str, Interval]:
+    """Wilson's interval for the shares of cases in which no resample differs: 100 of 100 is not "certainly all"."""
+    cases = {"test_error": plain.n}
+    for part in plain.thresholds:
+        cases |= {f"share@{part.delta:g}": plain.n, f"accuracy@{part.delta:g}": round(part.share * plain.n)}
+    values, better = plain.values(), {}
+    for name, count in cases.items():
+        value, ends = values.get(name), intervals.get(name)
+        if value is not None and ends is not None and ends[0] == ends[1]:
+            low, high = wilson(round(value * count), count, level=level)
+            better[name] = (float(low), float(high))
+    return better
 
 
 def check_predictions(predictions: object, name: str = "predictions") -> None:

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.metrics import Bins, confident_set, reliability_bins
+from calibrant.metrics.proportion import wilson
 from calibrant.predictions import Predictions
 
 Floats = NDArray[np.float64]
-# 95 % two-sided: scipy.stats.norm.ppf(0.975), written out because the page needs the very same digits.
-NORMAL_QUANTILE = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -76,26 +75,6 @@ class Automated:
     def cost(self, *, error: float, review: float) -> float:
         """Cost of 1,000 cases: wrong automated ones at `error` each, reviewed ones at `review` each."""
         return 1000 * ((self.automated - self.right) * error + self.reviewed * review) / self.cases
-
-
-def wilson(successes: float | NDArray[np.int64], trials: float | NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """95 % Wilson score interval of a proportion (Wilson 1927); NaN where there are no trials.
-
-    >>> low, high = wilson(98, 100)
-    >>> print(f"{low:.4f} {high:.4f}")
-    0.9300 0.9945
-    """
-    k, n = np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64)
-    z = NORMAL_QUANTILE
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = k / n
-        centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-        half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    # At 0 and n successes the exact ends are 0 and 1; rounding would leave 1e-17 behind.
-    low = np.where(k == 0, 0.0, np.maximum(centre - half, 0.0))
-    high = np.where(k == n, 1.0, np.minimum(centre + half, 1.0))
-    empty = n == 0
-    return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
 
 
 def reliability_bands(predictions: Predictions, n_bins: int = 10) -> Bands:

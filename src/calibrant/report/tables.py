@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrant.metrics.confident import is_confident
+from calibrant.metrics.proportion import wilson
 from calibrant.predictions import Predictions
-from calibrant.report.statistics import wilson
 
 
 @dataclass(frozen=True)

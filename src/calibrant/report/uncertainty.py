@@ -8,10 +8,10 @@ import numpy as np
 from calibrant.metrics import Evaluation
 from calibrant.metrics.comparison import differences
 from calibrant.metrics.evaluation import percentiles
+from calibrant.metrics.proportion import wilson
 from calibrant.metrics.resampling import WeightedMetrics, resample
 from calibrant.metrics.totals import class_totals
 from calibrant.predictions import Predictions
-from calibrant.report.statistics import wilson
 
 _LEVEL = 0.95
 
