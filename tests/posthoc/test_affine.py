@@ -106,6 +106,47 @@ def test_a_class_without_a_case_and_without_a_pull_is_said(draw):
     assert VectorScaling(reg_lambda=1.0).fit(logits[keep], targets[keep]).summary_.notes == ()
 
 
+def hardly_overlapping(n=120, classes=10, seed=0):
+    """Cases that a free diagonal separates, although some are wrong as they come; new draws have errors again."""
+    rng = np.random.default_rng(seed)
+    targets = np.arange(n) % classes
+    return 4.0 * np.eye(classes)[targets] + 1.4 * rng.normal(size=(n, classes)), targets
+
+
+@pytest.mark.parametrize("kind", [MatrixScaling, DirichletScaling])
+def test_a_map_that_held_out_cases_would_pay_for_is_not_handed_out(kind):
+    logits, targets = hardly_overlapping()
+    assert (logits.argmax(axis=1) != targets).any()
+    with pytest.warns(CalibrantWarning, match="on held-out folds the best map has .*: none is kept. Fit on more cases"):
+        found = kind().fit(logits, targets)
+    assert found.identity_
+    assert found.summary_.at_bound
+    assert min(found.cv_nll_.values()) > found.summary_.nll_before
+    fresh, _ = hardly_overlapping(seed=1)
+    expected = np.exp(fresh - logsumexp(fresh, axis=1, keepdims=True))
+    np.testing.assert_allclose(found.transform(fresh), expected, rtol=1e-12)
+    np.testing.assert_array_equal(found.weight_, np.eye(10))
+
+
+@pytest.mark.parametrize("kind", [MatrixScaling, DirichletScaling])
+def test_a_separating_map_of_a_fixed_strength_is_said(kind):
+    logits, targets = hardly_overlapping()
+    with pytest.warns(CalibrantWarning, match="separable.*use TemperatureScaling"):
+        found = kind(reg_lambda=1e-3).fit(logits, targets)
+    assert (found.transform(logits).argmax(axis=1) == targets).all()
+    assert found.summary_.at_bound
+
+
+@pytest.mark.parametrize("reg_lambda", ["cv", 1.0])
+@pytest.mark.parametrize("kind", [kind for kind, _ in KINDS])
+def test_cases_that_are_all_right_keep_their_probabilities(draw, kind, reg_lambda):
+    logits, _ = draw(200)
+    with pytest.warns(CalibrantWarning, match="every case is classified correctly"):
+        found = kind(reg_lambda=reg_lambda).fit(logits, logits.argmax(axis=1))
+    assert found.identity_
+    assert found.summary_.nll_after == found.summary_.nll_before
+
+
 @pytest.mark.parametrize(
     "parameters",
     [{"reg_lambda": -1.0}, {"reg_lambda": "best"}, {"reg_mu": float("nan")}, {"folds": 1}, {"seed": -1}],
@@ -117,4 +158,4 @@ def test_parameters_out_of_range(parameters):
 
 def test_too_few_cases_for_folds():
     with pytest.raises(InvalidInput, match="2 folds"):
-        VectorScaling(folds=2).fit([[0.0, 1.0], [2.0, 0.0]], [1, 0])
+        VectorScaling(folds=2).fit([[0.0, 1.0], [2.0, 0.0]], [0, 1])

@@ -19,7 +19,11 @@ _MAX_ITERATIONS = 2000
 
 
 class _AffineScaling(Calibrator):
-    """softmax(W x + b); what x is and how free W is, the subclasses say."""
+    """softmax(W x + b); what x is and how free W is, the subclasses say.
+
+    Nothing in the authors' objective bounds the diagonal: on separable cases it grows for ever. So doing nothing always
+    competes in the cross-validation, and a map that separates the fit set comes with a warning.
+    """
 
     reg_lambda: float | Literal["cv"]
     reg_mu: float | None
@@ -58,23 +62,56 @@ class _AffineScaling(Calibrator):
     def _fit(self, logits: Matrix, targets: Integers) -> Progress:
         features = self._features(logits)
         self.cv_nll_: dict[float, float] = {}
+        self.reg_lambda_ = REGULARISATION_GRID[0] if self.reg_lambda == "cv" else float(self.reg_lambda)
+        if _all_right(features, targets):
+            return self._keep_none(
+                "every case is classified correctly, so the likelihood has no optimum: none is kept. Fit on more cases"
+            )
         if self.reg_lambda == "cv":
             self.cv_nll_ = self._cross_validate(features, targets)
             self.reg_lambda_ = min(self.cv_nll_, key=self.cv_nll_.__getitem__)
-        else:
-            self.reg_lambda_ = float(self.reg_lambda)
+            # Doing nothing learns nothing, so its NLL on the fit set is its NLL on held-out cases.
+            best, none = self.cv_nll_[self.reg_lambda_], mean_nll(log_softmax(features), targets)
+            if not best < none:
+                return self._keep_none(
+                    f"on held-out folds the best map has an NLL of {best:.4g}, none has {none:.4g}: none is kept. "
+                    "Fit on more cases, or use TemperatureScaling"
+                )
         self.reg_mu_ = self._mu(self.reg_lambda_)
         solution = _solve(self._objective(features, targets, (self.reg_lambda_, self.reg_mu_)))
         self.weight_, self.bias_ = solution.weight, solution.bias
+        separated = _all_right(_affine(features, self.weight_, self.bias_), targets)
+        at_end = self.cv_nll_ != {} and self.reg_lambda_ in (REGULARISATION_GRID[0], REGULARISATION_GRID[-1])
+        return Progress(
+            converged=solution.converged,
+            at_bound=separated or at_end,
+            iterations=solution.iterations,
+            notes=tuple(self._notes(solution, targets, separated=separated)),
+        )
+
+    def _keep_none(self, why: str) -> Progress:
+        """The identity instead of a map that other cases would pay for."""
+        self.identity_ = True
+        self.reg_mu_ = self._mu(self.reg_lambda_)
+        self.weight_ = np.ones(self.n_classes_) if self._diagonal else np.eye(self.n_classes_)
+        self.bias_ = np.zeros(self.n_classes_)
+        return Progress(at_bound=True, notes=(why,))
+
+    def _notes(self, solution: "_Solution", targets: Integers, *, separated: bool) -> list[str]:
         notes = []
         if not solution.converged:
             notes.append(f"the optimum was not reached in {solution.iterations} iterations")
+        if separated:
+            notes.append(
+                "the map classifies every case of the fit set correctly (it is separable), so nothing in it bounds "
+                "the confidence, and one error elsewhere can cost any NLL. Fit on more cases, or use TemperatureScaling"
+            )
         missing = np.flatnonzero(np.bincount(targets, minlength=self.n_classes_) == 0)
         if len(missing) and self.reg_mu_ == 0:
             notes.append(
                 f"{len(missing)} classes (first: {missing[0]}) have no case in the fit set: their bias has no optimum"
             )
-        return Progress(converged=solution.converged, iterations=solution.iterations, notes=tuple(notes))
+        return notes
 
     def _mu(self, reg_lambda: float) -> float:
         return reg_lambda if self.reg_mu is None else float(self.reg_mu)
@@ -192,6 +229,11 @@ class DirichletScaling(_AffineScaling):
     @staticmethod
     def _features(logits: Matrix) -> Floats:
         return log_softmax(logits)
+
+
+def _all_right(scores: Floats, targets: Integers) -> bool:
+    """Whether every target has its row's largest score: then more sharpness always helps the likelihood."""
+    return bool((np.take_along_axis(scores, targets[:, None], axis=1)[:, 0] >= scores.max(axis=1)).all())
 
 
 def _affine(features: Floats, weight: Floats, bias: Floats) -> Floats:
