@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
@@ -59,13 +60,34 @@ def test_temperature_of_the_rule_is_used(draw):
     assert check_promise(rule, hot).groups == check_promise(plain, cool).groups
 
 
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_names_decide_over_the_order_of_columns(draw, kind):
+    rule = choose_threshold(draw(3000, class_names=["a", "b", "c"]), 0.9, per_class=True)
+    fresh = draw(800, seed=4, class_names=["a", "b", "c"])
+    make = Predictions.from_logits if kind == "logits" else Predictions.from_probabilities
+    scores = torch.tensor(fresh.logits if kind == "logits" else fresh.probabilities).bfloat16()
+    turned = make(scores[:, [2, 0, 1]], np.array([1, 2, 0])[fresh.targets], class_names=["c", "a", "b"])
+    expected = check_promise(rule, make(scores, fresh.targets, class_names=["a", "b", "c"]))
+    assert check_promise(rule, turned) == expected
+    assert expected.reached
+
+
+def test_numbers_as_names_decide_too(draw):
+    rule = choose_threshold(draw(3000), 0.9, per_class=True)
+    fresh = draw(800, seed=4)
+    turned = Predictions.from_logits(
+        fresh.logits[:, [2, 0, 1]], np.array([1, 2, 0])[fresh.targets], class_names=["2", "0", "1"]
+    )
+    assert check_promise(rule, turned) == check_promise(rule, fresh)
+
+
 def test_what_cannot_be_checked(draw):
     with pytest.raises(InvalidInput, match="promise an accuracy"):
         check_promise(RoutingRule(threshold=0.9, n_classes=3), draw(50))
     with pytest.raises(InvalidInput, match="made for 2 classes"):
         check_promise(RULE, draw(50))
     named = choose_threshold(draw(500, class_names=["a", "b", "c"]), 0.9)
-    with pytest.raises(InvalidInput, match="class_names must be the rule's"):
-        check_promise(named, draw(50, class_names=["a", "c", "b"]))
+    with pytest.raises(InvalidInput, match="name the classes a, b, c, got a, c, d"):
+        check_promise(named, draw(50, class_names=["a", "c", "d"]))
     with pytest.raises(InvalidInput, match="confidence must"):
         check_promise(RULE, cases(5, 5), confidence=1.0)

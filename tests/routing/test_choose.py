@@ -52,6 +52,29 @@ def test_needed_cases_count_those_that_are_not_confident():
     assert choose_threshold(predictions).evidence.cases_needed == 2 * cases_at_rate(0.0, 0.99, 0.025)
 
 
+@pytest.mark.parametrize("n", [1, 5, 30, 60, 100])
+def test_one_error_in_a_few_cases_does_not_exclude_the_target(n):
+    confidence = np.full(n, 0.9999)
+    predictions = Predictions.from_probabilities(
+        np.stack([confidence, 1 - confidence], axis=1), (np.arange(n) == 0).astype(int)
+    )
+    rule = choose_threshold(predictions, 0.99)
+    assert "will not help" not in rule.note
+    assert f"About {rule.evidence.cases_needed:,} cases would be needed if errors are as rare as" in rule.note
+    # The lowest error rate that one error in n allows (exact, one-sided): 1 - (1 - p)^n = 0.05. Below ten cases: any.
+    lowest = 1 - 0.95 ** (1 / n) if n >= 10 else 0.0
+    assert rule.evidence.cases_needed == cases_at_rate(lowest, 0.99, 0.025) >= 368
+
+
+@pytest.mark.parametrize(("errors", "excluded"), [(3, False), (4, True)])
+def test_the_target_is_excluded_where_the_exact_bound_excludes_it(errors, excluded):
+    # 4 or more errors of 100 have probability 0.018 at a true accuracy of 0.99, 3 or more 0.079.
+    predictions = Predictions.from_probabilities(np.tile([0.9999, 0.0001], (100, 1)), (np.arange(100) < errors) * 1)
+    rule = choose_threshold(predictions, 0.99)
+    assert (rule.evidence.cases_needed is None) == excluded
+    assert ("at every threshold that at least 10 cases reach: more cases will not help" in rule.note) == excluded
+
+
 def test_a_model_that_errs_too_often_is_not_helped_by_cases():
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.6, 1.0, size=500)

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput
 from calibrant.routing.bounds import interval
 from calibrant.routing.choose import everything
+from calibrant.routing.classes import in_order_of
 from calibrant.routing.rule import RoutingRule
 
 if TYPE_CHECKING:
@@ -61,15 +62,13 @@ def check_promise(rule: RoutingRule, predictions: "Predictions", *, confidence: 
 
     The promise counts as broken where the cases contradict it: where the interval of the accuracy (Clopper-Pearson, and
     for per-class rules at (1 - confidence) / K) lies wholly below the target. A promise that is kept is called broken
-    with probability at most (1 - confidence) / 2.
+    with probability at most (1 - confidence) / 2. Class names, where both sides have them, decide over the order of
+    columns.
     """
     if rule.target_accuracy is None:
         raise InvalidInput("rule must promise an accuracy to be checked, got one without target_accuracy.")
     rule.check_classes(predictions.classes)
-    if rule.class_names is not None and predictions.class_names not in (None, rule.class_names):
-        raise invalid(
-            "class_names", f"be the rule's, {', '.join(rule.class_names[:5])}", "other names or another order"
-        )
+    predictions = in_order_of(rule.class_names, predictions, where="predictions")
     routed = everything(predictions, rule.temperature)
     automate = routed.confidence >= rule.thresholds[routed.predicted]
     wrong = automate & (routed.predicted != predictions.targets)

@@ -1,19 +1,22 @@
 """`choose_threshold`: the lowest threshold at which an accuracy can be promised."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import invalid
-from calibrant.routing.bounds import cases_at_rate, cases_without_error, check_share, interval
+from calibrant.routing.bounds import cases_at_rate, cases_without_error, check_share, interval, lower_bound
 from calibrant.routing.certify import Certificate, Starts, certify
 from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule
 
 if TYPE_CHECKING:
     from calibrant.predictions import Predictions
+
+# With fewer cases than this at a threshold nothing is said about its error rate.
+_JUDGED = 10
 
 
 def choose_threshold(
@@ -77,7 +80,10 @@ def choose_threshold(
         class_thresholds=found if per_class else None,
     )
     automate = routed.confidence >= bars.thresholds[routed.predicted]
-    evidence = build_evidence(automate, automate & ~correct, _cases_needed(tables, target_accuracy, len(predictions)))
+    needed = None
+    if not any(table.kept.any() for table in tables):
+        needed = _cases_needed(tables, target_accuracy, confidence, len(predictions))
+    evidence = build_evidence(automate, automate & ~correct, None if needed is None else needed.cases)
     return replace(
         bars,
         target_accuracy=target_accuracy,
@@ -86,7 +92,7 @@ def choose_threshold(
         temperature=temperature,
         evidence=evidence,
         costs=None if costs is None else build_costs(costs, evidence),
-        note=_note(bars, tables, evidence, target_accuracy, confidence),
+        note=_note(bars, tables, evidence, needed, target_accuracy, confidence),
     )
 
 
@@ -127,20 +133,48 @@ def _pick(table: Certificate, costs: tuple[float, float] | None) -> float | None
     return float(table.thresholds[kept[best]]) if change[best] < 0 else None
 
 
-def _cases_needed(tables: list[Certificate], target: float, cases: int) -> int | None:
-    """Total cases at which some start would pass if shares and error rates stayed as seen; None where none would."""
-    if any(table.kept.any() for table in tables):
-        return None
-    totals = []
+@dataclass(frozen=True)
+class _Needed:
+    """How many labelled cases would do.
+
+    Attributes:
+        cases: None where the cases exclude the target.
+        as_seen: Whether the error rates seen are enough for that, or only the lowest that are still possible.
+        judged: How many cases a threshold must have to be judged.
+    """
+
+    cases: int | None
+    as_seen: bool
+    judged: int
+
+
+def _cases_needed(tables: list[Certificate], target: float, confidence: float, cases: int) -> _Needed:
+    """Total cases at which some start would pass if the shares of automated cases stayed as seen.
+
+    First with the error rates as seen. Where each of these is above what the target allows, with the lowest rates that
+    are compatible with what was seen (one-sided exact bound at `confidence`; 0 where too few cases were seen to judge).
+    Only where these too are above it at every threshold do the cases exclude the target.
+    """
+    # A handful of cases without an error says nothing about a rate; they count only where there is nothing else.
+    judged = max(_JUDGED, cases // 50)
+    seen: list[tuple[int, int, float]] = []
     for table in tables:
         tested = (table.levels > 0) & (table.cases > 0)
-        # A handful of cases without an error says nothing about a rate; they count only where there is nothing else.
-        enough = tested & (table.cases >= max(10, cases // 50))
-        for j in np.flatnonzero(enough if enough.any() else tested):
-            seen, errors = int(table.cases[j]), int(table.errors[j])
-            more = cases_at_rate(errors / seen, target, float(table.levels[j]))
-            totals += [] if more is None else [max(-(-more * cases // seen), cases + 1)]
-    return min(totals, default=None)
+        enough = tested & (table.cases >= judged)
+        chosen = np.flatnonzero(enough if enough.any() else tested)
+        seen += [(int(table.cases[j]), int(table.errors[j]), float(table.levels[j])) for j in chosen]
+
+    def total(rate: Callable[[int, int], float]) -> int | None:
+        found = [(count, cases_at_rate(rate(errors, count), target, level)) for count, errors, level in seen]
+        return min(
+            (max(-(-more * cases // count), cases + 1) for count, more in found if more is not None), default=None
+        )
+
+    def lowest(errors: int, count: int) -> float:
+        return float(lower_bound(errors, count, confidence)) if count >= _JUDGED else 0.0
+
+    as_seen = total(lambda errors, count: errors / count)
+    return _Needed(total(lowest) if as_seen is None else as_seen, as_seen is not None, judged)
 
 
 def build_evidence(automate: NDArray[np.bool_], wrong: NDArray[np.bool_], needed: int | None) -> Evidence:
@@ -157,17 +191,30 @@ def build_costs(costs: tuple[float, float], evidence: Evidence) -> Costs:
     return Costs(error, review, 1000.0 * total / evidence.cases, 1000.0 * review)
 
 
-def _note(rule: RoutingRule, tables: list[Certificate], evidence: Evidence, target: float, confidence: float) -> str:
+def _note(
+    rule: RoutingRule,
+    tables: list[Certificate],
+    evidence: Evidence,
+    needed: _Needed | None,
+    target: float,
+    confidence: float,
+) -> str:
     promise = f"an accuracy of {target:.4g} with confidence {confidence:.4g}"
     if rule.automates:
         return f"What is automated has {promise}{' in every class' if len(tables) > 1 else ''}."
-    if any(table.kept.any() for table in tables):
+    if needed is None:
         return "Reviewing every case costs less than automating at any threshold that keeps the promise."
-    fewest = cases_without_error(target, tables[0].largest_part)
     start = f"No threshold can be promised: {evidence.cases} cases do not show {promise} at any threshold."
-    if evidence.cases_needed is None:
-        return f"{start} Errors are too frequent at every threshold: more cases will not help, a better model will."
+    if needed.cases is None:
+        return (
+            f"{start} Errors are too frequent at every threshold that at least {needed.judged} cases reach: "
+            "more cases will not help, a better model will."
+        )
+    fewest = cases_without_error(target, tables[0].largest_part)
+    errors = "if errors stay as rare"
+    if not needed.as_seen:
+        errors = "if errors are as rare as these few cases still allow, more if not"
     return (
-        f"{start} About {evidence.cases_needed:,} cases would be needed if errors stay as rare "
+        f"{start} About {needed.cases:,} cases would be needed {errors} "
         f"(at the very least {fewest:,} automated ones without any error)."
     )

@@ -159,12 +159,15 @@ def _read_npz(path: Path, rule: RoutingRule) -> Iterator[Block]:
 
 
 def _named_order(path: Path, rule: RoutingRule, names: list[str] | None) -> list[int] | None:
-    if names is None or rule.class_names is None or tuple(names) == rule.class_names:
+    rule.check_classes(rule.n_classes if names is None else len(names))
+    # As `in_order_of` does for labelled predictions: no names count as 0..K-1, beside real ones as positions.
+    numbers = [str(k) for k in range(rule.n_classes)]
+    wanted, have = list(rule.class_names or numbers), numbers if names is None else names
+    if wanted == have or (set(wanted) != set(have) and numbers in (wanted, have)):
         return None
-    rule.check_classes(len(names))
-    if set(names) != set(rule.class_names):
-        raise invalid(f"{path}: class_names", f"be the rule's, {', '.join(rule.class_names[:5])}", ", ".join(names[:5]))
-    return [names.index(name) for name in rule.class_names]
+    if set(wanted) != set(have):
+        raise invalid(f"{path}: class_names", f"be the rule's, {', '.join(wanted[:5])}", ", ".join(have[:5]))
+    return [have.index(name) for name in wanted]
 
 
 def _rows_of(archive: zipfile.ZipFile, name: str) -> Iterator[NDArray[Any]]:

@@ -90,6 +90,7 @@ class RoutingRule:
         evidence: What the rule was chosen on.
         costs: The cost model, where one was given.
         note: One sentence for a person.
+        fitted_on: SHA-256 of the predictions file that the rule was chosen on, where it was one.
     """
 
     threshold: float | None
@@ -102,6 +103,7 @@ class RoutingRule:
     evidence: Evidence | None = None
     costs: Costs | None = None
     note: str = ""
+    fitted_on: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""
