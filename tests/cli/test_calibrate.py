@@ -46,7 +46,7 @@ def test_a_run_folder(calibrant, tmp_path):
     assert content["method"] == "vector"
     assert content["after"]["nll"] < content["before"]["nll"]
     assert content["predictions"] == str(tmp_path / "predictions" / "test.calibrated.npz")
-    assert content["calibrator"] == str(tmp_path / "predictions" / "test.calibrator.json")
+    assert content["calibrator"] == str(tmp_path / "calibrator.json")
     assert Predictions.load(content["predictions"]).classes == 3
 
 
@@ -93,6 +93,72 @@ def test_warnings_are_one_line(calibrant, tmp_path):
     assert err.count("\n") == 1
 
 
+def test_separable_predictions_are_not_ruined_in_silence(calibrant, tmp_path):
+    for seed, name in enumerate(("val", "test")):
+        rng = np.random.default_rng(seed)
+        targets = np.arange(120) % 10
+        logits = 4.0 * np.eye(10)[targets] + 1.4 * rng.normal(size=(120, 10))
+        Predictions.from_logits(logits, targets).save(tmp_path / f"{name}.npz")
+    arguments = ("calibrate", tmp_path / "val.npz", "--apply", tmp_path / "test.npz", "--method", "dirichlet")
+    code, out, err = calibrant(*arguments)
+    assert code == 0
+    assert err.startswith("calibrant: warning: DirichletScaling: on held-out folds")
+    assert err.count("\n") == 1
+    assert "No map was kept" in out
+    kept, raw = Predictions.load(tmp_path / "test.calibrated.npz"), Predictions.load(tmp_path / "test.npz")
+    np.testing.assert_allclose(kept.probabilities, raw.probabilities, rtol=1e-9)
+
+
+def test_a_loss_on_the_test_predictions_is_said(calibrant, tmp_path):
+    draw(400, seed=0).save(tmp_path / "val.npz")
+    other = draw(400, seed=1)
+    Predictions.from_logits(other.logits / 5, other.targets).save(tmp_path / "test.npz")
+    code, _, err = calibrant("calibrate", tmp_path / "val.npz", "--apply", tmp_path / "test.npz")
+    assert code == 0
+    assert err.startswith("calibrant: warning: calibration made the NLL of the predictions it was applied to larger")
+
+
+def test_inputs_are_never_overwritten(calibrant, tmp_path):
+    predictions = tmp_path / "predictions"
+    predictions.mkdir()
+    draw(100, seed=0).save(predictions / "val.npz")
+    draw(100, seed=1).save(predictions / "test.npz")
+    (tmp_path / "soft.npz").symlink_to(predictions / "val.npz")
+    (tmp_path / "hard.npz").hardlink_to(predictions / "val.npz")
+    val, test = predictions / "val.npz", predictions / "test.npz"
+    before = val.read_bytes(), test.read_bytes()
+    for arguments in [
+        (tmp_path, "-o", val),
+        (tmp_path, "-o", predictions / ".." / "predictions" / "test.npz"),
+        (tmp_path, "--apply", tmp_path / "hard.npz", "-o", test),
+        (tmp_path, "-o", tmp_path / "soft.npz"),
+        (tmp_path, "-o", tmp_path / "hard.npz"),
+        (val, "--apply", val, "-o", val),
+    ]:
+        code, _, err = calibrant("calibrate", *arguments)
+        assert code == 2, arguments
+        assert "which this command reads" in err
+        assert err.count("\n") == 1
+    assert (val.read_bytes(), test.read_bytes()) == before
+
+
+def test_names_decide_over_the_order_of_columns(calibrant, tmp_path):
+    draw(400, seed=0, class_names=["a", "b", "c"]).save(tmp_path / "val.npz")
+    test = draw(300, seed=1, class_names=["a", "b", "c"])
+    test.save(tmp_path / "same.npz")
+    turned = Predictions.from_logits(
+        test.logits[:, [2, 0, 1]], np.array([1, 2, 0])[test.targets], class_names=["c", "a", "b"]
+    )
+    turned.save(tmp_path / "turned.npz")
+    for name in ("same", "turned"):
+        path = tmp_path / f"{name}.npz"
+        assert calibrant("calibrate", tmp_path / "val.npz", "--apply", path, "--method", "vector")[0] == 0
+    one, two = (Predictions.load(tmp_path / f"{name}.calibrated.npz") for name in ("same", "turned"))
+    np.testing.assert_allclose(one.probabilities, two.probabilities)
+    np.testing.assert_array_equal(one.targets, two.targets)
+    assert two.class_names == ("a", "b", "c")
+
+
 def test_method_names_are_those_of_the_library():
     assert set(get_args(Method)) == {"best", *METHODS}
 
@@ -101,13 +167,13 @@ def test_bad_input(calibrant, files, tmp_path):
     val, test = files
     draw(50, 4, seed=2).save(tmp_path / "four.npz")
     draw(50, seed=2, class_names=["a", "b", "c"]).save(tmp_path / "abc.npz")
-    draw(50, seed=2, class_names=["a", "c", "b"]).save(tmp_path / "acb.npz")
+    draw(50, seed=2, class_names=["a", "b", "d"]).save(tmp_path / "abd.npz")
     Predictions.from_logits(np.eye(3), [1, 1, 1]).save(tmp_path / "single.npz")
     Predictions.from_logits(np.ones((3, 3)), [0, 1, 2]).save(tmp_path / "constant.npz")
     for arguments, message in [
         ([val], "--apply must name the predictions"),
         ([val, "--apply", tmp_path / "four.npz"], "must have the 3 classes of"),
-        ([tmp_path / "abc.npz", "--apply", tmp_path / "acb.npz"], "must name its classes as"),
+        ([tmp_path / "abc.npz", "--apply", tmp_path / "abd.npz"], "must name the classes a, b, c"),
         ([tmp_path / "single.npz", "--apply", test], "hold at least two classes"),
         ([tmp_path / "constant.npz", "--apply", test], "differ between cases"),
         ([val, "--apply", test, "-o", "out.csv"], "--out must end in .npz"),

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import onnxruntime
@@ -44,6 +45,80 @@ def test_a_run_becomes_one_file_that_says_what_the_run_said(calibrant, run_folde
     assert automate.any()
 
 
+def calibrated(p, temperature):
+    powered = p.astype(float) ** (1 / temperature)
+    return powered / powered.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture
+def fresh_run(run_folder, tmp_path):
+    """A copy without calibrator and rule, whose validation and test predictions are long enough for a promise."""
+    copy = tmp_path / "copy"
+    shutil.copytree(run_folder, copy, ignore=shutil.ignore_patterns("rule.json", "calibrator.json", "*.onnx"))
+    for seed, split in enumerate(("val", "test")):
+        rng = np.random.default_rng(seed)
+        z = 6 * rng.normal(size=(2000, 10))
+        logits = 1.5 * z
+        Predictions.from_logits(logits, (z + rng.gumbel(size=z.shape)).argmax(axis=1)).save(
+            copy / "predictions" / f"{split}.npz"
+        )
+    return copy
+
+
+def test_the_commands_in_their_order_lead_to_an_export(calibrant, fresh_run):
+    val = fresh_run / "predictions" / "val.npz"
+    assert calibrant("calibrate", fresh_run)[0] == 0
+    assert calibrant("route", "fit", val, "--target-accuracy", 0.9, "--calibrate")[0] == 0
+    rule = RoutingRule.load(fresh_run / "rule.json")
+    code, out, err = calibrant("export", fresh_run)
+    assert (code, err) == (0, "")
+    assert f"calibrated by the rule's temperature, {rule.temperature:.4f}" in out
+    assert f"{fresh_run / 'calibrator.json'} is left out" in out
+    assert f"Routing is by {fresh_run / 'rule.json'}" in out
+
+
+def test_the_calibrator_of_the_run_is_taken_and_its_absence_is_said(calibrant, fresh_run, tmp_path):
+    images = (load_digits().images[:50, None] / 16).astype(np.float32)
+    _, out, _ = calibrant("export", fresh_run, "-o", tmp_path / "plain.onnx")
+    assert "Probabilities are NOT calibrated" in out
+    assert calibrant("calibrate", fresh_run)[0] == 0
+    scaling = TemperatureScaling.load(fresh_run / "calibrator.json")
+    _, out, _ = calibrant("export", fresh_run, "-o", tmp_path / "cool.onnx")
+    assert f"calibrated by the temperature {scaling.temperature_:.4f} of {fresh_run / 'calibrator.json'}" in out
+    plain, cool = (session(tmp_path / name, images)[0] for name in ("plain.onnx", "cool.onnx"))
+    np.testing.assert_allclose(cool, calibrated(plain, scaling.temperature_), atol=1e-4)
+    _, out, _ = calibrant("export", fresh_run, "-o", tmp_path / "raw.onnx", "--uncalibrated", "--json")
+    assert json.loads(out)["calibrator"] is None
+    assert json.loads(out)["calibrated"] is False
+    np.testing.assert_array_equal(session(tmp_path / "raw.onnx", images)[0], plain)
+
+
+def test_a_rule_goes_only_with_the_calibrator_that_made_its_predictions(calibrant, fresh_run, tmp_path):
+    predictions = fresh_run / "predictions"
+    assert calibrant("calibrate", fresh_run)[0] == 0
+    code, _, err = calibrant("route", "fit", fresh_run, "--target-accuracy", 0.9)
+    assert code == 0
+    assert "did not make these predictions" in err
+    code, _, err = calibrant("export", fresh_run)
+    assert code == 2
+    assert "did not make: its promise does not hold" in err
+    assert err.count("\n") == 1
+    assert calibrant("export", fresh_run, "--uncalibrated")[0] == 0
+    # Chosen on what the calibrator made, it belongs.
+    code, _, err = calibrant("route", "fit", predictions / "test.calibrated.npz", "--target-accuracy", 0.9)
+    assert (code, err) == (0, "")
+    code, out, err = calibrant("export", fresh_run, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["calibrator"] == str(fresh_run / "calibrator.json")
+    assert json.loads(out)["automates"] is True
+    assert calibrant("export", fresh_run, "--uncalibrated")[0] == 2
+    # A rule that says nothing of its origin is taken with a warning.
+    RoutingRule(threshold=0.9, n_classes=10).save(fresh_run / "rule.json")
+    code, _, err = calibrant("export", fresh_run)
+    assert code == 0
+    assert "does not say what it was fitted on" in err
+
+
 def test_without_a_rule_and_with_a_temperature(calibrant, run_folder, tmp_path):
     (run_folder / "rule.json").unlink(missing_ok=True)
     logits = np.random.default_rng(0).normal(size=(200, 10))
@@ -58,12 +133,12 @@ def test_without_a_rule_and_with_a_temperature(calibrant, run_folder, tmp_path):
     assert json.loads(out)["largest_difference"] <= 1e-5
     images = (load_digits().images[:50, None] / 16).astype(np.float32)
     p, q = session(plain, images)[0].astype(float), session(cool, images)[0]
-    powered = p ** (1 / scaling.temperature_)
-    np.testing.assert_allclose(q, powered / powered.sum(axis=1, keepdims=True), atol=1e-4)
+    np.testing.assert_allclose(q, calibrated(p, scaling.temperature_), atol=1e-4)
 
 
 def test_bad_input(calibrant, run_folder, tmp_path):
     RoutingRule(threshold=0.9, n_classes=3).save(tmp_path / "three.json")
+    RoutingRule(threshold=0.9, n_classes=10).save(tmp_path / "r.onnx")
     RoutingRule(threshold=0.9, n_classes=10, temperature=2.0).save(tmp_path / "warm.json")
     logits = np.eye(3)[[0, 1, 2, 0]] + np.arange(12).reshape(4, 3) / 7
     VectorScaling(reg_lambda=1.0).fit(logits, [0, 1, 2, 1]).save(tmp_path / "vector.json")
@@ -72,8 +147,11 @@ def test_bad_input(calibrant, run_folder, tmp_path):
     for arguments, message in [
         ([tmp_path], "recipe.toml"),
         ([run_folder, "--rule", tmp_path / "three.json"], "made for 3 classes and cannot be applied to 10"),
-        ([run_folder, "--calibrator", tmp_path / "vector.json"], "--calibrator must be a temperature, got vector"),
+        ([run_folder, "--calibrator", tmp_path / "vector.json"], "must be a temperature, got vector"),
         ([run_folder, "--rule", tmp_path / "warm.json", "--calibrator", tmp_path / "t.json"], "its own temperature"),
+        ([run_folder, "--calibrator", tmp_path / "t.json"], "be made for the 10 classes"),
+        ([run_folder, "--calibrator", tmp_path / "t.json", "--uncalibrated"], "--uncalibrated must be left out"),
+        ([run_folder, "--rule", tmp_path / "r.onnx", "-o", tmp_path / "r.onnx"], "which this command reads"),
         ([run_folder, "-o", tmp_path / "model.pt"], "end in .onnx"),
     ]:
         code, _, err = calibrant("export", *arguments)

@@ -47,6 +47,62 @@ def test_fit_apply_check(calibrant, val, tmp_path):
     assert "The promised accuracy of 0.97" in out
 
 
+def test_one_rounding_everywhere(calibrant, tmp_path):
+    # 1,241 of 2,000 is 62.05 %.
+    confidence = np.where(np.arange(2000) < 1241, 0.999, 0.4)
+    p = np.stack([confidence, (1 - confidence) * 0.5, (1 - confidence) * 0.5], axis=1)
+    targets = np.where(np.arange(2000) < 1241, 0, np.arange(2000) % 3)
+    Predictions.from_probabilities(p, targets).save(tmp_path / "val.npz")
+    _, fitted, _ = calibrant("route", "fit", tmp_path / "val.npz")
+    _, applied, _ = calibrant(
+        "route", "apply", tmp_path / "rule.json", tmp_path / "val.npz", "-o", tmp_path / "out.csv"
+    )
+    assert "Automated: 1,241 of 2,000 cases (62.1 %)" in fitted
+    assert "1,241 of 2,000 cases are automated (62.1 %)" in applied
+
+
+def test_permuted_columns_are_read_by_name_by_apply_and_check_alike(calibrant, val, tmp_path):
+    fit(calibrant, val)
+    fresh = draw(800, seed=1, class_names=["a", "b", "c"])
+    turned = Predictions.from_logits(
+        fresh.logits[:, [2, 0, 1]], np.array([1, 2, 0])[fresh.targets], class_names=["c", "a", "b"]
+    )
+    found = {}
+    for name, predictions in (("same", fresh), ("turned", turned)):
+        predictions.save(tmp_path / f"{name}.npz")
+        source, out = tmp_path / f"{name}.npz", tmp_path / f"{name}.csv"
+        assert calibrant("route", "apply", tmp_path / "rule.json", source, "-o", out)[0] == 0
+        code, table, _ = calibrant("route", "check", tmp_path / "rule.json", source)
+        found[name] = code, table, out.read_text()
+    assert found["same"] == found["turned"]
+
+
+def test_inputs_are_never_overwritten(calibrant, val, tmp_path):
+    fit(calibrant, val)
+    draw(20, seed=1, class_names=["a", "b", "c"]).save(tmp_path / "new.csv")
+    rule = tmp_path / "rule.csv"
+    rule.hardlink_to(tmp_path / "rule.json")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for arguments in [
+        ("apply", tmp_path / "rule.json", tmp_path / "new.csv", "-o", tmp_path / "new.csv"),
+        ("apply", tmp_path / "rule.json", tmp_path / "new.csv", "-o", rule),
+        ("fit", val, "-o", val),
+    ]:
+        code, _, err = calibrant("route", *arguments)
+        assert code == 2, arguments
+        assert "which this command reads" in err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_predictions_of_a_run_put_the_rule_into_the_run(calibrant, tmp_path):
+    (tmp_path / "predictions").mkdir()
+    (tmp_path / "recipe.toml").touch()
+    draw(3000, seed=0).save(tmp_path / "predictions" / "val.npz")
+    assert calibrant("route", "fit", tmp_path / "predictions" / "val.npz")[0] == 0
+    assert [path.name for path in tmp_path.rglob("rule.json")] == ["rule.json"]
+    assert (tmp_path / "rule.json").is_file()
+
+
 def test_check_fails_with_one(calibrant, val, tmp_path):
     fit(calibrant, val)
     fresh = draw(500, seed=1)

@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from calibrant.cli._places import CALIBRATOR, refuse_overwriting, run_of
 from calibrant.errors import CalibrantWarning, invalid
+from calibrant.files import sha256_of, write_json
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.posthoc import Calibrator, Selection, make_calibrator, select_calibrator
 from calibrant.predictions import Predictions
+from calibrant.routing import in_order_of
 
 Method = Literal[
     "best",
@@ -57,7 +60,8 @@ def calibrate(
     apply:
         Predictions to calibrate; needed where SOURCE is a file.
     out:
-        Calibrated predictions (.npz). Default: beside the predictions they come from, as NAME.calibrated.npz.
+        Calibrated predictions (.npz). Default: beside the predictions they come from, as NAME.calibrated.npz. The
+        calibrator lies beside them; where SOURCE belongs to a run and this is left out, in the run as calibrator.json.
     method:
         The calibrator; "best" compares all of them by cross-validated NLL on the validation predictions.
     folds:
@@ -74,10 +78,12 @@ def calibrate(
         logits = scores_as_logits(fit_on)
         selection = select_calibrator(logits, fit_on.targets, folds=folds, seed=seed) if method == "best" else None
         calibrator = selection.calibrator if selection else make_calibrator(method).fit(logits, fit_on.targets)
-    calibrated = apply_calibrator(calibrator, test)
+        calibrated = apply_calibrator(calibrator, test)
+        _warn_if_worse(test, calibrated)
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
     calibrated.save(paths.predictions)
-    calibrator.save(paths.calibrator)
+    # The digest tells an export whether a rule was chosen on what this calibrator made.
+    write_json(paths.calibrator, {**calibrator.to_json(), "made": sha256_of(paths.predictions)})
     if json:
         content = _as_json(calibrator, selection, before, after, paths)
         sys.stdout.write(json_module.dumps(content, indent=2, allow_nan=False) + "\n")
@@ -101,12 +107,17 @@ def _inputs(
     if apply is None:
         raise invalid("--apply", "name the predictions to calibrate where SOURCE is a file", "nothing")
     fit_on, test = Predictions.load(fit_path, kind=kind), Predictions.load(apply, kind=kind)
-    check_same_classes(fit_on, test, fit_path, apply)
+    test = same_classes(fit_on, test, fit_path, apply)
     predictions = out or apply.with_name(f"{apply.stem}.calibrated.npz")
-    name = predictions.stem.removesuffix(".calibrated")
     if predictions.suffix.lower() != ".npz":
         raise invalid("--out", "end in .npz", str(predictions))
-    return fit_on, test, _Outputs(predictions, predictions.with_name(f"{name}.calibrator.json"))
+    run = run_of(source)
+    calibrator = predictions.with_name(f"{predictions.stem.removesuffix('.calibrated')}.calibrator.json")
+    if run is not None and out is None:
+        calibrator = run / CALIBRATOR
+    own = [] if run is None else [run / "predictions" / f"{split}.npz" for split in ("val", "test")]
+    refuse_overwriting((predictions, calibrator), (fit_path, apply, *own))
+    return fit_on, test, _Outputs(predictions, calibrator)
 
 
 def run_predictions(run: Path, split: Literal["val", "test"]) -> Path:
@@ -117,13 +128,12 @@ def run_predictions(run: Path, split: Literal["val", "test"]) -> Path:
     return path
 
 
-def check_same_classes(first: Predictions, second: Predictions, first_path: Path, second_path: Path) -> None:
-    """Refuse two sets of predictions that do not talk about the same classes."""
+def same_classes(first: Predictions, second: Predictions, first_path: Path, second_path: Path) -> Predictions:
+    """`second` in the class order of `first`; refused where the two do not talk about the same classes."""
     if first.classes != second.classes:
         rule = f"have the {first.classes} classes of {first_path}"
         raise invalid(str(second_path), rule, f"{second.classes} classes", "Use predictions of the same model.")
-    if first.class_names is not None and second.class_names not in (None, first.class_names):
-        raise invalid(str(second_path), f"name its classes as {first_path} does", "other names or another order")
+    return in_order_of(first.class_names, second, where=str(second_path))
 
 
 def scores_as_logits(predictions: Predictions) -> NDArray[Any]:
@@ -140,6 +150,18 @@ def apply_calibrator(calibrator: Calibrator, predictions: Predictions) -> Predic
     return Predictions.from_logits(
         logits, predictions.targets, ids=predictions.ids, class_names=predictions.class_names
     )
+
+
+def _warn_if_worse(before: Predictions, after: Predictions) -> None:
+    """Warn where calibrated test predictions have a larger NLL than raw ones by more than chance (two errors)."""
+    change = np.minimum(after.nll, 1e6) - np.minimum(before.nll, 1e6)
+    if change.mean() > 2.0 * change.std() / len(change) ** 0.5:
+        warnings.warn(
+            f"calibration made the NLL of the predictions it was applied to larger: {before.nll.mean():.4g} before, "
+            f"{after.nll.mean():.4g} after. Fit on more cases, or use --method temperature or best.",
+            CalibrantWarning,
+            stacklevel=2,
+        )
 
 
 @contextmanager
@@ -183,6 +205,8 @@ def _print(
     temperature = getattr(calibrator, "temperature_", None)
     found = "" if temperature is None else f", temperature {temperature:.4f}"
     console.print(f"Fitted {calibrator} on {calibrator.summary_.cases:,} cases{found}.", markup=False)
+    if calibrator.identity_ and calibrator.method != "none":
+        console.print("No map was kept: the probabilities stay as they are.")
     table = Table("test predictions", "before", "after")
     for name, key in (("test error %", "test_error"), ("ECE %", "ece"), ("NLL", "nll"), ("Brier", "brier")):
         scale = 100.0 if name.endswith("%") else 1.0

@@ -2,13 +2,14 @@
 
 import json as json_module
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import torch
 from cyclopts import Parameter
 
+from calibrant.cli._places import CALIBRATOR, RULE, made_by, refuse_overwriting
 from calibrant.errors import InvalidInput, invalid
 from calibrant.export import export_onnx
 from calibrant.posthoc import Calibrator, TemperatureScaling
@@ -24,6 +25,7 @@ def export(
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     rule: Path | None = None,
     calibrator: Path | None = None,
+    uncalibrated: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Write one ONNX file: images in; calibrated probabilities, class and route decision out.
@@ -39,7 +41,10 @@ def export(
     rule:
         A rule written by "calibrant route fit". Default: rule.json in the run folder, if it is there.
     calibrator:
-        A temperature written by "calibrant calibrate", for a rule without one of its own.
+        A temperature written by "calibrant calibrate". Default: calibrator.json in the run folder, if it is there and
+        the rule has no temperature of its own. A rule that was fitted on other predictions than it made is refused.
+    uncalibrated:
+        Leave the run's calibrator out.
     json:
         Print JSON instead of a sentence.
     """
@@ -50,9 +55,13 @@ def export(
     about = load_checkpoint(newest).values
     if "mean" not in about:
         raise invalid(str(run), "be trained by a calibrant that keeps the normalisation", "an older checkpoint")
-    routing = _rule(run, rule)
-    temperature = _temperature(calibrator, routing)
+    rule = rule or (run / RULE if (run / RULE).is_file() else None)
+    routing = None if rule is None else RoutingRule.load(rule)
+    if routing is not None:
+        routing.check_classes(about["classes"])
     target = out or run / "model.onnx"
+    refuse_overwriting([target], [path for path in (rule, calibrator, newest) if path is not None])
+    calibration = _calibration(run, calibrator, routing, about["classes"], uncalibrated=uncalibrated)
     # Noise around the training images' mean: the comparison needs numbers of the right size, not the data set.
     noise = torch.randn(64, *about["image_shape"], generator=torch.Generator().manual_seed(0))
     centre, spread = (torch.tensor(about[name]).view(1, -1, 1, 1) for name in ("mean", "std"))
@@ -62,31 +71,90 @@ def export(
         example=(centre + spread * noise).clamp(0, 1),
         mean=about["mean"],
         std=about["std"],
-        temperature=temperature,
+        temperature=calibration.temperature,
         rule=routing,
     )
     if json:
-        content = {"path": str(target), "automates": routing is not None and routing.automates, **asdict(check)}
+        content = {
+            "path": str(target),
+            "automates": routing is not None and routing.automates,
+            "rule": None if rule is None else str(rule),
+            "calibrator": None if calibration.source is None else str(calibration.source),
+            "calibrated": calibration.source is not None or (routing is not None and routing.temperature is not None),
+            **asdict(check),
+        }
         sys.stdout.write(json_module.dumps(content, indent=2) + "\n")
         return
     sys.stdout.write(
         f"Wrote {target}. On {check.images} images it equals PyTorch to {check.largest_difference:.1g}.\n"
-        + ("" if routing is not None else "It has no routing rule, so it automates nothing: see calibrant route fit.\n")
+        f"{calibration.sentence}\n{_route_sentence(routing, rule)}\n"
     )
 
 
-def _rule(run: Path, path: Path | None) -> RoutingRule | None:
-    if path is not None:
-        return RoutingRule.load(path)
-    return RoutingRule.load(run / "rule.json") if (run / "rule.json").is_file() else None
+@dataclass(frozen=True)
+class _Calibration:
+    """The temperature that is exported beside a rule's own, where it comes from, and a sentence about it."""
+
+    temperature: float
+    source: Path | None
+    sentence: str
 
 
-def _temperature(path: Path | None, rule: RoutingRule | None) -> float:
+def _calibration(
+    run: Path, given: Path | None, rule: RoutingRule | None, classes: int, *, uncalibrated: bool
+) -> _Calibration:
+    """The run's calibrator, or the one given; refused where the rule's thresholds were not chosen behind it."""
+    if given is not None and uncalibrated:
+        raise invalid("--uncalibrated", "be left out where --calibrator is given", str(given))
+    path = given or (run / CALIBRATOR if (run / CALIBRATOR).is_file() else None)
+    own = None if rule is None else rule.temperature
+    none = "Probabilities are NOT calibrated, they are the network's own: see calibrant calibrate."
+    alone = none if own is None else f"Probabilities are calibrated by the rule's temperature, {own:.4f}."
     if path is None:
-        return 1.0
-    if rule is not None and rule.temperature is not None:
-        raise invalid("--calibrator", "be left out, the rule has its own temperature", str(path))
+        return _Calibration(1.0, None, alone)
+    made = made_by(path)
+    joined = rule is not None and made is not None and rule.fitted_on == made
+    if uncalibrated:
+        if joined:
+            raise invalid("--uncalibrated", f"be left out: the rule was fitted on what {path} made", "both")
+        return _Calibration(1.0, None, alone)
+    if own is not None and not joined:
+        if given is not None:
+            raise invalid("--calibrator", "be left out, the rule has its own temperature", str(path))
+        return _Calibration(1.0, None, f"{alone} {path} is left out.")
+    temperature = _temperature(path, classes)
+    if rule is not None and rule.automates and not joined and temperature != 1.0:
+        _refuse_stranger(rule, path, run)
+    both = "" if own is None else f", then by the rule's, {own:.4f}"
+    return _Calibration(
+        temperature, path, f"Probabilities are calibrated by the temperature {temperature:.4f} of {path}{both}."
+    )
+
+
+def _temperature(path: Path, classes: int) -> float:
     calibrator = Calibrator.load(path)
-    if not isinstance(calibrator, TemperatureScaling):
-        raise invalid("--calibrator", "be a temperature", calibrator.method, "Other maps are not exported.")
-    return calibrator.temperature_
+    if not calibrator.identity_ and not isinstance(calibrator, TemperatureScaling):
+        way_out = "Other maps are not exported: calibrate with --method temperature, or export with --uncalibrated."
+        raise invalid(f"calibrator {path}", "be a temperature", calibrator.method, way_out)
+    if calibrator.n_classes_ != classes:
+        raise invalid(str(path), f"be made for the {classes} classes of the run", f"{calibrator.n_classes_} classes")
+    return 1.0 if calibrator.identity_ or not isinstance(calibrator, TemperatureScaling) else calibrator.temperature_
+
+
+def _refuse_stranger(rule: RoutingRule, calibrator: Path, run: Path) -> None:
+    """A rule without a temperature holds for the confidences it was fitted on, not for those of any calibrator."""
+    if rule.fitted_on is not None:
+        raise InvalidInput(
+            f"the rule was fitted on predictions that {calibrator} did not make: its promise does not hold behind it. "
+            f"Fit one with its own temperature (calibrant route fit {run} --calibrate), or export with --uncalibrated."
+        )
+    sys.stderr.write(
+        f"calibrant: warning: the rule does not say what it was fitted on; its promise holds only if that was made by "
+        f"{calibrator}.\n"
+    )
+
+
+def _route_sentence(rule: RoutingRule | None, path: Path | None) -> str:
+    if rule is None:
+        return "It has no routing rule, so it automates nothing: see calibrant route fit."
+    return f"Routing is by {path}." if rule.automates else f"The rule {path} promises nothing, so it automates nothing."

@@ -2,7 +2,7 @@
 
 import json as json_module
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +11,10 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
+from calibrant.cli._places import CALIBRATOR, RULE, made_by, refuse_overwriting, run_of
 from calibrant.cli.calibrate import From, plain_warnings, run_predictions, scores_as_logits
 from calibrant.errors import CheckFailed, invalid
+from calibrant.files import sha256_of
 from calibrant.posthoc import TemperatureScaling
 from calibrant.predictions import Predictions
 from calibrant.routing import (
@@ -72,11 +74,14 @@ def fit(
     seed:
         Of that random half.
     out:
-        Where to write the rule. Default: rule.json in the run folder, or beside the predictions.
+        Where to write the rule. Default: rule.json in the run folder that the predictions belong to, or beside them.
     from_:
         What the scores are, for files that do not say.
     """
     path = run_predictions(source, "val") if source.is_dir() else source
+    run = run_of(source)
+    target = out or (path.parent if run is None else run) / RULE
+    refuse_overwriting([target], [path])
     predictions = Predictions.load(path, kind=from_)
     temperature = None
     if calibrate:
@@ -95,8 +100,10 @@ def fit(
             cost_review=cost_review,
             temperature=temperature,
         )
-    target = out or (source if source.is_dir() else path.parent) / "rule.json"
+    rule = replace(rule, fitted_on=sha256_of(path))
     rule.save(target)
+    if run is not None and not calibrate:
+        _warn_if_uncalibrated(rule, run)
     rows = risk_coverage(predictions, cost_error=cost_error, cost_review=cost_review, temperature=temperature)
     if as_json:
         _write_json({"rule": _rule_json(rule), "risk_coverage": [asdict(row) for row in rows], "path": str(target)})
@@ -119,12 +126,13 @@ def apply_(
     out:
         Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence.
     """
+    refuse_overwriting([out], [rule, source])
     counts = route_file(RoutingRule.load(rule), source, out)
     if as_json:
         _write_json({"cases": counts.cases, "automated": counts.automated, "path": str(out)})
         return
-    share = 100.0 * counts.automated / counts.cases
-    line = f"{counts.automated:,} of {counts.cases:,} cases are automated ({share:.1f} %), the others go to a person. "
+    share = _percent(counts.automated, counts.cases)
+    line = f"{counts.automated:,} of {counts.cases:,} cases are automated ({share}), the others go to a person. "
     Console(highlight=False, soft_wrap=True).print(f"{line}Wrote {out}", markup=False)
 
 
@@ -183,6 +191,22 @@ def _half_calibrated(predictions: Predictions, seed: int) -> tuple[Predictions, 
     return second, scaling.temperature_
 
 
+def _warn_if_uncalibrated(rule: RoutingRule, run: Path) -> None:
+    """A run's calibrator and a rule on the confidences before it cannot be exported together: say so at once."""
+    calibrator = run / CALIBRATOR
+    if rule.automates and calibrator.is_file() and made_by(calibrator) != rule.fitted_on:
+        sys.stderr.write(
+            f"calibrant: warning: {calibrator} did not make these predictions, so the rule cannot be exported with it. "
+            "Add --calibrate for a rule with a temperature of its own.\n"
+        )
+
+
+def _percent(part: int, whole: int) -> str:
+    """One rounding for every share that is printed: to the nearest tenth, halves up, exact in whole numbers."""
+    tenths = (2000 * part + whole) // (2 * whole)
+    return f"{tenths // 10}.{tenths % 10} %"
+
+
 def _write_json(content: Any) -> None:
     sys.stdout.write(json_module.dumps(content, indent=2, allow_nan=False) + "\n")
 
@@ -205,7 +229,7 @@ def _print_fit(rule: RoutingRule, rows: list[CoverageRow], path: Path) -> None:
         console.print(f"Threshold: {rule.threshold:.6f}")
     evidence = rule.evidence
     if rule.automates and evidence is not None:
-        share = f"{100 * rule.automation_rate:.1f} %"
+        share = _percent(evidence.automated, evidence.cases)
         console.print(
             f"Automated: {evidence.automated:,} of {evidence.cases:,} cases ({share}), {evidence.errors:,} wrong."
         )
