@@ -34,7 +34,7 @@ class _GlobalSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004 (as above)
         total = gradients[0].contiguous().clone()
         dist.all_reduce(total)
         return total
@@ -49,7 +49,7 @@ def global_sum(local: Tensor) -> Tensor:
     """
     if not is_distributed():
         return local
-    result: Tensor = _GlobalSum.apply(local)  # type: ignore[no-untyped-call]
+    result: Tensor = _GlobalSum.apply(local)  # type: ignore[no-untyped-call]  # torch's
     return result
 
 
@@ -90,5 +90,5 @@ def global_rows(local: Tensor, *, capacity: int | None = None) -> Tensor:
     elif n > capacity:
         raise invalid("capacity", "be at least the number of rows of every rank", capacity, f"This rank holds {n}.")
     padding = local.new_zeros((capacity - n, *local.shape[1:]))
-    result: Tensor = _GlobalRows.apply(torch.cat((local, padding)))  # type: ignore[no-untyped-call]
+    result: Tensor = _GlobalRows.apply(torch.cat((local, padding)))  # type: ignore[no-untyped-call]  # torch's
     return result

@@ -94,7 +94,6 @@ def test_other_settings_in_the_folder_are_refused(calibrant, folder):
 
 
 def test_a_count_below_one_leaves_nothing_behind(calibrant, tmp_path):
-    command, *flags = ("compare", "--methods", "nll", "--jobs", 0)
-    code, _, said = calibrant(command, *flags, "--out", tmp_path / "s")
+    code, _, said = calibrant("compare", "--methods", "nll", "--jobs", 0, "--out", tmp_path / "s")
     assert (code, "be at least 1, got 0" in said) == (2, True)
     assert not (tmp_path / "s").exists()

@@ -44,7 +44,8 @@ def test_bad_input_is_one_line_and_code_2(calibrant, tmp_path, arguments, messag
 
 
 def test_a_count_below_one_leaves_nothing_behind(calibrant, tmp_path):
-    command, *flags = ("sweep", "--method", "nll", "--search", "optimiser.lr=0.01:0.1", "--trials", 0)
-    code, _, said = calibrant(command, *flags, "--out", tmp_path / "s")
+    code, _, said = calibrant(
+        "sweep", "--method", "nll", "--search", "optimiser.lr=0.01:0.1", "--trials", 0, "--out", tmp_path / "s"
+    )
     assert (code, "be at least 1, got 0" in said) == (2, True)
     assert not (tmp_path / "s").exists()

@@ -154,7 +154,7 @@ def test_bad_csv(tmp_path, content, message):
         ({"scores": np.zeros((2, 3))}, "hold one of logits, probabilities"),
         ({"logits": np.zeros((2, 4))}, "made for 3 classes"),
         ({"logits": np.zeros((2, 3)), "ids": np.arange(1)}, "one entry a row"),
-        ({"logits": np.zeros((2, 3)), "class_names": np.array(["a", "b", "c"])}, "be the rule's"),
+        ({"logits": np.zeros((2, 3)), "class_names": np.array(["a", "b", "c"])}, "name the classes cat, dog, owl"),
         ({"logits": np.zeros(3)}, "be floats of shape"),
         ({"logits": np.array([[1, None, 2]], dtype=object)}, "plain array"),
     ],

@@ -1,13 +1,10 @@
 """What `compare`, `ablate` and `sweep` have in common: reading flags, running, saying what came out."""
 
-import json as json_module
 import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
 
 from calibrant.cli._settings import assignment, literal
 from calibrant.errors import CheckFailed, InvalidInput, invalid
@@ -82,13 +79,3 @@ def record_all(study: "Study", folder: Path) -> list[str]:
         except InvalidInput as error:
             complaints.append(str(error))
     return complaints
-
-
-def say(text: str) -> None:
-    """One line or block on standard output, as it is."""
-    Console().print(text, soft_wrap=True, highlight=False, markup=False)
-
-
-def say_json(content: Any) -> None:
-    """JSON on standard output."""
-    sys.stdout.write(json_module.dumps(content, indent=2, allow_nan=False) + "\n")

@@ -1,6 +1,5 @@
 """`calibrant calibrate`: fit on validation predictions, apply to test predictions, say what it changed."""
 
-import json as json_module
 import sys
 import warnings
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from calibrant.cli._places import CALIBRATOR, refuse_overwriting, run_of
+from calibrant.cli._say import say_json
 from calibrant.errors import CalibrantWarning, invalid
 from calibrant.files import sha256_of, write_json
 from calibrant.metrics import Evaluation, evaluate
@@ -86,7 +86,7 @@ def calibrate(
     write_json(paths.calibrator, {**calibrator.to_json(), "made": sha256_of(paths.predictions)})
     if json:
         content = _as_json(calibrator, selection, before, after, paths)
-        sys.stdout.write(json_module.dumps(content, indent=2, allow_nan=False) + "\n")
+        say_json(content)
     else:
         _print(calibrator, selection, before, after, paths)
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.cli._study import at_least_one, names_in, record_all, run_study, say, say_json, shared_recipe
+from calibrant.cli._say import say, say_json
+from calibrant.cli._study import at_least_one, names_in, record_all, run_study, shared_recipe
 from calibrant.errors import CheckFailed, InvalidInput
 
 if TYPE_CHECKING:

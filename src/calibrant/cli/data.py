@@ -1,6 +1,5 @@
 """`calibrant data`: which image sets there are, where they lie, and getting them."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from rich.progress import (
 )
 from rich.table import Column, Table
 
+from calibrant.cli._say import say, say_json
 from calibrant.errors import CheckFailed, InvalidInput
 
 app = App(name="data", help="List, download and check image sets.")
@@ -50,7 +50,7 @@ def list_(*, data_dir: DataDir = None, as_json: Json = False) -> None:
     rows = _rows(data_dir)
     folders = [str(folder) for folder in data_dirs(data_dir)]
     if as_json:
-        print(json.dumps({"folders": folders, "sets": rows}, indent=2))  # noqa: T201  # the command's output
+        say_json({"folders": folders, "sets": rows})
         return
     table = Table("name", "train", "test", "classes", Column("found", overflow="fold"))
     for row in rows:
@@ -86,7 +86,7 @@ def fetch(
     with _bars(console, "bytes") as bar:
         paths = fetch_dataset(name, data_dir=data_dir, mirror=mirror, progress=bar)
     for path in paths:
-        print(path)  # noqa: T201  # the command's output
+        say(str(path))
     for file in entry.files:
         if not file.digest:
             console.print(f"{file.name}: no digest is published, its size fits.", highlight=False)
@@ -119,10 +119,10 @@ def check(name: str, /, *, data_dir: DataDir = None, as_json: Json = False) -> N
         "verified": dataset.verified or "nothing is published to compare it with",
     }
     if as_json:
-        print(json.dumps(result, indent=2))  # noqa: T201  # the command's output
+        say_json(result)
         return
     for key, value in result.items():
-        print(f"{key.replace('_', ' ')}: {value}")  # noqa: T201  # the command's output
+        say(f"{key.replace('_', ' ')}: {value}")
 
 
 def _rows(data_dir: Path | None) -> list[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """`calibrant export`: a run as one ONNX file with calibration and routing inside."""
 
-import json as json_module
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import torch
 from cyclopts import Parameter
 
 from calibrant.cli._places import CALIBRATOR, RULE, made_by, refuse_overwriting
+from calibrant.cli._say import say_json
 from calibrant.errors import InvalidInput, invalid
 from calibrant.export import export_onnx
 from calibrant.posthoc import Calibrator, TemperatureScaling
@@ -83,7 +83,7 @@ def export(
             "calibrated": calibration.source is not None or (routing is not None and routing.temperature is not None),
             **asdict(check),
         }
-        sys.stdout.write(json_module.dumps(content, indent=2) + "\n")
+        say_json(content)
         return
     sys.stdout.write(
         f"Wrote {target}. On {check.images} images it equals PyTorch to {check.largest_difference:.1g}.\n"

@@ -1,7 +1,5 @@
 """`calibrant methods`: what can be trained, and with which numbers."""
 
-import json
-import sys
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -9,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from calibrant import methods
+from calibrant.cli._say import say_json
 
 
 def main(
@@ -30,7 +29,7 @@ def main(
     """
     rows = [_row(each, data, model, epochs) for each in ([name] if name else methods.names())]
     if as_json:
-        sys.stdout.write(json.dumps(rows[0] if name else rows, indent=2) + "\n")
+        say_json(rows[0] if name else rows)
     elif name:
         _print_one(rows[0])
     else:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from calibrant.cli._study import say, say_json
+from calibrant.cli._say import say, say_json
 from calibrant.errors import InvalidInput, invalid
 
 

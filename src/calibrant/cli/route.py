@@ -1,6 +1,5 @@
 """`calibrant route`: choose a rule, apply it, and check whether its promise held."""
 
-import json as json_module
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from calibrant.cli._places import CALIBRATOR, RULE, made_by, refuse_overwriting, run_of
+from calibrant.cli._say import say_json
 from calibrant.cli.calibrate import From, plain_warnings, run_predictions, scores_as_logits
 from calibrant.errors import CheckFailed, invalid
 from calibrant.files import sha256_of
@@ -208,7 +208,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _write_json(content: Any) -> None:
-    sys.stdout.write(json_module.dumps(content, indent=2, allow_nan=False) + "\n")
+    say_json(content)
 
 
 def _rule_json(rule: RoutingRule) -> dict[str, Any]:

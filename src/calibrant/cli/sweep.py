@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.cli._study import at_least_one, names_in, say, say_json, shared_recipe
+from calibrant.cli._say import say, say_json
+from calibrant.cli._study import at_least_one, names_in, shared_recipe
 from calibrant.errors import CheckFailed
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
+from calibrant.cli._say import say_json
 from calibrant.cli._settings import assignment
 from calibrant.data.spec import anchored
 from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput
@@ -264,7 +265,7 @@ def report(run: Run, *, as_json: bool) -> None:
     if rank() != 0:
         return
     if as_json:
-        sys.stdout.write(json_module.dumps({"run": str(run.path), **run.summary}, indent=2) + "\n")
+        say_json({"run": str(run.path), **run.summary})
         return
     summary, console = run.summary, Console()
     console.print(Evaluation.from_json(json_module.dumps(summary["test"])).table())

@@ -64,18 +64,6 @@ def share_scores(pruner: ConfidencePruner) -> None:
         pruner.table.share(distributed.rank())
 
 
-def load_pruner(pruner: ConfidencePruner, state: Mapping[str, Any]) -> None:
-    """Restore a state in which all ranks hold the same rows, whatever the number of processes then and now.
-
-    One process keeps no account of what was shared; were it left as saved, a run that goes on with several processes
-    would take each row from the first of them.
-    """
-    if "rows" in state:
-        count = state["rows"][:, pruner.table.columns.index("count")]
-        state = {**state, "shared_count": count.clone()}
-    pruner.load_state_dict(state)
-
-
 def write_state(path: Path, state: Mapping[str, Mapping[str, Any]]) -> None:
     """Write named states of tensors and plain values as one safetensors file; the values are JSON in its header."""
     tensors = {

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.integrations.epoch import RunningEpoch, load_pruner, share_scores
+from calibrant.integrations.epoch import RunningEpoch, share_scores
 from calibrant.pruning import ConfidencePruner, Indexed, KeptSampler
 
 try:
@@ -128,7 +128,7 @@ class PruningCallback(pl.Callback):
             raise invalid("Trainer's reload_dataloaders_every_n_epochs", "be 1 with a pruner", every, way_out)
         self.pruner.to(pl_module.device)
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Check the loader, and that the pruner stands where the trainer does."""
         loader = _pruned_loader(trainer.train_dataloader, self.pruner)
         _check_size(loader, self.pruner)
@@ -172,8 +172,8 @@ class PruningCallback(pl.Callback):
         trainer: pl.Trainer,
         pl_module: pl.LightningModule,
         outputs: Any,
-        batch: Any,  # noqa: ARG002 (the signature is Lightning's)
-        batch_idx: int,  # noqa: ARG002
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         """Observe the batch."""
         self._complete = trainer.is_last_batch
@@ -186,7 +186,7 @@ class PruningCallback(pl.Callback):
         factor = trainer.accumulate_grad_batches if pl_module.automatic_optimization else 1
         self._epoch.add(loss * factor, samples=len(indices))
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log what the epoch trained on, and take the pruner's step."""
         kept = float(self.pruner.n_kept)
         values = {"pruning/kept": kept, "pruning/kept_share": kept / self.pruner.samples}
@@ -201,8 +201,8 @@ class PruningCallback(pl.Callback):
 
     def on_save_checkpoint(
         self,
-        trainer: pl.Trainer,  # noqa: ARG002
-        pl_module: pl.LightningModule,  # noqa: ARG002
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
         checkpoint: dict[str, Any],
     ) -> None:
         """Write the state anew with the scores of all ranks, as only one of them writes the file."""
@@ -216,7 +216,7 @@ class PruningCallback(pl.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        load_pruner(self.pruner, state_dict["pruner"])
+        self.pruner.load_state_dict(state_dict["pruner"], shared=True)
         self._epoch.load_state_dict(state_dict["epoch"])
         self._complete = bool(state_dict["complete"])
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from calibrant import distributed
 from calibrant.errors import InvalidInput, invalid
-from calibrant.integrations.epoch import RunningEpoch, load_pruner, read_state, share_scores, write_state
+from calibrant.integrations.epoch import RunningEpoch, read_state, share_scores, write_state
 from calibrant.losses import Loss
 from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
@@ -114,7 +114,7 @@ class CalibratedTrainer(Trainer):
         model: Any,
         inputs: Mapping[str, Any],
         return_outputs: bool = False,
-        num_items_in_batch: Any = None,  # noqa: ARG002 (the signature is Trainer's)
+        num_items_in_batch: Any = None,
     ) -> Any:
         """The criterion's value; in training also what the pruner needs to see."""
         inputs = dict(inputs)
@@ -222,7 +222,7 @@ class CalibratedTrainer(Trainer):
             self.pruner.load_state_dict(self._fresh)
             return begin
         state = read_state(Path(resume_from_checkpoint) / STATE_FILE)
-        load_pruner(self.pruner, state["pruner"])
+        self.pruner.load_state_dict(state["pruner"], shared=True)
         if not self.args.ignore_data_skip:
             self._running.load_state_dict(state["epoch"])
         return self.pruner.epoch, self._running.batches
@@ -266,8 +266,8 @@ class _EpochEnd(TrainerCallback):
 
     def on_epoch_end(
         self,
-        args: TrainingArguments,  # noqa: ARG002 (the signature is Trainer's)
-        state: TrainerState,  # noqa: ARG002
+        args: TrainingArguments,
+        state: TrainerState,
         control: TrainerControl,
         **_: Any,
     ) -> None:

@@ -335,18 +335,21 @@ class ConfidencePruner:
             "settings": self.settings(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True, shared: bool = False) -> None:
         """Continue from a saved state, in place: the tables keep their storage.
 
         Args:
             state: What `state_dict` gave.
             strict: Refuse a state that was made with other settings. Size, classes and targets must agree in any case.
+            shared: All ranks held the same rows when the state was saved, as they do between epochs. One process keeps
+                no account of that; without it, a run that goes on with several would take each row from the first.
         """
         check_settings(state, self.settings(), strict=strict)
         if state["rows"].shape != self.table.rows.shape:
             raise invalid("state", f"hold scores for {self.plan.policy}", f"columns for {state['settings']['policy']}")
         self.table.rows.copy_(state["rows"])
-        self.table.shared_count.copy_(state["shared_count"])
+        count = self.table.rows[:, self.table.columns.index("count")] if shared else state["shared_count"]
+        self.table.shared_count.copy_(count)
         self._course.load_state_dict(state)
 
     def report(self, *, suspects: int = 100, seconds: float | None = None) -> PruningReport:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions.checks import Kind
+from calibrant.routing.classes import class_order
 from calibrant.routing.rule import RoutingRule
 
 _PREFIXES: dict[str, Kind] = {"logit_": "logits", "probability_": "probabilities"}
@@ -160,14 +161,7 @@ def _read_npz(path: Path, rule: RoutingRule) -> Iterator[Block]:
 
 def _named_order(path: Path, rule: RoutingRule, names: list[str] | None) -> list[int] | None:
     rule.check_classes(rule.n_classes if names is None else len(names))
-    # As `in_order_of` does for labelled predictions: no names count as 0..K-1, beside real ones as positions.
-    numbers = [str(k) for k in range(rule.n_classes)]
-    wanted, have = list(rule.class_names or numbers), numbers if names is None else names
-    if wanted == have or (set(wanted) != set(have) and numbers in (wanted, have)):
-        return None
-    if set(wanted) != set(have):
-        raise invalid(f"{path}: class_names", f"be the rule's, {', '.join(wanted[:5])}", ", ".join(have[:5]))
-    return [have.index(name) for name in wanted]
+    return class_order(rule.class_names, names, rule.n_classes, where=f"{path}: class_names")
 
 
 def _rows_of(archive: zipfile.ZipFile, name: str) -> Iterator[NDArray[Any]]:

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 
+from calibrant.study.goal import BASELINE
 from calibrant.study.record import Record
 from calibrant.study.tables import Grid, to_markdown
 
@@ -13,7 +14,6 @@ _INTRO = (
     "takes the same time whatever rests; what it weighs depends on the length of the run, so the epochs after it "
     "stand beside the whole."
 )
-_BASELINE = "nll"
 
 
 def timing_table(groups: Mapping[tuple[str, str], Mapping[str, Sequence[Record]]], *, heading: str) -> str:
@@ -43,7 +43,7 @@ def _reference(record: Record, by_label: Mapping[str, Sequence[Record]]) -> list
         if other.concurrent_runs == 1 and other.seen_share >= 0.999
     ]
     same_loss = {other.method for other in full if record.method.startswith(f"{other.method}+")}
-    method = max(same_loss, key=len, default=_BASELINE)
+    method = max(same_loss, key=len, default=BASELINE)
     return [other for other in full if other.method == method]
 
 

@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant.pruning import ConfidencePruner
 from calibrant.training.checkpoint import Checkpoint
 from calibrant.training.setup import Workshop
 
@@ -39,7 +38,8 @@ def unpack(workshop: Workshop, checkpoint: Checkpoint) -> None:
     workshop.network.load_state_dict(by_owner["model"])
     if workshop.average is not None:
         workshop.average.load_state_dict(by_owner["average"])
-    _load_pruner(workshop.pruner, {**by_owner["pruner"], **checkpoint.values["pruner"]})
+    # Checkpoints lie between epochs, when all ranks hold the same rows.
+    workshop.pruner.load_state_dict({**by_owner["pruner"], **checkpoint.values["pruner"]}, shared=True)
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in by_owner["optimiser"].items():
         number, slot = name.split(".", 1)
@@ -56,10 +56,3 @@ def unpack(workshop: Workshop, checkpoint: Checkpoint) -> None:
             if value.shape == parameter.shape and value.stride() != parameter.stride():
                 # Files hold rows in plain order; the fused optimiser wants its buffers laid out like the parameters.
                 slots[slot] = torch.empty_like(parameter).copy_(value)
-
-
-def _load_pruner(pruner: ConfidencePruner, state: dict[str, Any]) -> None:
-    # Checkpoints lie between epochs, when all ranks hold the same rows. One process does not keep account of that;
-    # were it left as saved, a run that goes on with more processes would take each row from the first of them.
-    count = state["rows"][:, pruner.table.columns.index("count")]
-    pruner.load_state_dict({**state, "shared_count": count})
