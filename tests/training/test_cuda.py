@@ -37,6 +37,12 @@ def test_every_mode_gives_the_eager_curve(mode, eager_run, big_toy, toy_recipe, 
         assert line["accuracy"] == expected["accuracy"]
 
 
+def test_tuned_kernels_give_the_eager_curve(eager_run, big_toy, toy_recipe, tmp_path):
+    run = train(toy_recipe(**ON_GPU, engine__mode="graphed", engine__tune=True), tmp_path / "run", data=big_toy)
+    losses = [line["loss"] for line in run.epochs()]
+    assert losses == pytest.approx([line["loss"] for line in eager_run.epochs()], rel=1e-6)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_resumed_run_ends_like_an_undisturbed_one(mode, eager_run, big_toy, toy_recipe, tmp_path, stopped):
     recipe = toy_recipe(**ON_GPU, engine__mode=mode)

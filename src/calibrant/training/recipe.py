@@ -82,6 +82,7 @@ class EngineSection(_Section):
     data_path: DataPath = "auto"
     mode: StepMode = "auto"
     fuse: bool = True
+    tune: bool = False
     workers: Annotated[int, Field(ge=0)] = 0
     sync_batch_norm: bool = True
     evaluate_every: Count = 1

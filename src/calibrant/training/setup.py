@@ -194,7 +194,7 @@ class Workshop:
             accumulate=recipe.optimiser.accumulate,
         )
         if self.mode != "eager" and (self.mode == "compiled" or recipe.engine.fuse):
-            self.learner.compile()
+            self.learner.compile(tune=recipe.engine.tune)
             self.preparation.compile(local)
         if self.data_path == "resident" and splits.images is not None:
             images, labels = splits.images.to(fabric.device), splits.targets.to(fabric.device)
