@@ -57,6 +57,15 @@ def test_numbers_stand_beside_the_papers_with_a_verdict_and_a_reason(folder):
     assert len(reasons) == 2
 
 
+def test_a_run_at_published_settings_stands_beside_the_paper_too(make_record, folder):
+    write_record(make_record("mmce", options={"mmce_weight": 2.0}), folder)
+    lines = [line for line in results_page(folder).splitlines() if "(mmce" in line]
+    assert [line.split(" | ")[0] for line in lines if line.startswith("| MMCE")] == ["| MMCE (mmce, mmce_weight 2)"]
+    write_record(make_record("mmce"), folder)
+    lines = [line for line in results_page(folder).splitlines() if line.startswith("| MMCE")]
+    assert [line.split(" | ")[0] for line in lines] == ["| MMCE (mmce)", "| MMCE (mmce, mmce_weight 2)"]
+
+
 def test_the_goal_is_computed_and_failures_are_listed(folder):
     text = results_page(folder)
     (line,) = [line for line in text.splitlines() if line.startswith("| flsd+h+unbiased | 3: yes | 55.00: yes |")]

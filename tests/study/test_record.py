@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,6 +94,22 @@ def test_changes_are_told_from_the_recommended_recipe_and_the_methods_own_settin
     assert changes_of(plain.changed({"method.options": {"huber_weight": 25}})) == {}
     changed = plain.changed({"method.options": {"huber_weight": 5.0}, "epochs": 80})
     assert changes_of(changed) == {"epochs": 80, "method.options.huber_weight": 5.0}
+
+
+def test_a_run_at_settings_that_are_no_longer_recommended_is_told_apart(make_record, tmp_path):
+    """The recipe named no option: what the method used on that day is what counts."""
+    used = {**make_record("mmce").settings, "mmce_weight": 2.0}
+    old = make_record("mmce", settings=used, changes={})
+    assert changes_of(default_recipe("cifar10", method__name="mmce"), used) == {"method.options.mmce_weight": 2.0}
+    write_record(old, tmp_path)
+    write_record(make_record("mmce", seed=1), tmp_path)
+    assert [record.variant for record in read_records(tmp_path)] == ["mmce_weight 2", ""]
+
+
+def test_committed_records_are_named_by_todays_recommendations():
+    folder = Path(__file__).resolve().parents[2] / "results"
+    paths = sorted(folder.glob("*.json"))
+    assert [path.name for path in paths] == [record.file_name for record in read_records(folder)]
 
 
 def test_the_file_name_says_what_it_is(make_record):

@@ -26,6 +26,18 @@ def test_the_papers_two_tables_costs_and_differences(comparison):
     assert {line[-1] for line in differences.rows} <= {"better", "worse", "cannot tell"}
 
 
+def test_times_are_compared_only_between_equally_busy_machines(make_record):
+    def relative(ours, baseline):
+        groups = {
+            "nll": [make_record(seed=seed, concurrent_runs=count) for seed, count in enumerate(baseline)],
+            "dca": [make_record("dca", train_seconds=50.0, concurrent_runs=count) for count in ours],
+        }
+        return paper_tables(summarise(groups, "nll"))[2].rows[1][4]
+
+    assert relative([1], [1, 1]) == relative([8], [8, 8]) == relative([None], [None]) == "50"
+    assert relative([8], [1, 1]) == relative([8], [8, 9]) == relative([None], [1]) == "-"
+
+
 def test_the_best_mean_of_a_column_is_marked_in_its_direction(comparison):
     first, second, *_ = paper_tables(comparison)
     expected = ((first, 2, "ece", min), (first, 6, "auroc", max), (second, 4, "share@0.95", max))

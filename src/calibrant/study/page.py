@@ -1,13 +1,13 @@
 """`docs/results.md`, written from `results/` alone: nothing in it is typed by hand."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from calibrant.study.ablation import ABLATIONS, METHOD, ablation_table
 from calibrant.study.agreement import RULE, Agreement, Reasons, agreement, load_reasons, reason
 from calibrant.study.goal import BASELINE, DATA, MODEL, SEEDS, Criterion, goal
-from calibrant.study.paper import METRICS, PaperRow, paper_rows
+from calibrant.study.paper import METRICS, PUBLISHED, PaperRow, paper_rows
 from calibrant.study.record import Record, read_records
 from calibrant.study.summary import summarise
 from calibrant.study.tables import Grid, metric_label, paper_tables, percent, to_markdown
@@ -161,34 +161,40 @@ def _beside_paper(groups: Groups, reasons: Reasons) -> str:
     parts = [
         "## Beside the paper",
         "",
-        "In percent, 10 bins, without temperature scaling, recommended settings. " + RULE,
+        "In percent, 10 bins, without temperature scaling, recommended settings unless others are named. " + RULE,
     ]
-    tables: dict[Place, list[PaperRow]] = {}
+    tables: dict[Place, list[_Beside]] = {}
     for row in paper_rows():
-        if groups.get((row.data, row.model), {}).get(row.method):
-            tables.setdefault((row.data, row.model), []).append(row)
-    for (data, model), rows in tables.items():
-        compared = {row: _compare(row, groups[data, model][row.method]) for row in rows}
+        for label in (row.method, f"{row.method} ({PUBLISHED.get(row.method)})"):
+            records = groups.get((row.data, row.model), {}).get(label)
+            if records:
+                found = [agreement(row, records, metric) for metric in METRICS]
+                tables.setdefault((row.data, row.model), []).append(_Beside(row, label, len(records), found))
+    for (data, model), compared in tables.items():
         heads = ("method", "seeds", *(metric_label(metric) for metric in METRICS))
-        lines = tuple(
-            (_paper_name(row), str(len(groups[data, model][row.method])), *(_beside(item) for item in found))
-            for row, found in compared.items()
-        )
-        verdicts = [item.verdict == "agrees" for found in compared.values() for item in found]
+        lines = tuple((each.name, str(each.seeds), *(_beside(item) for item in each.numbers)) for each in compared)
+        verdicts = [item.verdict == "agrees" for each in compared for item in each.numbers]
         caption = f"Paper → ours. {sum(verdicts)} of {len(verdicts)} numbers agree."
         parts += ["", to_markdown(Grid(f"{data}, {model}", caption, heads, lines)).rstrip("\n"), ""]
-        parts += [line for row, found in compared.items() for line in _why_not(row, found, reasons)]
+        parts += [line for each in compared for line in _why_not(each, reasons)]
     if not tables:
         parts += ["", "None of the paper's rows was run yet."]
     return "\n".join(parts)
 
 
-def _compare(row: PaperRow, records: Sequence[Record]) -> list[Agreement]:
-    return [agreement(row, records, metric) for metric in METRICS]
+@dataclass(frozen=True)
+class _Beside:
+    """A row of the paper and what our runs of one label say about it."""
 
+    row: PaperRow
+    label: str
+    seeds: int
+    numbers: Sequence[Agreement]
 
-def _paper_name(row: PaperRow) -> str:
-    return f"{row.printed} ({row.method})"
+    @property
+    def name(self) -> str:
+        ours = self.label.replace(" (", ", ").removesuffix(")")
+        return f"{self.row.printed} ({ours})"
 
 
 def _beside(item: Agreement) -> str:
@@ -196,14 +202,14 @@ def _beside(item: Agreement) -> str:
     return f"{printed} → {percent(item.ours)}: {item.verdict.removeprefix('ours is ')}"
 
 
-def _why_not(row: PaperRow, found: Sequence[Agreement], reasons: Reasons) -> list[str]:
+def _why_not(each: _Beside, reasons: Reasons) -> list[str]:
     """A line for each reason, with the metrics that it explains."""
     metrics_by_reason: dict[str, list[str]] = {}
-    for item in found:
+    for item in each.numbers:
         if item.verdict != "agrees":
-            why = reason(reasons, row, item.metric) or "not explained yet."
+            why = reason(reasons, each.row, item.metric) or "not explained yet."
             metrics_by_reason.setdefault(why, []).append(metric_label(item.metric))
-    return [f"- {_paper_name(row)}, {', '.join(names)}: {why}" for why, names in metrics_by_reason.items()]
+    return [f"- {each.name}, {', '.join(names)}: {why}" for why, names in metrics_by_reason.items()]
 
 
 def _all(groups: Groups) -> str:

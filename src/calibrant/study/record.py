@@ -3,6 +3,7 @@
 import json
 import math
 import warnings
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -34,7 +35,7 @@ class Record(BaseModel):
         method: Name in `calibrant.methods`.
         seed: Of the run.
         changes: Dotted recipe keys in which the run differs from the recommended recipe of its data set; engine,
-            model, method name and seed are not counted.
+            model, method name and seed are not counted. `read_records` looks again: a recommendation may have changed.
         recipe: All settings.
         settings: The method's hyperparameters as used.
         test: Number of bins ("10", "15") to the evaluation of the test set.
@@ -156,7 +157,7 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         model=recipe.model.name,
         method=recipe.method.name,
         seed=recipe.seed,
-        changes=changes_of(recipe),
+        changes=changes_of(recipe, summary["method"]["settings"]),
         recipe=recipe.model_dump(mode="json"),
         settings=summary["method"]["settings"],
         test=_evaluations(test),
@@ -219,22 +220,38 @@ def write_record(record: Record, folder: str | Path, *, replace: bool = False) -
 
 
 def read_records(folder: str | Path) -> list[Record]:
-    """All records of a folder, sorted by file name; none where it does not exist."""
-    return [Record.load(path) for path in sorted(Path(folder).glob("*.json"))]
+    """All records of a folder, sorted by file name; none where it does not exist.
+
+    What a record calls changed is what differs from today's recommendation, not from that of the day it was written.
+    """
+    records = [Record.load(path) for path in sorted(Path(folder).glob("*.json"))]
+    return [
+        record.model_copy(update={"changes": changes_of(Recipe.model_validate(record.recipe), record.settings)})
+        for record in records
+    ]
 
 
-def changes_of(recipe: Recipe) -> dict[str, Any]:
-    """Dotted keys in which a recipe differs from the recommended one for its data set, network and method."""
+def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Dotted keys in which a run differs from the recommended recipe for its data set, network and method.
+
+    Args:
+        recipe: The run's recipe.
+        settings: The method's hyperparameters as they were used; None: those that the recipe names.
+    """
     usual = flatten(default_recipe(recipe.data.name).model_dump(mode="json"))
     defaults = resolve(recipe.changed({"method.options": {}})).settings
-    usual |= {f"method.options.{key}": value for key, value in defaults.items()}
-    ours = flatten(recipe.model_dump(mode="json"))
+    usual |= _as_options(defaults)
+    ours = flatten(recipe.model_dump(mode="json")) | _as_options(settings or {})
     left_out = {"seed", "model.name", "method.name"}
     return {
         key: value
         for key, value in ours.items()
         if key not in left_out and not key.startswith("engine.") and usual.get(key) != value
     }
+
+
+def _as_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"method.options.{key}": value for key, value in settings.items()}
 
 
 def _evaluations(predictions: Predictions) -> dict[str, dict[str, Any]]:

@@ -37,7 +37,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Row:
-    """A method (or variant) over its seeds, all metrics as fractions."""
+    """A method (or variant) over its seeds, all metrics as fractions.
+
+    `concurrent_runs` is how many runs shared the machine, a number a seed; None where that is not known.
+    """
 
     label: str
     seeds: tuple[int, ...]
@@ -50,6 +53,7 @@ class Row:
     samples_seen: Estimate
     seen_share: Estimate
     train_seconds: Estimate
+    concurrent_runs: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,7 @@ def summarise_row(label: str, records: Sequence[Record]) -> Row:
         samples_seen=estimate([float(record.samples_seen) for record in ordered]),
         seen_share=estimate([record.seen_share for record in ordered]),
         train_seconds=estimate([record.train_seconds for record in ordered]),
+        concurrent_runs=tuple(record.concurrent_runs for record in ordered),
     )
 
 

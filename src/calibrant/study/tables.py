@@ -100,23 +100,32 @@ def _costs(comparison: Comparison, where: str) -> Grid:
     base = next((row for row in comparison.rows if row.label == comparison.baseline), None)
     rows = []
     for row in comparison.rows:
-        seconds = row.train_seconds.mean
-        relative = "-"
-        if base is not None and seconds is not None and base.train_seconds.mean:
-            relative = f"{100 * seconds / base.train_seconds.mean:.0f}"
         rows.append(
             (
                 row.label,
                 f"{row.samples_seen.mean or 0:,.0f}",
                 f"{100 * (row.seen_share.mean or 0):.1f}",
                 _plain(row.train_seconds, "{:.1f}"),
-                relative,
+                _relative_time(row, base),
                 _plain(row.temperature, "{:.3f}"),
             )
         )
     heads = ("method", "samples seen", "of full, %", "train time, s", f"vs {comparison.baseline}, %", "temperature")
-    caption = "Mean over seeds. Times of runs that shared a machine say little."
+    caption = (
+        "Mean over seeds. Times of runs that shared a machine say little; they are compared only where all of them "
+        "shared it with equally many."
+    )
     return Grid(f"{where}: what it cost", caption, heads, tuple(rows))
+
+
+def _relative_time(row: Row, base: Row | None) -> str:
+    """Time in percent of the baseline's, where both were measured on an equally busy machine."""
+    if base is None or row.train_seconds.mean is None or not base.train_seconds.mean:
+        return "-"
+    # A run whose company is not known, None, is taken to have had the same as the others of its study.
+    if len({*row.concurrent_runs, *base.concurrent_runs}) > 1:
+        return "-"
+    return f"{100 * row.train_seconds.mean / base.train_seconds.mean:.0f}"
 
 
 def _differences(comparison: Comparison, where: str) -> Grid:
