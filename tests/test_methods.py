@@ -39,7 +39,7 @@ EXPECTED = {
     "brier": losses.Brier(),
     "dca": losses.CrossEntropy() + 1.0 * losses.DCA(),
     "ls": losses.CrossEntropy(0.05),
-    "mmce": losses.CrossEntropy() + 0.1 * losses.MMCE(0.4),
+    "mmce": losses.CrossEntropy() + 0.016 * losses.MMCE(0.4),
     "fl": losses.Focal(3.0),
     "flsd": losses.SampleDependentFocal(),
     "fl+mdca": losses.Focal(1.0) + 1.0 * losses.MDCA(),

@@ -46,7 +46,7 @@ _USUAL: Space = {
     "gamma": Range(0.5, 5.0),
     "dca_weight": Range(0.05, 10.0, log=True),
     "mdca_weight": Range(0.5, 10.0, log=True),
-    "mmce_weight": Range(0.01, 2.0, log=True),
+    "mmce_weight": Range(0.005, 1.0, log=True),
     "entropy_weight": Range(0.01, 1.0, log=True),
     "margin_weight": Range(0.01, 1.0, log=True),
     "label_smoothing": Range(0.01, 0.2, log=True),

@@ -98,24 +98,23 @@ def _best(values: Sequence[float | None], higher: bool | None) -> frozenset[int]
 
 def _costs(comparison: Comparison, where: str) -> Grid:
     base = next((row for row in comparison.rows if row.label == comparison.baseline), None)
-    rows = []
-    for row in comparison.rows:
-        rows.append(
-            (
-                row.label,
-                f"{row.samples_seen.mean or 0:,.0f}",
-                f"{100 * (row.seen_share.mean or 0):.1f}",
-                _plain(row.train_seconds, "{:.1f}"),
-                _relative_time(row, base),
-                _plain(row.temperature, "{:.3f}"),
-            )
+    rows = tuple(
+        (
+            row.label,
+            f"{row.samples_seen.mean or 0:,.0f}",
+            f"{100 * (row.seen_share.mean or 0):.1f}",
+            _plain(row.train_seconds, "{:.1f}"),
+            _relative_time(row, base),
+            _plain(row.temperature, "{:.3f}"),
         )
+        for row in comparison.rows
+    )
     heads = ("method", "samples seen", "of full, %", "train time, s", f"vs {comparison.baseline}, %", "temperature")
     caption = (
         "Mean over seeds. Times of runs that shared a machine say little; they are compared only where all of them "
         "shared it with equally many."
     )
-    return Grid(f"{where}: what it cost", caption, heads, tuple(rows))
+    return Grid(f"{where}: what it cost", caption, heads, rows)
 
 
 def _relative_time(row: Row, base: Row | None) -> str:
