@@ -71,7 +71,8 @@ class Learner:
         """Compile for full batches. A last batch of another size stays eager: one step is not worth a compilation.
 
         With `tune` the compiler also times kernels of its own for the network's convolutions and reductions. That takes
-        a minute once (it keeps what it found), and pays where cuDNN has little to offer, as for 16 channels.
+        more than a minute once (it keeps what it found), and pays where cuDNN has little to offer, as for 16 channels:
+        17 % with six ResNet-32 at once on an H200 (results/benchmarks/together-h200.txt).
         """
         self._full_forward = torch.compile(self.model, dynamic=False, options={"max_autotune": True} if tune else None)
         self._full_terms = torch.compile(self.loss.terms, dynamic=False)
