@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
 from calibrant.training import Recipe
-from calibrant.training.recipe import keys
+from calibrant.training.recipe import OptimiserSection, keys
 
 
 def test_a_recipe_survives_toml(tmp_path):
@@ -40,6 +40,21 @@ def test_a_broken_rule_is_one_line_that_names_it(tmp_path, text, message):
     with pytest.raises(InvalidInput, match=message) as caught:
         Recipe.load(tmp_path / "recipe.toml")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Recipe(epochs=0), "recipe key 'epochs' must be greater than or equal to 1, got 0."),
+        (lambda: Recipe(epoch=3), "recipe key 'epoch' is unknown. Did you mean 'epochs'?"),
+        (lambda: Recipe(optimiser={"lr": -1}), "recipe key 'optimiser.lr' must be greater than 0, got -1."),
+        (lambda: OptimiserSection(lr=-1), "recipe key 'lr' must be greater than 0, got -1."),
+    ],
+)
+def test_in_python_a_broken_rule_is_the_same_line(make, message):
+    with pytest.raises(InvalidInput) as raised:
+        make()
+    assert str(raised.value) == message
 
 
 def test_files_that_cannot_be_read_are_one_line(tmp_path):

@@ -3,13 +3,19 @@
 import math
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import write_text
+
+if TYPE_CHECKING:
+    # Type checkers cannot follow `type(BaseModel)`; at run time nothing private is imported.
+    from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
+else:
+    _ModelMetaclass = type(BaseModel)
 
 Precision = Literal["auto", "bf16-mixed", "32-true", "64-true"]
 StepMode = Literal["auto", "eager", "compiled", "graphed"]
@@ -19,7 +25,20 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class _Section(BaseModel):
+class _OneLineErrors(_ModelMetaclass):
+    """Calling a class tells the first broken rule in one line, as reading a file does.
+
+    An `__init__` would not do: pydantic calls it for nested sections too, and their place in the recipe would be lost.
+    """
+
+    def __call__(self, *args: Any, **values: Any) -> Any:
+        try:
+            return super().__call__(*args, **values)
+        except ValidationError as error:
+            raise _one_line(error) from error
+
+
+class _Section(BaseModel, metaclass=_OneLineErrors):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
 
