@@ -172,5 +172,7 @@ def test_no_host_synchronisation(case, cases):
     logits, targets, weights = (tensor.to("meta") for tensor in cases.make_batch(8, 10))
     loss = copy.deepcopy(case.loss).to("meta")
     assert gradient(loss, logits, targets, weights).shape == (8, 10)
-    with pytest.raises(RuntimeError):
-        loss(logits, targets, weights, validate=True)
+    assert all(value.shape == () for value in loss.terms(logits, targets, weights).values())
+    for call in (loss, loss.terms):
+        with pytest.raises(RuntimeError):
+            call(logits, targets, weights, validate=True)
