@@ -72,7 +72,7 @@ def focal(true_log: Tensor, *, gamma: float | Tensor) -> Tensor:
     return -_power(-torch.expm1(true_log), gamma) * true_log
 
 
-def flsd_gamma(true_log: Tensor, *, low: float = 5.0, high: float = 3.0, threshold: float = 0.2) -> Tensor:
+def flsd_gamma(true_log: Tensor, *, low: float, high: float, threshold: float) -> Tensor:
     """Exponent of FLSD for each sample: `low` where p_y < threshold, else `high`; a constant for the gradient."""
     with torch.no_grad():
         below = true_log.exp() < threshold
