@@ -10,7 +10,7 @@ import torch
 
 from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput, OutputError
 from calibrant.pruning import load_audit
-from calibrant.training import Run, train
+from calibrant.training import Recipe, Run, train
 from calibrant.training.engine import TrainingDiverged, resume
 
 
@@ -290,3 +290,17 @@ def test_weights_broken_by_an_epochs_last_step_are_never_saved(toy, toy_recipe, 
         with pytest.raises(TrainingDiverged, match="a weight became NaN or infinite in epoch 1 at step 6 of 6"):
             train(toy_recipe(), tmp_path / "part", data=toy)
     assert list((tmp_path / "part" / "checkpoints").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"recipe": {"epochs": 1}}, r"recipe must be a Recipe, got dict\. Recipe\.load"),
+        ({"out": None}, "out must be the path of a new folder, got None"),
+        ({"data": (torch.zeros(3, 1, 8, 8), [0, 1, 2])}, r"data must be a Dataset or TorchData, got tuple\. Torch"),
+    ],
+)
+def test_what_is_no_recipe_folder_or_data_is_one_line(arguments, message, tmp_path):
+    with pytest.raises(InvalidInput, match=message):
+        train(**({"recipe": Recipe(), "out": tmp_path / "run"} | arguments))
+    assert list(tmp_path.iterdir()) == []

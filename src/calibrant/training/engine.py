@@ -1,5 +1,6 @@
 """The main job: train by a recipe, leave a run folder; go on after anything that stopped it."""
 
+import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from calibrant.data import Dataset
-from calibrant.errors import CalibrantError, InvalidInput
+from calibrant.errors import CalibrantError, InvalidInput, invalid
 from calibrant.predictions import Predictions
 from calibrant.training.checkpoint import (
     load_checkpoint,
@@ -54,6 +55,7 @@ def train(
         data: A data set of your own instead of the one that the recipe names.
         reporter: Who is told about progress; nobody by default.
     """
+    _check_types(recipe, out, data)
     if isinstance(data, TorchData):
         recipe = recipe.changed({"data.name": f"{OWN_DATA}{data.name}"})
     Run(Path(out), recipe).refuse_if_used()
@@ -86,6 +88,18 @@ def resume(
         return run
     workshop = Workshop(run.recipe, make_fabric(run.recipe), _splits(run.recipe, data, data_dir))
     return _Training(run, workshop, reporter or Quiet()).go()
+
+
+def _check_types(recipe: object, out: object, data: object) -> None:
+    """What people pass by mistake: a name or a dictionary for the recipe, bare tensors for the data."""
+    if not isinstance(recipe, Recipe):
+        way_out = "Recipe.load(path) reads one, default_recipe(data) gives the recommended one."
+        raise invalid("recipe", "be a Recipe", type(recipe).__name__, way_out)
+    if not isinstance(out, str | os.PathLike):
+        raise invalid("out", "be the path of a new folder", repr(out))
+    if data is not None and not isinstance(data, Dataset | TorchData):
+        way_out = "TorchData(train, validation, test, class_names) takes torch datasets, load_dataset(name) files and known sets."
+        raise invalid("data", "be a Dataset or TorchData", type(data).__name__, way_out)
 
 
 def _splits(recipe: Recipe, data: Dataset | TorchData | None, data_dir: str | Path | None) -> Splits:
