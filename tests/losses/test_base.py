@@ -117,7 +117,7 @@ def test_only_numbers_scale(other):
         DCA() * other
 
 
-@pytest.mark.parametrize("other", [1.0, "a", None, torch.nn.CrossEntropyLoss()])
+@pytest.mark.parametrize("other", [1, 1.0, "a", None, torch.nn.CrossEntropyLoss()])
 def test_only_losses_add(other):
     with pytest.raises(TypeError):
         DCA() + other
