@@ -22,6 +22,7 @@ from calibrant.pruning import (
     Policy,
     Quota,
     RandomSubset,
+    Snapshot,
     Unbiased,
 )
 
@@ -120,6 +121,12 @@ def test_forgetting_again_and_again_counts_more():
         pruner.step()
     assert pruner.table.column("forgotten").tolist() == [2, 1, 1]
     assert pruner.kept.tolist() == [0, 2]
+
+
+def test_forgotten_thousands_of_times_still_leaves_before_the_never_learned():
+    scores = {"forgotten": np.array([-1, 5000], np.float32), "confidence": np.array([0.9, 0.9], np.float32)}
+    pool = Snapshot(np.zeros(2, int), scores, torch.Generator())
+    assert Forgetting(0.5).choose(pool, [1]).stay.tolist() == [True, False]
 
 
 def test_cumulative_or_selected_anew():
@@ -232,6 +239,17 @@ def test_unbiased_may_take_everybody_for_well_learned():
     pruner.step()
     assert pruner.n_kept == 5
     assert pruner.weights(pruner.kept).tolist() == [2.0] * 5
+
+
+def test_the_only_one_left_of_the_well_learned_weighs_as_much_as_all_of_them():
+    pruner = observed(Unbiased(share=1, drop=0.9), np.linspace(0.6, 0.9, 10))
+    pruner.step()
+    assert pruner.weights(pruner.kept).tolist() == [10.0]
+
+
+def test_unbiased_respects_the_class_floor_and_names_the_refused():
+    quota = Unbiased(share=1, drop=0.5).quota([20, 12, 4], minimum=8)
+    assert (quota.leave, quota.wanted, quota.refused) == ([10, 4, 0], [10, 6, 2], [1, 2])
 
 
 def test_a_draw_depends_on_seed_and_epoch_alone():

@@ -69,6 +69,12 @@ def test_a_fraction_outside_the_unit_interval_is_refused(value):
         exact_fraction("fraction", value)
 
 
+@pytest.mark.parametrize("value", [1e-7, 1 - 1e-7])
+def test_a_fraction_that_rounds_to_nothing_or_everything_is_refused(value):
+    with pytest.raises(InvalidInput, match=r"fraction must lie between 0\.000001 and 0\.999999"):
+        exact_fraction("fraction", value)
+
+
 def test_rounding_errors_do_not_change_the_number_that_leaves():
     assert int(0.29 * 100) == 28  # the trap
     assert quota(exact_fraction("fraction", 0.29), [100], 1).leave == [29]
