@@ -65,6 +65,17 @@ def test_plateau_takes_small_gains_for_none():
     assert follow(OnPlateau(2, improvement=0), losses) == []
 
 
+def test_plateau_by_default_takes_more_than_a_thousandth_for_a_gain():
+    assert follow(OnPlateau(1), [1.0, 0.9989]) == []
+    assert follow(OnPlateau(1), [1.0, 0.9991]) == [2]
+
+
+@pytest.mark.parametrize(("patience", "start"), [(1, 1), (4, 1), (4, 5), (4, 6)])
+def test_plateau_acts_first_where_it_says_if_the_loss_never_moves(patience, start):
+    schedule = OnPlateau(patience, start=start)
+    assert schedule.first == follow(schedule, [1.0] * 10)[0]
+
+
 def test_plateau_works_for_losses_below_zero():
     assert follow(OnPlateau(1, improvement=0.1), [-1.0, -2.0, -2.1]) == [3]
 
