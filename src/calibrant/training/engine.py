@@ -98,7 +98,7 @@ def _check_types(recipe: object, out: object, data: object) -> None:
     if not isinstance(out, str | os.PathLike):
         raise invalid("out", "be the path of a new folder", repr(out))
     if data is not None and not isinstance(data, Dataset | TorchData):
-        way_out = "TorchData(train, validation, test, class_names) takes torch datasets, load_dataset(name) files and known sets."
+        way_out = "TorchData takes torch datasets, calibrant.data.load_dataset files and the known sets."
         raise invalid("data", "be a Dataset or TorchData", type(data).__name__, way_out)
 
 
