@@ -53,6 +53,10 @@ def test_ranks_share_the_order_batch_by_batch(n, ranks, batch_size, drop_last):
     assert repeated == (ranks - tail if 0 < tail < ranks else 0)
 
 
+def test_one_process_takes_the_whole_order():
+    assert Sharding().take(torch.tensor([4, 0, 2])).tolist() == [4, 0, 2]
+
+
 @pytest.mark.parametrize("wrong", [{"rank": 2, "world_size": 2}, {"rank": -1}, {"batch_size": 0}])
 def test_impossible_shards_are_refused(wrong):
     with pytest.raises(InvalidInput, match=r"must .*, got"):
