@@ -11,6 +11,7 @@ from torch import nn
 
 from calibrant.errors import CheckFailed, InvalidInput
 from calibrant.export import OUTPUTS, Deployed, compare_onnx, export_onnx
+from calibrant.posthoc import TemperatureScaling, make_calibrator
 from calibrant.routing import RoutingRule
 
 
@@ -49,6 +50,9 @@ def trained(digits):
 RULE = RoutingRule(
     threshold=0.85, n_classes=10, target_accuracy=0.9, confidence=0.95, temperature=1.3, class_names=tuple("abcdefghij")
 )
+
+
+THREE = TemperatureScaling().fit(np.eye(3)[[0, 1, 2, 0]] + np.arange(12).reshape(4, 3) / 7, [0, 1, 2, 1])
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +118,28 @@ def test_class_thresholds_and_nothing_to_automate(trained, digits, tmp_path):
     assert not run(tmp_path / "none.onnx", digits)[2].any()
 
 
+@pytest.mark.parametrize("method", ["temperature", "vector", "matrix", "dirichlet", "beta"])
+def test_a_calibrator_goes_into_the_file(method, trained, digits, tmp_path):
+    with torch.no_grad():
+        logits = trained(digits).double().numpy()
+    targets = (logits / 1.5 + np.random.default_rng(0).gumbel(size=logits.shape)).argmax(axis=1)
+    calibrator = make_calibrator(method).fit(logits, targets)
+    assert not calibrator.identity_
+    rule = RoutingRule(threshold=0.4, n_classes=10, temperature=1.3)
+    path = tmp_path / "model.onnx"
+    export_onnx(trained, path, example=digits[:16], calibrator=calibrator, rule=rule)
+    probabilities, predicted, automate = run(path, digits)
+    routed = rule.route_logits(calibrator.transform_logits(logits))
+    expected = torch.softmax(torch.from_numpy(calibrator.transform_logits(logits)) / 1.3, dim=1).numpy()
+    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
+    assert (predicted == routed.predicted).all()
+    clear = np.abs(routed.confidence - 0.4) > 1e-5
+    assert (automate == routed.automate)[clear].all()
+    assert 0 < automate.sum() < len(digits)
+    facts = {each.key: each.value for each in onnx.load(path).metadata_props}
+    assert facts["calibrant.calibrator"] == method
+
+
 def test_thresholds_round_up():
     value = 0.1 + 0.7  # not a float32
     rounded = Deployed(Small(), mean=[0.0], std=[1.0], temperature=1.0, thresholds=[value] * 10).thresholds
@@ -143,6 +169,7 @@ def test_a_failed_check_leaves_what_was_there(trained, digits, tmp_path, monkeyp
         ({"temperature": 0.0}, "temperature must"),
         ({"mean": [0.1, 0.2]}, "mean and std must give 1 values"),
         ({"std": [0.0]}, "std above 0"),
+        ({"calibrator": THREE}, "calibrator must be made for the model's 10 classes, got 3 classes"),
         ({"example": torch.zeros(1, 1, 8, 8)}, "example must"),
         ({"example": torch.zeros(4, 1, 8, 8, dtype=torch.uint8)}, "example must"),
     ],

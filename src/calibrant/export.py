@@ -1,4 +1,4 @@
-"""One ONNX file that decides: normalisation, network, temperature and routing rule inside, checked once written."""
+"""One ONNX file that decides: normalisation, network, calibrator and routing rule inside, checked once written."""
 
 import json
 import logging
@@ -18,6 +18,7 @@ from calibrant.files import atomic_write
 from calibrant.logs import at_level
 
 if TYPE_CHECKING:
+    from calibrant.posthoc import Calibrator
     from calibrant.routing import RoutingRule
 
 TOLERANCE = 1e-5
@@ -28,15 +29,16 @@ OUTPUTS = ("probabilities", "predicted", "automate")
 class Deployed(nn.Module):
     """Images in, decisions out: what the ONNX file computes, as a PyTorch module.
 
-    Takes float32 images on the scale from 0 to 1, shape (n, C, H, W). Gives `probabilities` (n, K) float32 after the
-    temperature, `predicted` (n,) int64, and `automate` (n,) bool: whether the top probability reaches the threshold.
+    Takes float32 images on the scale from 0 to 1, shape (n, C, H, W). Gives calibrated `probabilities` (n, K) float32,
+    `predicted` (n,) int64, and `automate` (n,) bool: whether the top probability reaches the threshold.
 
     Args:
         model: A classifier that gives logits.
         mean: Per channel, on the scale from 0 to 1.
         std: Per channel, on the scale from 0 to 1.
-        temperature: Logits are divided by it.
+        temperature: Logits are divided by it, after the calibrator.
         thresholds: One for each predicted class; infinity where nothing is automated.
+        calibrator: Maps logits to logits, as `Calibrator.to_module()` does; None: nothing is mapped.
     """
 
     mean: Tensor
@@ -51,9 +53,11 @@ class Deployed(nn.Module):
         std: Sequence[float],
         temperature: float,
         thresholds: Sequence[float],
+        calibrator: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.model = model
+        self.calibrator = nn.Identity() if calibrator is None else calibrator
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(1, -1, 1, 1))
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(1, -1, 1, 1))
         # Rounded to float32 a threshold may fall below itself; the next larger one keeps the promise.
@@ -65,8 +69,8 @@ class Deployed(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Probabilities, predicted class, and whether the model may decide alone."""
-        logits = self.model((images - self.mean) / self.std)
-        probabilities = torch.softmax(logits.float() / self.temperature, dim=1)
+        logits = self.calibrator(self.model((images - self.mean) / self.std).float())
+        probabilities = torch.softmax(logits / self.temperature, dim=1)
         predicted = probabilities.argmax(dim=1)
         # Not `max`: a gather of the chosen entry is the same number, and exports to plain operators.
         confidence = probabilities.gather(1, predicted[:, None])[:, 0]
@@ -96,6 +100,7 @@ def export_onnx(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     temperature: float = 1.0,
+    calibrator: "Calibrator | None" = None,
     rule: "RoutingRule | None" = None,
     class_names: Sequence[str] | None = None,
 ) -> ExportCheck:
@@ -108,6 +113,7 @@ def export_onnx(
         mean: Normalisation per channel; None for none.
         std: Normalisation per channel; None for none.
         temperature: Logits are divided by it. A rule's own temperature comes on top of this one.
+        calibrator: A fitted smooth calibrator (temperature, vector, matrix, Dirichlet, beta); it comes first.
         rule: Routing rule; without one nothing is automated.
         class_names: Kept in the file's metadata; a rule's names are the default.
 
@@ -120,7 +126,7 @@ def export_onnx(
     onnx = _module("onnx")
     if Path(path).suffix.lower() != ".onnx":
         raise invalid("path", "end in .onnx", str(path))
-    deployed = _deployed(model, example, mean, std, temperature, rule)
+    deployed = _deployed(model, example, mean, std, temperature, rule, calibrator)
     with torch.no_grad():
         expected = deployed(example)
     if rule is not None:
@@ -128,7 +134,7 @@ def export_onnx(
     with atomic_write(path) as temporary:
         program = _trace(deployed, example)
         proto = program.model_proto
-        _describe(proto, deployed, rule, class_names)
+        _describe(proto, deployed, rule, calibrator, class_names)
         onnx.checker.check_model(proto, full_check=True)
         temporary.write_bytes(proto.SerializeToString())
         return compare_onnx(temporary, deployed, example, name=str(path))
@@ -165,6 +171,7 @@ def _deployed(
     std: Sequence[float] | None,
     temperature: float,
     rule: "RoutingRule | None",
+    calibrator: "Calibrator | None",
 ) -> Deployed:
     if example.ndim != 4 or len(example) < 2 or example.dtype != torch.float32:
         raise invalid(
@@ -184,7 +191,24 @@ def _deployed(
         rule.check_classes(classes)
         thresholds = rule.thresholds.tolist()
         temperature *= rule.temperature or 1.0
-    return Deployed(model, mean=mean, std=std, temperature=temperature, thresholds=thresholds).eval()
+    mapping, scale = _calibration(calibrator, classes)
+    return Deployed(
+        model, mean=mean, std=std, temperature=scale * temperature, thresholds=thresholds, calibrator=mapping
+    ).eval()
+
+
+def _calibration(calibrator: "Calibrator | None", classes: int) -> tuple[nn.Module | None, float]:
+    """A calibrator as a module, or as a temperature where it is no more than that."""
+    from calibrant.posthoc import TemperatureScaling
+
+    if calibrator is None:
+        return None, 1.0
+    mapping = calibrator.to_module()
+    if calibrator.n_classes_ != classes:
+        raise invalid("calibrator", f"be made for the model's {classes} classes", f"{calibrator.n_classes_} classes")
+    if calibrator.identity_:
+        return None, 1.0
+    return (None, calibrator.temperature_) if isinstance(calibrator, TemperatureScaling) else (mapping, 1.0)
 
 
 def _trace(deployed: Deployed, example: Tensor) -> Any:
@@ -200,12 +224,19 @@ def _trace(deployed: Deployed, example: Tensor) -> Any:
         )
 
 
-def _describe(proto: Any, deployed: Deployed, rule: "RoutingRule | None", class_names: Sequence[str] | None) -> None:
+def _describe(
+    proto: Any,
+    deployed: Deployed,
+    rule: "RoutingRule | None",
+    calibrator: "Calibrator | None",
+    class_names: Sequence[str] | None,
+) -> None:
     """Say in the file what it holds, for whoever finds it without its history."""
     names = class_names if class_names is not None else (rule.class_names if rule is not None else None)
     facts: dict[str, Any] = {
         "producer": "calibrant",
         "input": "float32 images (n, C, H, W) on the scale from 0 to 1; normalisation is inside",
+        "calibrator": None if calibrator is None or calibrator.identity_ else calibrator.method,
         "temperature": deployed.temperature,
         "class_names": None if names is None else list(names),
         "threshold": None if rule is None else rule.threshold,

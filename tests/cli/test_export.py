@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 
 from calibrant import Predictions
 from calibrant.data import load_dataset
-from calibrant.posthoc import TemperatureScaling, VectorScaling
+from calibrant.posthoc import Calibrator, IsotonicCalibration, TemperatureScaling
 from calibrant.routing import RoutingRule
 from calibrant.training import Run
 
@@ -93,6 +93,24 @@ def test_the_calibrator_of_the_run_is_taken_and_its_absence_is_said(calibrant, f
     np.testing.assert_array_equal(session(tmp_path / "raw.onnx", images)[0], plain)
 
 
+def test_a_map_of_many_numbers_and_a_rule_chosen_behind_it_go_into_one_file(calibrant, run_folder, fresh_run):
+    assert calibrant("calibrate", fresh_run, "--method", "vector")[0] == 0
+    made = fresh_run / "predictions" / "test.calibrated.npz"
+    assert calibrant("route", "fit", made, "--target-accuracy", 0.9)[0] == 0
+    code, out, err = calibrant("export", fresh_run)
+    assert (code, err) == (0, "")
+    assert f"calibrated by the vector map of {fresh_run / 'calibrator.json'}" in out
+    images = load_dataset("digits").test.images.numpy().astype(np.float32) / 255
+    probabilities, _, automate = session(fresh_run / "model.onnx", images)
+    # The copy has drawn predictions; what its network says stands in the run that it was copied from.
+    said = Run.open(run_folder).predictions("test").logits
+    expected = Calibrator.load(fresh_run / "calibrator.json").transform(said)
+    np.testing.assert_allclose(probabilities, expected, atol=1e-4)
+    threshold = RoutingRule.load(fresh_run / "rule.json").threshold
+    clear = np.abs(expected.max(axis=1) - threshold) > 1e-4
+    assert (automate == (expected.max(axis=1) >= threshold))[clear].all()
+
+
 def test_a_rule_goes_only_with_the_calibrator_that_made_its_predictions(calibrant, fresh_run, tmp_path):
     predictions = fresh_run / "predictions"
     assert calibrant("calibrate", fresh_run)[0] == 0
@@ -141,13 +159,13 @@ def test_bad_input(calibrant, run_folder, tmp_path):
     RoutingRule(threshold=0.9, n_classes=10).save(tmp_path / "r.onnx")
     RoutingRule(threshold=0.9, n_classes=10, temperature=2.0).save(tmp_path / "warm.json")
     logits = np.eye(3)[[0, 1, 2, 0]] + np.arange(12).reshape(4, 3) / 7
-    VectorScaling(reg_lambda=1.0).fit(logits, [0, 1, 2, 1]).save(tmp_path / "vector.json")
+    IsotonicCalibration(mode="top-label").fit(logits, [0, 1, 2, 1]).save(tmp_path / "isotonic.json")
     TemperatureScaling().fit(logits, [0, 1, 2, 1]).save(tmp_path / "t.json")
     Predictions.from_logits(logits, [0, 1, 2, 1]).save(tmp_path / "p.npz")
     for arguments, message in [
         ([tmp_path], "recipe.toml"),
         ([run_folder, "--rule", tmp_path / "three.json"], "made for 3 classes and cannot be applied to 10"),
-        ([run_folder, "--calibrator", tmp_path / "vector.json"], "must be a temperature, got vector"),
+        ([run_folder, "--calibrator", tmp_path / "isotonic.json"], "must be a map without steps, got isotonic"),
         ([run_folder, "--rule", tmp_path / "warm.json", "--calibrator", tmp_path / "t.json"], "its own temperature"),
         ([run_folder, "--calibrator", tmp_path / "t.json"], "be made for the 10 classes"),
         ([run_folder, "--calibrator", tmp_path / "t.json", "--uncalibrated"], "--uncalibrated must be left out"),

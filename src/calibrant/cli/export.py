@@ -12,7 +12,7 @@ from calibrant.cli._places import CALIBRATOR, RULE, made_by, refuse_overwriting
 from calibrant.cli._say import say_json
 from calibrant.errors import InvalidInput, invalid
 from calibrant.export import export_onnx
-from calibrant.posthoc import Calibrator, TemperatureScaling
+from calibrant.posthoc import SMOOTH, Calibrator, TemperatureScaling
 from calibrant.routing import RoutingRule
 from calibrant.training import Run
 from calibrant.training.checkpoint import load_checkpoint, newest_checkpoint
@@ -41,8 +41,9 @@ def export(
     rule:
         A rule written by "calibrant route fit". Default: rule.json in the run folder, if it is there.
     calibrator:
-        A temperature written by "calibrant calibrate". Default: calibrator.json in the run folder, if it is there and
-        the rule has no temperature of its own. A rule that was fitted on other predictions than it made is refused.
+        A calibrator written by "calibrant calibrate", of a method without steps (not isotonic or histogram). Default:
+        calibrator.json in the run folder, if it is there and the rule has no temperature of its own. A rule that was
+        fitted on other predictions than it made is refused.
     uncalibrated:
         Leave the run's calibrator out.
     json:
@@ -71,7 +72,7 @@ def export(
         example=(centre + spread * noise).clamp(0, 1),
         mean=about["mean"],
         std=about["std"],
-        temperature=calibration.temperature,
+        calibrator=calibration.calibrator,
         rule=routing,
     )
     if json:
@@ -93,9 +94,9 @@ def export(
 
 @dataclass(frozen=True)
 class _Calibration:
-    """The temperature that is exported beside a rule's own, where it comes from, and a sentence about it."""
+    """What is exported beside a rule's own temperature, where it comes from, and a sentence about it."""
 
-    temperature: float
+    calibrator: Calibrator | None
     source: Path | None
     sentence: str
 
@@ -111,34 +112,40 @@ def _calibration(
     none = "Probabilities are NOT calibrated, they are the network's own: see calibrant calibrate."
     alone = none if own is None else f"Probabilities are calibrated by the rule's temperature, {own:.4f}."
     if path is None:
-        return _Calibration(1.0, None, alone)
+        return _Calibration(None, None, alone)
     made = made_by(path)
     joined = rule is not None and made is not None and rule.fitted_on == made
     if uncalibrated:
         if joined:
             raise invalid("--uncalibrated", f"be left out: the rule was fitted on what {path} made", "both")
-        return _Calibration(1.0, None, alone)
+        return _Calibration(None, None, alone)
     if own is not None and not joined:
         if given is not None:
             raise invalid("--calibrator", "be left out, the rule has its own temperature", str(path))
-        return _Calibration(1.0, None, f"{alone} {path} is left out.")
-    temperature = _temperature(path, classes)
-    if rule is not None and rule.automates and not joined and temperature != 1.0:
+        return _Calibration(None, None, f"{alone} {path} is left out.")
+    calibrator = _load(path, classes)
+    if rule is not None and rule.automates and not joined and not calibrator.identity_:
         _refuse_stranger(rule, path, run)
-    both = "" if own is None else f", then by the rule's, {own:.4f}"
-    return _Calibration(
-        temperature, path, f"Probabilities are calibrated by the temperature {temperature:.4f} of {path}{both}."
-    )
+    both = "" if own is None else f", then by the rule's temperature, {own:.4f}"
+    return _Calibration(calibrator, path, f"Probabilities are calibrated by {_words(calibrator)} of {path}{both}.")
 
 
-def _temperature(path: Path, classes: int) -> float:
+def _load(path: Path, classes: int) -> Calibrator:
     calibrator = Calibrator.load(path)
-    if not calibrator.identity_ and not isinstance(calibrator, TemperatureScaling):
-        way_out = "Other maps are not exported: calibrate with --method temperature, or export with --uncalibrated."
-        raise invalid(f"calibrator {path}", "be a temperature", calibrator.method, way_out)
+    if not calibrator.identity_ and calibrator.method not in SMOOTH:
+        way_out = f"Calibrate with another --method ({', '.join(SMOOTH[1:])}), or export with --uncalibrated."
+        raise invalid(f"calibrator {path}", "be a map without steps", calibrator.method, way_out)
     if calibrator.n_classes_ != classes:
         raise invalid(str(path), f"be made for the {classes} classes of the run", f"{calibrator.n_classes_} classes")
-    return 1.0 if calibrator.identity_ or not isinstance(calibrator, TemperatureScaling) else calibrator.temperature_
+    return calibrator
+
+
+def _words(calibrator: Calibrator) -> str:
+    if calibrator.identity_:
+        return "the map (the identity)"
+    if isinstance(calibrator, TemperatureScaling):
+        return f"the temperature {calibrator.temperature_:.4f}"
+    return f"the {calibrator.method} map"
 
 
 def _refuse_stranger(rule: RoutingRule, calibrator: Path, run: Path) -> None:

@@ -1,9 +1,10 @@
 """Repair after training: learn on held-out cases how to turn logits into probabilities that can be trusted."""
 
 from calibrant.posthoc.affine import REGULARISATION_GRID, DirichletScaling, MatrixScaling, VectorScaling
-from calibrant.posthoc.base import Calibrator, FitSummary
+from calibrant.posthoc.base import SMOOTH, Calibrator, FitSummary
 from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.curves import HistogramBinning, IsotonicCalibration
+from calibrant.posthoc.module import CalibrationModule
 from calibrant.posthoc.selection import (
     METHODS,
     Candidate,
@@ -18,7 +19,9 @@ from calibrant.posthoc.temperature import TemperatureScaling
 __all__ = [
     "METHODS",
     "REGULARISATION_GRID",
+    "SMOOTH",
     "BetaCalibration",
+    "CalibrationModule",
     "Calibrator",
     "Candidate",
     "DirichletScaling",

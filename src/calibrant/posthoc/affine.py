@@ -11,6 +11,7 @@ from calibrant.errors import invalid
 from calibrant.posthoc._arrays import Floats, Integers, Matrix, log_softmax, mean_nll
 from calibrant.posthoc._folds import check_folds, stratified_folds
 from calibrant.posthoc.base import BLOCK, Calibrator, Progress, finite_array
+from calibrant.posthoc.module import AffineModule, CalibrationModule
 
 # Strongest first: each fit starts where its stricter neighbour ended. The terms are means over K^2 or K numbers, so
 # many classes want large values: 50 classes and 3,000 cases are best near 100,000.
@@ -139,6 +140,9 @@ class _AffineScaling(Calibrator):
 
     def _log_probabilities(self, logits: Matrix) -> Floats:
         return log_softmax(_affine(self._features(logits), self.weight_, self.bias_))
+
+    def _module(self) -> CalibrationModule:
+        return AffineModule(self.weight_, self.bias_, of_log_probabilities=isinstance(self, DirichletScaling))
 
     def _state(self) -> dict[str, Any]:
         return {

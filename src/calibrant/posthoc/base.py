@@ -24,8 +24,11 @@ from calibrant.posthoc._arrays import (
     log_softmax,
     mean_nll,
 )
+from calibrant.posthoc.module import CalibrationModule
 
 FORMAT = "calibrant-calibrator"
+# Those with a torch module.
+SMOOTH = ("none", "temperature", "vector", "matrix", "dirichlet", "beta")
 VERSION = 1
 # Numbers per block: a block stays in the second-level cache, and a million cases never exist twice in float64.
 BLOCK = 65536
@@ -165,6 +168,19 @@ class Calibrator(ABC):
         """Class indices 0..K-1."""
         return np.arange(self.n_classes_)
 
+    def to_module(self) -> CalibrationModule:
+        """The fitted map as a torch module: logits in, calibrated log-probabilities out.
+
+        For inside a network: on its device, with gradient, and in what is exported from it. Maps with steps have none:
+        two ways to compute the same logits may land on either side of a step.
+        """
+        self._refuse_unfitted()
+        return CalibrationModule() if self.identity_ else self._module()
+
+    def _module(self) -> CalibrationModule:
+        way_out = f"Use transform, or one of {', '.join(SMOOTH)}."
+        raise invalid("calibrator", "be a smooth map to become a torch module", self.method, way_out)
+
     def _map(self, logits: ArrayT, *, exponentiate: bool) -> ArrayT:
         matrix = self._check_fitted(logits)
         result = np.empty(matrix.shape, dtype=np.float64 if as_numpy(logits).dtype == np.float64 else np.float32)
@@ -182,11 +198,14 @@ class Calibrator(ABC):
         return sum(sums) / len(targets)
 
     def _check_fitted(self, logits: Any) -> Matrix:
+        self._refuse_unfitted()
+        return check_logits(logits, self.n_classes_)
+
+    def _refuse_unfitted(self) -> None:
         if not hasattr(self, "summary_"):
             raise InvalidInput(
                 f"this {type(self).__name__} is not fitted yet: call fit(logits, targets) or load(path) first."
             )
-        return check_logits(logits, self.n_classes_)
 
     # -- scikit-learn manners, without importing it --------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from scipy.special import expit
 from calibrant.errors import invalid
 from calibrant.posthoc._arrays import Floats, Integers, Matrix, log_one_minus, log_softmax
 from calibrant.posthoc.base import Calibrator, Progress, finite_array
+from calibrant.posthoc.module import BetaModule, CalibrationModule
 
 _LARGEST_SLOPE = 1e3
 
@@ -76,6 +77,9 @@ class BetaCalibration(Calibrator):
             return np.stack([-np.logaddexp(0.0, score), -np.logaddexp(0.0, -score)], axis=1)
         score = self.maps_[:, 0] * logs - self.maps_[:, 1] * rest + self.maps_[:, 2]
         return log_softmax(-np.logaddexp(0.0, -score))
+
+    def _module(self) -> CalibrationModule:
+        return BetaModule(self.maps_)
 
     def _state(self) -> dict[str, Any]:
         return {"maps": self.maps_.tolist()}

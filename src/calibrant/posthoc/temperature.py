@@ -9,6 +9,7 @@ import numpy as np
 from calibrant.errors import invalid
 from calibrant.posthoc._arrays import Floats, Integers, Matrix, log_softmax
 from calibrant.posthoc.base import Calibrator, Progress
+from calibrant.posthoc.module import AffineModule, CalibrationModule
 
 # Rows per pass: 512 x 100 doubles stay in the second-level cache, which makes a pass twice as fast.
 _ROWS = 512
@@ -78,6 +79,9 @@ class TemperatureScaling(Calibrator):
 
     def _log_probabilities(self, logits: Matrix) -> Floats:
         return log_softmax(logits.astype(np.float64) / self.temperature_)
+
+    def _module(self) -> CalibrationModule:
+        return AffineModule(1.0 / self.temperature_, 0.0)
 
     def _state(self) -> dict[str, Any]:
         return {"temperature": self.temperature_}

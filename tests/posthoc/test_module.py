@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+import torch
+
+from calibrant.errors import InvalidInput
+from calibrant.posthoc import METHODS, SMOOTH, TemperatureScaling, make_calibrator
+
+
+def cases(classes, seed=0):
+    """Overconfident logits with a bias for class 0, and labels drawn from the truth behind them."""
+    rng = np.random.default_rng(seed)
+    truth = 1.5 * rng.normal(size=(600, classes))
+    targets = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+    return 2.0 * truth + np.eye(classes)[0], targets
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+@pytest.mark.parametrize("method", SMOOTH)
+def test_a_module_maps_like_its_calibrator(method, classes):
+    logits, targets = cases(classes)
+    fitted = make_calibrator(method).fit(logits, targets)
+    far = np.vstack([30.0 * logits[:50], 1000.0 * np.eye(classes), -1000.0 * np.eye(classes), np.zeros((1, classes))])
+    for matrix in (logits, far):
+        mapped = fitted.to_module()(torch.from_numpy(matrix))
+        np.testing.assert_allclose(mapped.numpy(), fitted.transform_logits(matrix), rtol=1e-12, atol=1e-12)
+        assert torch.isfinite(mapped).all()
+    assert fitted.identity_ == (method == "none")
+
+
+@pytest.mark.parametrize("method", SMOOTH)
+def test_a_module_has_the_gradient_of_its_map(method):
+    logits, targets = cases(4)
+    module = make_calibrator(method).fit(logits, targets).to_module()
+    torch.autograd.gradcheck(module, torch.from_numpy(logits[:5]).requires_grad_())
+
+
+def test_precision_and_state():
+    logits, targets = cases(3)
+    module = make_calibrator("vector").fit(logits, targets).to_module()
+    rows = torch.from_numpy(logits[:10])
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        mapped = module(rows.to(dtype))
+        assert mapped.dtype == torch.float32
+        torch.testing.assert_close(mapped, module(rows.to(dtype).double()).float(), rtol=0, atol=0)
+    assert set(module.state_dict()) == {"weight", "bias"}
+    assert not list(module.parameters())
+
+
+def test_a_map_that_is_not_kept_is_a_plain_softmax():
+    truth = np.random.default_rng(0).normal(size=(400, 3))
+    fitted = TemperatureScaling().fit(truth, (truth + np.random.default_rng(1).gumbel(size=truth.shape)).argmax(axis=1))
+    fitted.identity_ = True
+    rows = torch.from_numpy(truth)
+    torch.testing.assert_close(fitted.to_module()(rows), torch.log_softmax(rows, dim=1), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - set(SMOOTH)))
+def test_a_map_with_steps_is_refused(method):
+    fitted = make_calibrator(method).fit(*cases(3))
+    with pytest.raises(InvalidInput, match=r"calibrator must be a smooth map to become a torch module, got .*Use tran"):
+        fitted.to_module()
+
+
+def test_an_unfitted_calibrator_is_refused():
+    with pytest.raises(InvalidInput, match="is not fitted yet"):
+        TemperatureScaling().to_module()
