@@ -41,6 +41,13 @@ def test_differences_are_those_of_the_evaluations():
         assert result[name].difference == result[name].b - value
 
 
+def test_unless_told_it_evaluates_as_evaluate_does_and_intervals_have_95_percent():
+    a, b = model(300), model(300, sharpness=1.3)
+    result = compare(a, b, bootstrap=50)
+    assert {row.name: row.a for row in result.rows} == evaluate(a).values()
+    assert result.rows == compare(a, b, bootstrap=50, level=0.95).rows
+
+
 def test_equal_models_cannot_be_told_apart():
     assert {row.verdict for row in compare(model(), model(), bootstrap=50).rows} == {"cannot tell"}
 

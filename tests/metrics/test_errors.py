@@ -137,3 +137,23 @@ def test_large_sums_lose_nothing():
     # A float32 sum of 0.45 stalls; 200 001 chunks-worth of rows must give the exact mean gap.
     p = Predictions.from_probabilities(np.tile(np.float32([0.45, 0.55]), (400_000, 1)), np.zeros(400_000, int))
     assert m.expected_calibration_error(p, 10) == pytest.approx(float(np.float32(0.55)), rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        m.expected_calibration_error,
+        m.equal_mass_calibration_error,
+        m.maximum_calibration_error,
+        m.debiased_calibration_error,
+        m.classwise_calibration_error,
+    ],
+)
+def test_fifteen_bins_unless_told(metric):
+    rng = np.random.default_rng(0)
+    probabilities = rng.dirichlet(np.ones(4), 300)
+    # Drawn as predicted: the gaps have both signs, so that other bins give another error.
+    targets = (rng.random((300, 1)) > probabilities.cumsum(axis=1)[:, :-1]).sum(axis=1)
+    p = Predictions.from_probabilities(probabilities, targets)
+    assert metric(p) == metric(p, 15)
+    assert metric(p) not in (metric(p, 14), metric(p, 16))
