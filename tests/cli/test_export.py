@@ -137,6 +137,32 @@ def test_a_rule_goes_only_with_the_calibrator_that_made_its_predictions(calibran
     assert "does not say what it was fitted on" in err
 
 
+@pytest.mark.parametrize("name", ["calibrator.json", "rule.json"])
+def test_what_was_fitted_before_the_run_was_trained_again_is_refused(calibrant, fresh_run, tmp_path, name):
+    if name == "calibrator.json":
+        assert calibrant("calibrate", fresh_run)[0] == 0
+    else:
+        assert calibrant("route", "fit", fresh_run, "--target-accuracy", 0.9, "--calibrate")[0] == 0
+    assert calibrant("export", fresh_run)[0] == 0
+    before = (fresh_run / "model.onnx").read_bytes()
+    for split in ("val", "test"):
+        predictions = Predictions.load(predictions_of(fresh_run, split))
+        Predictions.from_logits(2 * predictions.logits, predictions.targets).save(predictions_of(fresh_run, split))
+    code, _, err = calibrant("export", fresh_run)
+    assert code == 2
+    assert f"{name} must be fitted on predictions of its run, got others" in err
+    assert err.count("\n") == 1
+    assert (fresh_run / "model.onnx").read_bytes() == before
+    # Kept elsewhere and named, it is the user's own decision.
+    shutil.move(fresh_run / name, tmp_path / name)
+    flag = "--calibrator" if name == "calibrator.json" else "--rule"
+    assert calibrant("export", fresh_run, flag, tmp_path / name)[0] == 0
+
+
+def predictions_of(run, split):
+    return run / "predictions" / f"{split}.npz"
+
+
 def test_without_a_rule_and_with_a_temperature(calibrant, run_folder, tmp_path):
     (run_folder / "rule.json").unlink(missing_ok=True)
     logits = np.random.default_rng(0).normal(size=(200, 10))

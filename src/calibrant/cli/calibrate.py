@@ -82,8 +82,9 @@ def calibrate(
         _warn_if_worse(test, calibrated)
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
     calibrated.save(paths.predictions)
-    # The digest tells an export whether a rule was chosen on what this calibrator made.
-    write_json(paths.calibrator, {**calibrator.to_json(), "made": sha256_of(paths.predictions)})
+    # The digests tell an export whether this calibrator belongs to the run, and whether a rule was chosen behind it.
+    digests = {"fitted_on": sha256_of(paths.fitted_on), "made": sha256_of(paths.predictions)}
+    write_json(paths.calibrator, {**calibrator.to_json(), **digests})
     if json:
         content = _as_json(calibrator, selection, before, after, paths)
         say_json(content)
@@ -92,14 +93,15 @@ def calibrate(
 
 
 @dataclass(frozen=True)
-class _Outputs:
+class _Paths:
+    fitted_on: Path
     predictions: Path
     calibrator: Path
 
 
 def _inputs(
     source: Path, apply: Path | None, out: Path | None, kind: Literal["logits", "probabilities"] | None
-) -> tuple[Predictions, Predictions, _Outputs]:
+) -> tuple[Predictions, Predictions, _Paths]:
     fit_path = source
     if source.is_dir():
         fit_path = run_predictions(source, "val")
@@ -117,7 +119,7 @@ def _inputs(
         calibrator = run / CALIBRATOR
     own = [] if run is None else [run / "predictions" / f"{split}.npz" for split in ("val", "test")]
     refuse_overwriting((predictions, calibrator), (fit_path, apply, *own))
-    return fit_on, test, _Outputs(predictions, calibrator)
+    return fit_on, test, _Paths(fit_path, predictions, calibrator)
 
 
 def run_predictions(run: Path, split: Literal["val", "test"]) -> Path:
@@ -175,7 +177,7 @@ def plain_warnings() -> Iterator[None]:
 
 
 def _as_json(
-    calibrator: Calibrator, selection: Selection | None, before: Evaluation, after: Evaluation, paths: _Outputs
+    calibrator: Calibrator, selection: Selection | None, before: Evaluation, after: Evaluation, paths: _Paths
 ) -> dict[str, Any]:
     return {
         "method": selection.name if selection else calibrator.method,
@@ -192,7 +194,7 @@ def _as_json(
 
 
 def _print(
-    calibrator: Calibrator, selection: Selection | None, before: Evaluation, after: Evaluation, paths: _Outputs
+    calibrator: Calibrator, selection: Selection | None, before: Evaluation, after: Evaluation, paths: _Paths
 ) -> None:
     console = Console(highlight=False, soft_wrap=True)
     if selection is not None:

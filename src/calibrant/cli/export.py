@@ -8,7 +8,14 @@ from typing import Annotated
 import torch
 from cyclopts import Parameter
 
-from calibrant.cli._places import CALIBRATOR, RULE, made_by, refuse_overwriting
+from calibrant.cli._places import (
+    CALIBRATOR,
+    RULE,
+    calibrator_fitted_on,
+    made_by,
+    refuse_overwriting,
+    refuse_stale,
+)
 from calibrant.cli._say import say_json
 from calibrant.errors import InvalidInput, invalid
 from calibrant.export import export_onnx
@@ -58,8 +65,9 @@ def export(
         raise invalid(str(run), "be trained by a calibrant that keeps the normalisation", "an older checkpoint")
     rule = rule or (run / RULE if (run / RULE).is_file() else None)
     routing = None if rule is None else RoutingRule.load(rule)
-    if routing is not None:
+    if rule is not None and routing is not None:
         routing.check_classes(about["classes"])
+        refuse_stale(run, rule, routing.fitted_on)
     target = out or run / "model.onnx"
     refuse_overwriting([target], [path for path in (rule, calibrator, newest) if path is not None])
     calibration = _calibration(run, calibrator, routing, about["classes"], uncalibrated=uncalibrated)
@@ -124,6 +132,7 @@ def _calibration(
             raise invalid("--calibrator", "be left out, the rule has its own temperature", str(path))
         return _Calibration(None, None, f"{alone} {path} is left out.")
     calibrator = _load(path, classes)
+    refuse_stale(run, path, calibrator_fitted_on(path))
     if rule is not None and rule.automates and not joined and not calibrator.identity_:
         _refuse_stranger(rule, path, run)
     both = "" if own is None else f", then by the rule's temperature, {own:.4f}"
