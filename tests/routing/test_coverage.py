@@ -7,9 +7,11 @@ from calibrant.errors import InvalidInput
 from calibrant.routing import cheapest_threshold, risk_coverage
 
 
-def test_rows_by_counting(draw):
+@pytest.mark.parametrize("options", [{}, {"confidence": 0.8}])
+def test_rows_by_counting(draw, options):
     predictions = draw(500)
-    rows = risk_coverage(predictions, (1.0, 0.5, 0.1), cost_error=7.0, cost_review=2.0)
+    level = options.get("confidence", 0.95)
+    rows = risk_coverage(predictions, (1.0, 0.5, 0.1), cost_error=7.0, cost_review=2.0, **options)
     assert [row.automated for row in rows] == [500, 250, 50]
     for row in rows:
         chosen = predictions.confidence >= row.threshold
@@ -17,10 +19,11 @@ def test_rows_by_counting(draw):
         assert row.errors == errors
         assert row.coverage == chosen.mean()
         assert row.accuracy == pytest.approx(predictions.correct[chosen].mean())
-        exact = binomtest(row.automated - errors, row.automated).proportion_ci(method="exact")
+        exact = binomtest(row.automated - errors, row.automated).proportion_ci(level, method="exact")
         assert (row.accuracy_low, row.accuracy_high) == pytest.approx((exact.low, exact.high), abs=1e-9)
         assert row.review_per_1000 == pytest.approx(1000 * (1 - chosen.mean()))
-        assert row.review_low <= row.review_per_1000 <= row.review_high
+        reviewed = binomtest(500 - row.automated, 500).proportion_ci(level, method="exact")
+        assert (row.review_low, row.review_high) == pytest.approx((1000 * reviewed.low, 1000 * reviewed.high), abs=1e-6)
         assert row.cost_per_1000 == pytest.approx(2 * (7 * errors + 2 * (500 - chosen.sum())))
 
 
@@ -53,6 +56,12 @@ def test_cheapest_may_be_review():
     rule = cheapest_threshold(predictions, cost_error=10.0, cost_review=1.0)
     assert rule.threshold is None
     assert rule.costs.per_1000 == rule.costs.per_1000_all_review == 1000.0
+
+
+def test_a_person_looks_where_automating_saves_nothing():
+    predictions = Predictions.from_probabilities([[0.9, 0.1], [0.9, 0.1]], [0, 1])
+    assert cheapest_threshold(predictions, cost_error=2.0, cost_review=1.0).threshold is None
+    assert cheapest_threshold(predictions, cost_error=1.9, cost_review=1.0).threshold == 0.9
 
 
 def test_temperature_moves_thresholds(draw):

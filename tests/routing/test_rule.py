@@ -37,6 +37,12 @@ def test_torch_and_half_precision():
     assert rule.route_logits(torch.tensor(ROWS).log()).automate.tolist() == [True, True, False]
 
 
+def test_a_probability_that_rounding_put_above_one_counts_as_one():
+    rows = np.array([[1.0 + 1e-7, 0.0]], dtype=np.float32)
+    assert rows.max() > 1
+    assert RoutingRule(threshold=1.0, n_classes=2).route(rows).confidence.tolist() == [1.0]
+
+
 def test_temperature_from_logits_and_from_probabilities():
     rule = RoutingRule(threshold=0.5, n_classes=3, temperature=2.0)
     logits = np.array([[3.0, 0.0, -1.0], [0.0, 0.0, 0.1]])
