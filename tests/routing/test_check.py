@@ -87,7 +87,10 @@ def test_what_cannot_be_checked(draw):
     with pytest.raises(InvalidInput, match="made for 2 classes"):
         check_promise(RULE, draw(50))
     named = choose_threshold(draw(500, class_names=["a", "b", "c"]), 0.9)
-    with pytest.raises(InvalidInput, match="name the classes a, b, c, got a, c, d"):
+    with pytest.raises(InvalidInput, match="name the classes a, b, c, got d"):
         check_promise(named, draw(50, class_names=["a", "c", "d"]))
+    nameless = choose_threshold(draw(500), 0.9)
+    with pytest.raises(InvalidInput, match=r"name the classes 0\.\.2, got a, b, c\..*carry these names"):
+        check_promise(nameless, draw(50, class_names=["a", "b", "c"]))
     with pytest.raises(InvalidInput, match="confidence must"):
         check_promise(RULE, cases(5, 5), confidence=1.0)

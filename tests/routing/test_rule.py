@@ -52,6 +52,16 @@ def test_temperature_from_logits_and_from_probabilities():
     assert rule.route([[1.0, 0.0, 0.0]]).confidence.tolist() == [1.0]
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("temperature", [None, 0.4, 3.0])
+def test_the_largest_logits_stay_numbers(temperature):
+    rule = RoutingRule(threshold=0.9, n_classes=3, temperature=temperature)
+    routed = rule.route_logits(np.array([[1e308, -1e308, 0.0], [-1e308, -1e308, -1e308], [-1e308, 0.0, 1.7e308]]))
+    np.testing.assert_allclose(routed.confidence, [1.0, 1 / 3, 1.0], rtol=1e-12)
+    assert routed.decisions == ["auto", "review", "auto"]
+    assert routed.predicted.tolist() == [0, 0, 2]
+
+
 def test_save_and_load(draw, tmp_path):
     for options in ({}, {"per_class": True}, {"cost_error": 5.0, "cost_review": 1.0, "temperature": 1.5}):
         rule = choose_threshold(draw(3000, class_names=["a", "b", "c"]), 0.95, **options)

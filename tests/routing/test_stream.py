@@ -78,6 +78,26 @@ def test_rows_without_ids_are_numbered(tmp_path, logits, block, source):
     assert [row["id"] for row in read(tmp_path / "out.csv")] == [str(row) for row in range(50)]
 
 
+@pytest.mark.parametrize("source", ["in.csv", "in.parquet", "in.npz"])
+def test_a_nameless_rule_takes_numbers_in_any_order_and_no_names(tmp_path, logits, source):
+    rule = RoutingRule(threshold=0.8, n_classes=3)
+    route_file(rule, write(tmp_path / source, logits[:, [2, 0, 1]], names=("2", "0", "1")), tmp_path / "out.csv")
+    expected = rule.route_logits(logits)
+    assert [int(row["predicted"]) for row in read(tmp_path / "out.csv")] == expected.predicted.tolist()
+    with pytest.raises(InvalidInput, match=r"name the classes 0\.\.2, got cat, dog, owl\..*carry these names"):
+        route_file(rule, write(tmp_path / source, logits), tmp_path / "none.csv")
+    with pytest.raises(InvalidInput, match=r"name the classes 0\.\.2, got 3\."):
+        route_file(rule, write(tmp_path / source, logits, names=("1", "2", "3")), tmp_path / "none.csv")
+    assert not (tmp_path / "none.csv").exists()
+
+
+def test_long_lists_of_names_say_that_they_go_on(tmp_path):
+    rule = RoutingRule(threshold=0.8, n_classes=7, class_names=tuple("abcdefg"))
+    path = write(tmp_path / "in.csv", np.zeros((1, 7)), names=tuple("tuvwxyz"))
+    with pytest.raises(InvalidInput, match=r"name the classes a, b, c, d, e, \.\.\., got t, u, v, w, x, \.\.\."):
+        route_file(rule, path, tmp_path / "out.csv")
+
+
 def test_probabilities_too(tmp_path, logits):
     e = np.exp(logits)
     p = e / e.sum(axis=1, keepdims=True)
@@ -131,7 +151,7 @@ def test_bad_row_is_named_by_its_place_in_the_file(tmp_path, logits, block):
     ("content", "message"),
     [
         ("id,logit_cat,logit_dog\n1,2,3\n", "made for 3 classes and cannot be applied to 2"),
-        ("id,logit_cat,logit_dog,logit_fox\n1,2,3,4\n", "name the rule's classes"),
+        ("id,logit_cat,logit_dog,logit_fox\n1,2,3,4\n", "name the classes cat, dog, owl, got fox"),
         ("id,logit_cat,logit_dog,logit_owl\n1,2,x,4\n", "be numbers"),
         ("id,logit_cat,logit_dog,logit_owl\n1,2,4\n", "line 2 must have 4 cells"),
         ("id,logit_cat,probability_dog,logit_owl\n1,2,4,1\n", "not both"),

@@ -62,8 +62,8 @@ def check_promise(rule: RoutingRule, predictions: "Predictions", *, confidence: 
 
     The promise counts as broken where the cases contradict it: where the interval of the accuracy (Clopper-Pearson, and
     for per-class rules at (1 - confidence) / K) lies wholly below the target. A promise that is kept is called broken
-    with probability at most (1 - confidence) / 2. Class names, where both sides have them, decide over the order of
-    columns.
+    with probability at most (1 - confidence) / 2. Class names decide over the order of columns; a rule without names is
+    checked only on predictions without names, or with classes called 0..K-1.
     """
     if rule.target_accuracy is None:
         raise InvalidInput("rule must promise an accuracy to be checked, got one without target_accuracy.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from calibrant.errors import invalid
+from calibrant.errors import InvalidInput, invalid
 
 if TYPE_CHECKING:
     from calibrant.predictions import Predictions
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 def in_order_of(class_names: tuple[str, ...] | None, predictions: "Predictions", *, where: str) -> "Predictions":
     """`predictions` with columns and targets in the order of `class_names`.
 
-    A side without names counts as named 0..K-1, as in a table's columns. Where only one side has real names, positions
-    are all there is and nothing moves. Other names are refused.
+    A side without names counts as named 0..K-1, as in a table's columns. Predictions whose classes are called by their
+    number are put in order by number. Other names are refused: where `class_names` is None, nothing says which of
+    named classes is class 0.
 
     Args:
         class_names: One for each class, or None; as many as `predictions` has classes.
@@ -40,11 +41,23 @@ def class_order(
     """Where each wanted class lies among `names`, by the rules of `in_order_of`; None where nothing moves."""
     numbers = _numbers(classes)
     wanted, names = tuple(wanted or numbers), tuple(names or numbers)
-    if wanted == names or (set(wanted) != set(names) and numbers in (wanted, names)):
-        return None
     if set(wanted) != set(names):
-        raise invalid(where, f"name the classes {', '.join(wanted[:5])}", ", ".join(names[:5]))
-    return [names.index(name) for name in wanted]
+        if set(names) != set(numbers):
+            raise _other_names(wanted, names, where=where)
+        wanted = numbers
+    return None if wanted == names else [names.index(name) for name in wanted]
+
+
+def _other_names(wanted: tuple[str, ...], names: tuple[str, ...], *, where: str) -> InvalidInput:
+    strange = _listed([name for name in names if name not in set(wanted)])
+    if wanted == _numbers(len(wanted)):
+        way_out = "To tell classes by other names, fit on predictions that carry these names."
+        return invalid(where, f"name the classes 0..{len(wanted) - 1}", strange, way_out)
+    return invalid(where, f"name the classes {_listed(wanted)}", strange)
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 
 def _numbers(classes: int) -> tuple[str, ...]:

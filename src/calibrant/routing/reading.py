@@ -67,15 +67,11 @@ def _layout(path: Path, header: Sequence[str], rule: RoutingRule) -> tuple[Kind,
         raise invalid(str(path), rule_text, ", ".join(list(header)[:8]) or "no columns")
     ((kind, places),) = found.items()
     rule.check_classes(len(places))
-    numbers = [str(k) for k in range(rule.n_classes)]
-    # Columns may stand in any order; names decide. A nameless rule can only be met by numbers, or by position.
-    for names in (rule.class_names, numbers):
-        if names is not None and set(names) == set(places):
-            return kind, [places[name] for name in names], header.index("id") if "id" in header else None
-    if rule.class_names is not None:
-        lost = sorted(set(places) - set(rule.class_names))[:3]
-        raise invalid(f"{path}: columns", f"name the rule's classes {', '.join(rule.class_names[:5])}", ", ".join(lost))
-    return kind, list(places.values()), header.index("id") if "id" in header else None
+    # Columns may stand in any order; names decide.
+    order = class_order(rule.class_names, list(places), rule.n_classes, where=f"{path}: columns")
+    columns = list(places.values())
+    ordered = columns if order is None else [columns[place] for place in order]
+    return kind, ordered, header.index("id") if "id" in header else None
 
 
 def _read_csv(path: Path, rule: RoutingRule) -> Iterator[Block]:

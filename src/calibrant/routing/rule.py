@@ -159,7 +159,7 @@ class RoutingRule:
         refuse_scores("probabilities", values, 0, SUM_TOLERANCE[precision])
         if self.temperature is not None:
             with np.errstate(divide="ignore"):
-                return self._decide(_softmax(np.log(values.astype(np.float64)) / self.temperature))
+                return self._decide(_softmax(np.log(values.astype(np.float64)), self.temperature))
         return self._decide(values.astype(np.float64))
 
     def route_logits(self, logits: Any) -> Routed:
@@ -167,7 +167,7 @@ class RoutingRule:
         values, _ = as_scores("logits", logits, "logits")
         self.check_classes(values.shape[1])
         refuse_scores("logits", values, 0, None)
-        return self._decide(_softmax(values.astype(np.float64) / (self.temperature or 1.0)))
+        return self._decide(_softmax(values.astype(np.float64), self.temperature or 1.0))
 
     def check_classes(self, classes: int) -> None:
         """Refuse predictions with another number of classes."""
@@ -207,6 +207,9 @@ class RoutingRule:
             raise invalid(str(path), "be an undamaged routing rule", f"one with a fault: {error}") from error
 
 
-def _softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    result: NDArray[np.float64] = torch.softmax(torch.from_numpy(np.ascontiguousarray(scores)), dim=1).numpy()
+def _softmax(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
+    # The maximum first: the largest logits divided by a small temperature are infinite, distances to it at worst -inf.
+    with np.errstate(over="ignore"):
+        scaled = (scores - scores.max(axis=1, keepdims=True)) / temperature
+    result: NDArray[np.float64] = torch.softmax(torch.from_numpy(np.ascontiguousarray(scaled)), dim=1).numpy()
     return result

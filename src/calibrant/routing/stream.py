@@ -39,7 +39,8 @@ def route_file(rule: RoutingRule, source: str | Path, target: str | Path) -> Rou
         rule: The rule; its temperature is applied.
         source: `.csv` or `.parquet` with columns `logit_<class>` or `probability_<class>`, optionally `id`, or `.npz`
             with `logits` or `probabilities`, optionally `ids`. Targets are ignored. Without ids rows are numbered
-            from 0. Class names, where both sides have them, decide over the order of columns.
+            from 0. Class names decide over the order of columns; a rule without names takes classes called 0..K-1
+            only.
         target: `.csv` or `.parquet`, with columns id, decision (auto or review), predicted (class number), class (its
             name), confidence (calibrated top probability). Written all or nothing.
     """
