@@ -1,5 +1,8 @@
+import json
+
 import numpy as np
 import pytest
+import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
@@ -98,12 +101,32 @@ def test_regularisation_is_chosen_by_held_out_nll(draw):
         assert value == pytest.approx(by_hand.mean(), abs=1e-5)
 
 
-def test_a_class_without_a_case_and_without_a_pull_is_said(draw):
-    logits, targets = draw(300, 4)
-    keep = targets != 2
-    with pytest.warns(CalibrantWarning, match="1 classes \\(first: 2\\)"):
-        VectorScaling(reg_lambda=1.0, reg_mu=0.0).fit(logits[keep], targets[keep])
-    assert VectorScaling(reg_lambda=1.0).fit(logits[keep], targets[keep]).summary_.notes == ()
+@pytest.mark.parametrize(("kind", "diagonal"), KINDS)
+@pytest.mark.parametrize("reg_lambda", ["cv", 0.1])
+def test_a_class_without_a_case_keeps_its_probability(draw, kind, diagonal, reg_lambda):
+    logits, targets = draw(1000, 4)
+    fit = targets != 1
+    with pytest.warns(CalibrantWarning, match=r"1 of 4 classes \(first: 1\) without a case in the fit set"):
+        found = kind(reg_lambda=reg_lambda).fit(logits[fit], targets[fit])
+    assert not found.identity_
+    assert len(found.summary_.notes) == 1
+    before = np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
+    after = found.transform(logits)
+    np.testing.assert_allclose(after[:, 1], before[:, 1], rtol=1e-12)
+    np.testing.assert_allclose(after.sum(axis=1), 1.0, rtol=1e-12)
+    # Among themselves the others are what a fit without that class makes of them.
+    seen = [0, 2, 3]
+    alone = kind(reg_lambda=found.reg_lambda_).fit(logits[fit][:, seen], np.searchsorted(seen, targets[fit]))
+    assert found.weight_.shape == ((3,) if diagonal else (3, 3))
+    np.testing.assert_allclose(
+        after[:, seen] / after[:, seen].sum(axis=1, keepdims=True), alone.transform(logits[:, seen])
+    )
+    far = found.transform_logits(300 * logits)
+    assert np.isfinite(far).all()
+    mapped = found.to_module()(torch.from_numpy(300 * logits)).numpy()
+    np.testing.assert_allclose(mapped, far, rtol=1e-11, atol=1e-11)
+    again = type(found).from_json(json.loads(json.dumps(found.to_json())))
+    np.testing.assert_array_equal(again.transform(logits), after)
 
 
 def hardly_overlapping(n=120, classes=10, seed=0):

@@ -217,6 +217,9 @@ def test_damaged_file(draw, tmp_path, damage):
     ("kind", "key", "value"),
     [
         (TemperatureScaling, "temperature", -1.0),
+        (VectorScaling, "seen", [0, 1, 2, 4]),
+        (VectorScaling, "seen", [0, 1, 1, 2]),
+        (VectorScaling, "seen", "0123"),
         (IsotonicCalibration, "curves", [None]),
         (IsotonicCalibration, "prior_weight", 0.0),
         (HistogramBinning, "curves", [[[0.5, 0.1], [0.0, 1.0]]] * 4),

@@ -11,7 +11,7 @@ from calibrant.errors import invalid
 from calibrant.posthoc._arrays import Floats, Integers, Matrix, log_softmax, mean_nll
 from calibrant.posthoc._folds import check_folds, stratified_folds
 from calibrant.posthoc.base import BLOCK, Calibrator, Progress, finite_array
-from calibrant.posthoc.module import AffineModule, CalibrationModule
+from calibrant.posthoc.module import AffineModule, CalibrationModule, PartialModule
 
 # Strongest first: each fit starts where its stricter neighbour ended. The terms are means over K^2 or K numbers, so
 # many classes want large values: 50 classes and 3,000 cases are best near 100,000.
@@ -24,6 +24,9 @@ class _AffineScaling(Calibrator):
 
     Nothing in the authors' objective bounds the diagonal: on separable cases it grows for ever. So doing nothing always
     competes in the cross-validation, and a map that separates the fit set comes with a warning.
+
+    A class without a case would be driven to probability 0, since every other answer costs likelihood. It keeps its
+    probability instead, and the map shares out the rest among the classes that the fit set has.
     """
 
     reg_lambda: float | Literal["cv"]
@@ -61,7 +64,16 @@ class _AffineScaling(Calibrator):
         return _Objective(features, targets, *reg, diagonal=self._diagonal)
 
     def _fit(self, logits: Matrix, targets: Integers) -> Progress:
-        features = self._features(logits)
+        self.seen_, targets = np.unique(targets, return_inverse=True)
+        progress = self._fit_seen(self._features(logits[:, self.seen_]), targets)
+        missing = sorted({*range(self.n_classes_)} - {*self.seen_.tolist()})
+        if missing:
+            count = f"{len(missing)} of {self.n_classes_} classes (first: {missing[0]})"
+            note = f"{count} without a case in the fit set: their probabilities are kept, the rest is shared out anew"
+            progress.notes = (*progress.notes, note)
+        return progress
+
+    def _fit_seen(self, features: Floats, targets: Integers) -> Progress:
         self.cv_nll_: dict[float, float] = {}
         self.reg_lambda_ = REGULARISATION_GRID[0] if self.reg_lambda == "cv" else float(self.reg_lambda)
         if _all_right(features, targets):
@@ -87,18 +99,20 @@ class _AffineScaling(Calibrator):
             converged=solution.converged,
             at_bound=separated or at_end,
             iterations=solution.iterations,
-            notes=tuple(self._notes(solution, targets, separated=separated)),
+            notes=tuple(self._notes(solution, separated=separated)),
         )
 
     def _keep_none(self, why: str) -> Progress:
         """The identity instead of a map that other cases would pay for."""
         self.identity_ = True
         self.reg_mu_ = self._mu(self.reg_lambda_)
-        self.weight_ = np.ones(self.n_classes_) if self._diagonal else np.eye(self.n_classes_)
-        self.bias_ = np.zeros(self.n_classes_)
+        classes = len(self.seen_)
+        self.weight_ = np.ones(classes) if self._diagonal else np.eye(classes)
+        self.bias_ = np.zeros(classes)
         return Progress(at_bound=True, notes=(why,))
 
-    def _notes(self, solution: "_Solution", targets: Integers, *, separated: bool) -> list[str]:
+    @staticmethod
+    def _notes(solution: "_Solution", *, separated: bool) -> list[str]:
         notes = []
         if not solution.converged:
             notes.append(f"the optimum was not reached in {solution.iterations} iterations")
@@ -106,11 +120,6 @@ class _AffineScaling(Calibrator):
             notes.append(
                 "the map classifies every case of the fit set correctly (it is separable), so nothing in it bounds "
                 "the confidence, and one error elsewhere can cost any NLL. Fit on more cases, or use TemperatureScaling"
-            )
-        missing = np.flatnonzero(np.bincount(targets, minlength=self.n_classes_) == 0)
-        if len(missing) and self.reg_mu_ == 0:
-            notes.append(
-                f"{len(missing)} classes (first: {missing[0]}) have no case in the fit set: their bias has no optimum"
             )
         return notes
 
@@ -139,24 +148,38 @@ class _AffineScaling(Calibrator):
         return found
 
     def _log_probabilities(self, logits: Matrix) -> Floats:
-        return log_softmax(_affine(self._features(logits), self.weight_, self.bias_))
+        seen = logits[:, self.seen_]
+        mapped = log_softmax(_affine(self._features(seen), self.weight_, self.bias_))
+        if len(self.seen_) == self.n_classes_:
+            return mapped
+        logs = log_softmax(logits)
+        logs[:, self.seen_] = mapped + np.logaddexp.reduce(logs[:, self.seen_], axis=1, keepdims=True)
+        return logs
 
     def _module(self) -> CalibrationModule:
-        return AffineModule(self.weight_, self.bias_, of_log_probabilities=isinstance(self, DirichletScaling))
+        mapped = AffineModule(self.weight_, self.bias_, of_log_probabilities=isinstance(self, DirichletScaling))
+        if len(self.seen_) == self.n_classes_:
+            return mapped
+        return PartialModule(mapped, self.seen_, classes=self.n_classes_)
 
     def _state(self) -> dict[str, Any]:
         return {
             "weight": self.weight_.tolist(),
             "bias": self.bias_.tolist(),
+            "seen": self.seen_.tolist(),
             "reg_lambda": self.reg_lambda_,
             "reg_mu": self.reg_mu_,
             "cv_nll": [[reg, value] for reg, value in self.cv_nll_.items()],
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        shape = (self.n_classes_,) if isinstance(self, VectorScaling) else (self.n_classes_, self.n_classes_)
-        self.weight_ = finite_array(state["weight"], shape)
-        self.bias_ = finite_array(state["bias"], (self.n_classes_,))
+        seen = np.array(state.get("seen", range(self.n_classes_)))
+        if seen.dtype != np.int64 or not np.isin(seen, np.arange(self.n_classes_)).all() or (np.diff(seen) < 1).any():
+            raise ValueError("seen")
+        self.seen_ = seen
+        classes = len(seen)
+        self.weight_ = finite_array(state["weight"], (classes,) if self._diagonal else (classes, classes))
+        self.bias_ = finite_array(state["bias"], (classes,))
         self.reg_lambda_, self.reg_mu_ = float(state["reg_lambda"]), float(state["reg_mu"])
         self.cv_nll_ = {float(reg): float(value) for reg, value in state["cv_nll"]}
 
@@ -174,8 +197,9 @@ class VectorScaling(_AffineScaling):
         seed: Seed of the folds.
 
     Attributes:
-        weight_: Shape (K,).
-        bias_: Shape (K,).
+        seen_: The S classes with a case in the fit set, as a rule all K; the others keep their probabilities.
+        weight_: Shape (S,).
+        bias_: Shape (S,).
         reg_lambda_: Strength in use.
         reg_mu_: Strength in use.
         cv_nll_: Held-out NLL for each strength tried; empty where none was.
@@ -198,8 +222,9 @@ class MatrixScaling(_AffineScaling):
         seed: Seed of the folds.
 
     Attributes:
-        weight_: Shape (K, K).
-        bias_: Shape (K,).
+        seen_: The S classes with a case in the fit set, as a rule all K; the others keep their probabilities.
+        weight_: Shape (S, S).
+        bias_: Shape (S,).
         reg_lambda_: Strength in use.
         reg_mu_: Strength in use.
         cv_nll_: Held-out NLL for each strength tried; empty where none was.
@@ -221,8 +246,9 @@ class DirichletScaling(_AffineScaling):
         seed: Seed of the folds.
 
     Attributes:
-        weight_: Shape (K, K).
-        bias_: Shape (K,).
+        seen_: The S classes with a case in the fit set, as a rule all K; the others keep their probabilities.
+        weight_: Shape (S, S).
+        bias_: Shape (S,).
         reg_lambda_: Strength in use.
         reg_mu_: Strength in use.
         cv_nll_: Held-out NLL for each strength tried; empty where none was.

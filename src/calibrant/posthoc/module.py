@@ -41,6 +41,37 @@ class AffineModule(CalibrationModule):
         return (x @ self.weight.T if self.weight.ndim == 2 else x * self.weight) + self.bias
 
 
+class PartialModule(CalibrationModule):
+    """A map of some classes; the others keep their probabilities.
+
+    Args:
+        mapped: The map of those classes alone.
+        seen: Which ones, rising.
+        classes: The number of all.
+    """
+
+    seen: Tensor
+    others: Tensor
+    order: Tensor
+
+    def __init__(self, mapped: CalibrationModule, seen: ArrayLike, *, classes: int) -> None:
+        super().__init__()
+        self.mapped = mapped
+        chosen = torch.as_tensor(seen)
+        others = torch.tensor([k for k in range(classes) if k not in chosen.tolist()])
+        self.register_buffer("seen", chosen.clone())
+        self.register_buffer("others", others)
+        self.register_buffer("order", torch.argsort(torch.cat([chosen, others])))
+
+    def _scores(self, logits: Tensor) -> Tensor:
+        log_p = functional.log_softmax(logits, dim=1)
+        seen = logits.index_select(1, self.seen)
+        # The logarithm of their common probability: for any k, log p_k less log p_k among themselves.
+        mass = (log_p.index_select(1, self.seen) - functional.log_softmax(seen, dim=1)).mean(dim=1, keepdim=True)
+        joined = torch.cat([self.mapped(seen) + mass, log_p.index_select(1, self.others)], dim=1)
+        return joined.index_select(1, self.order)
+
+
 class BetaModule(CalibrationModule):
     """Beta calibration of each class against the rest; with two classes the map of class 1 settles both.
 
