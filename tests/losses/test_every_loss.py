@@ -115,6 +115,28 @@ def test_probability_that_rounds_to_one_has_a_finite_gradient(case):
     assert torch.isfinite(logits.grad).all()
 
 
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_broken_logit_breaks_the_value_too(case, cases, broken):
+    """A finite loss whose gradient is not would hide a diverged training from everybody who watches the loss."""
+    logits, targets, weights = cases.make_batch(7, 10)
+    logits[3, 4] = broken
+    assert torch.isnan(case.loss(logits, targets, weights))
+    assert torch.isnan(case.loss(logits[3:4], targets[3:4]))
+
+
+def test_a_masked_class_is_as_one_that_lies_far_below(case, cases):
+    logits, targets, weights = cases.make_batch(7, 10)
+    targets[targets == 4] = 5
+    logits[:, 4] = -1e4
+    expected, slope = case.loss(logits, targets, weights), gradient(case.loss, logits, targets, weights)
+    logits[:, 4] = -torch.inf
+    if case.name in {"smoothed", "margin", "margin_1"}:  # whose formula is infinite there, as the docstring says
+        assert case.loss(logits, targets, weights) == torch.inf
+        return
+    torch.testing.assert_close(case.loss(logits, targets, weights), expected)
+    torch.testing.assert_close(gradient(case.loss, logits, targets, weights), slope)
+
+
 def test_autocast_computes_in_float32(case, cases):
     """Under bf16 autocast the value is that of the bf16 logits, computed in float32: no bf16 arithmetic inside."""
     logits, targets, weights = cases.make_batch(32, 10)

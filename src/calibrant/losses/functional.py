@@ -104,6 +104,8 @@ class _NegativeEntropy(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor) -> Tensor:
         log_probabilities = torch.log_softmax(logits, dim=1)
         probabilities = log_probabilities.exp()
+        # 0 log 0 is 0, and 0 times minus infinity would be NaN: a logit of minus infinity masks its class.
+        log_probabilities.clamp_min_(torch.finfo(logits.dtype).min)
         value: Tensor = torch.linalg.vecdot(probabilities, log_probabilities)
         ctx.save_for_backward(log_probabilities, probabilities, value)
         return value
@@ -226,7 +228,7 @@ def kernel_square(confidence: Tensor, weights: Tensor, *, width: float) -> Tenso
 
 
 def safe_sqrt(square: Tensor) -> Tensor:
-    """Square root with value 0 and gradient 0 where the argument is 0 but for rounding."""
-    positive = square > torch.finfo(square.dtype).eps ** 2
-    root = torch.where(positive, square, torch.ones_like(square)).sqrt()
-    return torch.where(positive, root, torch.zeros_like(root))
+    """Square root with value 0 and gradient 0 where the argument is 0 but for rounding; NaN stays NaN."""
+    nothing = square <= torch.finfo(square.dtype).eps ** 2
+    root = torch.where(nothing, torch.ones_like(square), square).sqrt()
+    return torch.where(nothing, torch.zeros_like(root), root)

@@ -31,7 +31,8 @@ class CrossEntropy(PerSampleLoss):
 
     Args:
         label_smoothing: e in [0, 1). 0 is plain NLL; 0.05 is what the calibration literature mostly uses
-            (Szegedy et al. 2016; Mueller et al. 2019).
+            (Szegedy et al. 2016; Mueller et al. 2019). With smoothing, a class masked by a logit of minus infinity
+            makes the loss infinite.
     """
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
@@ -128,7 +129,10 @@ class DualFocal(PerSampleLoss):
 
 
 class EntropyPenalty(PerSampleLoss):
-    """Negative entropy `sum_k p_k log p_k`: *adding* it to a loss lowers confidence (Pereyra et al. 2017)."""
+    """Negative entropy `sum_k p_k log p_k`: *adding* it to a loss lowers confidence (Pereyra et al. 2017).
+
+    A class masked by a logit of minus infinity adds nothing: 0 log 0 = 0.
+    """
 
     def per_sample(self, batch: Batch) -> Tensor:
         """See `functional.negative_entropy`."""
@@ -137,6 +141,9 @@ class EntropyPenalty(PerSampleLoss):
 
 class LogitMargin(PerSampleLoss):
     """`mean_k max(0, max_j z_j - z_k - margin)`: the penalty of MbLS, to be added to cross-entropy (Liu et al. 2022).
+
+    Logits must be finite: a class masked by minus infinity lies infinitely far beyond any margin, and the loss
+    is infinite.
 
     Args:
         margin: At least 0; the authors use 10.
