@@ -103,6 +103,22 @@ def test_each_class_has_its_own_forward_code():
     assert len({id(type(criterion).forward.__code__) for criterion in criteria}) == len(criteria)
 
 
+@pytest.mark.parametrize("cast", [lambda m: m.half(), lambda m: m.to(torch.bfloat16), lambda m: m.double()])
+def test_a_cast_leaves_the_factor_as_it_is(batch, cast):
+    total = cast(CrossEntropy() + 0.1 * DCA() + 1e-8 * Brier())
+    expected = (CrossEntropy() + 0.1 * DCA() + 1e-8 * Brier()).terms(*batch)
+    for name, value in total.terms(*batch).items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, expected[name])
+    assert torch.equal(total.summands[1].factor, torch.tensor(0.1))
+    assert total.to("meta").summands[1].factor.device.type == "meta"
+
+
+def test_a_criterion_without_storage_gets_its_factor_on_the_new_device():
+    penalty = (0.25 * DCA()).to_empty(device="cpu")
+    assert float(penalty.factor) == 0.25
+
+
 @pytest.mark.parametrize("factor", [-1, -1e-9, float("nan"), float("inf")])
 def test_bad_factor(factor):
     with pytest.raises(InvalidInput, match=f"factor of a loss must be finite and not negative, got {factor}"):

@@ -142,6 +142,13 @@ class ScaledLoss(Loss):
         self.loss = loss
         self.register_buffer("factor", torch.tensor(_checked(factor), dtype=torch.float32), persistent=False)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Go where the module goes, but stay in float32: in half precision 0.1 is 0.09998 and 1e-8 is 0."""
+        factor = self.factor
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call] (of torch)
+        self.factor = factor.to(self.factor.device)
+        return self
+
     def set_factor(self, factor: float) -> None:
         """Change the factor in place, also between two replays of a CUDA graph."""
         self.factor.fill_(_checked(factor))
