@@ -163,6 +163,14 @@ def predictions_of(run, split):
     return run / "predictions" / f"{split}.npz"
 
 
+def test_a_run_that_is_not_finished_is_refused(calibrant, fresh_run, tmp_path):
+    (fresh_run / "summary.json").unlink()
+    code, _, err = calibrant("export", fresh_run, "-o", tmp_path / "model.onnx")
+    assert code == 2
+    assert "is not finished: 2 of 2 epochs are done. Continue it with: calibrant train --resume" in err
+    assert not (tmp_path / "model.onnx").exists()
+
+
 def test_without_a_rule_and_with_a_temperature(calibrant, run_folder, tmp_path):
     (run_folder / "rule.json").unlink(missing_ok=True)
     logits = np.random.default_rng(0).normal(size=(200, 10))

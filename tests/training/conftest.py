@@ -193,7 +193,7 @@ def toy_recipe():
     return make
 
 
-class _StopError(Exception):
+class _StopError(BaseException):
     """Stands for whatever stops a process."""
 
 

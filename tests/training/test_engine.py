@@ -1,3 +1,4 @@
+import dataclasses
 import errno
 import json
 import os
@@ -235,9 +236,16 @@ def test_a_non_finite_loss_names_step_rate_and_last_good_checkpoint(toy, toy_rec
     message = str(caught.value)
     assert "NaN or infinite in epoch 1 at step" in message
     assert "learning rate 1e+18" in message
-    assert "none (there was none yet)" in message
-    assert not (tmp_path / "part" / "summary.json").exists()
-    assert list((tmp_path / "part" / "checkpoints").iterdir()) == []
+    assert "There was no checkpoint yet. Try a smaller learning rate" in message
+    # The corrected call can have the folder.
+    assert list((tmp_path / "part").iterdir()) == []
+    assert train(toy_recipe(), tmp_path / "part", data=toy).finished
+
+
+def test_a_loss_that_is_never_finite_is_not_the_rates_fault(toy, toy_recipe, tmp_path):
+    broken = dataclasses.replace(toy, mean=tuple(float("nan") for _ in toy.mean))
+    with pytest.raises(TrainingDiverged, match=r"at step 1 of 6, .* No weight had been changed by then: look for NaN"):
+        train(toy_recipe(), tmp_path / "part", data=broken)
 
 
 def test_divergence_after_good_epochs_keeps_the_last_good_checkpoint(toy, toy_recipe, tmp_path):
@@ -289,7 +297,7 @@ def test_weights_broken_by_an_epochs_last_step_are_never_saved(toy, toy_recipe, 
         patch.setattr(engine, "Workshop", Spy)
         with pytest.raises(TrainingDiverged, match="a weight became NaN or infinite in epoch 1 at step 6 of 6"):
             train(toy_recipe(), tmp_path / "part", data=toy)
-    assert list((tmp_path / "part" / "checkpoints").iterdir()) == []
+    assert list((tmp_path / "part").iterdir()) == []
 
 
 @pytest.mark.parametrize(

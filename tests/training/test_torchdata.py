@@ -136,12 +136,37 @@ def test_labels_come_from_the_argument_the_attribute_or_the_items(parts, toy_rec
             "the first validation item cannot be read: ValueError: not enough values",
         ),
         ({"train": [1] * 72}, "the first train item cannot be read: TypeError"),
+        (
+            {"test": TensorDataset(torch.zeros(9, 1, 6, 6), torch.arange(9) % 4)},
+            "test labels must lie between 0 and 2 for 3 class names, got 3 in row 3",
+        ),
+        (
+            {"validation": TensorDataset(torch.zeros(9, 1, 6, 6), torch.zeros(9))},
+            r"validation labels must be whole numbers, one an item, got torch\.float32 of shape \(\)",
+        ),
+        ({"class_names": "abc"}, "class_names must be a list of names, one a class, got 'abc'"),
     ],
 )
 def test_what_does_not_fit_is_one_line_before_anything_is_written(parts, toy_recipe, tmp_path, changes, message):
     with pytest.raises(InvalidInput, match=message):
         train(toy_recipe(), tmp_path / "run", data=TorchData(**{**parts, **changes}))
     assert not (tmp_path / "run").exists()
+
+
+def test_labels_behind_a_target_transform_are_those_of_the_items(parts, toy_recipe):
+    """torchvision keeps the raw list in `targets`; what counts for held-out data is what comes out."""
+
+    class Listed(torch.utils.data.Dataset):
+        def __init__(self, items):
+            self.items, self.targets = items, (items.tensors[1] + 100).tolist()
+
+        def __len__(self):
+            return len(self.items)
+
+        def __getitem__(self, index):
+            return self.items[index]
+
+    TorchData(**{**parts, "test": Listed(parts["test"])}).splits(toy_recipe())
 
 
 def test_a_batch_larger_than_the_set_and_resident_data_are_refused(parts, toy_recipe, tmp_path):

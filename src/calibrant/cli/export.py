@@ -58,8 +58,13 @@ def export(
     """
     opened = Run.open(run)
     newest = newest_checkpoint(opened.checkpoints)
-    if newest is None:
-        raise InvalidInput(f"run {run} has no checkpoint yet. Continue it with: calibrant train --resume {run}")
+    # Weights of a run that goes on are not what its figures will be about, and averaged weights come at the very end.
+    if newest is None or not opened.finished:
+        done = len(opened.epochs())
+        raise InvalidInput(
+            f"run {run} is not finished: {done} of {opened.recipe.epochs} epochs are done. "
+            f"Continue it with: calibrant train --resume {run}"
+        )
     about = load_checkpoint(newest).values
     if "mean" not in about:
         raise invalid(str(run), "be trained by a calibrant that keeps the normalisation", "an older checkpoint")

@@ -63,7 +63,14 @@ def train(
     # Built before the folder: a recipe that cannot run leaves nothing behind.
     workshop = Workshop(recipe, fabric, _splits(recipe, data, data_dir))
     run = on_first_rank(fabric, lambda: Run.create(out, recipe))
-    return _Training(run, workshop, reporter or Quiet()).go()
+    try:
+        return _Training(run, workshop, reporter or Quiet()).go()
+    except OSError:
+        raise  # a full disk, for one: with more space the run can be resumed
+    except Exception:
+        if fabric.global_rank == 0 and not run.epochs():
+            run.discard()
+        raise
 
 
 def resume(
@@ -212,11 +219,14 @@ class _Training:
             what, step = "a weight became NaN or infinite", steps - 1
         else:
             return
-        good = newest_name(self.run.checkpoints) or "none (there was none yet)"
+        good = newest_name(self.run.checkpoints)
         lr = self.recipe.learning_rate(epoch - 1 + step / steps)
+        saved = f"The last good checkpoint is {good}." if good else "There was no checkpoint yet."
+        advice = "Try a smaller learning rate or a smaller loss weight."
+        if epoch == 1 and step == 0 and what.startswith("the loss"):
+            advice = "No weight had been changed by then: look for NaN in the images and at what the network gives."
         raise TrainingDiverged(
-            f"{what} in epoch {epoch} at step {step + 1} of {steps}, learning rate {lr:g}. "
-            f"The last good checkpoint is {good}. Try a smaller learning rate or a smaller loss weight."
+            f"{what} in epoch {epoch} at step {step + 1} of {steps}, learning rate {lr:g}. {saved} {advice}"
         )
 
     def _predict(self, split: Split) -> Predictions:
@@ -227,7 +237,10 @@ class _Training:
             workshop.preparation.plain,
             device=self.fabric.device,
         )
-        return Predictions.from_logits(logits, labels, ids=part.ids, class_names=workshop.splits.class_names)
+        try:
+            return Predictions.from_logits(logits, labels, ids=part.ids, class_names=workshop.splits.class_names)
+        except InvalidInput as error:
+            raise InvalidInput(f"the {'validation' if split == 'val' else 'test'} data: {error}") from error
 
     def _finish(self) -> None:
         predictions: dict[Split, Predictions] = {"val": self._predict("val"), "test": self._predict("test")}

@@ -54,6 +54,17 @@ class Run:
             raise error if isinstance(error, CalibrantError) else output_error(run.path, error) from error
         return run
 
+    def discard(self) -> None:
+        """Remove what `create` and the first epoch made: one that failed in it would fail again.
+
+        The folder itself stays, empty, so that the corrected call can have it.
+        """
+        for name in (_RECIPE, self.log_path.name, ".lock"):
+            (self.path / name).unlink(missing_ok=True)
+        for folder in (self.checkpoints, self.predictions_path("test").parent):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
     def refuse_if_used(self) -> None:
         """Raise where the folder holds something already."""
         folder = self.path

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import TensorDataset
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.training.recipe import Recipe
@@ -43,6 +44,8 @@ class TorchData:
 
     def splits(self, recipe: Recipe) -> Splits:
         """The data as the engine takes it; what does not fit is refused here."""
+        if isinstance(self.class_names, str) or not isinstance(self.class_names, Sequence):
+            raise invalid("class_names", "be a list of names, one a class", repr(self.class_names))
         items = SeededItems(self.train, recipe.seed)
         image = _first_image("train", self.train)
         for argument, others in (("validation", self.validation), ("test", self.test)):
@@ -52,6 +55,8 @@ class TorchData:
                     f"{argument} images", f"have the shape of the training images, {tuple(image.shape)}", shape
                 )
         targets = self._targets(items)
+        for argument, others in (("validation", self.validation), ("test", self.test)):
+            self._check_held_out(argument, others)
         check_batch_size(recipe, len(targets))
         channels, height, width = image.shape
         return Splits(
@@ -78,15 +83,30 @@ class TorchData:
         if labels.shape != (len(items),) or labels.is_floating_point():
             rule = f"be {len(items)} whole numbers, one for each training item"
             raise invalid("targets", rule, f"{labels.dtype} of shape {tuple(labels.shape)}")
-        classes, first = len(self.class_names), int(items[0][1])
+        self._check_range("targets", labels)
+        first = int(items[0][1])
+        if int(labels[0]) != first:
+            raise invalid("targets", f"agree with the items, whose first label is {first}", int(labels[0]))
+        return labels.to(torch.int64)
+
+    def _check_range(self, argument: str, labels: Tensor) -> None:
+        classes = len(self.class_names)
         outside = torch.nonzero((labels < 0) | (labels >= classes)).flatten()
         if len(outside):
             row = int(outside[0])
             rule = f"lie between 0 and {classes - 1} for {classes} class names"
-            raise invalid("targets", rule, f"{int(labels[row])} in row {row}")
-        if int(labels[0]) != first:
-            raise invalid("targets", f"agree with the items, whose first label is {first}", int(labels[0]))
-        return labels.to(torch.int64)
+            raise invalid(argument, rule, f"{labels[row].item()} in row {row}")
+
+    def _check_held_out(self, argument: str, items: Any) -> None:
+        """Labels that would be refused after the training: all of them where they can be had without reading images."""
+        first = torch.as_tensor(items[0][1])
+        if first.is_floating_point() or first.dim():
+            rule = "be whole numbers, one an item"
+            raise invalid(f"{argument} labels", rule, f"{first.dtype} of shape {tuple(first.shape)}")
+        known = items.tensors[1] if isinstance(items, TensorDataset) else getattr(items, "targets", None)
+        labels = first[None] if known is None else torch.as_tensor(known)
+        # A `target_transform` may stand between the list and the items: then the list says nothing.
+        self._check_range(f"{argument} labels", labels if labels[0] == first else first[None])
 
 
 class SeededItems(TorchDataset[Any]):
