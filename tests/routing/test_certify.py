@@ -69,6 +69,19 @@ def test_default_parts_make_one(target):
     assert starts[target] == pytest.approx(0.5)
 
 
+def test_default_starts_lie_on_both_sides_of_the_target():
+    allowed_errors = [(1 - start) / (1 - 0.99) for start in sorted(default_starts(0.99), reverse=True)]
+    assert allowed_errors == pytest.approx([0.001, 0.01, 0.1, 1 / 3, 1, 3, 10, 50])
+
+
+def test_nothing_is_kept_before_the_first_start_however_clear():
+    # 0.5 ** 2000 is 0 in floating point: "p is at most what may be spent" holds even where nothing may be.
+    table = certify(
+        np.ones(2000), np.ones(2000, bool), target_accuracy=0.5, level=0.05, thresholds=[0.9, 0.6], starts=[0.6]
+    )
+    assert table.kept.tolist() == [False, True]
+
+
 def test_default_thresholds_fall_from_strict_to_everything():
     grid = default_thresholds()
     assert (np.diff(grid) < 0).all()

@@ -129,6 +129,13 @@ def test_reviewing_everything_may_be_cheapest(draw):
     assert rule.evidence.cases_needed is None
 
 
+@pytest.mark.parametrize(("cost_error", "threshold"), [(10.0, None), (9.999, 0.0)])
+def test_a_person_looks_where_automating_saves_nothing(cost_error, threshold):
+    predictions = Predictions.from_probabilities([[0.9, 0.1]] * 1000, [1] * 100 + [0] * 900)
+    rule = choose_threshold(predictions, 0.8, thresholds=[0.0], starts=[0.0], cost_error=cost_error, cost_review=1.0)
+    assert rule.threshold == threshold
+
+
 def test_temperature_is_applied_and_kept(draw):
     hot = draw(3000, temperature=3.0)
     cool = draw(3000)
