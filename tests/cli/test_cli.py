@@ -1,4 +1,8 @@
+import os
 import subprocess
+from pathlib import Path
+
+import pytest
 
 
 def test_an_unknown_command_is_one_line_and_code_2(calibrant):
@@ -6,6 +10,27 @@ def test_an_unknown_command_is_one_line_and_code_2(calibrant):
     assert code == 2
     assert out == ""
     assert err.count("\n") == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", [["methods"], ["methods", "--json"], ["--help"]])
+def test_output_that_cannot_be_written_is_one_line_and_code_2(python, arguments):
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            [python, "-m", "calibrant", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert result.returncode == 2
+    assert result.stderr == "calibrant: cannot write standard output: No space left on device.\n"
+
+
+@pytest.mark.parametrize("arguments", [["methods", "--json"], ["--help"]])
+def test_a_reader_that_has_seen_enough_is_no_failure(python, arguments):
+    gone, output = os.pipe()
+    os.close(gone)
+    command = [python, "-m", "calibrant", *arguments]
+    result = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(output)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_importing_the_package_loads_nothing_heavy(python):

@@ -1,10 +1,13 @@
 """The command line: one thin file a command; this one only joins them and turns errors into exit codes.
 
-Exit codes: 0 done, 1 a check that the user asked for failed, 2 bad input, 130 interrupted.
+Exit codes: 0 done, 1 a check that the user asked for failed, 2 bad input or output that cannot be written, 130
+interrupted.
 """
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from cyclopts import App, CycloptsError
 
@@ -46,6 +49,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return the exit code; the entry point that the tests use."""
+    code = 0
+    try:
+        code = _run(arguments)
+        # Here, not when Python ends: a full disk must not look like a check that failed.
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output (head, less) has seen enough.
+        _drop_output()
+    except SystemExit as error:
+        # rich ends the program with 1 for the same reason; here that code means a failed check.
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+    except OSError as error:
+        _drop_output()
+        what = "write standard output" if error.filename is None else f"read or write {error.filename}"
+        return _complain(f"cannot {what}: {error.strerror or error}.", code=2)
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
     except CheckFailed as error:
@@ -54,11 +77,16 @@ def run(arguments: Sequence[str]) -> int:
         return _complain(error, code=2)
     except KeyboardInterrupt as error:
         return _complain(error if error.args else "interrupted", code=130)
-    except BrokenPipeError:
-        # The reader of our output (head, less) has seen enough.
-        sys.stderr.close()
-        return 0
     return 0
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere: Python would try to write it again when it ends, and fail again."""
+    # Under a test, standard output has no descriptor.
+    with suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _complain(error: object, code: int) -> int:
