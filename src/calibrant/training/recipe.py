@@ -41,6 +41,10 @@ class _OneLineErrors(_ModelMetaclass):
 class _Section(BaseModel, metaclass=_OneLineErrors):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        way_out = "recipe.changed({...}) gives a changed copy."
+        raise invalid("a recipe", "stay as it is: it says what a run was", f"{name} = {value!r}", way_out)
+
 
 class DataSection(_Section):
     """Where images come from and how they are split."""
@@ -201,6 +205,8 @@ class Recipe(_Section):
 
     def changed(self, changes: dict[str, Any]) -> Self:
         """A copy with dotted keys replaced: `recipe.changed({"optimiser.lr": 0.05})`."""
+        if not isinstance(changes, dict) or not all(isinstance(key, str) for key in changes):
+            raise invalid("changes", "map dotted keys to values", repr(changes), 'For example {"optimiser.lr": 0.05}.')
         content = self.model_dump()
         for key, value in changes.items():
             *sections, last = key.split(".")
@@ -234,8 +240,21 @@ def _one_line(error: ValidationError) -> InvalidInput:
         return invalid(f"recipe key '{place}'", f"be one of {first['ctx']['expected']}", repr(first["input"]))
     if first["type"] == "value_error":
         return InvalidInput(f"{first['ctx']['error']}.")
-    return invalid(f"recipe key '{place}'", _rule(first["msg"]), repr(first["input"]))
+    if first["type"] == "model_type":
+        way_out = f"In TOML: [{place}], its keys below it."
+        return invalid(f"recipe key '{place}'", "be a table of settings", repr(first["input"]), way_out)
+    rule = _RULES.get(first["type"]) or first["msg"].removeprefix("Input should ").strip()
+    return invalid(f"recipe key '{place}'", rule, repr(first["input"]))
 
 
-def _rule(message: str) -> str:
-    return message.removeprefix("Input should ").strip()
+# Where pydantic's own words read badly after "must".
+_RULES = {
+    "int_parsing": "be a whole number",
+    "int_from_float": "be a whole number",
+    "int_type": "be a whole number",
+    "float_parsing": "be a number",
+    "float_type": "be a number",
+    "bool_parsing": "be true or false",
+    "bool_type": "be true or false",
+    "string_type": "be text",
+}
