@@ -109,6 +109,14 @@ def test_optimum_outside_the_bounds_is_said(draw, factor, bound):
     assert found.summary_.nll_after < found.summary_.nll_before
 
 
+@pytest.mark.parametrize(("factor", "bounds"), [(1.0, (0.5, 1.0)), (0.1, (1.0, 2.0))])
+def test_a_bound_of_one_forbids_to_soften_or_to_sharpen(draw, factor, bounds):
+    logits, targets = draw()
+    with pytest.warns(CalibrantWarning, match="outside bounds"):
+        found = TemperatureScaling(bounds=bounds).fit(factor * logits, targets)
+    assert found.temperature_ == 1.0
+
+
 def test_logits_that_mislead_go_to_the_upper_bound(draw):
     logits, targets = draw()
     with pytest.warns(CalibrantWarning, match="outside bounds"):
