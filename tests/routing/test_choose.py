@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
@@ -20,7 +21,8 @@ def test_lowest_threshold_that_is_kept(draw):
     assert rule.evidence.errors == (automate & ~predictions.correct).sum()
     assert rule.automation_rate == automate.mean()
     assert rule.review_per_1000 == pytest.approx(1000 * (1 - automate.mean()))
-    assert rule.evidence.automation_low < automate.mean() < rule.evidence.automation_high
+    exact = binomtest(int(automate.sum()), len(automate)).proportion_ci(0.95, method="exact")
+    assert (rule.evidence.automation_low, rule.evidence.automation_high) == pytest.approx((exact.low, exact.high))
     assert (rule.target_accuracy, rule.confidence, rule.n_classes) == (0.97, 0.95, 3)
     assert rule.note.startswith("What is automated has an accuracy of 0.97")
     assert "every class" not in rule.note
