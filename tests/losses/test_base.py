@@ -127,6 +127,12 @@ def test_bad_factor(factor):
         (2.0 * DCA()).set_factor(factor)
 
 
+@pytest.mark.parametrize("factor", ["x", None, torch.tensor(2.0)])
+def test_a_factor_that_is_no_number(factor):
+    with pytest.raises(InvalidInput, match="factor of a loss must be a number, got"):
+        (2.0 * DCA()).set_factor(factor)
+
+
 @pytest.mark.parametrize("other", [torch.tensor(2.0), "2", None, DCA()])
 def test_only_numbers_scale(other):
     with pytest.raises(TypeError):

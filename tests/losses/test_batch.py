@@ -1,5 +1,6 @@
 """What no loss can be computed from."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -46,6 +47,14 @@ BAD = {
         "weights must be finite .*nan in row 0",
     ),
     "integer weights": ({"weights": torch.ones(3, dtype=torch.long)}, r"weights must be floating point of shape \[3\]"),
+    "NumPy logits": (
+        {"logits": np.zeros((3, 4))},
+        r"logits must be a torch tensor, got ndarray\. .*as_tensor\(logits\)",
+    ),
+    "no logits": ({"logits": None}, "logits must be a torch tensor, got None"),
+    "NumPy targets": ({"targets": np.zeros(3, int)}, "targets must be a torch tensor, got ndarray"),
+    "a list of targets": ({"targets": [0, 1, 3]}, "targets must be a torch tensor, got list"),
+    "a list of weights": ({"weights": [1.0, 1.0, 1.0]}, "weights must be a torch tensor, got list"),
     "too many weights": ({"weights": torch.ones(4)}, r"weights must be floating point of shape \[3\].*\(4,\)"),
 }
 

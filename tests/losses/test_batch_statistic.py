@@ -151,6 +151,9 @@ def test_soft_ece_with_hard_borders_is_ece(cases):
         (lambda: MMCE(0), "width must be finite and positive, got 0"),
         (lambda: MMCE(capacity=0), "capacity must be at least 1, got 0"),
         (lambda: SoftECE(0), "n_bins must be at least 1, got 0"),
+        (lambda: HuberCalibration("x"), "alpha must be a number, got 'x'"),
+        (lambda: SoftECE(2.5), r"n_bins must be a whole number, got 2\.5"),
+        (lambda: MMCE(capacity=True), "capacity must be a whole number, got True"),
         (lambda: SoftECE(temperature=-1), "temperature must be finite and positive, got -1"),
     ],
 )

@@ -135,6 +135,11 @@ def test_second_derivatives_are_refused_not_wrong():
         (lambda: SampleDependentFocal(gamma_low=-1), "gamma_low must be finite and not negative, got -1"),
         (lambda: SampleDependentFocal(gamma_high=-1), "gamma_high must be"),
         (lambda: SampleDependentFocal(threshold=2), r"threshold must lie in \[0, 1\], got 2"),
+        (lambda: Focal(gamma="x"), "gamma must be a number, got 'x'"),
+        (lambda: Focal(gamma=None), "gamma must be a number, got None"),
+        (lambda: Focal(gamma=torch.tensor(2.0)), "gamma must be a number, got tensor"),
+        (lambda: CrossEntropy("x"), "label_smoothing must be a number, got 'x'"),
+        (lambda: SampleDependentFocal(threshold="x"), "threshold must be a number, got 'x'"),
         (lambda: LogitMargin(-1), "margin must be finite and not negative, got -1"),
     ],
 )

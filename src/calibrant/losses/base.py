@@ -7,7 +7,6 @@ DistributedDataParallel's averaging the parameters receive that one process's gr
 unequal size. All ranks must call the loss equally often, and call backward on all or none of them.
 """
 
-import math
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -19,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.distributed import global_sum, is_distributed
-from calibrant.errors import invalid
 from calibrant.losses.batch import Batch
+from calibrant.losses.settings import not_negative
 
 
 def _own_code(inherited: Callable[..., Tensor], cls: type) -> Callable[..., Tensor]:
@@ -145,7 +144,7 @@ class ScaledLoss(Loss):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Go where the module goes, but stay in float32: in half precision 0.1 is 0.09998 and 1e-8 is 0."""
         factor = self.factor
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call] (of torch)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch's
         self.factor = factor.to(self.factor.device)
         return self
 
@@ -208,7 +207,5 @@ def _unique(name: str, taken: dict[str, Tensor]) -> str:
 
 
 def _checked(factor: float) -> float:
-    if not (math.isfinite(factor) and factor >= 0):
-        way_out = "Every loss here is minimised as it stands; EntropyPenalty is already the negative entropy."
-        raise invalid("factor of a loss", "be finite and not negative", factor, way_out)
-    return float(factor)
+    way_out = "Every loss here is minimised as it stands; EntropyPenalty is already the negative entropy."
+    return not_negative("factor of a loss", factor, way_out)

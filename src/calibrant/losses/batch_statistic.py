@@ -4,7 +4,6 @@ Importance weights make a mean *loss* unbiased when samples rest; a mean confide
 is no such mean over the data set, and weighting it would compare a batch that nobody trains on.
 """
 
-import math
 from typing import get_args
 
 import torch
@@ -15,6 +14,7 @@ from calibrant.errors import did_you_mean, invalid
 from calibrant.losses import functional
 from calibrant.losses.base import Loss
 from calibrant.losses.batch import Batch
+from calibrant.losses.settings import at_least_one, positive
 
 
 class _GapLoss(Loss):
@@ -39,7 +39,7 @@ class HuberCalibration(_GapLoss):
 
     def __init__(self, alpha: float = 0.005, *, kind: functional.HuberKind = "huber") -> None:
         super().__init__()
-        self.alpha = _positive("alpha", alpha)
+        self.alpha = positive("alpha", alpha)
         if kind not in get_args(functional.HuberKind):
             choices = get_args(functional.HuberKind)
             raise invalid("kind", f"be one of {', '.join(choices)}", repr(kind), did_you_mean(str(kind), choices))
@@ -84,10 +84,8 @@ class SoftECE(Loss):
 
     def __init__(self, n_bins: int = 15, *, temperature: float = 0.01) -> None:
         super().__init__()
-        if n_bins < 1:
-            raise invalid("n_bins", "be at least 1", n_bins)
-        self.n_bins = int(n_bins)
-        self.temperature = _positive("temperature", temperature)
+        self.n_bins = at_least_one("n_bins", n_bins)
+        self.temperature = positive("temperature", temperature)
 
     def local_sums(self, batch: Batch) -> Tensor:
         """See `functional.soft_bin_sums`."""
@@ -126,12 +124,10 @@ class MMCE(Loss):
         capacity: int | None = None,
     ) -> None:
         super().__init__()
-        self.width = _positive("width", width)
+        self.width = positive("width", width)
         self.weighted = bool(weighted)
         self.root = self.weighted if root is None else bool(root)
-        if capacity is not None and capacity < 1:
-            raise invalid("capacity", "be at least 1", capacity)
-        self.capacity = capacity
+        self.capacity = None if capacity is None else at_least_one("capacity", capacity)
 
     def local_sums(self, batch: Batch) -> Tensor:
         """Nothing: pairs across ranks need the samples themselves."""
@@ -149,9 +145,3 @@ class MMCE(Loss):
     def extra_repr(self) -> str:
         """Show width and form."""
         return f"width={self.width:g}, weighted={self.weighted}, root={self.root}"
-
-
-def _positive(argument: str, value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise invalid(argument, "be finite and positive", value)
-    return float(value)

@@ -1,13 +1,12 @@
 """Losses that are a mean over samples: `sum_i w_i l_i / B`."""
 
-import math
-
 from torch import Tensor
 
 from calibrant.errors import invalid
 from calibrant.losses import functional
 from calibrant.losses.base import Loss
 from calibrant.losses.batch import Batch
+from calibrant.losses.settings import not_negative, number
 
 
 class PerSampleLoss(Loss):
@@ -37,7 +36,7 @@ class CrossEntropy(PerSampleLoss):
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
         super().__init__()
-        if not 0 <= label_smoothing < 1:
+        if not 0 <= number("label_smoothing", label_smoothing) < 1:
             raise invalid("label_smoothing", "lie in [0, 1)", label_smoothing)
         self.label_smoothing = float(label_smoothing)
 
@@ -67,7 +66,7 @@ class Focal(PerSampleLoss):
 
     def __init__(self, gamma: float = 3.0) -> None:
         super().__init__()
-        self.gamma = _not_negative("gamma", gamma)
+        self.gamma = not_negative("gamma", gamma)
 
     def per_sample(self, batch: Batch) -> Tensor:
         """See `functional.focal`."""
@@ -91,9 +90,9 @@ class SampleDependentFocal(PerSampleLoss):
 
     def __init__(self, *, gamma_low: float = 5.0, gamma_high: float = 3.0, threshold: float = 0.2) -> None:
         super().__init__()
-        self.gamma_low = _not_negative("gamma_low", gamma_low)
-        self.gamma_high = _not_negative("gamma_high", gamma_high)
-        if not 0 <= threshold <= 1:
+        self.gamma_low = not_negative("gamma_low", gamma_low)
+        self.gamma_high = not_negative("gamma_high", gamma_high)
+        if not 0 <= number("threshold", threshold) <= 1:
             raise invalid("threshold", "lie in [0, 1]", threshold)
         self.threshold = float(threshold)
 
@@ -117,7 +116,7 @@ class DualFocal(PerSampleLoss):
 
     def __init__(self, gamma: float = 5.0) -> None:
         super().__init__()
-        self.gamma = _not_negative("gamma", gamma)
+        self.gamma = not_negative("gamma", gamma)
 
     def per_sample(self, batch: Batch) -> Tensor:
         """See `functional.dual_focal`."""
@@ -151,7 +150,7 @@ class LogitMargin(PerSampleLoss):
 
     def __init__(self, margin: float = 10.0) -> None:
         super().__init__()
-        self.margin = _not_negative("margin", margin)
+        self.margin = not_negative("margin", margin)
 
     def per_sample(self, batch: Batch) -> Tensor:
         """See `functional.logit_margin`."""
@@ -160,9 +159,3 @@ class LogitMargin(PerSampleLoss):
     def extra_repr(self) -> str:
         """Show the margin."""
         return f"margin={self.margin:g}"
-
-
-def _not_negative(argument: str, value: float) -> float:
-    if not (math.isfinite(value) and value >= 0):
-        raise invalid(argument, "be finite and not negative", value)
-    return float(value)
