@@ -37,15 +37,32 @@ def test_paired_interval_equals_the_paired_t_test():
 @pytest.mark.parametrize(
     ("metric", "ours", "verdict"),
     [
-        ("ece", (0.10, 0.11, 0.12), "worse"),
-        ("auroc", (0.10, 0.11, 0.12), "better"),
-        ("share@0.95", (0.10, 0.11, 0.12), "better"),
+        ("ece", (0.10, 0.11, 0.121), "worse"),
+        ("auroc", (0.10, 0.11, 0.121), "better"),
+        ("share@0.95", (0.10, 0.11, 0.121), "better"),
         ("test_error", (0.01, 0.08, 0.03), "cannot tell"),
-        ("ece", (0.02, 0.03, 0.04), "cannot tell"),
+        ("ece", (0.02, 0.03, 0.041), "cannot tell"),
     ],
 )
 def test_verdicts_know_which_way_is_better(metric, ours, verdict):
     assert over_seeds("x", metric, ours, (0.02, 0.03, 0.04)).verdict == verdict
+
+
+def test_seeds_that_agree_exactly_say_nothing_about_chance():
+    # 8 of 599 images more in either seed: no spread, and the first differs from the second by rounding alone.
+    ours, theirs = [50 / 599, 45 / 599], [42 / 599, 37 / 599]
+    found = over_seeds("x", "test_error", ours, theirs)
+    assert found.difference == pytest.approx(8 / 599)
+    assert (found.interval, found.over, found.verdict) == (None, None, "cannot tell")
+
+
+@pytest.mark.parametrize(("least", "verdict"), [(0.010, "worse"), (0.014, "cannot tell")])
+def test_an_interval_is_no_narrower_than_the_noise_of_the_images(least, verdict):
+    found = over_seeds("x", "test_error", [50 / 599, 45 / 599], [42 / 599, 37 / 599], least=least)
+    assert found.interval == pytest.approx((8 / 599 - least, 8 / 599 + least))
+    assert (found.over, found.verdict) == ("seeds", verdict)
+    wide = over_seeds("x", "test_error", [0.1, 0.2], [0.0, 0.0], least=least)
+    assert wide.interval == pytest.approx(stats.ttest_1samp([0.1, 0.2], 0.0).confidence_interval())
 
 
 def test_pairs_with_an_undefined_value_are_not_judged():

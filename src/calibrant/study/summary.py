@@ -2,19 +2,20 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from calibrant.metrics.comparison import Verdict
-from calibrant.predictions import Predictions
+from calibrant.study.images import RESAMPLES, ImageNoise, PredictionsOf
 from calibrant.study.record import TABLED, Record
 
 COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95")
 # A temperature never changes the predicted class.
 COMPARED_SCALED = tuple(metric for metric in COMPARED if metric != "test_error")
 _HIGHER_IS_BETTER = {"auroc", "share"}
-_RESAMPLES = 400
+# Differences that agree but for rounding have no spread to learn from.
+_NO_SPREAD = 1e-9
 Over = Literal["seeds", "images"]
 
 
@@ -65,8 +66,8 @@ class PairedDifference:
         metric: Flat name.
         scaled: Whether both are temperature-scaled.
         difference: Mean over pairs.
-        interval: 95 % interval: Student's t over seeds, or the paired bootstrap over test images; None where neither
-            is possible.
+        interval: 95 % interval: Student's t over seeds, no narrower than the paired bootstrap over test images, or that
+            bootstrap alone; None where neither is possible.
         over: What was paired.
         pairs: Number of seeds in common.
         verdict: What the method is, seen from the baseline.
@@ -142,10 +143,6 @@ def summarise_row(label: str, records: Sequence[Record]) -> Row:
     )
 
 
-PredictionsOf = Callable[[Record, bool], Predictions]
-"""Test predictions of a record's run, temperature-scaled or not."""
-
-
 def summarise(
     records: Mapping[str, Sequence[Record]], baseline: str, *, predictions_of: PredictionsOf | None = None
 ) -> Comparison:
@@ -154,35 +151,38 @@ def summarise(
     Args:
         records: Label to the records of its seeds, in the order of the table.
         baseline: The label that the others are compared with; without records there are no differences.
-        predictions_of: Where test predictions come from, for a paired bootstrap where only one seed is in common.
+        predictions_of: Where test predictions come from, for a paired bootstrap over test images.
     """
     filled = {label: list(group) for label, group in records.items() if group}
     first = next(iter(filled.values()))[0]
     rows = tuple(summarise_row(label, group) for label, group in filled.items())
     differences: list[PairedDifference] = []
+    noise = None if predictions_of is None else ImageNoise(predictions_of)
     if baseline in filled:
         for label, group in filled.items():
             if label != baseline:
-                differences += _differences(label, group, filled[baseline], predictions_of)
+                differences += _differences(label, group, filled[baseline], noise)
     return Comparison(first.data, first.model, baseline, rows, tuple(differences))
 
 
 def _differences(
-    label: str, group: list[Record], baseline: list[Record], predictions_of: PredictionsOf | None
+    label: str, group: list[Record], baseline: list[Record], noise: ImageNoise | None
 ) -> list[PairedDifference]:
-    ours, theirs = ({record.seed: record for record in each} for each in (group, baseline))
-    common = sorted(ours.keys() & theirs.keys())
+    by_seed = [{record.seed: record for record in each} for each in (group, baseline)]
+    common = sorted(by_seed[0].keys() & by_seed[1].keys())
     if not common:
         return []
-    if len(common) == 1 and predictions_of is not None:
-        return _over_images(label, ours[common[0]], theirs[common[0]], predictions_of)
+    ours, theirs = ([each[seed] for seed in common] for each in by_seed)
+    if len(common) == 1 and noise is not None:
+        return _over_images(label, ours[0], theirs[0], noise.predictions_of)
     return [
         over_seeds(
             label,
             metric,
-            [ours[seed].value(metric, scaled=scaled) for seed in common],
-            [theirs[seed].value(metric, scaled=scaled) for seed in common],
+            [record.value(metric, scaled=scaled) for record in ours],
+            [record.value(metric, scaled=scaled) for record in theirs],
             scaled=scaled,
+            least=0.0 if noise is None else noise.half_width(metric, ours, theirs, scaled=scaled),
         )
         for scaled, metrics in ((False, COMPARED), (True, COMPARED_SCALED))
         for metric in metrics
@@ -190,20 +190,34 @@ def _differences(
 
 
 def over_seeds(
-    label: str, metric: str, ours: Sequence[float | None], theirs: Sequence[float | None], *, scaled: bool = False
+    label: str,
+    metric: str,
+    ours: Sequence[float | None],
+    theirs: Sequence[float | None],
+    *,
+    scaled: bool = False,
+    least: float = 0.0,
 ) -> PairedDifference:
-    """Mean difference over seeds with Student's t interval, which is wide for few seeds, as it should be."""
+    """Mean difference over seeds with Student's t interval, which is wide for few seeds, as it should be.
+
+    A test set is finite, so two or three seeds may agree by luck, even exactly. The interval is therefore never
+    narrower than `least` to either side, the noise of the test images; without any spread there is no interval.
+    """
     pairs = [b - a for a, b in zip(theirs, ours, strict=True) if a is not None and b is not None]
     if len(pairs) != len(ours):
         return PairedDifference(label, metric, scaled, None, None, None, len(ours), "cannot tell")
     mean = statistics.fmean(pairs)
-    if len(pairs) < 2:
+    half = max(_t_half_width(pairs), least) if len(pairs) > 1 else 0.0
+    if half < _NO_SPREAD:
         return PairedDifference(label, metric, scaled, mean, None, None, len(pairs), "cannot tell")
-    from scipy import stats
-
-    half = float(stats.t.ppf(0.975, len(pairs) - 1)) * statistics.stdev(pairs) / math.sqrt(len(pairs))
     interval = (mean - half, mean + half)
     return PairedDifference(label, metric, scaled, mean, interval, "seeds", len(pairs), _verdict(metric, interval))
+
+
+def _t_half_width(values: Sequence[float]) -> float:
+    from scipy import stats
+
+    return float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def _over_images(label: str, ours: Record, theirs: Record, predictions_of: PredictionsOf) -> list[PairedDifference]:
@@ -211,7 +225,7 @@ def _over_images(label: str, ours: Record, theirs: Record, predictions_of: Predi
 
     made = []
     for scaled, metrics in ((False, COMPARED), (True, COMPARED_SCALED)):
-        result = compare(predictions_of(theirs, scaled), predictions_of(ours, scaled), bootstrap=_RESAMPLES)
+        result = compare(predictions_of(theirs, scaled), predictions_of(ours, scaled), bootstrap=RESAMPLES)
         for metric in metrics:
             row = result[metric]
             over: Over | None = None if row.interval is None else "images"

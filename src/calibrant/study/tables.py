@@ -140,8 +140,8 @@ def _differences(comparison: Comparison, where: str) -> Grid:
 
 
 _PAIRED = (
-    "In points. Over seeds: Student's t of paired differences; with one seed: paired bootstrap over test images. "
-    "Not corrected for the number of comparisons."
+    "In points. Over seeds: Student's t of paired differences, where test predictions are at hand never narrower than "
+    "the paired bootstrap over test images; with one seed: that bootstrap. Not corrected for the number of comparisons."
 )
 
 
