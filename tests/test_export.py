@@ -140,6 +140,22 @@ def test_a_calibrator_goes_into_the_file(method, trained, digits, tmp_path):
     assert facts["calibrant.calibrator"] == method
 
 
+def test_images_off_the_scale_are_never_automated(exported, digits):
+    images = digits[:200].clone()
+    automated = run(exported[0], images)[2]
+    assert automated.sum() > 20
+    # The usual mistake, raw bytes: the network is surer than ever.
+    probabilities, _, automate = run(exported[0], 255 * images)
+    assert (probabilities.max(axis=1) >= 0.85).mean() > 0.9
+    assert not automate.any()
+    one_pixel = images.clone()
+    one_pixel[:, 0, 3, 3] = float("nan")
+    assert not run(exported[0], one_pixel)[2].any()
+    # Rounding of a resized image is no mistake.
+    one_pixel[:, 0, 3, 3] = 1.0005
+    assert run(exported[0], one_pixel)[2].any()
+
+
 def test_thresholds_round_up():
     value = 0.1 + 0.7  # not a float32
     rounded = Deployed(Small(), mean=[0.0], std=[1.0], temperature=1.0, thresholds=[value] * 10).thresholds

@@ -40,12 +40,12 @@ def invalid(argument: str, rule: str, value: object, way_out: str = "") -> Inval
     return InvalidInput(f"{message} {way_out}".strip())
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """One sentence that names the closest known spelling, or all of them where none is close.
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """One sentence that names the closest known spelling, or all of them where none is close (or it is no text).
 
     >>> did_you_mean("fsld", ["flsd", "nll"])
     "Did you mean 'flsd'?"
     """
     options = list(known)
-    close = get_close_matches(name, options, n=1)
+    close = get_close_matches(name, options, n=1) if isinstance(name, str) else []
     return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(options)}."

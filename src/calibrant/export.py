@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from calibrant.routing import RoutingRule
 
 TOLERANCE = 1e-5
+_SLACK = 1e-3
 INPUT = "images"
 OUTPUTS = ("probabilities", "predicted", "automate")
 
@@ -30,7 +31,9 @@ class Deployed(nn.Module):
     """Images in, decisions out: what the ONNX file computes, as a PyTorch module.
 
     Takes float32 images on the scale from 0 to 1, shape (n, C, H, W). Gives calibrated `probabilities` (n, K) float32,
-    `predicted` (n,) int64, and `automate` (n,) bool: whether the top probability reaches the threshold.
+    `predicted` (n,) int64, and `automate` (n,) bool: whether the top probability reaches the threshold. An image off
+    that scale (0 to 255 by mistake, NaN) is never automated: no promise was made for it, and networks are sure of
+    anything.
 
     Args:
         model: A classifier that gives logits.
@@ -74,7 +77,13 @@ class Deployed(nn.Module):
         predicted = probabilities.argmax(dim=1)
         # Not `max`: a gather of the chosen entry is the same number, and exports to plain operators.
         confidence = probabilities.gather(1, predicted[:, None])[:, 0]
-        return probabilities, predicted, confidence >= self.thresholds[predicted]
+        return probabilities, predicted, (confidence >= self.thresholds[predicted]) & _on_scale(images)
+
+
+def _on_scale(images: Tensor) -> Tensor:
+    """Which images lie between 0 and 1, up to rounding; comparisons with NaN are False."""
+    pixels = images.flatten(1)
+    return (pixels.amin(dim=1) >= -_SLACK) & (pixels.amax(dim=1) <= 1.0 + _SLACK)
 
 
 @dataclass(frozen=True)
@@ -235,7 +244,7 @@ def _describe(
     names = class_names if class_names is not None else (rule.class_names if rule is not None else None)
     facts: dict[str, Any] = {
         "producer": "calibrant",
-        "input": "float32 images (n, C, H, W) on the scale from 0 to 1; normalisation is inside",
+        "input": "float32 images (n, C, H, W) from 0 to 1 (others are not automated); normalisation is inside",
         "calibrator": None if calibrator is None or calibrator.identity_ else calibrator.method,
         "temperature": deployed.temperature,
         "class_names": None if names is None else list(names),

@@ -41,3 +41,9 @@ def test_unknown_options_are_refused_with_a_guess():
         parse_spec("folder:x?sise=3").allow("size", "colour")
     with pytest.raises(InvalidInput, match="Leave out the question mark"):
         parse_spec("digits?size=3").allow()
+
+
+@pytest.mark.parametrize("value", [None, 5])
+def test_what_is_no_text_is_one_line(value):
+    with pytest.raises(InvalidInput, match=f"data must be the name of a set, .* or folder:DIR, got {value}"):
+        parse_spec(value)

@@ -22,3 +22,12 @@ def test_names():
 def test_bad_input_is_one_clear_line(name, arguments, message):
     with pytest.raises(InvalidInput, match=message):
         build_model(name, **{"classes": 10, "image_shape": (3, 32, 32)} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"name": 5}, "model must be the name of a network, got 5"), ({"image_shape": 8}, "image_shape must be")],
+)
+def test_wrong_types_are_one_line(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        build_model(**({"name": "tiny", "classes": 3, "image_shape": (1, 8, 8)} | arguments))

@@ -61,6 +61,8 @@ def parse_spec(text: str) -> Spec:
     >>> parse_spec("folder:my photos?size=64")
     Spec(kind='folder', path='my photos', options={'size': '64'})
     """
+    if not isinstance(text, str):
+        raise invalid("data", "be the name of a set, arrays:FILE.npz or folder:DIR", repr(text))
     head, mark, query = text.rpartition("?")
     # A question mark may be part of a file name; only `?key=value` is ours.
     if not mark or "=" not in query:

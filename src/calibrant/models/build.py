@@ -34,7 +34,9 @@ def build_model(name: str, *, classes: int, image_shape: tuple[int, int, int]) -
     """
     if classes < 2:
         raise invalid("classes", "be at least 2", classes)
-    if len(image_shape) != 3 or min(image_shape) < 1:
+    if not isinstance(name, str):
+        raise invalid("model", "be the name of a network", repr(name), did_you_mean(name, model_names()))
+    if not isinstance(image_shape, tuple | list) or len(image_shape) != 3 or min(image_shape) < 1:
         raise invalid("image_shape", "be (channels, height, width), each at least 1", image_shape)
     if name in _MODELS:
         if min(image_shape[1:]) < _SMALLEST_SIDE:
