@@ -2,24 +2,29 @@
 
 import json
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.posthoc import (
     METHODS,
+    BetaCalibration,
     Calibrator,
     DirichletScaling,
     HistogramBinning,
     IsotonicCalibration,
     TemperatureScaling,
     VectorScaling,
+    affine,
+    beta,
     make_calibrator,
 )
 
@@ -77,9 +82,12 @@ def test_a_map_that_would_harm_is_not_kept(draw):
     np.testing.assert_allclose(found.transform(logits), torch.softmax(torch.tensor(logits), 1).numpy(), rtol=1e-12)
 
 
-def test_save_and_load_bit_for_bit(draw, name, tmp_path):
-    logits, targets = draw(200)
-    found = quick(name).fit(logits, targets)
+@pytest.mark.parametrize(("classes", "missing"), [(2, None), (4, None), (4, 0)])
+def test_save_and_load_bit_for_bit(draw, name, tmp_path, classes, missing):
+    logits, targets = draw(200, classes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)  # some say that a class has no case
+        found = quick(name).fit(logits, np.where(targets == missing, 1, targets))
     found.save(tmp_path / "calibrator.json")
     for reader in (Calibrator, type(found)):
         again = reader.load(tmp_path / "calibrator.json")
@@ -87,6 +95,25 @@ def test_save_and_load_bit_for_bit(draw, name, tmp_path):
         assert again.get_params() == found.get_params()
         assert again.summary_ == found.summary_
         np.testing.assert_array_equal(again.transform(logits), found.transform(logits))
+
+
+def test_an_ordinary_fit_converges(draw, name):
+    assert quick(name).fit(*draw(500)).summary_.converged
+
+
+@pytest.mark.parametrize(
+    ("module", "calibrator"),
+    [(affine, VectorScaling(reg_lambda=0.1)), (beta, BetaCalibration())],
+    ids=["affine", "beta"],
+)
+def test_a_search_that_is_cut_short_says_so(draw, monkeypatch, module, calibrator):
+    def one_step(*arguments, options, **more):
+        return minimize(*arguments, options={**options, "maxiter": 1}, **more)
+
+    monkeypatch.setattr(module, "minimize", one_step)
+    with pytest.warns(CalibrantWarning, match="optimum was not reached"):
+        found = calibrator.fit(*draw(500, temperature=3.0))
+    assert not found.summary_.converged
 
 
 def test_containers_and_types(draw, name):
@@ -221,6 +248,7 @@ def test_damaged_file(draw, tmp_path, damage):
         (VectorScaling, "seen", [0, 1, 1, 2]),
         (VectorScaling, "seen", "0123"),
         (IsotonicCalibration, "curves", [None]),
+        (partial(IsotonicCalibration, mode="top-label"), "curves", [None]),
         (IsotonicCalibration, "prior_weight", 0.0),
         (HistogramBinning, "curves", [[[0.5, 0.1], [0.0, 1.0]]] * 4),
         (HistogramBinning, "curves", [[[0.5, 0.6], [0.0, 1.1]]] * 4),
