@@ -97,6 +97,6 @@ def test_other_rows_are_refused():
     ):
         with pytest.raises(InvalidInput, match=match):
             compare(a, b)
-    compare(a, model(40), bootstrap=5)
-    with pytest.raises(InvalidInput, match="at least 1"):
+    compare(a, model(40), bootstrap=20)
+    with pytest.raises(InvalidInput, match="be at least 20 to compare, got 0"):
         compare(a, a, bootstrap=0)

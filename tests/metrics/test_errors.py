@@ -14,7 +14,7 @@ from calibrant import metrics as m
 @st.composite
 def predictions(draw):
     """Random shapes with ties, edge confidences, one class, one row."""
-    rows, classes = draw(st.integers(1, 40)), draw(st.integers(1, 6))
+    rows, classes = draw(st.integers(1, 40)), draw(st.integers(2, 6))
     rng = np.random.default_rng(draw(st.integers(0, 10_000)))
     style = draw(st.sampled_from(["smooth", "coarse", "certain"]))
     if style == "certain":

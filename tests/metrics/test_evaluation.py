@@ -114,7 +114,11 @@ def test_an_interval_that_is_mostly_undefined_is_left_out():
     [
         ({"bootstrap": -1}, "bootstrap must be a whole number"),
         ({"bootstrap": 2.5}, "bootstrap must be a whole number"),
+        ({"bootstrap": 1}, "bootstrap must be 0 for none, or at least 20, got 1"),
+        ({"bootstrap": 19}, "at least 20, got 19"),
         ({"level": 95}, "0.95, not 95"),
+        ({"level": "x"}, "level must lie between 0 and 1, got 'x'"),
+        ({"thresholds": "0.95"}, "thresholds must be numbers, got '0'"),
         ({"thresholds": (95,)}, "0.95, not 95"),
         ({"n_bins": 0}, "n_bins must be"),
         ({"seed": -1}, "seed must be a whole number from 0 on, got -1"),
@@ -131,8 +135,8 @@ def test_a_bare_array_is_refused():
         evaluate(np.eye(3))
 
 
-def test_one_row_and_one_class():
-    result = evaluate(Predictions.from_probabilities([[1.0]], [0]), bootstrap=5)
+def test_one_row():
+    result = evaluate(Predictions.from_probabilities([[1.0, 0.0]], [0]), bootstrap=20)
     assert (result.test_error, result.ece, result.nll, result.brier, result.aurc) == (0.0, 0.0, 0.0, 0.0, 0.0)
     assert result.auroc is None
 

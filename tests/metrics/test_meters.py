@@ -63,7 +63,7 @@ def test_batches_give_the_one_shot_value(from_, dtype, classes):
 
 
 @settings(max_examples=25)
-@given(st.integers(1, 60), st.integers(1, 5), st.integers(1, 15), st.data())
+@given(st.integers(1, 60), st.integers(2, 5), st.integers(1, 15), st.data())
 def test_any_split_into_batches_merges_by_addition(rows, classes, n_bins, data):
     scores, targets = batch(rows, classes, "logits", seed=rows)
     cuts = sorted(data.draw(st.lists(st.integers(0, rows), max_size=4)))
@@ -194,6 +194,11 @@ LABELS = torch.tensor([0, 1])
         (GOOD[0], LABELS, r"shape \(n, K\)"),
         (GOOD[:0], LABELS[:0], "at least one row"),
         (GOOD.to(torch.int64), LABELS, "floating-point"),
+        (GOOD.numpy(), LABELS, "probabilities must be a torch tensor, got ndarray. Make one with torch.as_tensor"),
+        (GOOD.tolist(), LABELS, "probabilities must be a torch tensor, got list"),
+        (None, LABELS, "probabilities must be a torch tensor, got None"),
+        (GOOD, LABELS.numpy(), "targets must be a torch tensor, got ndarray"),
+        (GOOD, LABELS.tolist(), "targets must be a torch tensor, got list"),
     ],
 )
 def test_bad_batches_are_refused(scores, targets, match):
@@ -201,6 +206,15 @@ def test_bad_batches_are_refused(scores, targets, match):
         with pytest.raises(InvalidInput, match=match):
             meter.update(scores, targets)
         assert all(state.sum() == 0 for state in meter.metric_state.values())
+
+
+def test_an_array_is_refused_in_a_later_batch_too():
+    meter = m.CalibrationError(from_="probabilities")
+    meter.update(GOOD, LABELS)
+    with pytest.raises(InvalidInput, match="probabilities must be a torch tensor, got ndarray"):
+        meter.update(GOOD.numpy(), LABELS.numpy())
+    meter.update(GOOD, LABELS)
+    assert int(meter.counts.sum()) == 4
 
 
 def test_infinite_logits_are_refused():

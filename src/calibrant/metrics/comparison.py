@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.binning import check_bins
 from calibrant.metrics.evaluation import (
+    FEWEST_RESAMPLES,
     Interval,
     check_bootstrap,
     check_predictions,
@@ -107,7 +108,7 @@ def compare(
         b: The second, the one you consider; verdicts are about it.
         n_bins: Bins of every binned metric.
         thresholds: The deltas of the high-confidence sets.
-        bootstrap: Number of resamples, at least 1.
+        bootstrap: Number of resamples, at least 20.
         seed: Of the draws.
         level: Level of the intervals.
     """
@@ -115,8 +116,8 @@ def compare(
     check_predictions(b, "b")
     check_bins(n_bins)
     check_bootstrap(bootstrap, level, seed)
-    if bootstrap < 1:
-        raise invalid("bootstrap", "be at least 1 to compare", bootstrap)
+    if bootstrap == 0:
+        raise invalid("bootstrap", f"be at least {FEWEST_RESAMPLES} to compare", bootstrap)
     _check_same_rows(a, b)
     from calibrant.metrics.resampling import WeightedMetrics, resample
 

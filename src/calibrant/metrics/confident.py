@@ -32,6 +32,8 @@ class ConfidentSet:
 
 def check_delta(delta: float) -> float:
     """Refuse a threshold outside 0..1."""
+    if not isinstance(delta, int | float | np.number):
+        raise invalid("thresholds", "be numbers", repr(delta))
     if not 0.0 <= delta <= 1.0:
         raise invalid("thresholds", "lie in 0..1", delta, "They are fractions: 0.95, not 95.")
     return float(delta)

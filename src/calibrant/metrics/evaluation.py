@@ -22,6 +22,8 @@ from calibrant.metrics.totals import ClassTotals, class_totals
 from calibrant.predictions import Predictions
 
 Interval = tuple[float, float]
+FEWEST_RESAMPLES = 20
+"""With fewer, not even the range of all draws would be a 90 % interval."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def evaluate(
         predictions: What the model said.
         n_bins: Bins of every binned metric; the paper uses 10.
         thresholds: The deltas of the high-confidence sets.
-        bootstrap: Number of resamples for percentile intervals; 0 for none, 1000 for a report.
+        bootstrap: Number of resamples for percentile intervals, at least 20; 0 for none, 1000 for a report.
         seed: Of the noise floor's simulation and of the bootstrap.
         level: Level of the intervals.
 
@@ -210,13 +212,16 @@ def check_thresholds(thresholds: Any) -> list[float]:
 
 
 def check_bootstrap(bootstrap: int, level: float, seed: int = 0) -> None:
-    """Refuse a negative number of resamples, a level outside 0..1 and a negative seed."""
+    """Refuse too few resamples for an interval (0 is none), a level outside 0..1 and a negative seed."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise invalid("seed", "be a whole number from 0 on", repr(seed))
     if isinstance(bootstrap, bool) or not isinstance(bootstrap, int | np.integer) or bootstrap < 0:
         raise invalid("bootstrap", "be a whole number of resamples, 0 for none", repr(bootstrap))
-    if not 0.0 < level < 1.0:
-        raise invalid("level", "lie between 0 and 1", level, "It is a fraction: 0.95, not 95.")
+    if 0 < bootstrap < FEWEST_RESAMPLES:
+        way_out = "An interval from a few draws says nothing; 1000 are usual."
+        raise invalid("bootstrap", f"be 0 for none, or at least {FEWEST_RESAMPLES}", bootstrap, way_out)
+    if not isinstance(level, int | float | np.number) or not 0.0 < level < 1.0:
+        raise invalid("level", "lie between 0 and 1", repr(level), "It is a fraction: 0.95, not 95.")
 
 
 def percentiles(values: NDArray[np.float64], level: float) -> Interval | None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from calibrant.errors import invalid
 from calibrant.metrics.binning import Bins, accumulate_bins, bin_edges, check_bins, device_edges, rounded, sum_bins
 from calibrant.metrics.confident import check_delta
-from calibrant.metrics.meter import HostBatch, Meter, State
+from calibrant.metrics.meter import HostBatch, Meter, State, check_form
 from calibrant.metrics.totals import minus_target, sum_gaps
 from calibrant.predictions.checks import Kind
 
@@ -159,7 +159,8 @@ class ClasswiseCalibrationError(Meter):
 
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch; see `Meter.update`."""
-        if scores.ndim == 2 and scores.shape[1] != self.num_classes:
+        check_form(scores, targets, self.from_)
+        if scores.shape[1] != self.num_classes:
             raise invalid(self.from_, f"have {self.num_classes} columns", f"shape {tuple(scores.shape)}")
         super().update(scores, targets)
 
