@@ -66,7 +66,7 @@ def test_a_recipe_file_is_the_shared_part(calibrant, folder, tmp_path):
         "compare", "--methods", "nll", "--recipe", tmp_path / "recipe.toml", "--out", folder, "--no-page"
     )
     assert code == 0, said
-    assert "1 runs, 1 of them finished before, 0 to run" in said
+    assert "1 run, 1 of them finished before, 0 to run" in said
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,24 @@ def test_a_recipe_file_is_the_shared_part(calibrant, folder, tmp_path):
         (("--methods", "nll", "--set", "epohcs=3"), "Did you mean 'epochs'"),
         (("--methods", "nll", "--set", "epochs"), "key=value"),
         (("--methods", "nll", "--jobs", "0"), "jobs must be at least 1"),
+        (("--methods", "nll", "--data", "digits", "digitz"), "Did you mean 'digits'"),
+        (("--methods", "nll", "--data", "digits", "arrays:missing.npz"), "data must name an existing file"),
+        (("--methods", "nll", "--data", "digits", "folder:missing"), "data must name an existing folder"),
+        (("--methods", "nll", "--data", "digits", "cifar10", "--data-dir", "."), "cifar10 is not on this machine"),
+        (("--methods", "nll", "--model", "tiny", "resnet5000"), "Did you mean 'resnet50'"),
+        (("--methods", "nll", "--model", "tiny", "no_such_module:net"), "a module that Python can find"),
         (("missing.toml",), "does not exist"),
         ((), "has no study.toml yet"),
     ],
 )
-def test_bad_input_is_one_line_and_code_2(calibrant, tmp_path, arguments, message):
+def test_bad_input_is_one_line_and_code_2(calibrant, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.delenv("CALIBRANT_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     code, out, said = calibrant("compare", *arguments, "--out", tmp_path / "new")
     assert (code, out) == (2, "")
-    assert message in said.splitlines()[-1]
+    assert message in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "new").exists()
 
 
 def test_other_settings_in_the_folder_are_refused(calibrant, folder):

@@ -59,6 +59,7 @@ def sweep(
         json: Print everything as JSON.
     """
     at_least_one(jobs=jobs, trials=trials)
+    from calibrant.study.inputs import check_inputs
     from calibrant.study.sweep import Sweep, SweepSpec
     from calibrant.study.sweep_output import front_table, sweep_json, write_sweep
     from calibrant.study.tables import to_terminal
@@ -69,6 +70,8 @@ def sweep(
         given["dominators"] = stop_dominated_by
     shared = shared_recipe(recipe, epochs, set_)
     spec = SweepSpec.parse({**given, "recipe": shared}) if given or shared else None
+    if spec is not None:
+        check_inputs([spec.base()], data_dir=data_dir)
     url = storage or os.environ.get("CALIBRANT_STORAGE")
     made = Sweep(out, spec, storage=url)
     failures = _run(made, url, trials=trials, timeout=timeout, jobs=jobs, data_dir=data_dir)

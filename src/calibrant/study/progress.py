@@ -51,7 +51,8 @@ class StudyLines:
         """Say how much there is to do."""
         self._study, self._told = study, 0
         done = len(study.cells) - len(pending)
-        self._write(f"{len(study.cells)} runs, {done} of them finished before, {len(pending)} to run")
+        runs = "1 run" if len(study.cells) == 1 else f"{len(study.cells)} runs"
+        self._write(f"{runs}, {done} of them finished before, {len(pending)} to run")
         yield
 
     def update(self, ended: list[Ended]) -> None:
@@ -62,7 +63,7 @@ class StudyLines:
 
     def _outcome(self, one: Ended) -> str:
         if one.code:
-            return f"failed: {one.message}"
+            return "failed"  # why is said at the end, where it cannot be missed
         assert self._study is not None
         test = Run.open(self._study.path / "runs" / one.task).summary["test"]
         return f"test error {test['test_error']:.2%}, ECE {test['ece']:.2%}"

@@ -9,6 +9,7 @@ from calibrant.errors import CheckFailed, InvalidInput
 from calibrant.files import output_error, read_json, write_json
 from calibrant.predictions import Predictions
 from calibrant.study.execute import state_of
+from calibrant.study.inputs import check_inputs
 from calibrant.study.launch import Ended, Task, run_tasks
 from calibrant.study.progress import Silent, StudyProgress
 from calibrant.study.record import Record, digests, record_run, scaled_by
@@ -54,9 +55,11 @@ class Study:
             progress: Who is told.
 
         Raises:
+            InvalidInput: A data set or a network does not exist; nothing has been run or written.
             CheckFailed: One or more runs failed; the others have been run.
         """
         pending = self.pending()
+        check_inputs((cell.recipe for cell in pending), data_dir=data_dir)
         with self._locked():
             self.spec.save(self.path / "study.toml")
             shown = progress or Silent()
