@@ -70,6 +70,14 @@ def test_separable_class_stays_the_identity_and_says_so(draw):
     np.testing.assert_array_equal(found.maps_, [[1.0, 1.0, 0.0]])
 
 
+def test_a_slope_at_its_bound_is_said(draw):
+    logits, targets = draw(500, 2)
+    with pytest.warns(CalibrantWarning, match="a slope reached its bound of 1000"):
+        found = BetaCalibration().fit(1e-4 * logits, targets)  # the best slopes would be 5,000
+    assert found.maps_[0, :2] == pytest.approx([1000.0, 1000.0])
+    assert found.summary_.at_bound
+
+
 def test_parameters_out_of_range():
     with pytest.raises(InvalidInput, match="parameters must"):
         BetaCalibration(parameters="abc")

@@ -31,6 +31,18 @@ def test_calibrated_model_is_told_from_an_overconfident_one(draw):
     assert "within the noise" in found.reason
 
 
+@pytest.mark.parametrize(("seed", "clear"), [(3, False), (9, True)])  # 1.8 and 2.4 standard errors apart
+def test_a_lead_is_clear_from_two_standard_errors_on(draw, seed, clear):
+    found = select_calibrator(*draw(300, 3, temperature=1.3, seed=seed), methods=("none", "temperature"))
+    second = found.candidates[1]
+    assert (second.behind > 2 * second.standard_error) == clear
+    assert ("within the noise" not in found.reason) == clear
+
+
+def test_no_calibration_says_that_it_changes_nothing(draw):
+    assert make_calibrator("none").fit(*draw(60)).identity_
+
+
 def test_held_out_nll_by_hand(draw):
     logits, targets = draw(90, 3)
     found = cross_validated_nll(TemperatureScaling, logits, targets, folds=3, seed=2)
