@@ -28,6 +28,12 @@ def test_nan_is_refused_and_nothing_is_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_what_is_no_path_is_refused():
+    for call in (lambda: read_json(None), lambda: write_json(3, {})):
+        with pytest.raises(InvalidInput, match=r"path must be a path, as text or pathlib\.Path, got (NoneType|int)\."):
+            call()
+
+
 @pytest.mark.parametrize("content", ["{", ""])
 def test_damaged_json_names_the_file(tmp_path, content):
     path = tmp_path / "damaged.json"

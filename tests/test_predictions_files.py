@@ -148,7 +148,7 @@ def test_damaged_npz_is_refused(tmp_path):
         Predictions.load(path)
     refused(tmp_path / "missing.npz", "does not exist")
     (tmp_path / "folder.npz").mkdir()
-    refused(tmp_path / "folder.npz", "cannot be read")
+    refused(tmp_path / "folder.npz", "be a file, got the folder")
 
 
 def test_a_member_shorter_than_its_header_says_is_refused(tmp_path):
@@ -195,14 +195,18 @@ CSV = {
     "target,logit_0,probability_1\n0,1,1\n": "not both",
     "target,logit_0,logit_0\n0,1,1\n": "'logit_0' appears twice",
     "target,logit_0,logit_1\n0,1\n": "line 2 must have 3 cells, got 2",
-    "target,logit_0,logit_1\n0,1,two\n": "scores must be numbers, got 'two' in row 0",
+    "target,logit_0,logit_1\n0,1,two\n": "scores must be numbers, got 'two' in row 0, column logit_1",
     "target,logit_0,logit_1\n0,1,\n": "scores must be numbers, got '' in row 0",
     "target,logit_0,logit_1\n0,1,nan\n": "finite, got nan in row 0, column 1",
     "target,logit_0,logit_1\n2,1,1\n": "number in 0..1, got '2' in row 0",
     "target,logit_0,logit_1\n0,1,1\n0.5,1,1\n": "got '0.5' in row 1",
-    "target,logit_1,logit_2\n1,1,1\n": "can be read as both",
+    "target,logit_0,logit_1\n-1.0,1,1\n": "got '-1.0' in row 0",
+    "target,logit_0,logit_1\n2.0,1,1\n": "number in 0..1, got '2.0' in row 0",
+    "target,logit_1,logit_2\n1,1,1\n": r"can be read as both \('1' in row 0\)\. Call the classes 0\.\.K-1",
+    "target;logit_0;logit_1\n0;1,5;1\n": "columns must be separated by commas, got semicolons",
+    "target\tlogit_0\tlogit_1\n0\t1\t1\n": "separated by commas, got tabs",
     'target,logit_0\n0,"1\n': "CSV file in UTF-8",
-    "target,id,logit_0\n0,a,1\n0,a,1\n": "distinct, got 'a' again in row 1",
+    "target,id,logit_0,logit_1\n0,a,1,1\n0,a,1,1\n": "distinct, got 'a' again in row 1",
     "target,probability_0,probability_1\n0,0.5,0.4\n": "sum to 1",
 }
 
@@ -231,6 +235,26 @@ def test_csv_reads_names_numbers_and_any_column_order(tmp_path):
     assert (predictions.targets.tolist(), predictions.class_names) == ([10], None)
 
 
+def test_whole_floats_are_class_numbers(tmp_path):
+    from pyarrow import parquet, table
+
+    (tmp_path / "p.csv").write_text("target,logit_0,logit_1\n1.0,1,2\n0,3,4\n0.,3,4\n")
+    parquet.write_table(
+        table({"target": [1.0, 0.0, 0.0], "logit_0": [1.0] * 3, "logit_1": [2.0] * 3}), tmp_path / "p.parquet"
+    )
+    for name in ("p.csv", "p.parquet"):
+        assert Predictions.load(tmp_path / name).targets.tolist() == [1, 0, 0]
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    refused(
+        tmp_path, rf"got the folder .*{tmp_path.name}\. The test predictions of a run lie in .*/predictions/test\.npz"
+    )
+    refused(None, "path must be a path")
+    with pytest.raises(InvalidInput, match="path must be a path"):
+        some().save(None)
+
+
 def test_bad_parquet_is_refused(tmp_path):
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet
@@ -241,6 +265,8 @@ def test_bad_parquet_is_refused(tmp_path):
     for columns, match in (
         ({"target": [0], "logit_0": [None]}, "missing value"),
         ({"target": [0.5], "logit_0": [1.0]}, "integers or class names"),
+        ({"target": [float("nan")], "logit_0": [1.0]}, "integers or class names"),
+        ({"target": [float("inf")], "logit_0": [1.0]}, "integers or class names"),
         ({"target": [0], "logit_0": ["x"]}, "numbers"),
         ({"target": [0], "logit_0": [1.0], "weight": [1.0]}, "unknown column 'weight'"),
         ({"target": pa.array([], pa.int64()), "logit_0": pa.array([], pa.float32())}, "at least one row"),

@@ -26,13 +26,20 @@ def output_error(path: str | Path, error: OSError) -> OutputError:
     return OutputError(f"cannot write {path}. {way_out}")
 
 
+def as_path(path: Any, name: str = "path") -> Path:
+    """`path` as a `Path`; one line where it is none."""
+    if not isinstance(path, str | os.PathLike):
+        raise invalid(name, "be a path, as text or pathlib.Path", type(path).__name__)
+    return Path(path)
+
+
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; on a clean exit it is flushed to disk and renamed to `path`.
 
     A crash or a full disk leaves whatever stood at `path` before.
     """
-    target = Path(path)
+    target = as_path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -63,8 +70,9 @@ def write_json(path: str | Path, content: Any) -> None:
 
 def read_json(path: str | Path) -> Any:
     """Read JSON; a missing or damaged file is one clear line."""
+    source = as_path(path)
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(source.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InvalidInput(f"{path} does not exist.") from error
     except OSError as error:

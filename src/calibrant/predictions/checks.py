@@ -24,13 +24,15 @@ def as_scores(name: str, values: Any, kind: Kind) -> tuple[NDArray[Any], Precisi
         values = values.astype(np.float64)
     if values.dtype.kind != "f" or values.dtype.itemsize > 8:
         raise invalid(name, "hold floating-point numbers", f"dtype {values.dtype}")
+    both = "score p for class 1, pass both columns: 1 - p and p."
+    if kind == "logits":
+        both = "logit z for class 1, pass both columns: 0 and z."
     if values.ndim != 2:
-        way_out = "For two classes with one score p for class 1, pass both columns: 1 - p and p."
-        if kind == "logits":
-            way_out = "For two classes with one logit z for class 1, pass both columns: 0 and z."
-        raise invalid(name, "have shape (n, K)", f"shape {values.shape}", way_out if values.ndim == 1 else "")
-    if 0 in values.shape:
-        raise invalid(name, "have at least one row and one class", f"shape {values.shape}")
+        way_out = f"For two classes with one {both}" if values.ndim == 1 else ""
+        raise invalid(name, "have shape (n, K)", f"shape {values.shape}", way_out)
+    if 0 in values.shape or values.shape[1] == 1:
+        way_out = f"For two classes with one {both}" if values.shape[1] == 1 and values.shape[0] else ""
+        raise invalid(name, "have at least one row and two classes", f"shape {values.shape}", way_out)
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
     return values, precision or _precision_of(values.dtype)

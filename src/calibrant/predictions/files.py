@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import CalibrantError, InvalidInput, did_you_mean, invalid
+from calibrant.files import as_path
 from calibrant.predictions.checks import Kind, Precision
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ def load(path: str | Path, kind: Kind | None, *, mmap: bool) -> Content:
     """Read a file of any known format; scores stay on disk with `mmap`."""
     if kind not in (None, *KINDS):
         raise invalid("kind", "be 'logits' or 'probabilities'", repr(kind))
+    if as_path(path).is_dir():
+        way_out = f"The test predictions of a run lie in {path}/predictions/test.npz."
+        raise invalid("path", "be a file", f"the folder {path}", way_out)
     suffix = _suffix(path)
     with readable(path):
         if suffix == ".npz":
@@ -87,7 +91,7 @@ def readable(path: str | Path) -> Iterator[None]:
 
 
 def _suffix(path: str | Path) -> str:
-    suffix = Path(path).suffix.lower()
+    suffix = as_path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise invalid("path", f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", str(path))
     return suffix

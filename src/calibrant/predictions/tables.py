@@ -4,6 +4,7 @@ Columns: `target`, optionally `id`, and one of `logit_<class>`, `probability_<cl
 """
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,17 +24,20 @@ if TYPE_CHECKING:
 
 _PREFIXES = {"logit_": "logits", "probability_": "probabilities", "score_": "scores"}
 _BLOCK_CELLS = 2**18
+# A class number; tables that were handled as floats (a missing value is enough) write 1.0 for 1.
+_WHOLE = re.compile(r"([0-9]+)(?:\.0*)?")
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """Where things stand in a row: the target, the id (or None), the classes in order, and their names."""
+    """Where things stand in a row: the target, the id (or None), the classes in order, their names and headings."""
 
     kind: Kind
     target: int
     id: int | None
     classes: list[int]
     names: tuple[str, ...]
+    headings: list[str]
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -43,6 +47,7 @@ class _Columns:
 
 def _columns(path: Path, header: Sequence[str], kind: Kind | None) -> _Columns:
     """Understand the header, or say which column is not understood."""
+    refuse_separator(path, header)
     places: dict[str, int] = {}
     found: dict[str, list[tuple[str, int]]] = {}
     for place, name in enumerate(header):
@@ -63,18 +68,31 @@ def _columns(path: Path, header: Sequence[str], kind: Kind | None) -> _Columns:
         classes = sorted(classes, key=lambda item: int(item[0]))
     settled = settle_kind(path, own_word, kind)
     names = tuple(name for name, _ in classes)
-    return _Columns(settled, places["target"], places.get("id"), [place for _, place in classes], names)
+    classes_at = [place for _, place in classes]
+    headings = [header[place] for place in classes_at]
+    return _Columns(settled, places["target"], places.get("id"), classes_at, names, headings)
+
+
+def refuse_separator(path: Path, header: Sequence[str]) -> None:
+    """Refuse a header that is one cell because something else than commas separates its columns."""
+    for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if len(header) == 1 and separator in header[0]:
+            way_out = "Save the table again with commas between columns and points in decimals."
+            raise invalid(f"{path}: columns", "be separated by commas", name, way_out)
 
 
 def _targets(path: Path, values: Sequence[str], names: tuple[str, ...]) -> NDArray[np.int64]:
     """Class names or class numbers; where both readings are possible and differ, nothing is guessed."""
     by_name = {name: index for index, name in enumerate(names)}
     distinct = set(values)
-    numbers = {value: int(value) for value in distinct if value.isascii() and value.isdecimal()}
+    numbers = {value: int(whole[1]) for value in distinct if (whole := _WHOLE.fullmatch(value))}
     named = distinct <= by_name.keys()
     numbered = len(numbers) == len(distinct) and all(number < len(names) for number in numbers.values())
     if named and numbered and any(by_name[value] != numbers[value] for value in distinct):
-        raise invalid(f"{path}: target", "be class names or class numbers", "values that can be read as both")
+        row = next(row for row, value in enumerate(values) if by_name[value] != numbers[value])
+        found = f"values that can be read as both ({values[row]!r} in row {row})"
+        way_out = "Call the classes 0..K-1, or by names that are not numbers."
+        raise invalid(f"{path}: target", "be class names or class numbers", found, way_out)
     if not named and not numbered:
         lost = next(value for value in values if value not in by_name and numbers.get(value, len(names)) >= len(names))
         row = list(values).index(lost)
@@ -114,23 +132,26 @@ def _csv_blocks(
             ids.append(row[columns.id])
         block.append([row[place] for place in columns.classes])
         if len(block) == step:
-            yield _floats(path, block, len(targets))
+            yield to_floats(path, block, len(targets) - len(block), columns.headings)
             block = []
-    if block or not targets:
-        yield _floats(path, block, len(targets)) if block else np.empty((0, len(columns.classes)))
+    if block:
+        yield to_floats(path, block, len(targets) - len(block), columns.headings)
+    elif not targets:
+        yield np.empty((0, len(columns.classes)))
 
 
-def _floats(path: Path, block: list[list[str]], rows: int) -> NDArray[np.float64]:
+def to_floats(path: Path, block: list[list[str]], first_row: int, headings: Sequence[str]) -> NDArray[np.float64]:
+    """Cells as numbers; the first that is none is named by its row in the file and its column."""
     try:
         return np.asarray(block, dtype=np.float64)
     except ValueError:
-        for index, row in enumerate(block):
-            for cell in row:
+        for row, cells in enumerate(block, start=first_row):
+            for heading, cell in zip(headings, cells, strict=True):
                 try:
                     float(cell)
                 except ValueError as error:
-                    at = rows - len(block) + index
-                    raise invalid(f"{path}: scores", "be numbers", f"{cell!r} in row {at}") from error
+                    found = f"{cell!r} in row {row}, column {heading}"
+                    raise invalid(f"{path}: scores", "be numbers", found) from error
         raise
 
 
@@ -183,9 +204,9 @@ def read_parquet(path: Path, kind: Kind | None, *, mmap: bool) -> Content:
 
 
 def _whole(path: Path, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
         raise invalid(f"{path}: target", "be integers or class names", repr(value))
-    return str(value)
+    return str(int(value))
 
 
 def _parquet_blocks(
