@@ -63,6 +63,23 @@ def test_best_says_why(calibrant, files):
     assert "Cross-validation on the fit set" in out
 
 
+def test_best_says_where_the_chosen_map_cannot_be_exported(calibrant, tmp_path):
+    """A confidence that jumps: right in 9 of 10 cases above 0.7, in 4 of 10 below, which no smooth map follows."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "predictions").mkdir()
+    for split in ("val", "test"):
+        confidence = rng.uniform(0.5, 0.99, 3000)
+        logits = np.stack([np.log(confidence / (1 - confidence)), np.zeros(3000)], axis=1)
+        targets = (rng.random(3000) > np.where(confidence > 0.7, 0.9, 0.4)).astype(int)
+        Predictions.from_logits(logits, targets).save(tmp_path / "predictions" / f"{split}.npz")
+    code, out, said = calibrant("calibrate", tmp_path, "--method", "best", "--json")
+    assert code == 0
+    assert json.loads(out)["method"].split("-")[0] in ("isotonic", "histogram")
+    assert "is a map with steps, which calibrant export does not put into an ONNX file. For that use --method" in said
+    _, _, said = calibrant("calibrate", tmp_path, "--method", json.loads(out)["method"], "--json")
+    assert "ONNX" not in said
+
+
 def test_probabilities_are_calibrated_by_their_logarithm(calibrant, files, tmp_path):
     for path in files:
         old = Predictions.load(path)
@@ -170,6 +187,7 @@ def test_bad_input(calibrant, files, tmp_path):
     draw(50, seed=2, class_names=["a", "b", "d"]).save(tmp_path / "abd.npz")
     Predictions.from_logits(np.eye(3), [1, 1, 1]).save(tmp_path / "single.npz")
     Predictions.from_logits(np.ones((3, 3)), [0, 1, 2]).save(tmp_path / "constant.npz")
+    Predictions.from_logits(draw(6, seed=3).logits, [0, 0, 0, 1, 1, 0]).save(tmp_path / "few.npz")
     for arguments, message in [
         ([val], "--apply must name the predictions"),
         ([val, "--apply", tmp_path / "four.npz"], "must have the 3 classes of"),
@@ -181,6 +199,10 @@ def test_bad_input(calibrant, files, tmp_path):
         ([tmp_path, "--apply", test], "predictions/val.npz"),
         ([val, "--apply", test, "--method", "magic"], "magic"),
         ([val, "--apply", test, "--method", "best", "--folds", 1], "folds must"),
+        (
+            [tmp_path / "few.npz", "--apply", test, "--method", "best"],
+            "got 6 cases. Use more cases, or choose a method yourself",
+        ),
     ]:
         code, _, err = calibrant("calibrate", *arguments)
         assert code == 2, arguments

@@ -27,6 +27,7 @@ from calibrant.posthoc import (
     beta,
     make_calibrator,
 )
+from calibrant.predictions import Predictions
 
 
 def quick(name):
@@ -187,6 +188,9 @@ LABELS = np.array([0, 1, 2, 0])
         (np.tile([1.0, 2.0, 3.0], (4, 1)) + np.arange(4)[:, None], LABELS, "differ between cases"),
         (np.where(np.eye(4, 3) > 0, np.nan, GOOD), LABELS, "logits must be finite, got .* in row 0"),
         (np.where(GOOD == 2.5, np.inf, GOOD), LABELS, "logits must be finite, got .* in row 2"),
+        (np.where(GOOD == 2.5, 1.7e308, GOOD), LABELS, r"logits must be at most 1e\+30 in size, got .* in row 2"),
+        (Predictions.from_logits(GOOD, LABELS), LABELS, "got Predictions. Pass predictions.logits and predictions.tar"),
+        (None, LABELS, "logits must have shape"),
         (GOOD[0], LABELS, "logits must have shape"),
         (GOOD[:0], LABELS[:0], "logits must have shape"),
         (GOOD[:, :1], LABELS, "2 classes"),
@@ -201,6 +205,23 @@ LABELS = np.array([0, 1, 2, 0])
 def test_bad_fit_set(name, logits, targets, message):
     with pytest.raises(InvalidInput, match=message):
         quick(name).fit(logits, targets)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_largest_logits_give_no_raw_warning(draw, name, dtype):
+    logits, targets = draw(60, 3)
+    largest = (1e30 * logits / np.abs(logits).max() * (1 - 1e-6)).astype(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", CalibrantWarning)
+        found = quick(name).fit(largest, targets)
+        assert np.isfinite(found.transform(largest)).all()
+
+
+@pytest.mark.parametrize("path", [None, 5])
+def test_no_path(path):
+    with pytest.raises(InvalidInput, match="path must be a path"):
+        Calibrator.load(path)
 
 
 def test_other_number_of_classes(draw, name):

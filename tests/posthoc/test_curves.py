@@ -81,7 +81,7 @@ def test_histogram_equals_a_loop(draw, strategy):
 
 def test_empty_bin_keeps_its_centre():
     logits = np.log([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.1, 0.9]])
-    found = HistogramBinning(n_bins=5, strategy="equal-width").fit(logits, [0, 0, 1, 1])
+    found = HistogramBinning(n_bins=5, strategy="equal-width").fit(logits, [0, 1, 1, 1])
     assert found.transform(np.log([[0.5, 0.5]]))[0, 1] == pytest.approx(0.5)
 
 
@@ -98,10 +98,21 @@ def test_no_probability_is_zero(draw, kind, mode):
 def test_a_class_without_a_case_keeps_its_probabilities(draw, kind):
     logits, targets = draw(400, 4)
     keep = targets != 3
-    with pytest.warns(CalibrantWarning, match="1 classes"):
+    with pytest.warns(CalibrantWarning, match=r"1 of 4 classes \(first: 3\) without a case"):
         found = kind().fit(logits[keep], targets[keep])
     assert found.curves_[3] is None
     assert np.isfinite(found.transform(logits)).all()
+
+
+@pytest.mark.parametrize("mode", ["one-vs-rest", "top-label"])
+@pytest.mark.parametrize("kind", [IsotonicCalibration, HistogramBinning])
+def test_cases_that_are_all_right_are_said(draw, kind, mode):
+    logits, _ = draw(12, 3)
+    with pytest.warns(CalibrantWarning, match="every case is classified correctly"):
+        found = kind(mode=mode).fit(logits, logits.argmax(axis=1))
+    assert len(found.summary_.notes) == 1
+    wrong = np.where(np.arange(12) == 0, (logits.argmax(axis=1) + 1) % 3, logits.argmax(axis=1))
+    assert kind(mode=mode).fit(logits, wrong).summary_.notes == ()
 
 
 @pytest.mark.parametrize(

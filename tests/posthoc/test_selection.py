@@ -76,7 +76,28 @@ def test_folds_are_even_in_size_and_in_classes():
     assert (fold != stratified_folds(targets, 5, 1)).any()
 
 
-@pytest.mark.parametrize("arguments", [{"methods": ("temprature",)}, {"methods": ()}, {"folds": 1}, {"seed": -1}])
-def test_bad_arguments(draw, arguments):
-    with pytest.raises(InvalidInput, match="must"):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"methods": ("none", "temprature")},
+            "method must be a known one, got 'temprature'. Did you mean 'temperature'",
+        ),
+        ({"methods": (7,)}, "method must be a known one, got 7. Known: none, temperature"),
+        ({"methods": "temperature"}, "methods must be a list of at least one method, got 'temperature'"),
+        ({"methods": ()}, "methods must be a list"),
+        ({"folds": 1}, "folds must"),
+        ({"seed": -1}, "seed must"),
+    ],
+)
+def test_bad_arguments(draw, arguments, message):
+    with pytest.raises(InvalidInput) as caught:
         select_calibrator(*draw(60), **{"methods": ("none",), **arguments})
+    assert str(caught.value).startswith(message)
+    assert str(caught.value).count("histogram-top") <= 1
+
+
+def test_too_few_cases_for_the_folds_inside_of_folds(draw):
+    logits, _ = draw(6, 2, seed=3)
+    with pytest.raises(InvalidInput, match=r"fit vector without one of 5 folds, got 6 cases\. .*temperature"):
+        select_calibrator(logits, [0, 0, 0, 1, 1, 0], methods=("temperature", "vector"))

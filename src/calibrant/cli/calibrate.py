@@ -19,7 +19,7 @@ from calibrant.cli._say import say_json
 from calibrant.errors import CalibrantWarning, invalid
 from calibrant.files import sha256_of, write_json
 from calibrant.metrics import Evaluation, evaluate
-from calibrant.posthoc import Calibrator, Selection, make_calibrator, select_calibrator
+from calibrant.posthoc import SMOOTH, Calibrator, Selection, make_calibrator, select_calibrator
 from calibrant.predictions import Predictions
 from calibrant.routing import in_order_of
 
@@ -80,6 +80,8 @@ def calibrate(
         calibrator = selection.calibrator if selection else make_calibrator(method).fit(logits, fit_on.targets)
         calibrated = apply_calibrator(calibrator, test)
         _warn_if_worse(test, calibrated)
+        if selection is not None and run_of(source) is not None:
+            _warn_if_not_exported(calibrator)
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
     calibrated.save(paths.predictions)
     # The digests tell an export whether this calibrator belongs to the run, and whether a rule was chosen behind it.
@@ -161,6 +163,18 @@ def _warn_if_worse(before: Predictions, after: Predictions) -> None:
         warnings.warn(
             f"calibration made the NLL of the predictions it was applied to larger: {before.nll.mean():.4g} before, "
             f"{after.nll.mean():.4g} after. Fit on more cases, or use --method temperature or best.",
+            CalibrantWarning,
+            stacklevel=2,
+        )
+
+
+def _warn_if_not_exported(calibrator: Calibrator) -> None:
+    """Say at once what `calibrant export` would say later; who asked for a map with steps by name knows it."""
+    if calibrator.method not in SMOOTH:
+        smooth = ", ".join(name for name in SMOOTH if name != "none")
+        warnings.warn(
+            f"{calibrator.method} is a map with steps, which calibrant export does not put into an ONNX file. "
+            f"For that use --method with one of {smooth}.",
             CalibrantWarning,
             stacklevel=2,
         )

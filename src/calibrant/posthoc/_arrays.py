@@ -8,12 +8,15 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant.errors import CalibrantWarning, invalid
+from calibrant.predictions import Predictions
 
 # NumPy in, NumPy out; torch in, torch out.
 ArrayT = TypeVar("ArrayT", NDArray[Any], torch.Tensor)
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Matrix = NDArray[np.floating[Any]]
+# Squares, and differences in float32, stay finite below it; no network says anything near it.
+_LARGEST = 1e30
 
 
 def as_numpy(values: Any) -> NDArray[Any]:
@@ -34,6 +37,8 @@ def like(probabilities: NDArray[Any], template: Any) -> Any:
 
 def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     """Return logits as a finite float array of shape (n, K), K >= 2; float32 and float64 are kept as they are."""
+    if isinstance(logits, Predictions):
+        raise invalid("logits", "be an array", "Predictions", "Pass predictions.logits and predictions.targets.")
     matrix = as_numpy(logits)
     if matrix.ndim != 2 or matrix.shape[0] == 0 or matrix.shape[1] < 2:
         raise invalid("logits", "have shape (cases, classes) with at least 1 case and 2 classes", matrix.shape)
@@ -48,10 +53,11 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
             f"{matrix.shape[1]} columns",
             "Fit a calibrator on predictions with the same classes.",
         )
-    finite = np.isfinite(matrix)
-    if not finite.all():
-        row = int(np.argmin(finite.all(axis=1)))
-        raise invalid("logits", "be finite", f"{matrix[row]} in row {row}", "Remove or repair such rows first.")
+    fine = np.abs(matrix) <= _LARGEST  # False for NaN too
+    if not fine.all():
+        row = int(np.argmin(fine.all(axis=1)))
+        rule = f"be at most {_LARGEST:g} in size" if np.isfinite(matrix[row]).all() else "be finite"
+        raise invalid("logits", rule, f"{matrix[row]} in row {row}", "Remove or repair such rows first.")
     return matrix
 
 

@@ -29,7 +29,7 @@ def stratified_folds(targets: Integers, folds: int, seed: int) -> Integers:
                 "targets",
                 f"hold enough cases of two classes for {folds} folds",
                 f"{len(targets)} cases",
-                "Fit on more cases, or name the regularisation instead of cross-validating it.",
+                "Use more cases or fewer folds.",
             )
     return fold
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from scipy.optimize import minimize
 
-from calibrant.errors import invalid
+from calibrant.errors import InvalidInput, invalid
 from calibrant.posthoc._arrays import Floats, Integers, Matrix, log_softmax, mean_nll
 from calibrant.posthoc._folds import check_folds, stratified_folds
 from calibrant.posthoc.base import BLOCK, Calibrator, Progress, finite_array
@@ -128,7 +128,10 @@ class _AffineScaling(Calibrator):
 
     def _cross_validate(self, features: Floats, targets: Integers) -> dict[float, float]:
         """Mean held-out NLL for each strength of the grid."""
-        fold = stratified_folds(targets, self.folds, self.seed)
+        try:
+            fold = stratified_folds(targets, self.folds, self.seed)
+        except InvalidInput as error:
+            raise InvalidInput(f"{error} Or give reg_lambda a number: then nothing is cross-validated.") from error
         parts = [(fold != held_out, fold == held_out) for held_out in range(self.folds)]
         starts: list[Floats | None] = [None] * self.folds
         found: dict[float, float] = {}

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
-from calibrant.files import read_json, write_json
+from calibrant.files import as_path, read_json, write_json
 from calibrant.posthoc._arrays import (
     ArrayT,
     Floats,
@@ -249,7 +249,7 @@ class Calibrator(ABC):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote; `Calibrator.load` reads any method, a subclass only its own."""
-        return cls.from_json(read_json(path), where=str(path))
+        return cls.from_json(read_json(as_path(path)), where=str(path))
 
     def to_json(self) -> dict[str, Any]:
         """Everything `load` needs, as plain JSON values."""

@@ -36,9 +36,12 @@ class _CurveCalibration(Calibrator):
         # One imagined case, spread evenly over the classes, keeps every probability above 0 and below 1.
         self.prior_weight_ = 1.0 / (len(targets) + 1.0)
         self.curves_: list[Floats | None]
+        right = p.argmax(axis=1) == targets
+        notes = ["every case is classified correctly, which cannot tell over- from underconfidence. Fit on more cases"]
+        notes = notes if right.all() else []
         if self.mode == "top-label":
-            self.curves_ = [self._curve(p.max(axis=1), (p.argmax(axis=1) == targets).astype(np.float64))]
-            return Progress()
+            self.curves_ = [self._curve(p.max(axis=1), right.astype(np.float64))]
+            return Progress(notes=tuple(notes))
         # Two classes are one question: the curve of class 1 settles both.
         classes = [1] if self.n_classes_ == 2 else list(range(self.n_classes_))
         present = np.bincount(targets, minlength=self.n_classes_) > 0
@@ -46,8 +49,10 @@ class _CurveCalibration(Calibrator):
             self._curve(p[:, k], (targets == k).astype(np.float64)) if present[k] else None for k in classes
         ]
         missing = [k for k in classes if not present[k]]
-        note = f"{len(missing)} classes (first: {missing[:1]}) have no case in the fit set and keep their probabilities"
-        return Progress(notes=(note,) if missing else ())
+        if missing:
+            count = f"{len(missing)} of {self.n_classes_} classes (first: {missing[0]})"
+            notes.append(f"{count} without a case in the fit set: their probabilities are kept")
+        return Progress(notes=tuple(notes))
 
     def _log_probabilities(self, logits: Matrix) -> Floats:
         p = np.exp(log_softmax(logits))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from calibrant.errors import CalibrantWarning, did_you_mean, invalid
+from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
 from calibrant.posthoc._arrays import Floats, Integers, Matrix, check_fit, log_softmax
 from calibrant.posthoc._folds import check_folds, stratified_folds
 from calibrant.posthoc.affine import DirichletScaling, MatrixScaling, VectorScaling
@@ -90,8 +90,8 @@ class Selection:
 
 def make_calibrator(name: str) -> Calibrator:
     """A fresh calibrator by its name in `METHODS`, with default parameters."""
-    if name not in METHODS:
-        raise invalid("method", f"be one of {', '.join(METHODS)}", repr(name), did_you_mean(name, METHODS))
+    if not isinstance(name, str) or name not in METHODS:
+        raise invalid("method", "be a known one", repr(name), did_you_mean(str(name), METHODS))
     return METHODS[name]()
 
 
@@ -119,10 +119,20 @@ def cross_validated_nll(
         with warnings.catch_warnings():
             # A fold may lack a class or be separable: that is about the fold. The final fit speaks for itself.
             warnings.simplefilter("ignore", CalibrantWarning)
-            calibrator = make().fit(matrix[~outside], labels[~outside])
+            calibrator = _fit_fold(make(), matrix[~outside], labels[~outside], cases=len(labels), folds=folds)
         logs = calibrator.transform_logits(matrix[outside].astype(np.float64))
         result[outside] = -logs[np.arange(len(logs)), labels[outside]]
     return result
+
+
+def _fit_fold(calibrator: Calibrator, logits: Matrix, targets: Integers, *, cases: int, folds: int) -> Calibrator:
+    try:
+        return calibrator.fit(logits, targets)
+    except InvalidInput as error:
+        # It counts the cases of a fold, and may be about folds inside of it; the caller knows neither.
+        rule = f"hold enough cases to fit {calibrator.method} without one of {folds} folds"
+        way_out = "Use more cases, or choose a method yourself: temperature needs the fewest."
+        raise invalid("targets", rule, f"{cases} cases", way_out) from error
 
 
 def select_calibrator(
@@ -133,11 +143,12 @@ def select_calibrator(
     Every method sees the same folds. Regularisers of the affine methods are chosen inside each fold, so the comparison
     is honest; for many classes that takes long, and `methods` can name fewer.
     """
-    if not methods:
-        raise invalid("methods", "name at least one method", methods)
-    losses: dict[str, Floats] = {}
+    if isinstance(methods, str) or not methods:
+        raise invalid("methods", "be a list of at least one method", repr(methods))
     for name in methods:
         make_calibrator(name)
+    losses: dict[str, Floats] = {}
+    for name in methods:
         losses[name] = cross_validated_nll(METHODS[name], logits, targets, folds=folds, seed=seed)
     best = min(losses, key=lambda name: float(losses[name].mean()))
     candidates = [_compare(name, loss, losses[best]) for name, loss in losses.items()]

@@ -51,9 +51,13 @@ class TemperatureScaling(Calibrator):
         self._check_parameters()
 
     def _check_parameters(self) -> None:
-        low, high = self.bounds
-        if not 0 < low <= 1 <= high < math.inf:
-            raise invalid("bounds", "be (low, high) with 0 < low <= 1 <= high", self.bounds)
+        try:
+            low, high = self.bounds
+            fine = 0 < low <= 1 <= high < math.inf
+        except (TypeError, ValueError):
+            fine = False
+        if not fine:
+            raise invalid("bounds", "be (low, high) with 0 < low <= 1 <= high", repr(self.bounds))
 
     def _fit(self, logits: Matrix, targets: Integers) -> Progress:
         self.temperature_ = 1.0
