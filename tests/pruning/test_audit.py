@@ -93,13 +93,40 @@ def test_pickles_and_newer_formats_are_refused(pruner, tmp_path):
     pruner.save(path)
     arrays = dict(np.load(path))
     np.savez(path, **{**arrays, "left": np.array([{"a": 1}], dtype=object)})
-    with pytest.raises(InvalidInput, match="pickle"):
+    with pytest.raises(InvalidInput, match=r"x\.npz must be a pruning\.npz file, got something else\.$"):
         load_audit(path)
     np.savez(path, **{**arrays, "header": np.array(json.dumps({"format": 99}))})
     with pytest.raises(InvalidInput, match="format 1"):
         load_audit(path)
     with pytest.raises(InvalidInput, match="does not exist"):
         load_audit(tmp_path / "nowhere.npz")
+
+
+def test_a_table_or_a_bare_array_is_no_record(tmp_path):
+    table, array = tmp_path / "new.csv", tmp_path / "array.npy"
+    table.write_text("index,label\n0,1\n")
+    np.save(array, np.zeros(3))
+    for path in (table, array):
+        with pytest.raises(InvalidInput, match=r"must be a pruning\.npz file, got something else\.$"):
+            load_audit(path)
+    with pytest.raises(InvalidInput, match="must be readable"):
+        load_audit(tmp_path)
+
+
+def test_a_damaged_record_is_refused(pruner, tmp_path):
+    path = tmp_path / "pruning.npz"
+    pruner.save(path)
+    content = bytearray(path.read_bytes())
+    content[100:400] = bytes(300)
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"must be a pruning\.npz file, got something else\.$"):
+        load_audit(path)
+
+
+def test_the_name_says_what_the_file_is(pruner, tmp_path):
+    with pytest.raises(InvalidInput, match=r"path must end in \.npz, as the record is a NumPy archive, got .*pr\.csv"):
+        pruner.save(tmp_path / "pr.csv")
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_failed_write_is_one_clear_line(pruner, tmp_path):

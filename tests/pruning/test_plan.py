@@ -99,6 +99,15 @@ def test_those_who_left_return_for_the_anneal_and_stay_on_record():
         ({"anneal": 5, "epochs": 5}, "anneal must be"),
         ({"anneal": 1.5, "epochs": 5}, "anneal must be"),
         ({"anneal": -1, "epochs": 5}, "anneal must be"),
+        ({"anneal": float("inf"), "epochs": 5}, "anneal must be"),
+        ({"anneal": "x", "epochs": 5}, "anneal must be a number, got 'x'"),
+        ({"policy": "lowest"}, r"policy must be a policy such as LowestConfidence\(0\.1\), got 'lowest'"),
+        (
+            {"policy": LowestConfidence, "schedule": Every(1)},
+            "policy must be a policy .* got the class LowestConfidence",
+        ),
+        ({"policy": LowestConfidence(0.1), "schedule": 10}, r"schedule must be a schedule such as Every\(.*, got 10"),
+        ({"policy": LowestConfidence(0.1), "schedule": Every}, "schedule must be .* got the class Every"),
     ],
 )
 def test_plans_that_cannot_work_are_refused(options, message):

@@ -19,6 +19,7 @@ from calibrant.pruning import (
     OnPlateau,
     RandomSubset,
     Unbiased,
+    load_audit,
 )
 
 LABELS = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [30, 22, 11]))
@@ -111,18 +112,23 @@ def test_a_state_is_a_copy():
 
 def test_a_state_of_other_data_or_other_settings_is_refused():
     state = ConfidencePruner(LABELS, seed=1).state_dict()
-    with pytest.raises(InvalidInput, match=r"another seed \(1 there, 2 here\)"):
+    with pytest.raises(InvalidInput, match=r"another seed \(1 there, 2 here\)\. Pass strict=False"):
         ConfidencePruner(LABELS, seed=2).load_state_dict(state)
     other = ConfidencePruner(LABELS, seed=2)
     other.load_state_dict(state, strict=False)
     swapped = LABELS.copy()
     swapped[[0, np.flatnonzero(swapped != swapped[0])[0]]] = swapped[[np.flatnonzero(swapped != swapped[0])[0], 0]]
-    with pytest.raises(InvalidInput, match="another targets"):
+    with pytest.raises(InvalidInput, match=r"another targets \(other labels, .*\)\. It belongs to other data"):
         ConfidencePruner(swapped, seed=1).load_state_dict(state, strict=False)
     with pytest.raises(InvalidInput, match="state must hold scores for ErrorNorm"):
         ConfidencePruner(LABELS, policy=ErrorNorm(0.1), schedule=Every(1)).load_state_dict(state, strict=False)
     with pytest.raises(InvalidInput, match="what state_dict gave"):
         other.load_state_dict({})
+    with pytest.raises(InvalidInput, match="state must be what state_dict gave, got None"):
+        other.load_state_dict(None)
+    del state["notes"]
+    with pytest.raises(InvalidInput, match="what state_dict gave, got something without notes"):
+        other.load_state_dict(state)
 
 
 def test_nothing_leaves_without_a_policy():
@@ -192,7 +198,13 @@ def test_samples_that_were_never_observed_are_noted(caplog):
         (torch.tensor([[1]]), torch.zeros(1, 3), "indices must have shape"),
         (torch.tensor([1.0]), torch.zeros(1, 3), "indices must be int64"),
         (torch.tensor([1]), torch.zeros(1, 4), r"logits must have shape \(batch, 3\)"),
+        (torch.tensor([1]), torch.zeros(1, 4), r"Make the pruner with classes=4 where some have no samples"),
         (torch.tensor([1]), torch.zeros(3), "logits must have shape"),
+        (np.array([1]), torch.zeros(1, 3), r"indices must be a torch tensor, got ndarray\. .*as_tensor\(indices\)"),
+        ([1], torch.zeros(1, 3), "indices must be a torch tensor, got list"),
+        (torch.tensor([1]), np.zeros((1, 3)), "logits must be a torch tensor, got ndarray"),
+        (torch.tensor([1]), None, "logits must be a torch tensor, got None"),
+        (torch.tensor(1), torch.zeros(1, 3), "indices must have shape"),
     ],
 )
 def test_batches_that_do_not_fit_are_refused(indices, logits, message):
@@ -205,6 +217,37 @@ def test_batches_that_do_not_fit_are_refused(indices, logits, message):
 def test_weights_check_their_indices_too():
     with pytest.raises(InvalidInput, match="indices must lie"):
         ConfidencePruner(LABELS).weights(torch.tensor([99]))
+    with pytest.raises(InvalidInput, match="indices must be a torch tensor, got list"):
+        ConfidencePruner(LABELS).weights([1])
+
+
+@pytest.mark.parametrize("loss", ["x", torch.zeros(2), [1.0]])
+def test_a_loss_that_is_no_number_is_refused(loss):
+    pruner = ConfidencePruner(LABELS)
+    with pytest.raises(InvalidInput, match="loss must be a number, got"):
+        pruner.step(loss)
+    assert pruner.epoch == 0
+
+
+@pytest.mark.parametrize("loss", [1, np.float32(1.0), torch.tensor(1.0, requires_grad=True), np.array(1.0), None])
+def test_a_loss_may_be_any_one_number(loss):
+    pruner = ConfidencePruner(LABELS)
+    pruner.step(loss)
+    assert pruner.epoch == 1
+
+
+def test_numbers_of_numpy_do_not_stop_the_record(tmp_path):
+    pruner = ConfidencePruner(LABELS, ema=np.float32(0.5), epochs=np.int64(3), minimum_per_class=np.int32(2))
+    pruner.save(tmp_path / "pruning.npz")
+    assert load_audit(tmp_path / "pruning.npz").settings == pruner.settings()
+
+
+@pytest.mark.parametrize(
+    ("argument", "arguments"), [("batch_size", (3, 0)), ("world_size", (3, 1, 0)), ("epochs", (-1, 1))]
+)
+def test_steps_of_nothing_are_refused(argument, arguments):
+    with pytest.raises(InvalidInput, match=f"{argument} must be at least"):
+        ConfidencePruner(LABELS).total_steps(*arguments)
 
 
 def test_an_empty_batch_changes_nothing():
@@ -226,6 +269,10 @@ def test_an_empty_batch_changes_nothing():
         ([0, 2**20], {"classes": 2**21}, "below 2"),
         ([0, 1], {"ema": 0}, r"ema must lie in \(0, 1\]"),
         ([0, 1], {"ema": 1.1}, "ema must lie"),
+        ([0, 1], {"ema": "x"}, "ema must be a number, got 'x'"),
+        ([0, 1], {"epochs": "x"}, "epochs must be a whole number, got 'x'"),
+        ([0, 1], {"classes": 2.5}, r"classes must be a whole number, got 2\.5"),
+        ([0, 1], {"batch_size": None, "minimum_per_class": 1.5}, "minimum_per_class must be a whole number"),
         ([0, 1], {"seed": -1}, "seed must be"),
         ([0, 1], {"seed": True}, "seed must be"),
         ([0, 1], {"epochs": 0}, "epochs must be at least 1"),

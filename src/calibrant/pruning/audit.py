@@ -1,6 +1,7 @@
 """Who left, when and with what score: the report and the file."""
 
 import json
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,8 @@ _ARRAYS = tuple(name for name in PruningAudit.__dataclass_fields__ if name != "s
 
 def save_audit(path: str | Path, audit: PruningAudit) -> None:
     """Write `pruning.npz`, atomically and without pickle."""
+    if Path(path).suffix != ".npz":
+        raise invalid("path", "end in .npz, as the record is a NumPy archive", path)
     header = json.dumps({"format": _FORMAT, "settings": audit.settings}, allow_nan=False)
     with atomic_write(path) as temporary, temporary.open("wb") as handle:
         np.savez_compressed(handle, header=np.array(header), **{name: getattr(audit, name) for name in _ARRAYS})
@@ -188,14 +191,16 @@ def load_audit(path: str | Path) -> PruningAudit:
                 raise invalid(str(path), "be written by pruner.save", f"a file without {', '.join(missing)}")
             arrays = {name: archive[name] for name in _ARRAYS}
             header = json.loads(str(archive["header"]))
+    except InvalidInput:
+        raise
     except FileNotFoundError as error:
         raise InvalidInput(f"{path} does not exist.") from error
-    except (OSError, BadZipFile, EOFError, KeyError, json.JSONDecodeError) as error:
-        raise invalid(str(path), "be a pruning.npz file", f"something else ({error})") from error
-    except ValueError as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise invalid(str(path), "be a pruning.npz file", f"something else ({error})") from error
-    if header.get("format") != _FORMAT:
-        raise invalid(str(path), f"have format {_FORMAT}", header.get("format"), "Update this package to read it.")
+    except OSError as error:
+        raise invalid(str(path), "be readable", error.strerror or type(error).__name__) from error
+    except (ValueError, TypeError, EOFError, KeyError, BadZipFile, zlib.error) as error:
+        # Without NumPy's own words, which advise to allow pickles: those can run any code.
+        raise invalid(str(path), "be a pruning.npz file", "something else") from error
+    found = header.get("format") if isinstance(header, dict) else None
+    if found != _FORMAT:
+        raise invalid(str(path), f"have format {_FORMAT}", found, "Update this package to read it.")
     return PruningAudit(**arrays, settings=header["settings"])

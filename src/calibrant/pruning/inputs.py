@@ -1,13 +1,60 @@
 """What a pruner accepts, and what it says about the rest."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import invalid
+
+_DATA = ("samples", "classes", "targets")
+"""Settings that describe the data: a state of other data is never of use."""
+_COURSE = ("weights", "kept_mask", "left", "history", "epoch", "memory", "notes")
+_STATE = ("rows", "shared_count", *_COURSE, "settings")
+
+
+def whole(argument: str, value: object, least: int) -> int:
+    """A whole number; NumPy's too."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise invalid(argument, "be a whole number", repr(value))
+    if value < least:
+        raise invalid(argument, f"be at least {least}", value)
+    return int(value)
+
+
+def number(argument: str, value: object) -> float:
+    """A real number; NumPy's too."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise invalid(argument, "be a number", repr(value))
+    return float(value)
+
+
+def check_tensor(argument: str, value: object) -> None:
+    """Refuse lists, NumPy arrays and None: a pruner works where the tensors are."""
+    if not isinstance(value, Tensor):
+        found = "None" if value is None else type(value).__name__
+        raise invalid(argument, "be a torch tensor", found, f"Make one with torch.as_tensor({argument}).")
+
+
+def check_logits(logits: Tensor, rows: int, classes: int) -> None:
+    """Refuse logits that do not fit the indices or the classes; looks at shapes alone."""
+    check_tensor("logits", logits)
+    if logits.ndim != 2 or logits.shape[1] != classes:
+        more = logits.ndim == 2 and logits.shape[1] > classes
+        way_out = f"Make the pruner with classes={logits.shape[1]} where some have no samples." if more else ""
+        raise invalid("logits", f"have shape (batch, {classes})", tuple(logits.shape), way_out)
+    if rows != len(logits):
+        raise invalid("indices", f"have shape ({len(logits)},), one per row of logits", f"({rows},)")
+
+
+def checked_loss(loss: object) -> float | None:
+    """The loss of an epoch: a number, or a tensor or array that holds one."""
+    if isinstance(loss, Tensor | np.ndarray) and prod(loss.shape) == 1:
+        loss = loss.item()
+    return None if loss is None else number("loss", loss)
 
 
 def checked_targets(
@@ -19,6 +66,8 @@ def checked_targets(
         raise invalid("targets", "be one label per sample, at least one", f"shape {labels.shape}")
     if not np.issubdtype(labels.dtype, np.integer):
         raise invalid("targets", "be whole numbers", labels.dtype, "One-hot or soft labels: take the argmax.")
+    if classes is not None:
+        classes = whole("classes", classes, 1)
     low, high = int(labels.min()), int(labels.max())
     if low < 0:
         raise invalid("targets", "not be negative", f"{low} at index {int(labels.argmin())}")
@@ -38,30 +87,28 @@ def checked_targets(
     return labels, sizes.tolist()
 
 
-def check_options(*, ema: float, seed: int, epochs: int | None, minimum_per_class: int, batch_size: int | None) -> None:
+def check_options(*, ema: float, seed: int) -> None:
     """Refuse values outside their range."""
-    if not 0 < ema <= 1:
+    if not 0 < number("ema", ema) <= 1:
         raise invalid("ema", "lie in (0, 1]", ema, "The paper uses 0.3; 1.0 keeps the last confidence alone.")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise invalid("seed", "be a whole number, at least 0", repr(seed))
-    if epochs is not None and epochs < 1:
-        raise invalid("epochs", "be at least 1", epochs)
-    if minimum_per_class < 1:
-        raise invalid("minimum_per_class", "be at least 1", minimum_per_class, "A class is never emptied.")
-    if batch_size is not None and batch_size < 1:
-        raise invalid("batch_size", "be at least 1", batch_size)
 
 
-def check_settings(state: Mapping[str, Any], mine: Mapping[str, Any], *, strict: bool) -> None:
+def check_settings(state: object, mine: Mapping[str, Any], *, strict: bool) -> None:
     """Refuse a state that belongs to other data or, if strict, to other settings."""
-    if "settings" not in state or "rows" not in state:
-        raise InvalidInput("state must be what state_dict gave, got something else.")
+    if not isinstance(state, Mapping):
+        raise invalid("state", "be what state_dict gave", "None" if state is None else type(state).__name__)
+    if missing := [name for name in _STATE if name not in state]:
+        raise invalid("state", "be what state_dict gave", f"something without {missing[0]}")
     theirs = state["settings"]
-    needed = mine if strict else ("samples", "classes", "targets")
-    differs = [
-        f"{name} ({theirs.get(name)} there, {mine[name]} here)" for name in needed if theirs.get(name) != mine[name]
-    ]
-    if differs:
-        raise invalid(
-            "state", "come from a pruner with the same settings", f"another {', '.join(differs)}", "See strict=False."
-        )
+    differs = [name for name in (mine if strict else _DATA) if theirs.get(name) != mine[name]]
+    if not differs:
+        return
+    # Of the labels the settings hold a check sum, which tells nobody anything.
+    words = {"targets": "targets (other labels, or the same in another order)"}
+    found = ", ".join(words.get(name, f"{name} ({theirs.get(name)} there, {mine[name]} here)") for name in differs)
+    way_out = "Pass strict=False to go on with the settings here."
+    if any(name in _DATA for name in differs):
+        way_out = "It belongs to other data; start without it."
+    raise invalid("state", "come from a pruner with the same settings", f"another {found}", way_out)

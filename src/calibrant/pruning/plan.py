@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any, Literal
 
 from calibrant.errors import CalibrantWarning, invalid
+from calibrant.pruning.inputs import number
 from calibrant.pruning.policies import Policy
 from calibrant.pruning.schedules import Every, Schedule
 from calibrant.pruning.selection import exact_fraction
@@ -17,13 +18,13 @@ Action = Literal["all", "draw", "cut", "hold"]
 
 def anneal_epochs(anneal: float, epochs: int | None) -> int:
     """Number of final epochs on all data; a fraction is of `epochs`, rounded up."""
-    if anneal == 0:
+    if number("anneal", anneal) == 0:
         return 0
     if epochs is None:
         raise invalid("epochs", "be given with anneal", None, "Say how many epochs the training will have.")
     if 0 < anneal < 1:
         return ceil(exact_fraction("anneal", anneal) * epochs)
-    if anneal != int(anneal) or not 0 < anneal < epochs:
+    if not 0 < anneal < epochs or anneal != int(anneal):
         raise invalid("anneal", f"be a fraction in (0, 1) or a number of epochs below {epochs}", anneal)
     return int(anneal)
 
@@ -49,6 +50,8 @@ class Plan:
     minimum: int
 
     def __post_init__(self) -> None:
+        _check_kind("policy", self.policy, Policy, "LowestConfidence(0.1)")
+        _check_kind("schedule", self.schedule, Schedule, "Every(10, start=40)")
         if self.policy is None and self.schedule is not None:
             raise invalid("schedule", "be left out without a policy", self.schedule, "Nothing would ever leave.")
         if self.policy is not None and self.schedule is None:
@@ -105,6 +108,12 @@ class Plan:
             raise invalid("policy", "not act within batches to know the steps ahead", self.policy, _BOUND)
         if self.anneal and epochs != self.epochs:
             raise invalid("epochs", f"equal the pruner's own ({self.epochs}) with anneal", epochs)
+
+
+def _check_kind(argument: str, value: object, kind: type, example: str) -> None:
+    if value is not None and not isinstance(value, kind):
+        found = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
+        raise invalid(argument, f"be a {argument} such as {example}", found)
 
 
 _BOUND = "The steps on all data are an upper bound."

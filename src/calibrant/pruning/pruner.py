@@ -13,9 +13,9 @@ from torch import Tensor
 
 from calibrant import distributed
 from calibrant.errors import CalibrantError, invalid
+from calibrant.pruning import inputs
 from calibrant.pruning.audit import PruningAudit, PruningReport, find_suspects, save_audit
 from calibrant.pruning.course import Course
-from calibrant.pruning.inputs import check_options, check_settings, checked_targets
 from calibrant.pruning.plan import Plan, anneal_epochs
 from calibrant.pruning.policies import Policy, Snapshot
 from calibrant.pruning.ranks import assert_agreement, mean_over_ranks, short_digest
@@ -41,8 +41,8 @@ class ConfidencePruner:
         minimum_per_class: No class is pruned below this.
         bias_correction: Divide the EMA by `1 - (1 - ema)**count`, which matters where samples are not seen equally
             often (`drop_last`, re-admission).
-        classes: Number of classes K; one more than the largest target unless told. A class without samples is an error
-            unless `classes` is given.
+        classes: Number of classes K, the columns of the logits; one more than the largest target unless told. A class
+            without samples is an error unless `classes` is given.
         batch_size: Samples of one rank's batch: several ranks then repeat samples only where it cannot be avoided.
             Needed for `LowestConfidence(within="batch")`.
         device: Where the tables live; see `to`.
@@ -73,11 +73,14 @@ class ConfidencePruner:
         device: torch.device | str | None = None,
         validate: bool = False,
     ) -> None:
-        self._labels, sizes = checked_targets(targets, classes)
-        check_options(ema=ema, seed=seed, epochs=epochs, minimum_per_class=minimum_per_class, batch_size=batch_size)
+        self._labels, sizes = inputs.checked_targets(targets, classes)
+        inputs.check_options(ema=ema, seed=seed)
+        epochs = None if epochs is None else inputs.whole("epochs", epochs, 1)
+        minimum = inputs.whole("minimum_per_class", minimum_per_class, 1)
+        batch_size = None if batch_size is None else inputs.whole("batch_size", batch_size, 1)
+        self.plan = Plan(tuple(sizes), policy, schedule, epochs, anneal_epochs(anneal, epochs), minimum)
         if policy is not None and policy.within_batch and batch_size is None:
             raise invalid("batch_size", "be given with within='batch'", None)
-        self.plan = Plan(tuple(sizes), policy, schedule, epochs, anneal_epochs(anneal, epochs), minimum_per_class)
         if epochs is not None:
             self.plan.warn_if_idle(epochs, stacklevel=2)
         self.samples, self.classes = len(self._labels), len(sizes)
@@ -116,11 +119,9 @@ class ConfidencePruner:
             indices: Shape (b,), the samples' positions in `targets`.
             logits: Shape (b, K), as the model gave them; any floating type, gradients are not followed.
         """
-        if logits.ndim != 2 or logits.shape[1] != self.classes:
-            raise invalid("logits", f"have shape (batch, {self.classes})", tuple(logits.shape))
-        if indices.ndim != 1 or len(indices) != len(logits):
-            raise invalid("indices", f"have shape ({len(logits)},), one per row of logits", tuple(indices.shape))
-        self.table.observe(self._on_device(indices), logits.detach())
+        indices = self._on_device(indices)
+        inputs.check_logits(logits, len(indices), self.classes)
+        self.table.observe(indices, logits.detach())
 
     def weights(self, indices: Tensor) -> Tensor:
         """Weight of each sample in the classification loss, shape (b,), float32; 0 for a sample that rests."""
@@ -128,8 +129,11 @@ class ConfidencePruner:
 
     def _on_device(self, indices: Tensor) -> Tensor:
         """The indices where the tables are, checked where that costs no wait."""
+        inputs.check_tensor("indices", indices)
         if indices.dtype not in {torch.int64, torch.int32}:
             raise invalid("indices", "be int64", indices.dtype)
+        if indices.ndim != 1:
+            raise invalid("indices", "have shape (batch,)", tuple(indices.shape))
         free = indices.device.type == "cpu" or self.validate
         if free and not torch.compiler.is_compiling() and len(indices):
             low, high = int(indices.min()), int(indices.max())
@@ -145,12 +149,12 @@ class ConfidencePruner:
         Args:
             loss: Mean loss of the epoch, for `OnPlateau`; averaged over the ranks. Other schedules ignore it.
         """
-        many = distributed.is_distributed()
+        many, loss = distributed.is_distributed(), inputs.checked_loss(loss)
         if many:
             self.table.share(distributed.rank())
-            loss = None if loss is None else mean_over_ranks(float(loss), self.device)
+            loss = None if loss is None else mean_over_ranks(loss, self.device)
         course = self._course
-        action = self.plan.action(course.epoch + 1, course.memory, None if loss is None else float(loss))
+        action = self.plan.action(course.epoch + 1, course.memory, loss)
         trained = course.kept_sizes
         if action in {"cut", "draw"}:
             self._prune(redraw=action == "draw")
@@ -296,16 +300,16 @@ class ConfidencePruner:
 
     def samples_by_epoch(self, epochs: int) -> list[int]:
         """Number of samples that each of the first `epochs` epochs trains on, exactly."""
-        return [sum(sizes) for sizes in self.plan.sizes_by_epoch(epochs)]
+        return [sum(sizes) for sizes in self.plan.sizes_by_epoch(inputs.whole("epochs", epochs, 0))]
 
     def total_steps(self, epochs: int, batch_size: int, world_size: int = 1, *, drop_last: bool = False) -> int:
         """Exact number of steps of a training with `epochs` epochs, from its start, before it begins.
 
         Not known for `OnPlateau` and `within="batch"`, which raise.
         """
+        samples = self.samples_by_epoch(epochs)
         if self.plan.epochs is None:
             self.plan.warn_if_idle(epochs, stacklevel=2)
-        samples = self.samples_by_epoch(epochs)
         return sum(steps_in(n, batch_size=batch_size, world_size=world_size, drop_last=drop_last) for n in samples)
 
     # what is kept, and what is told -----------------------------------------------------------------------------------
@@ -344,7 +348,7 @@ class ConfidencePruner:
             shared: All ranks held the same rows when the state was saved, as they do between epochs. One process keeps
                 no account of that; without it, a run that goes on with several would take each row from the first.
         """
-        check_settings(state, self.settings(), strict=strict)
+        inputs.check_settings(state, self.settings(), strict=strict)
         if state["rows"].shape != self.table.rows.shape:
             raise invalid("state", f"hold scores for {self.plan.policy}", f"columns for {state['settings']['policy']}")
         self.table.rows.copy_(state["rows"])
@@ -390,5 +394,5 @@ class ConfidencePruner:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the record to `pruning.npz`; `load_audit` reads it."""
+        """Write the record to `pruning.npz` or another name in .npz; `load_audit` reads it."""
         save_audit(path, self.audit())

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from calibrant.errors import InvalidInput, invalid
+from calibrant.pruning.inputs import whole
 
 if TYPE_CHECKING:
     from calibrant.pruning.pruner import ConfidencePruner
@@ -49,10 +50,10 @@ class Sharding:
     drop_last: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.world_size:
+        if whole("rank", self.rank, 0) >= whole("world_size", self.world_size, 1):
             raise invalid("rank", f"lie in 0..{self.world_size - 1}", self.rank)
-        if self.batch_size is not None and self.batch_size < 1:
-            raise invalid("batch_size", "be at least 1", self.batch_size)
+        if self.batch_size is not None:
+            whole("batch_size", self.batch_size, 1)
 
     def take(self, order: Tensor) -> Tensor:
         """This rank's part of the order."""
@@ -80,7 +81,7 @@ class Sharding:
 
 def steps_in(n: int, *, batch_size: int, world_size: int, drop_last: bool) -> int:
     """Number of batches that every rank takes through `n` samples."""
-    block = batch_size * world_size
+    block = whole("batch_size", batch_size, 1) * whole("world_size", world_size, 1)
     return n // block if drop_last else -(-n // block)
 
 

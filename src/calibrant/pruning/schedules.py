@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any
 
 from calibrant.errors import invalid
+from calibrant.pruning.inputs import number
 
 
 class Schedule(ABC):
@@ -94,6 +95,8 @@ class AtEpochs(Schedule):
     epochs: tuple[int, ...]
 
     def __init__(self, epochs: Iterable[int]) -> None:
+        if not isinstance(epochs, Iterable):
+            raise invalid("epochs", "be a list of epochs", repr(epochs), f"One is written AtEpochs([{epochs!r}]).")
         listed = tuple(epochs)
         if not listed:
             raise invalid("epochs", "name at least one epoch", "none", "Leave the schedule and the policy out instead.")
@@ -140,7 +143,7 @@ class OnPlateau(Schedule):
     def __post_init__(self) -> None:
         _whole("patience", self.patience, 1)
         _whole("start", self.start, 1)
-        if not 0 <= self.improvement < 1:
+        if not 0 <= number("improvement", self.improvement) < 1:
             raise invalid("improvement", "lie in [0, 1)", self.improvement)
 
     @property
