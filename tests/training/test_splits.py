@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import pytest
 import torch
 
 from calibrant.training.splits import Splits, digest
@@ -22,6 +25,16 @@ def test_the_fingerprint_tells_sets_and_splits_apart(toy, toy_recipe, make_toy):
     assert fingerprint() == fingerprint(seed=9, optimiser__lr=0.3)
     assert len({fingerprint(), fingerprint(make_toy(seed=1)), fingerprint(data__split_seed=1)}) == 3
     assert fingerprint(data__validation=0.2) != fingerprint()
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize("field", ["images", "labels"])
+def test_one_changed_image_or_label_changes_the_fingerprint(toy, toy_recipe, part, field):
+    images = getattr(toy, part)
+    changed = getattr(images, field).clone()
+    changed[-1] = (changed[-1] + 1) % 3
+    other = replace(toy, **{part: replace(images, **{field: changed})})
+    assert Splits.make(toy_recipe(), other).fingerprint != Splits.make(toy_recipe(), toy).fingerprint
 
 
 def test_a_view_and_its_copy_have_the_same_digest():
