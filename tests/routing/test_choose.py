@@ -4,7 +4,7 @@ from scipy.stats import binomtest
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.routing import cases_at_rate, certify, choose_threshold
+from calibrant.routing import cases_at_rate, certify, check_promise, choose_threshold, risk_coverage
 
 
 def perfect(n, confidence=0.9999):
@@ -160,10 +160,19 @@ def test_temperature_is_applied_and_kept(draw):
         ({"cost_error": 1.0}, "given together"),
         ({"cost_error": -1.0, "cost_review": 1.0}, "cost_error must be a positive number"),
         ({"cost_error": 1.0, "cost_review": float("nan")}, "cost_review must be a positive number"),
+        ({"cost_error": "x", "cost_review": 1.0}, "cost_error must be a positive number, got 'x'"),
         ({"temperature": 0.0}, "temperature must"),
+        ({"starts": 0.99}, r"starts must be numbers in 0\.\.1, at least one, got 0\.99\. One is written"),
         ({"thresholds": [2.0]}, "thresholds must"),
     ],
 )
 def test_bad_arguments(draw, arguments, message):
     with pytest.raises(InvalidInput, match=message):
         choose_threshold(draw(50), **arguments)
+
+
+def test_a_bare_array_is_refused(draw):
+    message = "predictions must be Predictions, got ndarray. Make them with Predictions.from_logits"
+    for call in (choose_threshold, risk_coverage, lambda array: check_promise(choose_threshold(draw(50)), array)):
+        with pytest.raises(InvalidInput, match=message):
+            call(np.eye(3))

@@ -71,7 +71,11 @@ def test_temperature_moves_thresholds(draw):
     assert one.errors == two.errors
 
 
-@pytest.mark.parametrize("coverages", [(), (0.0,), (1.1,), (np.nan,)])
+@pytest.mark.parametrize("coverages", [(), (0.0,), (1.1,), (np.nan,), 0.5, "x"])
 def test_bad_coverages(draw, coverages):
     with pytest.raises(InvalidInput, match="coverages must"):
         risk_coverage(draw(50), coverages)
+
+
+def test_coverages_may_be_an_array(draw):
+    assert risk_coverage(draw(50), np.array([0.5, 1.0])) == risk_coverage(draw(50), (1.0, 0.5))

@@ -105,6 +105,7 @@ def test_bad_probabilities(probabilities, message):
         {"target_accuracy": 1.0},
         {"confidence": 0.0},
         {"temperature": -1.0},
+        {"temperature": "1"},
     ],
 )
 def test_a_rule_that_cannot_be_applied(fields):
@@ -131,5 +132,11 @@ def test_damaged_file(draw, tmp_path, damage):
     content = json.loads(path.read_text())
     damage(content)
     path.write_text(json.dumps(content))
-    with pytest.raises(InvalidInput, match=str(path)):
+    with pytest.raises(InvalidInput, match=str(path)) as caught:
         RoutingRule.load(path)
+    assert ".." not in str(caught.value).replace("0..1", "")
+
+
+def test_what_is_no_path():
+    with pytest.raises(InvalidInput, match="path must be a path"):
+        RoutingRule.load(None)

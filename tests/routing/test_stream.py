@@ -107,6 +107,32 @@ def test_probabilities_too(tmp_path, logits):
     )
 
 
+@pytest.mark.parametrize("source", ["in.csv", "in.parquet", "in.npz"])
+def test_scores_that_do_not_say_what_they_are(tmp_path, logits, source):
+    path = write(tmp_path / source, logits, prefix="score_")
+    if path.suffix == ".npz":
+        np.savez(path, scores=logits)
+    route_file(RULE, path, tmp_path / "out.csv", kind="logits")
+    expected = RULE.route_logits(logits)
+    assert [row["class"] for row in read(tmp_path / "out.csv")] == [NAMES[k] for k in expected.predicted]
+    with pytest.raises(InvalidInput, match="be probabilities as you said, got logits by their name"):
+        route_file(RULE, write(tmp_path / "named.csv", logits), tmp_path / "out.csv", kind="probabilities")
+
+
+def test_a_bad_cell_is_named_by_its_place_in_the_file(tmp_path, logits, block):
+    path = write(tmp_path / "in.csv", logits, ids=False, targets=False)
+    lines = path.read_text().splitlines()
+    lines[38] = "1,2,many"
+    path.write_text("\n".join(lines))
+    with pytest.raises(InvalidInput, match="got 'many' in row 37, column logit_owl"):
+        route_file(RULE, path, tmp_path / "out.csv")
+
+
+def test_a_folder_is_called_a_folder(tmp_path):
+    with pytest.raises(InvalidInput, match=r"must be a file, got a folder\. The test .*/predictions/test\.npz"):
+        route_file(RULE, tmp_path, tmp_path / "out.csv")
+
+
 def test_saved_predictions_of_a_nameless_model(tmp_path, draw):
     predictions = draw(200, 12)
     rule = RoutingRule(threshold=0.8, n_classes=12)
@@ -152,7 +178,9 @@ def test_bad_row_is_named_by_its_place_in_the_file(tmp_path, logits, block):
     [
         ("id,logit_cat,logit_dog\n1,2,3\n", "made for 3 classes and cannot be applied to 2"),
         ("id,logit_cat,logit_dog,logit_fox\n1,2,3,4\n", "name the classes cat, dog, owl, got fox"),
-        ("id,logit_cat,logit_dog,logit_owl\n1,2,x,4\n", "be numbers"),
+        ("id,logit_cat,logit_dog,logit_owl\n1,2,x,4\n", r"be numbers, got 'x' in row 0, column logit_dog\."),
+        ("id;logit_cat;logit_dog;logit_owl\n1;2;3;4\n", "separated by commas, got semicolons"),
+        ("id,score_cat,score_dog,score_owl\n1,2,3,4\n", "does not say whether its scores are .*--from logits"),
         ("id,logit_cat,logit_dog,logit_owl\n1,2,4\n", "line 2 must have 4 cells"),
         ("id,logit_cat,probability_dog,logit_owl\n1,2,4,1\n", "not both"),
         ("id,logit_cat,logit_cat,logit_owl\n1,2,4,1\n", "none twice"),
@@ -171,7 +199,8 @@ def test_bad_csv(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"scores": np.zeros((2, 3))}, "hold one of logits, probabilities"),
+        ({"other": np.zeros((2, 3))}, "hold one of logits, probabilities, scores"),
+        ({"scores": np.zeros((2, 3))}, "does not say whether its scores are"),
         ({"logits": np.zeros((2, 4))}, "made for 3 classes"),
         ({"logits": np.zeros((2, 3)), "ids": np.arange(1)}, "one entry a row"),
         ({"logits": np.zeros((2, 3)), "class_names": np.array(["a", "b", "c"])}, "name the classes cat, dog, owl"),

@@ -22,7 +22,7 @@ from calibrant.predictions.scan import chunks
 if TYPE_CHECKING:
     from calibrant.predictions.core import Predictions
 
-_PREFIXES = {"logit_": "logits", "probability_": "probabilities", "score_": "scores"}
+PREFIXES = {"logit_": "logits", "probability_": "probabilities", "score_": "scores"}
 _BLOCK_CELLS = 2**18
 # A class number; tables that were handled as floats (a missing value is enough) write 1.0 for 1.
 _WHOLE = re.compile(r"([0-9]+)(?:\.0*)?")
@@ -54,11 +54,11 @@ def _columns(path: Path, header: Sequence[str], kind: Kind | None) -> _Columns:
         if name in places:
             raise InvalidInput(f"{path}: column {name!r} appears twice.")
         places[name] = place
-        prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix) and name != prefix), None)
+        prefix = next((prefix for prefix in PREFIXES if name.startswith(prefix) and name != prefix), None)
         if prefix is not None:
-            found.setdefault(_PREFIXES[prefix], []).append((name.removeprefix(prefix), place))
+            found.setdefault(PREFIXES[prefix], []).append((name.removeprefix(prefix), place))
         elif name not in ("target", "id"):
-            raise refuse_unknown(path, "column", name, ("target", "id", *(f"{prefix}0" for prefix in _PREFIXES)))
+            raise refuse_unknown(path, "column", name, ("target", "id", *(f"{prefix}0" for prefix in PREFIXES)))
     if "target" not in places or len(found) != 1:
         rule = "have a column target and columns logit_<class> or probability_<class>, not both"
         raise invalid(str(path), rule, ", ".join(list(header)[:8]) or "no columns")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,22 @@ def check_share(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not 0 < value < 1:
         raise invalid(name, "lie strictly between 0 and 1", repr(value), "For 99 percent write 0.99.")
     return float(value)
+
+
+def is_positive(value: object) -> bool:
+    """Whether it is a number, above 0 and finite."""
+    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < math.inf
+
+
+def check_numbers(name: str, values: Any, rule: str) -> NDArray[np.float64]:
+    """A sequence of numbers in 0..1 as an array of shape (m,), m > 0."""
+    try:
+        array = np.asarray(list(values), dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    if array.ndim != 1 or len(array) == 0 or not ((array >= 0) & (array <= 1)).all():
+        raise invalid(name, rule, repr(values), "One is written (0.99,).")
+    return array
 
 
 def error_p_value(errors: NDArray[np.int64], cases: NDArray[np.int64], largest_error: float) -> NDArray[np.float64]:

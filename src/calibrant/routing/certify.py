@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import invalid
-from calibrant.routing.bounds import error_p_value
+from calibrant.routing.bounds import check_numbers, error_p_value, is_positive
 
 Starts = Sequence[float] | Mapping[float, float]
 
@@ -104,16 +104,13 @@ def _at_least(values: NDArray[np.float64], grid: NDArray[np.float64]) -> NDArray
     return np.asarray(len(values) - np.searchsorted(np.sort(values), grid, side="left"), dtype=np.int64)
 
 
-def _strictest_first(name: str, values: Sequence[float] | NDArray[Any]) -> NDArray[np.float64]:
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or len(array) == 0 or not ((array >= 0) & (array <= 1)).all():
-        raise invalid(name, "be numbers in 0..1, at least one", values)
-    return np.unique(array)[::-1]
+def _strictest_first(name: str, values: Starts | NDArray[Any]) -> NDArray[np.float64]:
+    return np.unique(check_numbers(name, values, "be numbers in 0..1, at least one"))[::-1]
 
 
 def _parts(starts: Starts) -> dict[float, float]:
-    places = _strictest_first("starts", list(starts))
-    parts = [float(starts[at]) for at in places] if isinstance(starts, Mapping) else [1.0 / len(places)] * len(places)
-    if min(parts) <= 0 or sum(parts) > 1 + 1e-9:
+    places = _strictest_first("starts", starts)
+    parts = [starts[at] for at in places] if isinstance(starts, Mapping) else [1.0 / len(places)] * len(places)
+    if not all(map(is_positive, parts)) or sum(parts) > 1 + 1e-9:
         raise invalid("starts", "have positive parts that make at most 1 together", starts)
     return dict(zip(places.tolist(), parts, strict=True))

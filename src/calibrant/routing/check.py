@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calibrant.errors import InvalidInput
+from calibrant.predictions.guard import require_predictions
 from calibrant.routing.bounds import interval
 from calibrant.routing.choose import everything
 from calibrant.routing.classes import in_order_of
@@ -67,6 +68,7 @@ def check_promise(rule: RoutingRule, predictions: "Predictions", *, confidence: 
     """
     if rule.target_accuracy is None:
         raise InvalidInput("rule must promise an accuracy to be checked, got one without target_accuracy.")
+    require_predictions(predictions)
     rule.check_classes(predictions.classes)
     predictions = in_order_of(rule.class_names, predictions, where="predictions")
     routed = everything(predictions, rule.temperature)

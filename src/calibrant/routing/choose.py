@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import invalid
-from calibrant.routing.bounds import cases_at_rate, cases_without_error, check_share, interval, lower_bound
+from calibrant.predictions.guard import require_predictions
+from calibrant.routing.bounds import cases_at_rate, cases_without_error, check_share, interval, is_positive, lower_bound
 from calibrant.routing.certify import Certificate, Starts, certify
 from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule
 
@@ -98,6 +99,7 @@ def choose_threshold(
 
 def everything(predictions: "Predictions", temperature: float | None) -> Routed:
     """Confidence and class of every case, after the temperature."""
+    require_predictions(predictions)
     whole = RoutingRule(threshold=0.0, n_classes=predictions.classes, temperature=temperature)
     if temperature is None:
         return Routed(np.ones(len(predictions), dtype=bool), predictions.predicted, predictions.confidence)
@@ -116,8 +118,8 @@ def check_costs(cost_error: float | None, cost_review: float | None) -> tuple[fl
     if cost_error is None or cost_review is None:
         raise invalid("cost_error and cost_review", "be given together", f"{cost_error} and {cost_review}")
     for name, value in (("cost_error", cost_error), ("cost_review", cost_review)):
-        if not 0 < value < float("inf"):
-            raise invalid(name, "be a positive number", value)
+        if not is_positive(value):
+            raise invalid(name, "be a positive number", repr(value))
     return float(cost_error), float(cost_review)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import invalid
-from calibrant.routing.bounds import interval
+from calibrant.routing.bounds import check_numbers, interval
 from calibrant.routing.choose import build_costs, build_evidence, check_costs, everything
 from calibrant.routing.rule import RoutingRule
 
@@ -68,13 +68,14 @@ def risk_coverage(
         cost_review: Cost of one review.
         temperature: Divide scores by this first.
     """
-    if not coverages or not all(0 < share <= 1 for share in coverages):
+    shares = check_numbers("coverages", coverages, "be shares in (0, 1], at least one")
+    if not shares.all():
         raise invalid("coverages", "be shares in (0, 1], at least one", coverages)
     costs = check_costs(cost_error, cost_review)
     thresholds, automated, errors = _curve(predictions, temperature)
     cases = len(predictions)
     rows = []
-    wanted = np.searchsorted(automated, np.ceil(np.array(sorted(coverages, reverse=True)) * cases - 1e-9), side="left")
+    wanted = np.searchsorted(automated, np.ceil(np.sort(shares)[::-1] * cases - 1e-9), side="left")
     for at in dict.fromkeys(wanted.tolist()):
         count, wrong = int(automated[at]), int(errors[at])
         low, high = interval(count - wrong, count, confidence=confidence)

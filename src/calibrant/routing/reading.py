@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions.checks import Kind
+from calibrant.predictions.files import settle_kind
+from calibrant.predictions.tables import PREFIXES, refuse_separator, to_floats
 from calibrant.routing.classes import class_order
 from calibrant.routing.rule import RoutingRule
 
-_PREFIXES: dict[str, Kind] = {"logit_": "logits", "probability_": "probabilities"}
-_KINDS: tuple[Kind, ...] = ("logits", "probabilities")
+_Layout = tuple[Kind, list[int], int | None]
 # Numbers held at once: 2 MB of float64.
 _BLOCK = 2**18
 
@@ -45,41 +46,46 @@ def parquet_module() -> Any:
     return parquet
 
 
-def read_blocks(path: Path, rule: RoutingRule) -> Iterator[Block]:
-    """Rows of a predictions file, with or without targets, in blocks."""
+def read_blocks(path: Path, rule: RoutingRule, kind: Kind | None = None) -> Iterator[Block]:
+    """Rows of a predictions file, with or without targets, in blocks; `kind` is for a file that does not say."""
+    if path.is_dir():
+        way_out = f"The test predictions of a run lie in {path}/predictions/test.npz."
+        raise invalid(str(path), "be a file", "a folder", way_out)
     if not path.is_file():
         raise InvalidInput(f"{path} does not exist.")
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
     if path.suffix.lower() not in readers:
         raise invalid(str(path), f"end in one of {', '.join(readers)}", repr(path.suffix))
-    return readers[path.suffix.lower()](path, rule)
+    return readers[path.suffix.lower()](path, rule, kind)
 
 
-def _layout(path: Path, header: Sequence[str], rule: RoutingRule) -> tuple[Kind, list[int], int | None]:
+def _layout(path: Path, header: Sequence[str], rule: RoutingRule, kind: Kind | None) -> _Layout:
     """What the scores are, the column of each of the rule's classes, and the column of the ids."""
-    found: dict[Kind, dict[str, int]] = {}
+    refuse_separator(path, header)
+    found: dict[str, dict[str, int]] = {}
     for place, name in enumerate(header):
-        for prefix, kind in _PREFIXES.items():
+        for prefix, own_word in PREFIXES.items():
             if name.startswith(prefix):
-                found.setdefault(kind, {})[name.removeprefix(prefix)] = place
+                found.setdefault(own_word, {})[name.removeprefix(prefix)] = place
     if len(found) != 1 or len(set(header)) < len(header):
-        rule_text = "have columns logit_<class> or probability_<class>, not both and none twice"
+        rule_text = "have columns logit_<class>, probability_<class> or score_<class>, not both and none twice"
         raise invalid(str(path), rule_text, ", ".join(list(header)[:8]) or "no columns")
-    ((kind, places),) = found.items()
+    ((own_word, places),) = found.items()
+    settled = settle_kind(path, own_word, kind)
     rule.check_classes(len(places))
     # Columns may stand in any order; names decide.
     order = class_order(rule.class_names, list(places), rule.n_classes, where=f"{path}: columns")
     columns = list(places.values())
     ordered = columns if order is None else [columns[place] for place in order]
-    return kind, ordered, header.index("id") if "id" in header else None
+    return settled, ordered, header.index("id") if "id" in header else None
 
 
-def _read_csv(path: Path, rule: RoutingRule) -> Iterator[Block]:
+def _read_csv(path: Path, rule: RoutingRule, own_kind: Kind | None) -> Iterator[Block]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as handle:
             reader = csv.reader(handle, strict=True)
             header = next(reader, [])
-            kind, places, id_place = _layout(path, header, rule)
+            layout = _layout(path, header, rule, own_kind)
             rows: list[list[str]] = []
             size, start = max(1, _BLOCK // len(header)), 0
             for row in reader:
@@ -89,31 +95,28 @@ def _read_csv(path: Path, rule: RoutingRule) -> Iterator[Block]:
                     raise invalid(f"{path}: line {reader.line_num}", f"have {len(header)} cells", len(row))
                 rows.append(row)
                 if len(rows) == size:
-                    yield _csv_block(path, rows, places, id_place, kind, start)
+                    yield _csv_block(path, header, rows, layout, start)
                     start, rows = start + size, []
             if rows:
-                yield _csv_block(path, rows, places, id_place, kind, start)
+                yield _csv_block(path, header, rows, layout, start)
     except (csv.Error, UnicodeDecodeError) as error:
         raise invalid(str(path), "be a CSV file in UTF-8", f"something else ({error})") from error
 
 
-def _csv_block(
-    path: Path, rows: list[list[str]], places: list[int], id_place: int | None, kind: Kind, start: int
-) -> Block:
-    try:
-        scores = np.array([[row[place] for place in places] for row in rows], dtype=np.float64)
-    except ValueError as error:
-        raise invalid(f"{path}: scores", "be numbers", f"{error} in rows {start}..{start + len(rows) - 1}") from error
+def _csv_block(path: Path, header: list[str], rows: list[list[str]], layout: _Layout, start: int) -> Block:
+    kind, places, id_place = layout
+    cells = [[row[place] for place in places] for row in rows]
+    scores = to_floats(path, cells, start, [header[place] for place in places])
     ids: Sequence[Any] = range(start, start + len(rows)) if id_place is None else [row[id_place] for row in rows]
     return Block(ids, scores, kind)
 
 
-def _read_parquet(path: Path, rule: RoutingRule) -> Iterator[Block]:
+def _read_parquet(path: Path, rule: RoutingRule, own_kind: Kind | None) -> Iterator[Block]:
     parquet = parquet_module()
     try:
         with parquet.ParquetFile(path) as file:
             header = file.schema_arrow.names
-            kind, places, id_place = _layout(path, header, rule)
+            kind, places, id_place = _layout(path, header, rule, own_kind)
             wanted = [header[place] for place in places] + ([] if id_place is None else ["id"])
             start = 0
             for batch in file.iter_batches(batch_size=max(1, _BLOCK // len(header)), columns=wanted):
@@ -128,26 +131,28 @@ def _read_parquet(path: Path, rule: RoutingRule) -> Iterator[Block]:
         raise invalid(str(path), "be a Parquet file with numeric scores", f"something else ({error})") from error
 
 
-def _read_npz(path: Path, rule: RoutingRule) -> Iterator[Block]:
+def _read_npz(path: Path, rule: RoutingRule, own_kind: Kind | None) -> Iterator[Block]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {name.removesuffix(".npy") for name in archive.namelist()}
-            kinds = [kind for kind in _KINDS if kind in members]
-            if len(kinds) != 1:
-                raise invalid(f"{path}: arrays", "hold one of logits, probabilities", ", ".join(sorted(members)))
+            found = [name for name in PREFIXES.values() if name in members]
+            if len(found) != 1:
+                rule_text = "hold one of logits, probabilities, scores"
+                raise invalid(f"{path}: arrays", rule_text, ", ".join(sorted(members)))
+            kind = settle_kind(path, found[0], own_kind)
             names = _rows_of(archive, "class_names") if "class_names" in members else None
             ids = np.concatenate(list(_rows_of(archive, "ids"))) if "ids" in members else None
             order = _named_order(path, rule, None if names is None else np.concatenate(list(names)).tolist())
             start = 0
-            for scores in _rows_of(archive, kinds[0]):
+            for scores in _rows_of(archive, found[0]):
                 if scores.ndim != 2 or scores.dtype.kind != "f":
-                    raise invalid(f"{path}: {kinds[0]}", "be floats of shape (n, K)", f"{scores.dtype} {scores.shape}")
+                    raise invalid(f"{path}: {found[0]}", "be floats of shape (n, K)", f"{scores.dtype} {scores.shape}")
                 rule.check_classes(scores.shape[1])
                 rows = slice(start, start + len(scores))
                 if ids is not None and len(ids) < rows.stop:
                     raise invalid(f"{path}: ids", "have one entry a row", f"{len(ids)} entries")
                 numbered: Sequence[Any] = range(rows.start, rows.stop) if ids is None else ids[rows].tolist()
-                yield Block(numbered, scores if order is None else scores[:, order], kinds[0])
+                yield Block(numbered, scores if order is None else scores[:, order], kind)
                 start = rows.stop
     except (zipfile.BadZipFile, ValueError, EOFError, KeyError) as error:
         if isinstance(error, InvalidInput):

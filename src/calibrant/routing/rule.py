@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import read_json, write_json
 from calibrant.predictions.checks import SUM_TOLERANCE, as_scores, refuse_scores
+from calibrant.routing.bounds import is_positive
 
 FORMAT = "calibrant-routing-rule"
 VERSION = 1
@@ -120,8 +121,8 @@ class RoutingRule:
         for name, share in (("target_accuracy", self.target_accuracy), ("confidence", self.confidence)):
             if share is not None and not (isinstance(share, int | float) and 0 < share < 1):
                 raise invalid(name, "lie strictly between 0 and 1", share)
-        if self.temperature is not None and not 0 < self.temperature < math.inf:
-            raise invalid("temperature", "be positive and finite", self.temperature)
+        if self.temperature is not None and not is_positive(self.temperature):
+            raise invalid("temperature", "be a positive number", repr(self.temperature))
 
     @property
     def thresholds(self) -> NDArray[np.float64]:
@@ -204,7 +205,8 @@ class RoutingRule:
                 fields[name] = None if fields[name] is None else tuple(fields[name])
             return cls(**fields)
         except (KeyError, TypeError, AttributeError, InvalidInput) as error:
-            raise invalid(str(path), "be an undamaged routing rule", f"one with a fault: {error}") from error
+            fault = str(error).removesuffix(".")
+            raise invalid(str(path), "be an undamaged routing rule", f"one with a fault: {fault}") from error
 
 
 def _softmax(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:

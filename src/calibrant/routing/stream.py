@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import atomic_write
-from calibrant.predictions.checks import SUM_TOLERANCE, refuse_scores
+from calibrant.files import as_path, atomic_write
+from calibrant.predictions.checks import SUM_TOLERANCE, Kind, refuse_scores
 from calibrant.routing.reading import parquet_module, read_blocks
 from calibrant.routing.rule import RoutingRule
 
@@ -32,7 +32,7 @@ class RouteCounts:
     automated: int
 
 
-def route_file(rule: RoutingRule, source: str | Path, target: str | Path) -> RouteCounts:
+def route_file(rule: RoutingRule, source: str | Path, target: str | Path, *, kind: Kind | None = None) -> RouteCounts:
     """Route every row of `source` and write `target`; both are read and written in blocks.
 
     Args:
@@ -43,12 +43,13 @@ def route_file(rule: RoutingRule, source: str | Path, target: str | Path) -> Rou
             only.
         target: `.csv` or `.parquet`, with columns id, decision (auto or review), predicted (class number), class (its
             name), confidence (calibrated top probability). Written all or nothing.
+        kind: What the scores are, for a file that does not say: array `scores`, columns `score_<class>`.
     """
     names = np.array(rule.class_names or [str(k) for k in range(rule.n_classes)], dtype=object)
     seen: set[Any] = set()
     cases = automated = 0
-    with _writer(Path(target)) as write:
-        for block in read_blocks(Path(source), rule):
+    with _writer(as_path(target, "target")) as write:
+        for block in read_blocks(as_path(source, "source"), rule, kind):
             _refuse_repeats(block.ids, seen, cases)
             # The rule checks again; this check knows the row's number in the whole file.
             refuse_scores(block.kind, block.scores, cases, None if block.kind == "logits" else SUM_TOLERANCE["float32"])
