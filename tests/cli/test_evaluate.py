@@ -32,6 +32,18 @@ def test_json_is_the_evaluation(calibrant, saved):
     assert Evaluation.from_json(out) == expected
 
 
+def test_a_run_folder_is_its_test_predictions(calibrant, saved, tmp_path):
+    _, predictions = saved
+    code, _, err = calibrant("evaluate", tmp_path)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "be a finished run with predictions/test.npz" in err
+    (tmp_path / "predictions").mkdir()
+    predictions.save(tmp_path / "predictions" / "test.npz")
+    code, out, _ = calibrant("evaluate", tmp_path, "--json")
+    assert code == 0
+    assert Evaluation.from_json(out) == evaluate(predictions)
+
+
 def test_table_for_people(calibrant, saved):
     path, predictions = saved
     code, out, _ = calibrant("evaluate", path)

@@ -128,6 +128,39 @@ def test_strict_check(calibrant, val, tmp_path):
     assert json.loads(out)["passed"] is False
 
 
+def test_a_check_on_the_cases_of_the_fit_is_called_no_test(calibrant, val, tmp_path):
+    fit(calibrant, val)
+    code, _, err = calibrant("route", "check", tmp_path / "rule.json", val)
+    assert code == 0
+    assert err == (
+        f"calibrant: warning: the rule was fitted on {val}: this is no test of its promise. "
+        "Use cases that it has not seen.\n"
+    )
+
+
+def test_a_rule_that_automates_nothing_replaces_another_aloud(calibrant, val, tmp_path):
+    fit(calibrant, val)
+    few = tmp_path / "few.npz"
+    draw(60, seed=0).save(few)
+    code, _, err = calibrant("route", "fit", few, "-o", tmp_path / "rule.json")
+    assert code == 0
+    assert err.startswith(f"calibrant: warning: {tmp_path / 'rule.json'} automated some cases; the new rule")
+    assert err.count("\n") == 1
+    assert not RoutingRule.load(tmp_path / "rule.json").automates
+    assert calibrant("route", "fit", few, "-o", tmp_path / "rule.json")[2] == ""
+
+
+def test_scores_that_do_not_say_what_they_are(calibrant, val, tmp_path):
+    fit(calibrant, val)
+    (tmp_path / "new.csv").write_text("target,score_a,score_b,score_c\n1,0,9,0\n")
+    for command in (["apply", "-o", tmp_path / "out.csv"], ["check"]):
+        arguments = [command[0], tmp_path / "rule.json", tmp_path / "new.csv", *command[1:]]
+        code, _, err = calibrant("route", *arguments)
+        assert (code, "--from logits" in err) == (2, True)
+        assert calibrant("route", *arguments, "--from", "logits")[0] == 0
+    assert (tmp_path / "out.csv").read_text().splitlines()[1].startswith("0,auto,1,b,0.99")
+
+
 def test_too_few_cases(calibrant, tmp_path):
     draw(60, seed=0).save(tmp_path / "val.npz")
     code, out, _ = calibrant("route", "fit", tmp_path / "val.npz")
@@ -176,6 +209,11 @@ def test_a_run_folder(calibrant, tmp_path):
     draw(3000, seed=1).save(tmp_path / "predictions" / "test.npz")
     assert calibrant("route", "fit", tmp_path, "--target-accuracy", 0.95)[0] == 0
     assert calibrant("route", "check", tmp_path / "rule.json", tmp_path)[0] == 0
+    _, out, _ = calibrant("route", "apply", tmp_path / "rule.json", tmp_path, "-o", tmp_path / "o.csv", "--json")
+    assert json.loads(out)["cases"] == 3000
+    test = tmp_path / "predictions" / "test.npz"
+    code, _, err = calibrant("route", "apply", tmp_path / "rule.json", tmp_path, "-o", test)
+    assert (code, "which this command reads" in err) == (2, True)
 
 
 def test_bad_input(calibrant, val, tmp_path):

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from calibrant.cli.calibrate import run_predictions
 from calibrant.errors import CheckFailed, invalid
 from calibrant.metrics import Evaluation
 from calibrant.metrics import evaluate as evaluate_predictions
@@ -79,7 +80,7 @@ def evaluate(
     Parameters
     ----------
     files:
-        Predictions: .npz, .csv or .parquet.
+        Predictions: .npz, .csv or .parquet; or run folders (their test predictions).
     from_:
         What the scores are, for files that do not say.
     bins:
@@ -98,7 +99,8 @@ def evaluate(
     asked = (gates or Gates()).set_ones()
     _check_gates(asked, thresholds)
     results: dict[str, Evaluation] = {}
-    for path in files:
+    for source in files:
+        path = run_predictions(source, "test") if source.is_dir() else source
         predictions = Predictions.load(path, kind=from_, mmap=path.is_file() and path.stat().st_size > _LARGE)
         results[str(path)] = evaluate_predictions(
             predictions, bins, thresholds=thresholds, bootstrap=bootstrap, seed=seed, level=level

@@ -13,7 +13,7 @@ from rich.table import Table
 from calibrant.cli._places import CALIBRATOR, RULE, made_by, refuse_overwriting, run_of
 from calibrant.cli._say import say_json
 from calibrant.cli.calibrate import From, plain_warnings, run_predictions, scores_as_logits
-from calibrant.errors import CheckFailed, invalid
+from calibrant.errors import CheckFailed, InvalidInput, invalid
 from calibrant.files import sha256_of
 from calibrant.posthoc import TemperatureScaling
 from calibrant.predictions import Predictions
@@ -101,7 +101,10 @@ def fit(
             temperature=temperature,
         )
     rule = replace(rule, fitted_on=sha256_of(path))
+    lost = not rule.automates and _automates(target)
     rule.save(target)
+    if lost:
+        _warn(f"{target} automated some cases; the new rule, which replaced it, sends every case to a person.")
     if run is not None and not calibrate:
         _warn_if_uncalibrated(rule, run)
     rows = risk_coverage(predictions, cost_error=cost_error, cost_review=cost_review, temperature=temperature)
@@ -113,7 +116,13 @@ def fit(
 
 @app.command(name="apply")
 def apply_(
-    rule: Path, source: Path, /, *, out: Annotated[Path, Parameter(name=["--out", "-o"])], as_json: Json = False
+    rule: Path,
+    source: Path,
+    /,
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    from_: From = None,
+    as_json: Json = False,
 ) -> None:
     """Decide for each case of a file: auto or review.
 
@@ -122,12 +131,16 @@ def apply_(
     rule:
         A rule written by "calibrant route fit".
     source:
-        Predictions without or with targets: .csv, .parquet or .npz, of any length.
+        Predictions without or with targets: .csv, .parquet or .npz, of any length; or a run folder (its test
+        predictions).
     out:
         Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence.
+    from_:
+        What the scores are, for files that do not say.
     """
-    refuse_overwriting([out], [rule, source])
-    counts = route_file(RoutingRule.load(rule), source, out)
+    path = run_predictions(source, "test") if source.is_dir() else source
+    refuse_overwriting([out], [rule, path])
+    counts = route_file(RoutingRule.load(rule), path, out, kind=from_)
     if as_json:
         _write_json({"cases": counts.cases, "automated": counts.automated, "path": str(out)})
         return
@@ -163,7 +176,10 @@ def check(
         What the scores are, for files that do not say.
     """
     path = run_predictions(source, "test") if source.is_dir() else source
-    result = check_promise(RoutingRule.load(rule), Predictions.load(path, kind=from_), confidence=confidence)
+    loaded = RoutingRule.load(rule)
+    result = check_promise(loaded, Predictions.load(path, kind=from_), confidence=confidence)
+    if loaded.fitted_on == sha256_of(path):
+        _warn(f"the rule was fitted on {path}: this is no test of its promise. Use cases that it has not seen.")
     good = result.reached if strict else result.held
     if as_json:
         _write_json({**asdict(result), "strict": strict, "passed": good})
@@ -195,10 +211,22 @@ def _warn_if_uncalibrated(rule: RoutingRule, run: Path) -> None:
     """A run's calibrator and a rule on the confidences before it cannot be exported together: say so at once."""
     calibrator = run / CALIBRATOR
     if rule.automates and calibrator.is_file() and made_by(calibrator) != rule.fitted_on:
-        sys.stderr.write(
-            f"calibrant: warning: {calibrator} did not make these predictions, so the rule cannot be exported with it. "
-            "Add --calibrate for a rule with a temperature of its own.\n"
+        _warn(
+            f"{calibrator} did not make these predictions, so the rule cannot be exported with it. "
+            "Add --calibrate for a rule with a temperature of its own."
         )
+
+
+def _automates(path: Path) -> bool:
+    """Whether a rule lies at `path` that automates anything."""
+    try:
+        return RoutingRule.load(path).automates
+    except InvalidInput:
+        return False
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"calibrant: warning: {text}\n")
 
 
 def _percent(part: int, whole: int) -> str:
