@@ -58,3 +58,19 @@ def test_plain_tuples_become_entries_and_names_must_tell_them_apart(predictions)
         check_entries([("  ", predictions)])
     with pytest.raises(InvalidInput, match="at least one method"):
         check_entries([])
+
+
+def test_a_mapping_from_name_to_predictions_does_as_well(predictions):
+    assert check_entries({"nll": predictions, "flsd": predictions}) == [
+        Entry("nll", predictions),
+        Entry("flsd", predictions),
+    ]
+
+
+def test_what_is_no_entry_is_one_line(predictions):
+    for wrong in (predictions, [predictions], 3, ["nll"], [(predictions, "nll")], [("nll",)]):
+        with pytest.raises(InvalidInput, match="entries must map names to predictions, or be pairs of them, got"):
+            check_entries(wrong)
+    for wrong in ({"nll": np.eye(3)}, [("nll", np.eye(3))]):
+        with pytest.raises(InvalidInput, match="predictions of 'nll' must be Predictions, got ndarray"):
+            check_entries(wrong)

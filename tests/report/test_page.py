@@ -174,3 +174,8 @@ def test_a_failed_page_leaves_the_old_one(predictions, tmp_path):
         write_report([("a", predictions)], path, n_bins=0)
     assert path.read_bytes() == before
     assert [item.name for item in path.parent.iterdir()] == ["report.html"]
+
+
+def test_what_is_no_path_is_one_line(predictions):
+    with pytest.raises(InvalidInput, match="path must be a path"):
+        write_report({"nll": predictions}, None)

@@ -1,15 +1,18 @@
 """What the page is about: named predictions, with the run they come from where there is one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Kind, Predictions
+from calibrant.predictions.guard import require_predictions
 from calibrant.report.thumbnails import Pixels, read_images
 
 if TYPE_CHECKING:
     from calibrant.training.run import Run
+
+_FOR_ONE = 'For one model write {"its name": predictions}.'
 
 
 class Entry(NamedTuple):
@@ -54,9 +57,14 @@ def read_entries(
     return [entry._replace(name=name) for entry, name in zip(entries, wanted, strict=True)]
 
 
-def check_entries(entries: Iterable[Entry | tuple[str, Predictions]]) -> list[Entry]:
-    """Plain tuples become entries; none, an empty name and a name twice are refused."""
-    made = [Entry(*entry) for entry in entries]
+Entries = Iterable[Entry | tuple[str, Predictions]] | Mapping[str, Predictions]
+
+
+def check_entries(entries: Entries) -> list[Entry]:
+    """Plain tuples and the items of a mapping become entries; none, an empty name and a name twice are refused."""
+    if not isinstance(entries, Iterable):
+        raise _no_entries(entries)
+    made = [_entry(entry) for entry in (entries.items() if isinstance(entries, Mapping) else entries)]
     if not made:
         raise InvalidInput("entries must hold at least one method, got none.")
     seen: set[str] = set()
@@ -65,6 +73,27 @@ def check_entries(entries: Iterable[Entry | tuple[str, Predictions]]) -> list[En
             raise invalid("entry names", "be distinct and not empty", repr(entry.name))
         seen.add(entry.name)
     return made
+
+
+def check_methods(methods: Mapping[str, Predictions]) -> None:
+    """Refuse what is no mapping from name to predictions, and an empty one."""
+    if not isinstance(methods, Mapping):
+        raise invalid("methods", "map names to predictions", type(methods).__name__, _FOR_ONE)
+    if not methods:
+        raise invalid("methods", "hold at least one method", "an empty mapping")
+    for name, predictions in methods.items():
+        require_predictions(predictions, f"predictions of {name!r}")
+
+
+def _entry(given: Entry | tuple[str, Predictions]) -> Entry:
+    if not isinstance(given, tuple) or not 2 <= len(given) <= len(Entry._fields) or not isinstance(given[0], str):
+        raise _no_entries(given)
+    require_predictions(given[1], f"predictions of {given[0]!r}")
+    return Entry(*given)
+
+
+def _no_entries(given: object) -> InvalidInput:
+    return invalid("entries", "map names to predictions, or be pairs of them", type(given).__name__, _FOR_ONE)
 
 
 def _read(source: Path, images: Pixels | None, kind: Kind | None) -> Entry:

@@ -10,11 +10,10 @@ from typing import Any
 
 from calibrant import __version__
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import write_text
-from calibrant.predictions import Predictions
+from calibrant.files import as_path, write_text
 from calibrant.report.comparison import comparison
 from calibrant.report.content import method_contents, run_content
-from calibrant.report.entries import Entry, check_entries
+from calibrant.report.entries import Entries, Entry, check_entries
 from calibrant.report.samples import images_for_test
 from calibrant.report.statistics import automated, automated_over
 from calibrant.report.style import DARK_PALETTE, PALETTE
@@ -28,7 +27,7 @@ _LADDER = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.999)
 
 
 def write_report(
-    entries: Iterable[Entry | tuple[str, Predictions]],
+    entries: Entries,
     path: str | Path,
     *,
     title: str = "What may the model decide alone?",
@@ -40,8 +39,8 @@ def write_report(
     """Write the page.
 
     Args:
-        entries: Methods in the order of the page; the first one is shown first. `(name, predictions)` or an `Entry`,
-            which also takes the run and images.
+        entries: Methods in the order of the page; the first one is shown first. A mapping from name to predictions, or
+            a sequence of `(name, predictions)` or of `Entry`, which also takes the run and images.
         path: The `.html` file; written whole or not at all.
         title: Heading of the page.
         threshold: Where the slider starts and what the comparison table is about.
@@ -49,7 +48,7 @@ def write_report(
         resamples: Bootstrap resamples behind the intervals of the comparison table; 0 for none.
         pictures: Whether mistakes and suspect labels are shown with their images; False where those are private.
     """
-    target = Path(path)
+    target = as_path(path)
     if target.suffix.lower() not in {".html", ".htm"}:
         raise invalid("path", "end in .html", str(path))
     html = build_page(entries, title=title, threshold=threshold, n_bins=n_bins, resamples=resamples, pictures=pictures)
@@ -58,7 +57,7 @@ def write_report(
 
 
 def build_page(
-    entries: Iterable[Entry | tuple[str, Predictions]],
+    entries: Entries,
     *,
     title: str = "What may the model decide alone?",
     threshold: float = 0.95,

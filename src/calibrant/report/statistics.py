@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from calibrant.metrics import Bins, confident_set, reliability_bins
 from calibrant.metrics.proportion import wilson
 from calibrant.predictions import Predictions
+from calibrant.predictions.guard import require_predictions
 
 Floats = NDArray[np.float64]
 
@@ -81,6 +82,7 @@ def reliability_bands(predictions: Predictions, n_bins: int = 10) -> Bands:
     """Equal-width bins with the interval of each accuracy and the band of a perfectly calibrated model."""
     from scipy.stats import binom
 
+    require_predictions(predictions)
     bins = reliability_bins(predictions, n_bins)
     low, high = wilson(bins.correct_sum, bins.count)
     some = bins.count > 0
@@ -94,6 +96,7 @@ def reliability_bands(predictions: Predictions, n_bins: int = 10) -> Bands:
 
 def automated(predictions: Predictions, delta: float, *, n_bins: int = 10) -> Automated:
     """What is decided alone at confidence `delta` and above, as counts."""
+    require_predictions(predictions)
     chosen = confident_set(predictions, delta, n_bins=n_bins)
     # Shares of whole counts: multiplying back is exact after rounding for any set that fits into memory.
     count = round(chosen.share * len(predictions))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from calibrant.errors import invalid
-from calibrant.files import atomic_write
+from calibrant.files import as_path, atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
@@ -94,7 +94,7 @@ def save(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
     """
     from matplotlib import rc_context
 
-    base = Path(stem)
+    base = as_path(stem, "stem")
     if base.suffix.lower() in {".svg", ".png"}:
         raise invalid("stem", "have no ending", base.name, f"Both endings are added: pass {base.stem!r}.")
     svg, png = base.with_name(base.name + ".svg"), base.with_name(base.name + ".png")

@@ -4,7 +4,14 @@ import pytest
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
 from calibrant.metrics import expected_calibration_error, reliability_bins
-from calibrant.report.figures import confidence_histogram, reliability_diagram, reliability_grid
+from calibrant.report.figures import (
+    accuracy_coverage,
+    confidence_histogram,
+    reliability_diagram,
+    reliability_grid,
+    risk_coverage,
+    threshold_curves,
+)
 from calibrant.report.statistics import reliability_bands
 
 
@@ -67,3 +74,16 @@ def test_one_row_at_the_ends_of_the_scale_can_be_drawn(top, tmp_path):
     figure = reliability_diagram(Predictions.from_probabilities([[top, 1 - top]], [0]))
     assert bars(figure.axes[0], "accuracy")[:, 2].tolist() == [1.0]
     figure.savefig(tmp_path / "x.png")
+
+
+def test_what_is_no_predictions_is_one_line(predictions):
+    for draw in (reliability_diagram, confidence_histogram, threshold_curves):
+        with pytest.raises(InvalidInput, match="predictions must be Predictions, got ndarray"):
+            draw(np.eye(3))
+    for draw in (reliability_grid, accuracy_coverage, risk_coverage):
+        with pytest.raises(InvalidInput, match="methods must map names to predictions, got list"):
+            draw([predictions])
+        with pytest.raises(InvalidInput, match="predictions of 'a' must be Predictions, got ndarray"):
+            draw({"a": np.eye(3)})
+    with pytest.raises(InvalidInput, match="columns must be at least 1, got 0"):
+        reliability_grid({"a": predictions}, columns=0)

@@ -1,18 +1,17 @@
 """All pictures of a report at once."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
-from calibrant.predictions import Predictions
+from calibrant.files import as_path
 from calibrant.report.audit import audit_of, names_of
-from calibrant.report.entries import Entry, check_entries
+from calibrant.report.entries import Entries, Entry, check_entries
 from calibrant.report.figures.coverage import accuracy_coverage, risk_coverage, threshold_curves
 from calibrant.report.figures.pruning import kept_share, score_distributions
 from calibrant.report.figures.reliability import confidence_histogram, reliability_diagram, reliability_grid
 from calibrant.report.style import save
 
 
-def save_all(entries: Iterable[Entry | tuple[str, Predictions]], folder: str | Path, *, n_bins: int = 10) -> list[Path]:
+def save_all(entries: Entries, folder: str | Path, *, n_bins: int = 10) -> list[Path]:
     """Write every figure that the entries have the data for, as SVG and PNG.
 
     Args:
@@ -22,7 +21,7 @@ def save_all(entries: Iterable[Entry | tuple[str, Predictions]], folder: str | P
         n_bins: Bins of the reliability diagrams.
     """
     made = check_entries(entries)
-    base = Path(folder)
+    base = as_path(folder, "folder")
     methods = {entry.name: entry.predictions for entry in made}
     figures = {
         "reliability-grid": reliability_grid(methods, n_bins=n_bins),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrant import metrics
-from calibrant.errors import invalid
 from calibrant.predictions import Predictions
+from calibrant.report.entries import check_methods
 from calibrant.report.statistics import Floats, automated_over
 from calibrant.report.style import BLUE, GREEN, GREY, VERMILLION, line_style, new_figure, percent_axis, styled
 
@@ -64,8 +64,7 @@ def threshold_curves(predictions: Predictions, *, n_bins: int = 10, points: int 
 def _over_coverage(
     methods: Mapping[str, Predictions], label: str, of_accuracy: Callable[[Floats], Floats], title: str
 ) -> "Figure":
-    if not methods:
-        raise invalid("methods", "hold at least one method", "an empty mapping")
+    check_methods(methods)
     beside = len(methods) > 6
     figure = new_figure(7.6 if beside else 5.6, max(4.0, 0.3 + 0.2 * len(methods)))
     axes = figure.subplots()

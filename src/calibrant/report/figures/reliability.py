@@ -8,6 +8,8 @@ import numpy as np
 from calibrant.errors import invalid
 from calibrant.metrics import Bins, reliability_bins
 from calibrant.predictions import Predictions
+from calibrant.predictions.guard import require_predictions
+from calibrant.report.entries import check_methods
 from calibrant.report.statistics import Bands, reliability_bands
 from calibrant.report.style import BLUE, GREY, INK, VERMILLION, new_figure, percent_axis, styled
 
@@ -54,8 +56,9 @@ def reliability_grid(
         columns: Most diagrams in a row.
         counts: Whether each bar carries the number of its samples.
     """
-    if not methods:
-        raise invalid("methods", "hold at least one method", "an empty mapping")
+    check_methods(methods)
+    if columns < 1:
+        raise invalid("columns", "be at least 1", columns)
     across = min(columns, len(methods))
     down = -(-len(methods) // across)
     figure = new_figure(2.9 * across + 0.3, 2.9 * down + 0.7)
@@ -82,6 +85,7 @@ def confidence_histogram(predictions: Predictions, *, n_bins: int = 20, title: s
     Stacked shares of all samples over confidence; the dashed lines are the mean confidence and the accuracy, whose
     distance is the calibration gap of the whole set.
     """
+    require_predictions(predictions)
     figure = new_figure(5.6, 3.6)
     axes = figure.subplots()
     bins = reliability_bins(predictions, n_bins)
