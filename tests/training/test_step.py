@@ -58,6 +58,18 @@ def test_a_batch_statistic_is_that_of_each_piece(toy_recipe):
     torch.testing.assert_close(network.weight.grad, expected, rtol=1e-13, atol=1e-15)
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_convolutions_are_measured_for_full_batches_and_the_setting_is_put_back(toy_recipe, monkeypatch, before):
+    learner, network = make_learner(toy_recipe(engine__precision="64-true"), CrossEntropy(), accumulate=1)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", before)
+    seen = []
+    network.register_forward_hook(lambda *_: seen.append(torch.backends.cudnn.benchmark))
+    for size in (12, 5):
+        learner.learn(make_batch(size))
+    assert seen == [True, before]
+    assert torch.backends.cudnn.benchmark == before
+
+
 class _Ranks:
     """Stands for one of several processes."""
 

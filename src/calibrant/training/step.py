@@ -129,13 +129,11 @@ class EagerSteps:
     def __init__(self, learner: Learner, source: BatchSource) -> None:
         self.learner, self.source = learner, source
 
-    def run_epoch(self, before_step: Callable[[int], None]) -> int:
-        """Train on the epoch's batches; returns the number of steps."""
-        step = -1
+    def run_epoch(self, before_step: Callable[[int], None]) -> None:
+        """Train on the epoch's batches."""
         for step, batch in enumerate(self.source.batches()):
             before_step(step)
             self.learner.learn(batch)
-        return step + 1
 
 
 class GraphedSteps:
@@ -147,16 +145,14 @@ class GraphedSteps:
         self._warmed = 0
         self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's
 
-    def run_epoch(self, before_step: Callable[[int], None]) -> int:
-        """Train on the epoch's batches; returns the number of steps."""
-        sizes = self.source.tables.sizes(self.source.batch_size)
-        for step, size in enumerate(sizes):
+    def run_epoch(self, before_step: Callable[[int], None]) -> None:
+        """Train on the epoch's batches."""
+        for step, size in enumerate(self.source.tables.sizes(self.source.batch_size)):
             before_step(step)
             if size == self.source.batch_size:
                 self._full_batch()
             else:
                 self._aside(size)
-        return len(sizes)
 
     def _full_batch(self) -> None:
         if self._warmed < _WARM_UP:
