@@ -76,6 +76,8 @@ def test_a_recipe_file_is_the_shared_part(calibrant, folder, tmp_path):
         (("--methods", "nll", "--baseline", "flsd"), "baseline must be one of the rows"),
         (("--methods", "nll", "--set", "epohcs=3"), "Did you mean 'epochs'"),
         (("--methods", "nll", "--set", "epochs"), "key=value"),
+        (("--methods", "nll", "--set", "=3"), "key=value"),
+        (("--methods", "nll", "--set", "zzz=3"), "Known: seed, epochs, data.*, model.*, method.*, optimiser.*"),
         (("--methods", "nll", "--jobs", "0"), "jobs must be at least 1"),
         (("--methods", "nll", "--data", "digits", "digitz"), "Did you mean 'digits'"),
         (("--methods", "nll", "--data", "digits", "arrays:missing.npz"), "data must name an existing file"),

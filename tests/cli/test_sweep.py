@@ -30,7 +30,7 @@ def test_no_trial_begins_after_the_timeout(calibrant, tmp_path):
     [
         (("--method", "fsld"), "Did you mean 'flsd'"),
         (("--search", "drop=2:1"), "LOW < HIGH"),
-        (("--seed", -1), "seed must"),
+        (("--seed", -1), "'seed' must"),
         (("--data", "digitz"), "Did you mean 'digits'"),
         (("--model", "resnet5000"), "Did you mean 'resnet50'"),
         (("--trials", 0, "--epochs", 1), "trials must be at least 1"),

@@ -39,6 +39,7 @@ def test_words():
         ("huber_weight=a:b", "LOW < HIGH"),
         ("huber_weight=3", "offer at least two values"),
         ("drop", "name a setting of the method"),
+        ("zzz=1:2", "engine.*; a run's recipe.toml shows all."),
     ],
 )
 def test_bad_words(word, message):

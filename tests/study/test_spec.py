@@ -77,6 +77,23 @@ def test_bad_input_is_refused_before_anything_runs(content, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"methods": "nll"}, "study key 'methods' must be a list, got 'nll'."),
+        ({"methods": ("nll",), "seeds": ("a",)}, "study key 'seeds.0' must be a whole number, got 'a'."),
+        ({"methods": ("nll",), "sedes": (1,)}, "study key 'sedes' is unknown. Did you mean 'seeds'?"),
+        ({"methods": ("nlll",)}, "method must be one of the known methods, got 'nlll'. Did you mean 'nll'?"),
+        ({"methods": ()}, "methods must name at least one method, got none. See: calibrant methods."),
+    ],
+)
+def test_a_spec_made_in_python_is_checked_as_one_from_a_file(content, message):
+    with pytest.raises(InvalidInput) as caught:
+        StudySpec(**content)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
 def test_files_that_are_no_study_are_refused(tmp_path):
     (tmp_path / "bad.toml").write_text("methods = [")
     with pytest.raises(InvalidInput, match="be TOML"):

@@ -65,3 +65,9 @@ def test_a_folder_without_a_study_says_what_to_do(tmp_path):
 def test_two_processes_cannot_run_one_study(finished_study):
     with finished_study._locked(), pytest.raises(InvalidInput, match="is being run by another process"):
         finished_study.run()
+
+
+@pytest.mark.parametrize(("arguments", "message"), [((5,), "path must be a path"), (("x", {}), "spec must be a Study")])
+def test_bad_arguments(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        Study(*arguments)

@@ -174,3 +174,8 @@ def test_a_storage_that_cannot_be_used_is_one_line_without_its_password(url, tmp
 def test_trials_must_be_positive(sweep):
     with pytest.raises(InvalidInput, match="trials must be at least 1"):
         sweep.run(trials=0)
+
+
+def test_a_spec_made_in_python_is_checked_in_one_line():
+    with pytest.raises(InvalidInput, match=r"^sweep key 'methods' is unknown\. Did you mean 'method'\?$"):
+        SweepSpec(methods="nll")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant import methods
-from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.training.recipe import keys
+from calibrant.errors import InvalidInput, invalid
+from calibrant.training.recipe import keys, suggest_key
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -86,9 +86,8 @@ def recipe_key(name: str) -> str:
 
 def _parse(word: str, own: Any) -> tuple[str, Range | Choice]:
     name, sign, text = word.partition("=")
-    known = [*own, *keys()]
-    if name not in known:
-        raise invalid("search", "name a setting of the method or a recipe key", repr(name), did_you_mean(name, known))
+    if name not in [*own, *keys()]:
+        raise invalid("search", "name a setting of the method or a recipe key", repr(name), suggest_key(name, *own))
     if not sign:
         if name not in _USUAL:
             raise invalid("search", f"give a range for {name}, which has no usual one", repr(word), f"{name}=LOW:HIGH")

@@ -7,18 +7,26 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from calibrant import methods
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import write_text
 from calibrant.training import Recipe, default_recipe
+from calibrant.training.recipe import OneLineErrors, one_line
 
 
-class Variant(BaseModel):
-    """One row of the tables: a method, with settings of its own where they differ from the method's."""
-
+class _Part(BaseModel, metaclass=OneLineErrors):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def explain(cls, error: ValidationError) -> InvalidInput:
+        """The first broken rule in one line."""
+        return one_line(error, "study key", _suggest)
+
+
+class Variant(_Part):
+    """One row of the tables: a method, with settings of its own where they differ from the method's."""
 
     label: Annotated[str, Field(min_length=1)]
     method: str
@@ -35,15 +43,13 @@ class Cell:
     recipe: Recipe
 
 
-class StudySpec(BaseModel):
-    """A whole study, as TOML or flags say it.
+class StudySpec(_Part):
+    """A whole study, as TOML or flags say it; all its runs are checked when it is made.
 
     >>> spec = StudySpec(methods=("nll", "flsd"), seeds=(0, 1), recipe={"epochs": 3})
     >>> [cell.name for cell in spec.cells()][:2]
     ['digits-tiny-nll-seed0', 'digits-tiny-nll-seed1']
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     methods: tuple[str, ...] = ()
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = (0,)
@@ -53,15 +59,18 @@ class StudySpec(BaseModel):
     recipe: dict[str, Any] = Field(default_factory=dict)
     variants: tuple[Variant, ...] = ()
 
+    @model_validator(mode="after")
+    def _every_run(self) -> Self:
+        self.cells()
+        return self
+
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> Self:
         """Build from plain values; the first broken rule is one clear line."""
         try:
-            spec = cls.model_validate(dict(content))
+            return cls.model_validate(dict(content))
         except ValidationError as error:
-            raise _one_line(error) from error
-        spec.cells()
-        return spec
+            raise cls.explain(error) from error
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -177,10 +186,8 @@ def _distinct(what: str, values: Any) -> None:
         seen.add(value)
 
 
-def _one_line(error: ValidationError) -> InvalidInput:
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        known = Variant.model_fields if "variants" in first["loc"] else StudySpec.model_fields
-        return InvalidInput(f"study key '{place}' is unknown. {did_you_mean(str(first['loc'][-1]), known)}")
-    return invalid(f"study key '{place}'", first["msg"].removeprefix("Input should ").strip(), repr(first["input"]))
+def _suggest(place: str) -> str:
+    known = (
+        Variant.model_fields if place.startswith("variants.") else {**StudySpec.model_fields, **Variant.model_fields}
+    )
+    return did_you_mean(place.rsplit(".", maxsplit=1)[-1], known)

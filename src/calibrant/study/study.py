@@ -5,8 +5,8 @@ import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
-from calibrant.errors import CheckFailed, InvalidInput
-from calibrant.files import output_error, read_json, write_json
+from calibrant.errors import CheckFailed, InvalidInput, invalid
+from calibrant.files import as_path, output_error, read_json, write_json
 from calibrant.predictions import Predictions
 from calibrant.study.execute import state_of
 from calibrant.study.inputs import check_inputs
@@ -30,7 +30,9 @@ class Study:
     """
 
     def __init__(self, path: str | Path, spec: StudySpec | None = None) -> None:
-        self.path = Path(path)
+        self.path = as_path(path)
+        if not isinstance(spec, StudySpec | None):
+            raise invalid("spec", "be a StudySpec", type(spec).__name__, "Make one: StudySpec(methods=...).")
         if spec is None and not (self.path / "study.toml").is_file():
             raise InvalidInput(
                 f"{self.path} has no study.toml yet. Say what to compare: --methods nll flsd, or a file."

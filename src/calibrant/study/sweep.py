@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import output_error, write_text
 from calibrant.study.execute import execute
 from calibrant.study.space import recipe_key, search_space
@@ -22,6 +22,7 @@ from calibrant.study.stopping import Figures, Hopeless, RungReporter, figures_at
 from calibrant.study.workers import is_dead, worker
 from calibrant.training import Recipe, Run, default_recipe
 from calibrant.training.progress import Quiet, Reporter
+from calibrant.training.recipe import OneLineErrors, one_line
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
@@ -33,7 +34,7 @@ OBJECTIVES = ("validation error", "validation ECE", "share of sample updates")
 _HEARTBEAT_SECONDS, _GRACE_SECONDS = 30, 120
 
 
-class SweepSpec(BaseModel):
+class SweepSpec(BaseModel, metaclass=OneLineErrors):
     """What is searched, as `sweep.toml` keeps it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,9 +54,12 @@ class SweepSpec(BaseModel):
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            first = error.errors()[0]
-            rule = first["msg"].removeprefix("Input should ")
-            raise invalid(".".join(str(part) for part in first["loc"]), rule, repr(first["input"])) from error
+            raise cls.explain(error) from error
+
+    @classmethod
+    def explain(cls, error: ValidationError) -> InvalidInput:
+        """The first broken rule in one line."""
+        return one_line(error, "sweep key", lambda place: did_you_mean(place, cls.model_fields))
 
     @classmethod
     def load(cls, path: Path) -> Self:

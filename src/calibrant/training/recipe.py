@@ -2,6 +2,8 @@
 
 import math
 import tomllib
+from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -25,20 +27,25 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class _OneLineErrors(_ModelMetaclass):
-    """Calling a class tells the first broken rule in one line, as reading a file does.
+class OneLineErrors(_ModelMetaclass):
+    """Calling a class tells the first broken rule in one line, as reading a file does; `explain` words it.
 
     An `__init__` would not do: pydantic calls it for nested sections too, and their place in the recipe would be lost.
     """
 
     def __call__(self, *args: Any, **values: Any) -> Any:
+        """An instance, or one line about what is wrong."""
         try:
             return super().__call__(*args, **values)
         except ValidationError as error:
-            raise _one_line(error) from error
+            raise self.explain(error) from error
+
+    def explain(self, error: ValidationError) -> InvalidInput:
+        """The first broken rule; a class may have its own words."""
+        return one_line(error, "recipe key", suggest_key)
 
 
-class _Section(BaseModel, metaclass=_OneLineErrors):
+class _Section(BaseModel, metaclass=OneLineErrors):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -201,7 +208,7 @@ class Recipe(_Section):
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            raise _one_line(error) from error
+            raise cls.explain(error) from error
 
     def changed(self, changes: dict[str, Any]) -> Self:
         """A copy with dotted keys replaced: `recipe.changed({"optimiser.lr": 0.05})`."""
@@ -213,7 +220,7 @@ class Recipe(_Section):
             place = content
             for section in sections:
                 if not isinstance(place.get(section), dict):
-                    raise invalid("setting", "name a section and a key of the recipe", key, did_you_mean(key, keys()))
+                    raise invalid("setting", "name a section and a key of the recipe", key, suggest_key(key))
                 place = place[section]
             place[last] = value
         return self.parse(content)
@@ -231,20 +238,37 @@ def keys() -> list[str]:
     return found
 
 
-def _one_line(error: ValidationError) -> InvalidInput:
+def suggest_key(key: str, *also: str) -> str:
+    """The closest key of a recipe, or of `also`; where none is close, what there is without all of them."""
+    if get_close_matches(key, [*also, *keys()], n=1):
+        return did_you_mean(key, [*also, *keys()])
+    plain = [name for name in keys() if "." not in name]
+    sections = dict.fromkeys(name.split(".")[0] for name in keys() if "." in name)
+    listed = ", ".join([*also, *plain, *(f"{section}.*" for section in sections)])
+    return f"Known: {listed}; a run's recipe.toml shows all."
+
+
+def one_line(error: ValidationError, what: str, suggest: Callable[[str], str]) -> InvalidInput:
+    """The first broken rule of a pydantic model.
+
+    Args:
+        error: What pydantic says.
+        what: What a place in it is called, for example "recipe key".
+        suggest: From an unknown place to a sentence about known ones.
+    """
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return InvalidInput(f"recipe key '{place}' is unknown. {did_you_mean(place, keys())}")
+        return InvalidInput(f"{what} '{place}' is unknown. {suggest(place)}")
     if first["type"] == "literal_error":
-        return invalid(f"recipe key '{place}'", f"be one of {first['ctx']['expected']}", repr(first["input"]))
+        return invalid(f"{what} '{place}'", f"be one of {first['ctx']['expected']}", repr(first["input"]))
     if first["type"] == "value_error":
-        return InvalidInput(f"{first['ctx']['error']}.")
+        return InvalidInput(f"{str(first['ctx']['error']).removesuffix('.')}.")
     if first["type"] == "model_type":
         way_out = f"In TOML: [{place}], its keys below it."
-        return invalid(f"recipe key '{place}'", "be a table of settings", repr(first["input"]), way_out)
+        return invalid(f"{what} '{place}'", "be a table of settings", repr(first["input"]), way_out)
     rule = _RULES.get(first["type"]) or first["msg"].removeprefix("Input should ").strip()
-    return invalid(f"recipe key '{place}'", rule, repr(first["input"]))
+    return invalid(f"{what} '{place}'", rule, repr(first["input"]))
 
 
 # Where pydantic's own words read badly after "must".
@@ -257,4 +281,5 @@ _RULES = {
     "bool_parsing": "be true or false",
     "bool_type": "be true or false",
     "string_type": "be text",
+    "tuple_type": "be a list",
 }
