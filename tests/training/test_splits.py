@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
-from calibrant.training.splits import Splits, digest
+from calibrant.training.splits import HeldOut, Splits, digest, some
 
 
 def test_training_and_validation_part_the_images_and_test_is_untouched(toy, toy_recipe):
@@ -35,6 +36,32 @@ def test_one_changed_image_or_label_changes_the_fingerprint(toy, toy_recipe, par
     changed[-1] = (changed[-1] + 1) % 3
     other = replace(toy, **{part: replace(images, **{field: changed})})
     assert Splits.make(toy_recipe(), other).fingerprint != Splits.make(toy_recipe(), toy).fingerprint
+
+
+@pytest.mark.parametrize("rows", [1, 511, 512, 513, 5000])
+def test_a_fingerprint_reads_hundreds_of_images_from_the_whole_set(rows):
+    chosen = some(torch.arange(rows))
+    assert min(rows, 512) <= len(chosen) < 2 * 512
+    assert (torch.diff(chosen, append=torch.tensor([rows])) <= -(-rows // 512)).all()
+
+
+class Doubled(TensorDataset):
+    def __getitem__(self, index):
+        image, label = super().__getitem__(index)
+        return 2 * image, label
+
+
+def pairs(images, labels):
+    return list(zip(images, labels, strict=True))
+
+
+@pytest.mark.parametrize("rows", [7, 2001])
+@pytest.mark.parametrize(("kind", "factor"), [(TensorDataset, 1), (Doubled, 2), (pairs, 1)])
+def test_held_out_items_come_in_order_as_the_dataset_gives_them(kind, factor, rows):
+    images, labels = torch.arange(rows).view(-1, 1, 1, 1), torch.arange(rows) % 3
+    parts = list(HeldOut(kind(images, labels), [""] * rows).batches(300))
+    assert torch.equal(torch.cat([part for part, _ in parts]), factor * images)
+    assert torch.equal(torch.cat([part for _, part in parts]), labels)
 
 
 def test_a_view_and_its_copy_have_the_same_digest():
