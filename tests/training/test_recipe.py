@@ -126,6 +126,12 @@ def test_a_cosine_reaches_its_floor_before_the_averaged_epochs():
     assert {at: recipe.learning_rate(at) for at in expected} == pytest.approx(expected)
 
 
+def test_a_cosine_falls_from_the_end_of_the_warm_up():
+    recipe = Recipe().changed({"epochs": 10, "schedule.kind": "cosine", "schedule.warmup": 2})
+    expected = {2: 0.1, 4: 0.05 * (1 + math.cos(math.pi / 4)), 6: 0.05, 10: 0.0}
+    assert {at: recipe.learning_rate(at) for at in expected} == pytest.approx(expected)
+
+
 def test_what_would_have_no_effect_is_refused():
     with pytest.raises(InvalidInput, match=r"schedule.floor must be 0 unless schedule.kind is cosine \(it is step\)"):
         Recipe().changed({"schedule.floor": 0.5})
