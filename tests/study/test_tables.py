@@ -51,6 +51,19 @@ def test_the_brief_form_has_one_line_a_method(comparison):
     assert [row[:2] for row in brief.rows] == [("flsd+h", "2 seeds"), ("once", "1 seed")]
 
 
+def test_words_stand_left_and_numbers_right(comparison):
+    differences = paper_tables(comparison)[-1]
+    assert [differences.is_text(column) for column in range(6)] == [True, True, False, False, False, True]
+    assert to_markdown(differences).splitlines()[3] == "|---|---|---:|---:|---:|---|"
+    assert r"\begin{tabular}{llrrrl}" in to_latex(differences)
+
+
+def test_the_star_is_explained_where_it_stands(comparison):
+    text = " ".join(to_terminal(paper_tables(comparison)[0]).split())
+    assert "*" in text
+    assert "Marked (bold, or * on a terminal): the best mean" in text
+
+
 def test_markdown_escapes_what_would_break_a_table():
     grid = Grid("T", "C", ("method", "|S95|"), (("a|b <script>\nx", "1.00"),), (frozenset(), frozenset({0})))
     assert to_markdown(grid).splitlines() == [

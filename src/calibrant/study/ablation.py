@@ -113,9 +113,10 @@ def ablation_table(name: str, comparison: Comparison) -> Grid:
         rows.append((_short(name, row.label), percent(row.validation_ece), *test, seen))
     chosen = comparison.rows.index(choose(comparison))
     best = (frozenset(), frozenset({chosen}), *(frozenset[int]() for _ in _COLUMNS[1:]))
+    seeds = len(comparison.rows[0].seeds)
     caption = (
         "In percent. Marked: the lowest validation ECE, which is how a value is chosen; the other columns are about "
-        f"the test set and have no say. {len(comparison.rows[0].seeds)} seed(s); ± as in the other tables."
+        f"the test set and have no say. {seeds} {'seed' if seeds == 1 else 'seeds'}; ± as in the other tables."
     )
     title = f"{comparison.data}, {comparison.model}: {name}"
     return Grid(title, caption, (name, *_COLUMNS), tuple(rows), best)

@@ -14,6 +14,8 @@ from calibrant.study.summary import Comparison, Estimate, PairedDifference, Row
 _LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}"}
 _LATEX |= {"^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "|": r"$|$", "<": "$<$", ">": "$>$"}
 
+_NUMBER = tuple("0123456789+-")
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -24,6 +26,10 @@ class Grid:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     best: tuple[frozenset[int], ...] = ()
+
+    def is_text(self, column: int) -> bool:
+        """Whether a column holds words, which are set to the left; numbers, and gaps among them, to the right."""
+        return not all(row[column].startswith(_NUMBER) for row in self.rows)
 
     def is_best(self, row: int, column: int) -> bool:
         """Whether the cell holds the best value of its column."""
@@ -50,7 +56,8 @@ def paper_tables(comparison: Comparison, *, brief: bool = False) -> list[Grid]:
 
 _SPREAD = (
     "In percent, test set, last epoch, 10 bins unless stated; +TS: after temperature scaling on the validation set. "
-    "± is the standard deviation over seeds; with one seed, the bootstrap standard error over test images."
+    "± is the standard deviation over seeds; with one seed, the bootstrap standard error over test images. "
+    "Marked (bold, or * on a terminal): the best mean, which may be so by chance."
 )
 _Column = tuple[str, Callable[[Row], Estimate], bool | None]
 """Heading, what it shows, whether higher is better (None: neither)."""
@@ -200,7 +207,7 @@ def to_terminal(grid: Grid, *, width: int = 160) -> str:
     """Text with aligned columns; the best of a column carries a star."""
     table = Table(box=box.SIMPLE, title=grid.title, caption=grid.caption, title_justify="left", caption_justify="left")
     for index, column in enumerate(grid.columns):
-        table.add_column(column, justify="right" if index else "left", no_wrap=True)
+        table.add_column(column, justify="left" if grid.is_text(index) else "right", no_wrap=True)
     for number, row in enumerate(grid.rows):
         cells = [cell + ("*" if grid.is_best(number, column) else "") for column, cell in enumerate(row)]
         table.add_row(*cells)
@@ -213,7 +220,7 @@ def to_markdown(grid: Grid, *, level: int = 3) -> str:
     """A Markdown table under its title, the best of a column in bold."""
     lines = [f"{'#' * level} {grid.title}", ""] if grid.title else []
     lines.append("| " + " | ".join(_markdown(column) for column in grid.columns) + " |")
-    lines.append("|" + "|".join("---:" if index else "---" for index in range(len(grid.columns))) + "|")
+    lines.append("|" + "|".join("---" if grid.is_text(index) else "---:" for index in range(len(grid.columns))) + "|")
     for number, row in enumerate(grid.rows):
         cells = [_markdown(cell) for cell in row]
         cells = [f"**{cell}**" if grid.is_best(number, column) else cell for column, cell in enumerate(cells)]
@@ -229,7 +236,7 @@ def to_latex(grid: Grid) -> str:
         r"\begin{table}[t]",
         r"\centering",
         rf"\caption{{{_latex(grid.title)}. {_latex(grid.caption)}}}",
-        rf"\begin{{tabular}}{{l{'r' * (len(grid.columns) - 1)}}}",
+        rf"\begin{{tabular}}{{{''.join('l' if grid.is_text(index) else 'r' for index in range(len(grid.columns)))}}}",
         r"\toprule",
         " & ".join(_latex(column) for column in grid.columns) + r" \\",
         r"\midrule",
