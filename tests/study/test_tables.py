@@ -51,6 +51,14 @@ def test_the_brief_form_has_one_line_a_method(comparison):
     assert [row[:2] for row in brief.rows] == [("flsd+h", "2 seeds"), ("once", "1 seed")]
 
 
+def test_seeds_that_agree_exactly_are_counted_all_the_same(make_record):
+    groups = {
+        name: [make_record(name, seed=seed, test=make_record().test) for seed in (0, 1)] for name in ("nll", "flsd")
+    }
+    brief = paper_tables(summarise(groups, "nll"), brief=True)[-1]
+    assert brief.rows[0][1:3] == ("2 seeds", "+0.00 ?")
+
+
 def test_words_stand_left_and_numbers_right(comparison):
     differences = paper_tables(comparison)[-1]
     assert [differences.is_text(column) for column in range(6)] == [True, True, False, False, False, True]

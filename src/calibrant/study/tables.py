@@ -159,7 +159,7 @@ def _verdicts(comparison: Comparison, where: str) -> Grid:
     rows = []
     for label in dict.fromkeys(item.label for item in comparison.differences):
         found = [cells[label, metric, scaled] for metric, scaled in columns]
-        over = "1 seed" if found[0].over != "seeds" else f"{found[0].pairs} seeds"
+        over = "1 seed" if found[0].pairs == 1 else f"{found[0].pairs} seeds"
         rows.append((label, over, *(_signed(item) for item in found)))
     heads = ("method", "paired", *(metric_label(name) + (" +TS" if scaled else "") for name, scaled in columns))
     caption = f"{_PAIRED} ? means: cannot tell. Intervals are in tables.md."
