@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
+from calibrant.posthoc import Calibrator
 from calibrant.routing import RoutingRule
 
 
@@ -148,6 +149,77 @@ def test_a_rule_that_automates_nothing_replaces_another_aloud(calibrant, val, tm
     assert err.count("\n") == 1
     assert not RoutingRule.load(tmp_path / "rule.json").automates
     assert calibrant("route", "fit", few, "-o", tmp_path / "rule.json")[2] == ""
+
+
+@pytest.fixture
+def chosen_behind(calibrant, tmp_path):
+    """A calibrator, and a rule that was chosen on what it made, side by side."""
+    for seed, name in enumerate(("fit", "held")):
+        draw(3000, seed=seed, temperature=3.0, class_names=["a", "b", "c"]).save(tmp_path / f"{name}.npz")
+    made = tmp_path / "made.npz"
+    arguments = ("--apply", tmp_path / "held.npz", "--method", "vector", "-o", made)
+    assert calibrant("calibrate", tmp_path / "fit.npz", *arguments)[0] == 0
+    (tmp_path / "made.calibrator.json").rename(tmp_path / "calibrator.json")
+    assert calibrant("route", "fit", made, "--target-accuracy", 0.97)[0] == 0
+    return tmp_path / "rule.json", tmp_path / "calibrator.json"
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_raw_scores_pass_the_calibrator_that_the_rule_was_chosen_behind(calibrant, chosen_behind, tmp_path, kind):
+    rule_path, calibrator_path = chosen_behind
+    raw = draw(500, seed=5, temperature=3.0, class_names=["a", "b", "c"])
+    if kind == "probabilities":
+        raw = Predictions.from_probabilities(raw.probabilities, raw.targets, class_names=["a", "b", "c"])
+    # Columns in another order: they are read by their names before the calibrator sees them.
+    order = [2, 0, 1]
+    names = ["c", "a", "b"]
+    scores = (raw.logits if kind == "logits" else raw.probabilities)[:, order]
+    targets = np.array([order.index(target) for target in raw.targets])
+    make = Predictions.from_logits if kind == "logits" else Predictions.from_probabilities
+    make(scores, targets, class_names=names).save(tmp_path / "new.npz")
+    rule, calibrator = RoutingRule.load(rule_path), Calibrator.load(calibrator_path)
+    logits = raw.logits if kind == "logits" else np.log(np.maximum(raw.probabilities.astype(float), 5e-324))
+    expected = rule.route_logits(calibrator.transform_logits(logits))
+
+    def apply(*arguments):
+        code, _, err = calibrant(
+            "route", "apply", rule_path, tmp_path / "new.npz", "-o", tmp_path / "d.csv", *arguments
+        )
+        assert code == 0
+        return err, list(csv.DictReader((tmp_path / "d.csv").open()))
+
+    err, rows = apply("--calibrator", calibrator_path)
+    assert err == ""
+    assert [row["decision"] for row in rows] == expected.decisions
+    np.testing.assert_allclose([float(row["confidence"]) for row in rows], expected.confidence, rtol=1e-9)
+    err, rows = apply()
+    assert f"If {tmp_path / 'new.npz'} holds raw scores, add --calibrator {calibrator_path}" in err
+    assert [row["decision"] for row in rows] != expected.decisions
+    code, out, err = calibrant(
+        "route", "check", rule_path, tmp_path / "new.npz", "--calibrator", calibrator_path, "--json"
+    )
+    assert (code, err) == (0, "")
+    assert json.loads(out)["groups"][0]["automated"] == expected.automate.sum()
+
+
+def test_only_the_calibrator_that_made_the_rules_predictions_is_taken(calibrant, chosen_behind, tmp_path):
+    rule, calibrator = chosen_behind
+    # What it made needs no second pass, and says so by its digest.
+    code, _, err = calibrant("route", "apply", rule, tmp_path / "made.npz", "-o", tmp_path / "d.csv")
+    assert (code, err) == (0, "")
+    assert (
+        calibrant("calibrate", tmp_path / "fit.npz", "--apply", tmp_path / "held.npz", "-o", tmp_path / "t.npz")[0] == 0
+    )
+    arguments = (rule, tmp_path / "held.npz", "--calibrator", tmp_path / "t.calibrator.json")
+    code, _, err = calibrant("route", "apply", *arguments, "-o", tmp_path / "e.csv")
+    assert code == 2
+    assert "--calibrator must have made the predictions that the rule was fitted on" in err
+    assert not (tmp_path / "e.csv").exists()
+    code, _, err = calibrant(
+        "route", "apply", rule, tmp_path / "held.npz", "--calibrator", calibrator, "-o", calibrator
+    )
+    assert code == 2
+    assert "which this command reads" in err
 
 
 def test_scores_that_do_not_say_what_they_are(calibrant, val, tmp_path):

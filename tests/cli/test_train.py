@@ -97,9 +97,12 @@ def test_without_out_the_folder_is_named_after_the_run(calibrant, tmp_path, monk
         (["--model", "no_such_module:network"], "model module must be importable"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(calibrant, tmp_path, monkeypatch, arguments, message):
+def test_bad_input_is_one_line_and_leaves_nothing(
+    calibrant, tmp_path, tmp_path_factory, monkeypatch, arguments, message
+):
     monkeypatch.delenv("CALIBRANT_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    # A folder of its own: matplotlib, which Lightning imports, keeps its fonts there.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     assert message in refused(calibrant, tmp_path, *arguments)
 
 

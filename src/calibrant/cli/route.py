@@ -12,10 +12,10 @@ from rich.table import Table
 
 from calibrant.cli._places import CALIBRATOR, RULE, made_by, refuse_overwriting, run_of
 from calibrant.cli._say import say_json
-from calibrant.cli.calibrate import From, plain_warnings, run_predictions, scores_as_logits
+from calibrant.cli.calibrate import From, apply_calibrator, plain_warnings, run_predictions, scores_as_logits
 from calibrant.errors import CheckFailed, InvalidInput, invalid
 from calibrant.files import sha256_of
-from calibrant.posthoc import TemperatureScaling
+from calibrant.posthoc import Calibrator, TemperatureScaling
 from calibrant.predictions import Predictions
 from calibrant.routing import (
     CoverageRow,
@@ -24,6 +24,7 @@ from calibrant.routing import (
     cheapest_threshold,
     check_promise,
     choose_threshold,
+    in_order_of,
     risk_coverage,
     route_file,
 )
@@ -121,6 +122,7 @@ def apply_(
     /,
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    calibrator: Path | None = None,
     from_: From = None,
     as_json: Json = False,
 ) -> None:
@@ -135,12 +137,16 @@ def apply_(
         predictions).
     out:
         Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence.
+    calibrator:
+        Calibrate the scores first: for raw scores and a rule that was fitted on what this calibrator made.
     from_:
         What the scores are, for files that do not say.
     """
     path = run_predictions(source, "test") if source.is_dir() else source
-    refuse_overwriting([out], [rule, path])
-    counts = route_file(RoutingRule.load(rule), path, out, kind=from_)
+    refuse_overwriting([out], [rule, path, *([] if calibrator is None else [calibrator])])
+    loaded = RoutingRule.load(rule)
+    mapping = _calibrator(calibrator, loaded, rule, path)
+    counts = route_file(loaded, path, out, kind=from_, calibrate=None if mapping is None else mapping.transform_logits)
     if as_json:
         _write_json({"cases": counts.cases, "automated": counts.automated, "path": str(out)})
         return
@@ -157,6 +163,7 @@ def check(
     *,
     confidence: float = 0.95,
     strict: Annotated[bool, Parameter(negative="")] = False,
+    calibrator: Path | None = None,
     from_: From = None,
     as_json: Json = False,
 ) -> None:
@@ -172,12 +179,19 @@ def check(
         Of the intervals. The promise counts as broken where the whole interval lies below it.
     strict:
         Count it as broken already where the observed accuracy is below it; that can be chance.
+    calibrator:
+        Calibrate the scores first: for raw scores and a rule that was fitted on what this calibrator made.
     from_:
         What the scores are, for files that do not say.
     """
     path = run_predictions(source, "test") if source.is_dir() else source
     loaded = RoutingRule.load(rule)
-    result = check_promise(loaded, Predictions.load(path, kind=from_), confidence=confidence)
+    predictions = Predictions.load(path, kind=from_)
+    mapping = _calibrator(calibrator, loaded, rule, path)
+    if mapping is not None:
+        # A calibrator knows its classes by their order, which is the rule's.
+        predictions = apply_calibrator(mapping, in_order_of(loaded.class_names, predictions, where=str(path)))
+    result = check_promise(loaded, predictions, confidence=confidence)
     if loaded.fitted_on == sha256_of(path):
         _warn(f"the rule was fitted on {path}: this is no test of its promise. Use cases that it has not seen.")
     good = result.reached if strict else result.held
@@ -215,6 +229,24 @@ def _warn_if_uncalibrated(rule: RoutingRule, run: Path) -> None:
             f"{calibrator} did not make these predictions, so the rule cannot be exported with it. "
             "Add --calibrate for a rule with a temperature of its own."
         )
+
+
+def _calibrator(given: Path | None, rule: RoutingRule, rule_path: Path, source: Path) -> Calibrator | None:
+    """The calibrator to apply; a warning where the rule was chosen behind one that was not named."""
+    if given is None:
+        beside = rule_path.parent / CALIBRATOR
+        made = made_by(beside) if beside.is_file() else None
+        if made is not None and made == rule.fitted_on and sha256_of(source) != made:
+            _warn(f"the rule was fitted on what {beside} made. If {source} holds raw scores, add --calibrator {beside}")
+        return None
+    if rule.fitted_on is not None and made_by(given) != rule.fitted_on:
+        way_out = "Leave it out, or fit the rule on what it made."
+        raise invalid("--calibrator", "have made the predictions that the rule was fitted on", str(given), way_out)
+    calibrator = Calibrator.load(given)
+    if calibrator.n_classes_ != rule.n_classes:
+        wanted = f"be made for the rule's {rule.n_classes} classes"
+        raise invalid(str(given), wanted, f"{calibrator.n_classes_} classes")
+    return calibrator
 
 
 def _automates(path: Path) -> bool:

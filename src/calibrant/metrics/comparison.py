@@ -15,13 +15,13 @@ from calibrant.metrics.evaluation import (
     FEWEST_RESAMPLES,
     Interval,
     check_bootstrap,
-    check_predictions,
     check_thresholds,
     evaluate,
     percentiles,
 )
 from calibrant.metrics.totals import class_totals
 from calibrant.predictions import Predictions
+from calibrant.predictions.guard import require_predictions
 
 Verdict = Literal["better", "worse", "cannot tell"]
 # Fewer rows than this in a high-confidence set (or in all) and the verdict is "cannot tell".
@@ -112,8 +112,8 @@ def compare(
         seed: Of the draws.
         level: Level of the intervals.
     """
-    check_predictions(a, "a")
-    check_predictions(b, "b")
+    require_predictions(a, "a")
+    require_predictions(b, "b")
     check_bins(n_bins)
     check_bootstrap(bootstrap, level, seed)
     if bootstrap == 0:

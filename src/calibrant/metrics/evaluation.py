@@ -20,6 +20,7 @@ from calibrant.metrics.ranking import aurc_of, auroc_of, ks_of, sort_rows
 from calibrant.metrics.smooth import smooth_calibration_error
 from calibrant.metrics.totals import ClassTotals, class_totals
 from calibrant.predictions import Predictions
+from calibrant.predictions.guard import require_predictions
 
 Interval = tuple[float, float]
 FEWEST_RESAMPLES = 20
@@ -166,7 +167,7 @@ def evaluate(
     >>> round(evaluate(predictions).ece, 4)
     0.3067
     """
-    check_predictions(predictions)
+    require_predictions(predictions)
     check_bins(n_bins)
     deltas = check_thresholds(thresholds)
     check_bootstrap(bootstrap, level, seed)
@@ -195,13 +196,6 @@ def _certain_shares(plain: Evaluation, intervals: Mapping[str, Interval], level:
             low, high = wilson(round(value * count), count, level=level)
             better[name] = (float(low), float(high))
     return better
-
-
-def check_predictions(predictions: object, name: str = "predictions") -> None:
-    """Refuse a bare array: whether it holds logits or probabilities is never guessed."""
-    if not isinstance(predictions, Predictions):
-        way_out = "Make them with Predictions.from_logits or Predictions.from_probabilities."
-        raise invalid(name, "be Predictions", type(predictions).__name__, way_out)
 
 
 def check_thresholds(thresholds: Any) -> list[float]:

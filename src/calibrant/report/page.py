@@ -11,6 +11,7 @@ from typing import Any
 from calibrant import __version__
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, write_text
+from calibrant.metrics.evaluation import FEWEST_RESAMPLES
 from calibrant.report.comparison import comparison
 from calibrant.report.content import method_contents, run_content
 from calibrant.report.entries import Entries, Entry, check_entries
@@ -66,8 +67,8 @@ def build_page(
     pictures: bool = True,
 ) -> str:
     """The page of `write_report` as text; the same entries give the same text."""
-    if resamples < 0:
-        raise invalid("resamples", "be a whole number, 0 for none", resamples)
+    if resamples != 0 and resamples < FEWEST_RESAMPLES:
+        raise invalid("resamples", f"be a whole number of at least {FEWEST_RESAMPLES}, or 0 for none", resamples)
     try:
         from jinja2 import Environment, PackageLoader
     except ModuleNotFoundError as error:

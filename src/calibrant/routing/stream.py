@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, atomic_write
@@ -17,6 +18,7 @@ from calibrant.routing.rule import RoutingRule
 
 COLUMNS = ("id", "decision", "predicted", "class", "confidence")
 _Write = Callable[[list[list[Any]]], None]
+_Scores = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,14 @@ class RouteCounts:
     automated: int
 
 
-def route_file(rule: RoutingRule, source: str | Path, target: str | Path, *, kind: Kind | None = None) -> RouteCounts:
+def route_file(
+    rule: RoutingRule,
+    source: str | Path,
+    target: str | Path,
+    *,
+    kind: Kind | None = None,
+    calibrate: Callable[[_Scores], _Scores] | None = None,
+) -> RouteCounts:
     """Route every row of `source` and write `target`; both are read and written in blocks.
 
     Args:
@@ -44,6 +53,8 @@ def route_file(rule: RoutingRule, source: str | Path, target: str | Path, *, kin
         target: `.csv` or `.parquet`, with columns id, decision (auto or review), predicted (class number), class (its
             name), confidence (calibrated top probability). Written all or nothing.
         kind: What the scores are, for a file that does not say: array `scores`, columns `score_<class>`.
+        calibrate: Maps logits to calibrated ones before the rule sees them, as `Calibrator.transform_logits` does: for
+            raw scores and a rule that was chosen behind a calibrator.
     """
     names = np.array(rule.class_names or [str(k) for k in range(rule.n_classes)], dtype=object)
     seen: set[Any] = set()
@@ -53,7 +64,10 @@ def route_file(rule: RoutingRule, source: str | Path, target: str | Path, *, kin
             _refuse_repeats(block.ids, seen, cases)
             # The rule checks again; this check knows the row's number in the whole file.
             refuse_scores(block.kind, block.scores, cases, None if block.kind == "logits" else SUM_TOLERANCE["float32"])
-            routed = (rule.route_logits if block.kind == "logits" else rule.route)(block.scores)
+            if calibrate is not None:
+                routed = rule.route_logits(calibrate(_as_logits(block.kind, block.scores)))
+            else:
+                routed = (rule.route_logits if block.kind == "logits" else rule.route)(block.scores)
             classes = names[routed.predicted].tolist()
             columns = [routed.decisions, routed.predicted.tolist(), classes, routed.confidence.tolist()]
             write([list(block.ids), *columns])
@@ -62,6 +76,11 @@ def route_file(rule: RoutingRule, source: str | Path, target: str | Path, *, kin
         if cases == 0:
             raise InvalidInput(f"{source} must have at least one row, got none.")
     return RouteCounts(cases, automated)
+
+
+def _as_logits(kind: str, scores: _Scores) -> _Scores:
+    # The smallest double stands for 0, whose logarithm no calibrator takes.
+    return scores if kind == "logits" else np.log(np.maximum(scores.astype(np.float64), 5e-324))
 
 
 def _refuse_repeats(ids: Sequence[Any], seen: set[Any], first_row: int) -> None:
