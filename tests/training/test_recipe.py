@@ -132,11 +132,32 @@ def test_a_cosine_falls_from_the_end_of_the_warm_up():
     assert {at: recipe.learning_rate(at) for at in expected} == pytest.approx(expected)
 
 
+def test_milestones_below_one_are_shares_and_others_epochs():
+    recipe = Recipe().changed({"epochs": 10, "schedule.milestones": (1, 0.5)})
+    expected = {0.9: 0.1, 1: 0.01, 4.9: 0.01, 5: 0.001}
+    assert {at: recipe.learning_rate(at) for at in expected} == pytest.approx(expected)
+    assert Recipe().changed({"epochs": 1}).learning_rate(0.5) == pytest.approx(0.01)
+
+
+def test_a_share_of_the_epochs_is_not_lost_to_rounding():
+    assert 100 * 0.29 < 29  # the trap
+    assert Recipe().changed({"epochs": 100, "schedule.average": 0.29}).averaged_epochs == 29
+
+
+def test_what_is_just_allowed():
+    recipe = Recipe().changed({"optimiser.batch_size": 4, "optimiser.accumulate": 4})
+    assert recipe.optimiser.accumulate == 4
+    late = Recipe().changed({"epochs": 5, "schedule.kind": "cosine", "schedule.milestones": (8,)})
+    assert late.schedule.milestones == (8,)  # only steps read them
+
+
 def test_what_would_have_no_effect_is_refused():
     with pytest.raises(InvalidInput, match=r"schedule.floor must be 0 unless schedule.kind is cosine \(it is step\)"):
         Recipe().changed({"schedule.floor": 0.5})
     with pytest.raises(InvalidInput, match=r"schedule.warmup must end before the last of the 2 epochs, got 100"):
         Recipe().changed({"epochs": 2, "schedule.warmup": 100})
+    with pytest.raises(InvalidInput, match=r"schedule.warmup must end before"):
+        Recipe().changed({"epochs": 2, "schedule.warmup": 2})
 
 
 def test_averaging_needs_an_epoch():
