@@ -71,6 +71,7 @@ def test_each_criterion_alone_can_fail(perfect, baseline, changes, what):
 def test_the_scaled_ece_and_the_seeds_count_too(perfect, baseline):
     assert failed(replace(perfect, scaled={**perfect.scaled, "ece": fixed(0.0055)}), baseline) == ["ECE +TS"]
     assert failed(replace(perfect, seeds=(0, 1)), baseline) == ["at least 3 seeds of both"]
+    assert failed(perfect, replace(baseline, seeds=(0, 1))) == ["at least 3 seeds of both"]
 
 
 def test_only_plans_that_save_samples_are_candidates(make_record):
