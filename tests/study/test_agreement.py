@@ -50,6 +50,12 @@ def test_two_eces_that_chance_alone_explains_agree(make_record):
     assert agreement(low, [sharp], "ece").verdict == "ours is higher"
 
 
+def test_chance_excuses_no_other_number_than_ece(make_record):
+    calibrated = make_record("flsd", sharpness=1.0)
+    assert calibrated.evaluation().noise_floor_95 > 0.065
+    assert agreement(replace(ROW, ece_confident=6.5), [calibrated], "ece@0.95").verdict == "ours is lower"
+
+
 def test_an_empty_confident_set_has_no_verdict(make_record):
     assert agreement(ROW, [make_record("flsd", sharpness=0.01)], "ece@0.95").verdict == "not defined"
 

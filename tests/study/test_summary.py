@@ -70,6 +70,20 @@ def test_pairs_with_an_undefined_value_are_not_judged():
     assert (found.difference, found.interval, found.verdict) == (None, None, "cannot tell")
 
 
+def test_one_pair_has_a_difference_and_no_interval():
+    found = over_seeds("x", "ece", [0.1], [0.3], least=0.01)
+    assert (found.difference, found.interval, found.verdict) == (pytest.approx(-0.2), None, "cannot tell")
+
+
+def test_a_row_holds_each_number_plain_and_scaled(make_record):
+    record = make_record(sharpness=3.0)
+    (row,) = summarise({"nll": [record]}, "nll").rows
+    for scaled, metrics, ece in ((False, row.test, row.ece_15_bins), (True, row.scaled, row.scaled_ece_15_bins)):
+        assert metrics["ece"].mean == record.value("ece", scaled=scaled)
+        assert metrics["ece"].spread == record.deviation("ece", scaled=scaled)
+        assert ece.mean == record.value("ece", bins=15, scaled=scaled) != metrics["ece"].mean
+
+
 def test_only_common_seeds_are_paired(make_record):
     groups = {
         "nll": [make_record(seed=seed) for seed in (0, 1, 2)],

@@ -75,3 +75,7 @@ def test_what_shared_a_machine_or_ran_on_another_one_is_not_compared(make_record
     ):
         assert "Not measured yet" in table(full, other)
     assert "Not measured yet" in table(plan(make_record, 64.0))
+
+
+def test_a_run_on_all_data_is_no_plan(make_record):
+    assert "Not measured yet" in table(make_record("flsd"), make_record("flsd+h"))
