@@ -17,7 +17,7 @@ def files(tmp_path):
 
 def test_page_is_written_and_named(calibrant, files, tmp_path):
     page = tmp_path / "out" / "page.html"
-    code, out, err = calibrant("report", *files, "-o", page, "--resamples", 10, "--title", "Two models")
+    code, out, err = calibrant("report", *files, "-o", page, "--resamples", 20, "--title", "Two models")
     assert (code, err) == (0, "")
     assert out.split() == ["report:", str(page)]
     html = page.read_text(encoding="utf-8")
@@ -65,8 +65,9 @@ def test_bad_input_is_one_line_and_exit_code_two(calibrant, files, tmp_path, mon
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_negative_number_of_resamples_is_refused(calibrant, files, tmp_path):
-    code, _, err = calibrant("report", *files, "-o", tmp_path / "page.html", "--resamples", -1)
+@pytest.mark.parametrize("few", [-1, 1, 19])
+def test_too_few_resamples_are_refused(calibrant, files, tmp_path, few):
+    code, _, err = calibrant("report", *files, "-o", tmp_path / "page.html", "--resamples", few)
     assert (code, err.strip().count("\n")) == (2, 0)
-    assert "resamples must be a whole number, 0 for none, got -1" in err
+    assert f"resamples must be a whole number of at least 20, or 0 for none, got {few}" in err
     assert not (tmp_path / "page.html").exists()

@@ -25,9 +25,9 @@ def test_huber_on_both_sides_and_in_both_branches(alpha, gap):
     """Mean confidence 0.75 + gap against an accuracy of 0.75."""
     logits, targets = batch_with([0.75 + gap] * 4, [True, True, True, False])
     expected = gap**2 / 2 if abs(gap) < alpha else alpha * (abs(gap) - alpha / 2)
-    assert float(HuberCalibration(alpha)(logits, targets)) == pytest.approx(expected, rel=1e-9, abs=1e-15)
+    assert HuberCalibration(alpha)(logits, targets).item() == pytest.approx(expected, rel=1e-9, abs=1e-15)
     smooth = HuberCalibration(alpha, kind="smooth-l1")(logits, targets)
-    assert float(smooth) == pytest.approx(expected / alpha, rel=1e-9, abs=1e-13)
+    assert smooth.item() == pytest.approx(expected / alpha, rel=1e-9, abs=1e-13)
 
 
 @given(gap=st.floats(-1, 1), alpha=st.floats(1e-4, 1))

@@ -33,7 +33,7 @@ def report(
         title: Heading of the page.
         threshold: Where the slider starts and what the table compares.
         bins: Bins of the reliability diagram and of every binned metric.
-        resamples: Bootstrap resamples behind the intervals; 0 for none.
+        resamples: Bootstrap resamples behind the intervals, at least 20; 0 for none.
         pictures: Whether images of single cases are shown; leave them out where they are private.
         figures: Folder for the same pictures as SVG and PNG files.
     """
