@@ -156,6 +156,18 @@ def test_images_off_the_scale_are_never_automated(exported, digits):
     assert run(exported[0], one_pixel)[2].any()
 
 
+def test_a_pixel_that_is_no_number_is_never_automated_wherever_it_lies(digits, tmp_path):
+    """A network whose pooling drops NaN in some runtimes: the guard must not rely on it."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(32, 10))
+    rule = RoutingRule(threshold=0.05, n_classes=10)
+    export_onnx(network, tmp_path / "m.onnx", example=digits[:8], rule=rule)
+    assert run(tmp_path / "m.onnx", digits[:8])[2].all()
+    images = digits[:1].repeat(64, 1, 1, 1)
+    images.view(64, 64)[torch.arange(64), torch.arange(64)] = float("nan")
+    assert not run(tmp_path / "m.onnx", images)[2].any()
+
+
 def test_thresholds_round_up():
     value = 0.1 + 0.7  # not a float32
     rounded = Deployed(Small(), mean=[0.0], std=[1.0], temperature=1.0, thresholds=[value] * 10).thresholds

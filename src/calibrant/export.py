@@ -81,9 +81,12 @@ class Deployed(nn.Module):
 
 
 def _on_scale(images: Tensor) -> Tensor:
-    """Which images lie between 0 and 1, up to rounding; comparisons with NaN are False."""
-    pixels = images.flatten(1)
-    return (pixels.amin(dim=1) >= -_SLACK) & (pixels.amax(dim=1) <= 1.0 + _SLACK)
+    """Which images lie between 0 and 1, up to rounding.
+
+    Pixel by pixel, because a comparison with NaN is False everywhere, while runtimes' minima and maxima may skip it.
+    """
+    inside = (images >= -_SLACK) & (images <= 1.0 + _SLACK)
+    return inside.flatten(1).float().amin(dim=1) > 0.5
 
 
 @dataclass(frozen=True)

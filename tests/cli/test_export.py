@@ -111,6 +111,20 @@ def test_a_map_of_many_numbers_and_a_rule_chosen_behind_it_go_into_one_file(cali
     assert (automate == (expected.max(axis=1) >= threshold))[clear].all()
 
 
+def test_a_rule_chosen_behind_a_calibrator_is_not_exported_without_it(calibrant, fresh_run, tmp_path):
+    assert calibrant("calibrate", fresh_run, "--method", "vector")[0] == 0
+    made = fresh_run / "predictions" / "test.calibrated.npz"
+    assert calibrant("route", "fit", made, "--target-accuracy", 0.9)[0] == 0
+    moved = tmp_path / "calibrator.json"
+    shutil.move(fresh_run / "calibrator.json", moved)
+    # Whatever way the folder is spelled.
+    for run in (fresh_run, fresh_run / ".." / fresh_run.name):
+        code, _, err = calibrant("export", run, "--rule", fresh_run / "rule.json")
+        assert code == 2
+        assert "rule.json must be fitted on predictions of its run" in err
+    assert calibrant("export", fresh_run, "--calibrator", moved)[0] == 0
+
+
 def test_a_rule_goes_only_with_the_calibrator_that_made_its_predictions(calibrant, fresh_run, tmp_path):
     predictions = fresh_run / "predictions"
     assert calibrant("calibrate", fresh_run)[0] == 0

@@ -151,13 +151,13 @@ def test_a_rule_that_automates_nothing_replaces_another_aloud(calibrant, val, tm
     assert calibrant("route", "fit", few, "-o", tmp_path / "rule.json")[2] == ""
 
 
-@pytest.fixture
-def chosen_behind(calibrant, tmp_path):
+@pytest.fixture(params=["vector", "dirichlet"])
+def chosen_behind(calibrant, tmp_path, request):
     """A calibrator, and a rule that was chosen on what it made, side by side."""
     for seed, name in enumerate(("fit", "held")):
         draw(3000, seed=seed, temperature=3.0, class_names=["a", "b", "c"]).save(tmp_path / f"{name}.npz")
     made = tmp_path / "made.npz"
-    arguments = ("--apply", tmp_path / "held.npz", "--method", "vector", "-o", made)
+    arguments = ("--apply", tmp_path / "held.npz", "--method", request.param, "-o", made)
     assert calibrant("calibrate", tmp_path / "fit.npz", *arguments)[0] == 0
     (tmp_path / "made.calibrator.json").rename(tmp_path / "calibrator.json")
     assert calibrant("route", "fit", made, "--target-accuracy", 0.97)[0] == 0
@@ -188,6 +188,14 @@ def test_raw_scores_pass_the_calibrator_that_the_rule_was_chosen_behind(calibran
         assert code == 0
         return err, list(csv.DictReader((tmp_path / "d.csv").open()))
 
+    if calibrator.method == "vector" and kind == "probabilities":
+        arguments = (rule_path, tmp_path / "new.npz", "--calibrator", calibrator_path)
+        for command in (("route", "apply", *arguments, "-o", tmp_path / "d.csv"), ("route", "check", *arguments)):
+            code, _, err = calibrant(*command)
+            assert code == 2, command
+            assert "predictions must be logits, as vector scaling was fitted on, got probabilities" in err
+        assert not (tmp_path / "d.csv").exists()
+        return
     err, rows = apply("--calibrator", calibrator_path)
     assert err == ""
     assert [row["decision"] for row in rows] == expected.decisions
@@ -215,6 +223,13 @@ def test_only_the_calibrator_that_made_the_rules_predictions_is_taken(calibrant,
     assert code == 2
     assert "--calibrator must have made the predictions that the rule was fitted on" in err
     assert not (tmp_path / "e.csv").exists()
+    arguments = (rule, tmp_path / "made.npz", "--calibrator", calibrator)
+    code, _, err = calibrant("route", "apply", *arguments, "-o", tmp_path / "e.csv")
+    assert code == 2
+    assert "which is calibrated already" in err
+    code, _, err = calibrant("route", "check", rule, tmp_path / "held.npz", "--calibrator", calibrator)
+    assert code == 0
+    assert "this is no test of its promise" in err
     code, _, err = calibrant(
         "route", "apply", rule, tmp_path / "held.npz", "--calibrator", calibrator, "-o", calibrator
     )

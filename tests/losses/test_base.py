@@ -186,3 +186,12 @@ def test_a_loss_of_ones_own_joins_in(batch):
     mean = batch[0][:, 0].mean()
     torch.testing.assert_close((Focal() + 3 * FirstLogit()).terms(*batch)["first_logit"], 3 * mean)
     torch.testing.assert_close(Child()(*batch), 2 * mean)
+
+
+def test_a_factor_survives_the_meta_device():
+    with torch.device("meta"):
+        loss = 0.3 * Focal()
+    assert loss.factor.is_meta
+    real = loss.to_empty(device="cpu")
+    assert real.factor.item() == pytest.approx(0.3)
+    assert real.factor.dtype == torch.float32

@@ -46,6 +46,17 @@ def test_precision_and_state():
     assert not list(module.parameters())
 
 
+@pytest.mark.parametrize("method", ["temperature", "vector", "matrix", "dirichlet", "beta"])
+def test_a_network_that_is_cast_keeps_its_map(method):
+    logits, targets = cases(4)
+    fitted = make_calibrator(method).fit(logits, targets)
+    network = torch.nn.Sequential(torch.nn.Identity(), fitted.to_module())
+    rows = torch.from_numpy(logits[:20])
+    expected = fitted.transform_logits(rows)
+    for cast in (network.float(), network.half(), network.to(torch.bfloat16), network.double()):
+        torch.testing.assert_close(cast(rows), expected, rtol=1e-12, atol=1e-12)
+
+
 def test_a_map_that_is_not_kept_is_a_plain_softmax():
     truth = np.random.default_rng(0).normal(size=(400, 3))
     fitted = TemperatureScaling().fit(truth, (truth + np.random.default_rng(1).gumbel(size=truth.shape)).argmax(axis=1))

@@ -106,6 +106,15 @@ def test_a_run_at_settings_that_are_no_longer_recommended_is_told_apart(make_rec
     assert [record.variant for record in read_records(tmp_path)] == ["mmce_weight 2", ""]
 
 
+def test_a_record_of_a_method_that_is_gone_is_read_as_it_was_written(make_record, tmp_path):
+    path = write_record(make_record("flsd+h", options={"huber_weight": 0.5}), tmp_path)
+    content = read_json(path)
+    content["method"] = content["recipe"]["method"]["name"] = "forgotten"
+    write_json(path, content)
+    (record,) = read_records(tmp_path)
+    assert (record.method, record.variant) == ("forgotten", "huber_weight 0.5")
+
+
 def test_committed_records_are_named_by_todays_recommendations():
     folder = Path(__file__).resolve().parents[2] / "results"
     paths = sorted(folder.glob("*.json"))

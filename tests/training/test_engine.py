@@ -13,6 +13,7 @@ from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput, Out
 from calibrant.pruning import load_audit
 from calibrant.training import Recipe, Run, train
 from calibrant.training.engine import TrainingDiverged, resume
+from calibrant.training.progress import Quiet
 
 
 @pytest.fixture(scope="module")
@@ -240,6 +241,24 @@ def test_a_non_finite_loss_names_step_rate_and_last_good_checkpoint(toy, toy_rec
     # The corrected call can have the folder.
     assert list((tmp_path / "part").iterdir()) == []
     assert train(toy_recipe(), tmp_path / "part", data=toy).finished
+
+
+def test_what_lay_in_the_folder_before_stays(toy, toy_recipe, tmp_path):
+    (tmp_path / ".lock").write_text("mine")
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(TrainingDiverged):
+        train(toy_recipe(optimiser__lr=1e18), tmp_path, data=toy)
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", "checkpoints"}
+
+
+def test_data_that_cannot_be_read_leave_nothing(toy, toy_recipe, tmp_path):
+    class Unreadable(Quiet):
+        def begin_epoch(self, epoch, steps):
+            raise FileNotFoundError("an image is gone")
+
+    with pytest.raises(FileNotFoundError):
+        train(toy_recipe(), tmp_path / "run", data=toy, reporter=Unreadable())
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_a_loss_that_is_never_finite_is_not_the_rates_fault(toy, toy_recipe, tmp_path):

@@ -145,6 +145,8 @@ def test_labels_come_from_the_argument_the_attribute_or_the_items(parts, toy_rec
             r"validation labels must be whole numbers, one an item, got torch\.float32 of shape \(\)",
         ),
         ({"class_names": "abc"}, "class_names must be a list of names, one a class, got 'abc'"),
+        ({"class_names": [0, 1, 2]}, "class_names must be a list of names, one a class"),
+        ({"class_names": ["a", "b", "a"]}, "class_names must be distinct"),
     ],
 )
 def test_what_does_not_fit_is_one_line_before_anything_is_written(parts, toy_recipe, tmp_path, changes, message):
@@ -157,8 +159,8 @@ def test_labels_behind_a_target_transform_are_those_of_the_items(parts, toy_reci
     """torchvision keeps the raw list in `targets`; what counts for held-out data is what comes out."""
 
     class Listed(torch.utils.data.Dataset):
-        def __init__(self, items):
-            self.items, self.targets = items, (items.tensors[1] + 100).tolist()
+        def __init__(self, items, listed):
+            self.items, self.targets = items, listed
 
         def __len__(self):
             return len(self.items)
@@ -166,7 +168,10 @@ def test_labels_behind_a_target_transform_are_those_of_the_items(parts, toy_reci
         def __getitem__(self, index):
             return self.items[index]
 
-    TorchData(**{**parts, "test": Listed(parts["test"])}).splits(toy_recipe())
+    labels = parts["test"].tensors[1]
+    odd = [["cat"] * len(labels), torch.eye(3), [{}], [None], [], np.array(["a"]), len]
+    for listed in ((labels + 100).tolist(), *odd):
+        TorchData(**{**parts, "test": Listed(parts["test"], listed)}).splits(toy_recipe())
 
 
 def test_a_batch_larger_than_the_set_and_resident_data_are_refused(parts, toy_recipe, tmp_path):

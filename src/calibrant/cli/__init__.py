@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from cyclopts import App, CycloptsError
 
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return the exit code; the entry point that the tests use."""
     code = 0
+    if sys.stdout is None:  # closed by who called us (`>&-`): nobody wants to read it
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 (for as long as the program runs)
     try:
         code = _run(arguments)
         # Here, not when Python ends: a full disk must not look like a check that failed.

@@ -78,6 +78,7 @@ def calibrate(
         logits = scores_as_logits(fit_on)
         selection = select_calibrator(logits, fit_on.targets, folds=folds, seed=seed) if method == "best" else None
         calibrator = selection.calibrator if selection else make_calibrator(method).fit(logits, fit_on.targets)
+        refuse_other_kind(calibrator, fit_on.kind, test.kind)
         calibrated = apply_calibrator(calibrator, test)
         _warn_if_worse(test, calibrated)
         if selection is not None and run_of(source) is not None:
@@ -85,8 +86,9 @@ def calibrate(
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
     calibrated.save(paths.predictions)
     # The digests tell an export whether this calibrator belongs to the run, and whether a rule was chosen behind it.
-    digests = {"fitted_on": sha256_of(paths.fitted_on), "made": sha256_of(paths.predictions)}
-    write_json(paths.calibrator, {**calibrator.to_json(), **digests})
+    digests = {"fitted_on": paths.fitted_on, "applied_to": paths.applied_to, "made": paths.predictions}
+    origin = {"kind": fit_on.kind, **{name: sha256_of(path) for name, path in digests.items()}}
+    write_json(paths.calibrator, {**calibrator.to_json(), **origin})
     if json:
         content = _as_json(calibrator, selection, before, after, paths)
         say_json(content)
@@ -97,6 +99,7 @@ def calibrate(
 @dataclass(frozen=True)
 class _Paths:
     fitted_on: Path
+    applied_to: Path
     predictions: Path
     calibrator: Path
 
@@ -121,7 +124,7 @@ def _inputs(
         calibrator = run / CALIBRATOR
     own = [] if run is None else [run / "predictions" / f"{split}.npz" for split in ("val", "test")]
     refuse_overwriting((predictions, calibrator), (fit_path, apply, *own))
-    return fit_on, test, _Paths(fit_path, predictions, calibrator)
+    return fit_on, test, _Paths(fit_path, apply, predictions, calibrator)
 
 
 def run_predictions(run: Path, split: Literal["val", "test"]) -> Path:
@@ -146,6 +149,16 @@ def scores_as_logits(predictions: Predictions) -> NDArray[Any]:
         return predictions.logits
     smallest = {"float16": 6e-8, "bfloat16": 1e-38, "float32": 1e-45}.get(predictions.precision, 5e-324)
     return np.asarray(np.log(np.maximum(predictions.probabilities, smallest)))
+
+
+def refuse_other_kind(calibrator: Calibrator, fitted_on: str | None, kind: str) -> None:
+    """Refuse logits for a map fitted on probabilities, and the other way round, where it is another map there.
+
+    Vector and matrix scaling depend on the level of a row of logits, which its probabilities have lost.
+    """
+    if calibrator.method in ("vector", "matrix") and not calibrator.identity_ and fitted_on not in (None, kind):
+        way_out = "Use predictions of that kind, or temperature, beta or dirichlet, which do not depend on it."
+        raise invalid("predictions", f"be {fitted_on}, as {calibrator.method} scaling was fitted on", kind, way_out)
 
 
 def apply_calibrator(calibrator: Calibrator, predictions: Predictions) -> Predictions:

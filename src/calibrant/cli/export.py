@@ -11,12 +11,13 @@ from cyclopts import Parameter
 from calibrant.cli._places import (
     CALIBRATOR,
     RULE,
-    calibrator_fitted_on,
+    Origin,
     made_by,
     refuse_overwriting,
     refuse_stale,
 )
 from calibrant.cli._say import say_json
+from calibrant.cli.calibrate import refuse_other_kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.export import export_onnx
 from calibrant.posthoc import SMOOTH, Calibrator, TemperatureScaling
@@ -72,10 +73,12 @@ def export(
     routing = None if rule is None else RoutingRule.load(rule)
     if rule is not None and routing is not None:
         routing.check_classes(about["classes"])
-        refuse_stale(run, rule, routing.fitted_on)
     target = out or run / "model.onnx"
     refuse_overwriting([target], [path for path in (rule, calibrator, newest) if path is not None])
     calibration = _calibration(run, calibrator, routing, about["classes"], uncalibrated=uncalibrated)
+    if rule is not None and routing is not None:
+        made = None if calibration.source is None else made_by(calibration.source)
+        refuse_stale(run, rule, routing.fitted_on, calibrated=made)
     # Noise around the training images' mean: the comparison needs numbers of the right size, not the data set.
     noise = torch.randn(64, *about["image_shape"], generator=torch.Generator().manual_seed(0))
     centre, spread = (torch.tensor(about[name]).view(1, -1, 1, 1) for name in ("mean", "std"))
@@ -137,7 +140,7 @@ def _calibration(
             raise invalid("--calibrator", "be left out, the rule has its own temperature", str(path))
         return _Calibration(None, None, f"{alone} {path} is left out.")
     calibrator = _load(path, classes)
-    refuse_stale(run, path, calibrator_fitted_on(path))
+    refuse_stale(run, path, Origin.of(path).fitted_on)
     if rule is not None and rule.automates and not joined and not calibrator.identity_:
         _refuse_stranger(rule, path, run)
     both = "" if own is None else f", then by the rule's temperature, {own:.4f}"
@@ -151,6 +154,7 @@ def _load(path: Path, classes: int) -> Calibrator:
         raise invalid(f"calibrator {path}", "be a map without steps", calibrator.method, way_out)
     if calibrator.n_classes_ != classes:
         raise invalid(str(path), f"be made for the {classes} classes of the run", f"{calibrator.n_classes_} classes")
+    refuse_other_kind(calibrator, Origin.of(path).kind, "logits")
     return calibrator
 
 

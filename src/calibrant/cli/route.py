@@ -10,9 +10,16 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
-from calibrant.cli._places import CALIBRATOR, RULE, made_by, refuse_overwriting, run_of
+from calibrant.cli._places import CALIBRATOR, RULE, Origin, made_by, refuse_overwriting, run_of
 from calibrant.cli._say import say_json
-from calibrant.cli.calibrate import From, apply_calibrator, plain_warnings, run_predictions, scores_as_logits
+from calibrant.cli.calibrate import (
+    From,
+    apply_calibrator,
+    plain_warnings,
+    refuse_other_kind,
+    run_predictions,
+    scores_as_logits,
+)
 from calibrant.errors import CheckFailed, InvalidInput, invalid
 from calibrant.files import sha256_of
 from calibrant.posthoc import Calibrator, TemperatureScaling
@@ -146,7 +153,12 @@ def apply_(
     refuse_overwriting([out], [rule, path, *([] if calibrator is None else [calibrator])])
     loaded = RoutingRule.load(rule)
     mapping = _calibrator(calibrator, loaded, rule, path)
-    counts = route_file(loaded, path, out, kind=from_, calibrate=None if mapping is None else mapping.transform_logits)
+    calibration: dict[str, Any] = {}
+    if mapping is not None and calibrator is not None:
+        fitted_on = Origin.of(calibrator).kind
+        calibration["calibrate"] = mapping.transform_logits
+        calibration["check_kind"] = lambda kind: refuse_other_kind(mapping, fitted_on, kind)
+    counts = route_file(loaded, path, out, kind=from_, **calibration)
     if as_json:
         _write_json({"cases": counts.cases, "automated": counts.automated, "path": str(out)})
         return
@@ -188,7 +200,8 @@ def check(
     loaded = RoutingRule.load(rule)
     predictions = Predictions.load(path, kind=from_)
     mapping = _calibrator(calibrator, loaded, rule, path)
-    if mapping is not None:
+    if mapping is not None and calibrator is not None:
+        refuse_other_kind(mapping, Origin.of(calibrator).kind, predictions.kind)
         # A calibrator knows its classes by their order, which is the rule's.
         predictions = apply_calibrator(mapping, in_order_of(loaded.class_names, predictions, where=str(path)))
     result = check_promise(loaded, predictions, confidence=confidence)
@@ -234,19 +247,35 @@ def _warn_if_uncalibrated(rule: RoutingRule, run: Path) -> None:
 def _calibrator(given: Path | None, rule: RoutingRule, rule_path: Path, source: Path) -> Calibrator | None:
     """The calibrator to apply; a warning where the rule was chosen behind one that was not named."""
     if given is None:
-        beside = rule_path.parent / CALIBRATOR
-        made = made_by(beside) if beside.is_file() else None
-        if made is not None and made == rule.fitted_on and sha256_of(source) != made:
-            _warn(f"the rule was fitted on what {beside} made. If {source} holds raw scores, add --calibrator {beside}")
+        _warn_if_raw(rule, rule_path, source)
         return None
-    if rule.fitted_on is not None and made_by(given) != rule.fitted_on:
+    origin = Origin.of(given)
+    if rule.fitted_on is not None and origin.made != rule.fitted_on:
         way_out = "Leave it out, or fit the rule on what it made."
         raise invalid("--calibrator", "have made the predictions that the rule was fitted on", str(given), way_out)
+    digest = sha256_of(source)
+    if digest == origin.made:
+        raise invalid("--calibrator", f"be left out: it made {source}, which is calibrated already", str(given))
+    if digest == origin.applied_to and rule.fitted_on is not None:
+        _warn(f"the rule was fitted on what {given} made of {source}: this is no test of its promise.")
     calibrator = Calibrator.load(given)
     if calibrator.n_classes_ != rule.n_classes:
         wanted = f"be made for the rule's {rule.n_classes} classes"
         raise invalid(str(given), wanted, f"{calibrator.n_classes_} classes")
     return calibrator
+
+
+def _warn_if_raw(rule: RoutingRule, rule_path: Path, source: Path) -> None:
+    """Look for the calibrator that the rule was chosen behind, where the rule lies and where the scores come from."""
+    run = run_of(source)
+    for folder in (rule_path.parent, *([] if run is None else [run])):
+        beside = folder / CALIBRATOR
+        made = made_by(beside) if beside.is_file() else None
+        if made is not None and made == rule.fitted_on:
+            if sha256_of(source) != made:
+                advice = f"If {source} holds raw scores, add --calibrator {beside}"
+                _warn(f"the rule was fitted on what {beside} made. {advice}")
+            return
 
 
 def _automates(path: Path) -> bool:

@@ -139,18 +139,22 @@ class ScaledLoss(Loss):
     def __init__(self, loss: Loss, factor: float) -> None:
         super().__init__()
         self.loss = loss
-        self.register_buffer("factor", torch.tensor(_checked(factor), dtype=torch.float32), persistent=False)
+        self._value = _checked(factor)
+        self.register_buffer("factor", torch.tensor(self._value, dtype=torch.float32), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Go where the module goes, but stay in float32: in half precision 0.1 is 0.09998 and 1e-8 is 0."""
         factor = self.factor
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch's
-        self.factor = factor.to(self.factor.device)
+        # A meta tensor holds no number to go anywhere with.
+        here = self.factor.device
+        self.factor = factor.to(here) if not factor.is_meta else torch.tensor(self._value, device=here)
         return self
 
     def set_factor(self, factor: float) -> None:
         """Change the factor in place, also between two replays of a CUDA graph."""
-        self.factor.fill_(_checked(factor))
+        self._value = _checked(factor)
+        self.factor.fill_(self._value)
 
     def parts(self) -> list[tuple[Loss, list[Tensor]]]:
         """The parts of the scaled loss, each with this factor too."""

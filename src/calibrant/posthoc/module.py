@@ -1,6 +1,8 @@
 """Fitted maps as torch modules: the same float64 formulas inside a network, with gradient, on any device, in ONNX."""
 
 import math
+from collections.abc import Callable
+from typing import Self
 
 import torch
 from numpy.typing import ArrayLike
@@ -22,6 +24,14 @@ class CalibrationModule(nn.Module):
     def _scores(self, logits: Tensor) -> Tensor:
         """What the last softmax is taken of."""
         return logits
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Go where the network goes, but stay in float64 when it is cast."""
+        before = dict(self.named_buffers(recurse=False))
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch's
+        for name, value in before.items():
+            self.register_buffer(name, value.to(getattr(self, name).device))
+        return self
 
 
 class AffineModule(CalibrationModule):

@@ -41,6 +41,7 @@ def route_file(
     *,
     kind: Kind | None = None,
     calibrate: Callable[[_Scores], _Scores] | None = None,
+    check_kind: Callable[[Kind], None] | None = None,
 ) -> RouteCounts:
     """Route every row of `source` and write `target`; both are read and written in blocks.
 
@@ -55,12 +56,15 @@ def route_file(
         kind: What the scores are, for a file that does not say: array `scores`, columns `score_<class>`.
         calibrate: Maps logits to calibrated ones before the rule sees them, as `Calibrator.transform_logits` does: for
             raw scores and a rule that was chosen behind a calibrator.
+        check_kind: Called with what the scores are, before anything is written; may refuse.
     """
     names = np.array(rule.class_names or [str(k) for k in range(rule.n_classes)], dtype=object)
     seen: set[Any] = set()
     cases = automated = 0
     with _writer(as_path(target, "target")) as write:
         for block in read_blocks(as_path(source, "source"), rule, kind):
+            if check_kind is not None:
+                check_kind(block.kind)
             _refuse_repeats(block.ids, seen, cases)
             # The rule checks again; this check knows the row's number in the whole file.
             refuse_scores(block.kind, block.scores, cases, None if block.kind == "logits" else SUM_TOLERANCE["float32"])

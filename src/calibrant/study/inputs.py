@@ -1,8 +1,8 @@
 """Whether data sets and networks exist, found out before the first run; nothing large is read or built."""
 
-import sys
 from collections.abc import Iterable
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
 from calibrant.errors import invalid
@@ -43,5 +43,10 @@ def _check_model(name: str) -> None:
 
         with torch.device("meta"):
             build_model(name, classes=2, image_shape=(3, 32, 32))
-    elif PathFinder.find_spec(module.split(".")[0], [str(Path.cwd()), *sys.path]) is None:
+    elif not _findable(module.split(".")[0]):
         raise invalid("model", "name a module that Python can find from this folder", repr(name))
+
+
+def _findable(package: str) -> bool:
+    """Whether an import from this folder would find it, by whatever finders are installed."""
+    return PathFinder.find_spec(package, [str(Path.cwd())]) is not None or find_spec(package) is not None

@@ -224,11 +224,15 @@ def read_records(folder: str | Path) -> list[Record]:
 
     What a record calls changed is what differs from today's recommendation, not from that of the day it was written.
     """
-    records = [Record.load(path) for path in sorted(Path(folder).glob("*.json"))]
-    return [
-        record.model_copy(update={"changes": changes_of(Recipe.model_validate(record.recipe), record.settings)})
-        for record in records
-    ]
+    return [_as_of_today(Record.load(path)) for path in sorted(Path(folder).glob("*.json"))]
+
+
+def _as_of_today(record: Record) -> Record:
+    try:
+        changes = changes_of(Recipe.parse(record.recipe), record.settings)
+    except InvalidInput:
+        return record  # of a method or a setting that is gone: there is no recommendation left to compare with
+    return record.model_copy(update={"changes": changes})
 
 
 def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:

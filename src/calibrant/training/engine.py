@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from calibrant.data import Dataset
-from calibrant.errors import CalibrantError, InvalidInput, invalid
+from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid
 from calibrant.predictions import Predictions
 from calibrant.training.checkpoint import (
     load_checkpoint,
@@ -65,7 +65,7 @@ def train(
     run = on_first_rank(fabric, lambda: Run.create(out, recipe))
     try:
         return _Training(run, workshop, reporter or Quiet()).go()
-    except OSError:
+    except OutputError:
         raise  # a full disk, for one: with more space the run can be resumed
     except Exception:
         if fabric.global_rank == 0 and not run.epochs():

@@ -273,6 +273,7 @@ def one_line(error: ValidationError, what: str, suggest: Callable[[str], str]) -
 
 # Where pydantic's own words read badly after "must".
 _RULES = {
+    "missing": "be given",
     "int_parsing": "be a whole number",
     "int_from_float": "be a whole number",
     "int_type": "be a whole number",

@@ -32,6 +32,7 @@ class Run:
     def __init__(self, path: Path, recipe: Recipe) -> None:
         self.path = path
         self.recipe = recipe
+        self._found: frozenset[str] = frozenset()
 
     @classmethod
     def create(cls, path: str | Path, recipe: Recipe) -> "Run":
@@ -39,6 +40,7 @@ class Run:
         run = cls(Path(path), recipe)
         run.refuse_if_used()
         existed = run.path.exists()
+        run._found = frozenset(each.name for each in run.path.iterdir()) if existed else frozenset()
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             # Under the lock, and the recipe last: of two processes that begin the same folder one is refused, and a
@@ -60,10 +62,12 @@ class Run:
         The folder itself stays, empty, so that the corrected call can have it.
         """
         for name in (_RECIPE, self.log_path.name, ".lock"):
-            (self.path / name).unlink(missing_ok=True)
+            if name not in self._found:
+                (self.path / name).unlink(missing_ok=True)
         for folder in (self.checkpoints, self.predictions_path("test").parent):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+            if folder.name not in self._found:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
 
     def refuse_if_used(self) -> None:
         """Raise where the folder holds something already."""

@@ -44,8 +44,15 @@ class TorchData:
 
     def splits(self, recipe: Recipe) -> Splits:
         """The data as the engine takes it; what does not fit is refused here."""
-        if isinstance(self.class_names, str) or not isinstance(self.class_names, Sequence):
-            raise invalid("class_names", "be a list of names, one a class", repr(self.class_names))
+        names = self.class_names
+        if (
+            isinstance(names, str)
+            or not isinstance(names, Sequence)
+            or not all(isinstance(name, str) for name in names)
+        ):
+            raise invalid("class_names", "be a list of names, one a class", repr(names))
+        if len(set(names)) != len(names):
+            raise invalid("class_names", "be distinct", repr(names))
         items = SeededItems(self.train, recipe.seed)
         image = _first_image("train", self.train)
         for argument, others in (("validation", self.validation), ("test", self.test)):
@@ -100,13 +107,15 @@ class TorchData:
     def _check_held_out(self, argument: str, items: Any) -> None:
         """Labels that would be refused after the training: all of them where they can be had without reading images."""
         first = torch.as_tensor(items[0][1])
-        if first.is_floating_point() or first.dim():
+        if first.is_floating_point() or first.dtype == torch.bool or first.dim():
             rule = "be whole numbers, one an item"
             raise invalid(f"{argument} labels", rule, f"{first.dtype} of shape {tuple(first.shape)}")
-        known = items.tensors[1] if isinstance(items, TensorDataset) else getattr(items, "targets", None)
-        labels = first[None] if known is None else torch.as_tensor(known)
+        known = _whole_numbers(
+            items.tensors[1] if isinstance(items, TensorDataset) else getattr(items, "targets", None)
+        )
         # A `target_transform` may stand between the list and the items: then the list says nothing.
-        self._check_range(f"{argument} labels", labels if labels[0] == first else first[None])
+        agrees = known is not None and len(known) == _length(items) and bool(known[0] == first)
+        self._check_range(f"{argument} labels", known if known is not None and agrees else first[None])
 
 
 class SeededItems(TorchDataset[Any]):
@@ -136,6 +145,15 @@ class SeededItems(TorchDataset[Any]):
             torch.set_rng_state(before[0])
             np.random.set_state(before[1])  # noqa: NPY002
             random.setstate(before[2])
+
+
+def _whole_numbers(values: Any) -> Tensor | None:
+    """A flat list of integers as a tensor; None for anything else that a dataset may keep under that name."""
+    try:
+        labels = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return labels if labels.dim() == 1 and len(labels) and not labels.is_floating_point() else None
 
 
 def _length(items: TorchDataset[Any]) -> int:
