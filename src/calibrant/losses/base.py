@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from calibrant.checks import not_negative
 from calibrant.distributed import global_sum, is_distributed
 from calibrant.losses.batch import Batch
-from calibrant.losses.settings import not_negative
 
 
 def _own_code(inherited: Callable[..., Tensor], cls: type) -> Callable[..., Tensor]:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from calibrant.checks import require_tensor
 from calibrant.errors import invalid
 from calibrant.losses.functional import pick
 
@@ -82,15 +83,9 @@ def _all(argument: str, rule: str, values: Tensor, holds: Tensor) -> None:
         raise invalid(argument, rule, f"{values[row].item()} in row {row}")
 
 
-def _check_tensor(argument: str, value: object) -> None:
-    if not isinstance(value, Tensor):
-        found = "None" if value is None else type(value).__name__
-        raise invalid(argument, "be a torch tensor", found, f"Make one with torch.as_tensor({argument}).")
-
-
 def _check_shapes(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-    _check_tensor("logits", logits)
-    _check_tensor("targets", targets)
+    require_tensor("logits", logits)
+    require_tensor("targets", targets)
     if logits.ndim != 2 or not logits.is_floating_point():
         raise invalid("logits", "be floating point of shape [batch, classes]", f"{logits.dtype} {tuple(logits.shape)}")
     n, n_classes = logits.shape
@@ -104,7 +99,7 @@ def _check_shapes(logits: Tensor, targets: Tensor, weights: Tensor | None) -> No
         raise invalid("targets", f"have shape [{n}] like the rows of logits", tuple(targets.shape))
     if weights is None:
         return
-    _check_tensor("weights", weights)
+    require_tensor("weights", weights)
     if not weights.is_floating_point() or weights.shape != (n,):
         found = f"{weights.dtype} {tuple(weights.shape)}"
         raise invalid("weights", f"be floating point of shape [{n}] like the rows of logits", found)

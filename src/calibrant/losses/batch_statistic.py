@@ -9,12 +9,12 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from calibrant.checks import positive, whole
 from calibrant.distributed import global_rows
 from calibrant.errors import did_you_mean, invalid
 from calibrant.losses import functional
 from calibrant.losses.base import Loss
 from calibrant.losses.batch import Batch
-from calibrant.losses.settings import at_least_one, positive
 
 
 class _GapLoss(Loss):
@@ -84,7 +84,7 @@ class SoftECE(Loss):
 
     def __init__(self, n_bins: int = 15, *, temperature: float = 0.01) -> None:
         super().__init__()
-        self.n_bins = at_least_one("n_bins", n_bins)
+        self.n_bins = whole("n_bins", n_bins, 1)
         self.temperature = positive("temperature", temperature)
 
     def local_sums(self, batch: Batch) -> Tensor:
@@ -127,7 +127,7 @@ class MMCE(Loss):
         self.width = positive("width", width)
         self.weighted = bool(weighted)
         self.root = self.weighted if root is None else bool(root)
-        self.capacity = None if capacity is None else at_least_one("capacity", capacity)
+        self.capacity = None if capacity is None else whole("capacity", capacity, 1)
 
     def local_sums(self, batch: Batch) -> Tensor:
         """Nothing: pairs across ranks need the samples themselves."""

@@ -2,11 +2,11 @@
 
 from torch import Tensor
 
+from calibrant.checks import not_negative, number
 from calibrant.errors import invalid
 from calibrant.losses import functional
 from calibrant.losses.base import Loss
 from calibrant.losses.batch import Batch
-from calibrant.losses.settings import not_negative, number
 
 
 class PerSampleLoss(Loss):

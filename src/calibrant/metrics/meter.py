@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics import Metric
 
+from calibrant.checks import require_tensor
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.pending import Pending, Waiting
 from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_targets
@@ -214,17 +215,10 @@ class Meter(Metric):
         raise NotImplementedError
 
 
-def _check_tensor(argument: str, value: object) -> None:
-    if not isinstance(value, Tensor):
-        found = "None" if value is None else type(value).__name__
-        way_out = "Make one with torch.as_tensor, or read arrays with Predictions and evaluate."
-        raise invalid(argument, "be a torch tensor", found, way_out)
-
-
 def check_form(scores: Tensor, targets: Tensor, from_: Kind) -> None:
     """Shapes and types: known without waiting for the device."""
-    _check_tensor(from_, scores)
-    _check_tensor("targets", targets)
+    require_tensor(from_, scores)
+    require_tensor("targets", targets)
     if scores.ndim != 2 or 0 in scores.shape:
         raise invalid(from_, "have shape (n, K) with at least one row and one class", f"shape {tuple(scores.shape)}")
     if scores.dtype not in _PRECISIONS:

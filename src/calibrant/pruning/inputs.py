@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant.checks import number, require_tensor, whole
 from calibrant.errors import invalid
 
 _DATA = ("samples", "classes", "targets")
@@ -16,32 +17,9 @@ _COURSE = ("weights", "kept_mask", "left", "history", "epoch", "memory", "notes"
 _STATE = ("rows", "shared_count", *_COURSE, "settings")
 
 
-def whole(argument: str, value: object, least: int) -> int:
-    """A whole number; NumPy's too."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise invalid(argument, "be a whole number", repr(value))
-    if value < least:
-        raise invalid(argument, f"be at least {least}", value)
-    return int(value)
-
-
-def number(argument: str, value: object) -> float:
-    """A real number; NumPy's too."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise invalid(argument, "be a number", repr(value))
-    return float(value)
-
-
-def check_tensor(argument: str, value: object) -> None:
-    """Refuse lists, NumPy arrays and None: a pruner works where the tensors are."""
-    if not isinstance(value, Tensor):
-        found = "None" if value is None else type(value).__name__
-        raise invalid(argument, "be a torch tensor", found, f"Make one with torch.as_tensor({argument}).")
-
-
 def check_logits(logits: Tensor, rows: int, classes: int) -> None:
     """Refuse logits that do not fit the indices or the classes; looks at shapes alone."""
-    check_tensor("logits", logits)
+    require_tensor("logits", logits)
     if logits.ndim != 2 or logits.shape[1] != classes:
         more = logits.ndim == 2 and logits.shape[1] > classes
         way_out = f"Make the pruner with classes={logits.shape[1]} where some have no samples." if more else ""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal
 
+from calibrant.checks import number
 from calibrant.errors import CalibrantWarning, invalid
-from calibrant.pruning.inputs import number
 from calibrant.pruning.policies import Policy
 from calibrant.pruning.schedules import Every, Schedule
 from calibrant.pruning.selection import exact_fraction

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant import distributed
+from calibrant.checks import require_tensor, whole
 from calibrant.errors import CalibrantError, invalid
 from calibrant.pruning import inputs
 from calibrant.pruning.audit import PruningAudit, PruningReport, find_suspects, save_audit
@@ -75,9 +76,9 @@ class ConfidencePruner:
     ) -> None:
         self._labels, sizes = inputs.checked_targets(targets, classes)
         inputs.check_options(ema=ema, seed=seed)
-        epochs = None if epochs is None else inputs.whole("epochs", epochs, 1)
-        minimum = inputs.whole("minimum_per_class", minimum_per_class, 1)
-        batch_size = None if batch_size is None else inputs.whole("batch_size", batch_size, 1)
+        epochs = None if epochs is None else whole("epochs", epochs, 1)
+        minimum = whole("minimum_per_class", minimum_per_class, 1)
+        batch_size = None if batch_size is None else whole("batch_size", batch_size, 1)
         self.plan = Plan(tuple(sizes), policy, schedule, epochs, anneal_epochs(anneal, epochs), minimum)
         if policy is not None and policy.within_batch and batch_size is None:
             raise invalid("batch_size", "be given with within='batch'", None)
@@ -129,7 +130,7 @@ class ConfidencePruner:
 
     def _on_device(self, indices: Tensor) -> Tensor:
         """The indices where the tables are, checked where that costs no wait."""
-        inputs.check_tensor("indices", indices)
+        require_tensor("indices", indices)
         if indices.dtype not in {torch.int64, torch.int32}:
             raise invalid("indices", "be int64", indices.dtype)
         if indices.ndim != 1:
@@ -300,7 +301,7 @@ class ConfidencePruner:
 
     def samples_by_epoch(self, epochs: int) -> list[int]:
         """Number of samples that each of the first `epochs` epochs trains on, exactly."""
-        return [sum(sizes) for sizes in self.plan.sizes_by_epoch(inputs.whole("epochs", epochs, 0))]
+        return [sum(sizes) for sizes in self.plan.sizes_by_epoch(whole("epochs", epochs, 0))]
 
     def total_steps(self, epochs: int, batch_size: int, world_size: int = 1, *, drop_last: bool = False) -> int:
         """Exact number of steps of a training with `epochs` epochs, from its start, before it begins.

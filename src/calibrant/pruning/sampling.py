@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
+from calibrant.checks import whole
 from calibrant.errors import InvalidInput, invalid
-from calibrant.pruning.inputs import whole
 
 if TYPE_CHECKING:
     from calibrant.pruning.pruner import ConfidencePruner

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+from calibrant.checks import number
 from calibrant.errors import invalid
-from calibrant.pruning.inputs import number
 
 
 class Schedule(ABC):

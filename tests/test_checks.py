@@ -1,4 +1,4 @@
-"""Numbers that losses are made with."""
+"""Numbers that settings are made of."""
 
 from fractions import Fraction
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from calibrant.checks import not_negative, number, positive, whole
 from calibrant.errors import InvalidInput
-from calibrant.losses.settings import at_least_one, not_negative, number, positive
 
 
 @pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.int64(2), Fraction(2)])
@@ -27,16 +27,16 @@ def test_what_is_no_number_is_refused(value):
 @pytest.mark.parametrize("value", [2.5, 2.0, "2", None, True, np.float64(2)])
 def test_what_is_no_whole_number_is_refused(value):
     with pytest.raises(InvalidInput, match="x must be a whole number, got"):
-        at_least_one("x", value)
+        whole("x", value, 1)
 
 
 def test_borders():
     assert not_negative("x", 0) == 0.0
-    assert at_least_one("x", np.int32(1)) == 1
+    assert whole("x", np.int32(1), 1) == 1
     with pytest.raises(InvalidInput, match="positive"):
         positive("x", 0)
     with pytest.raises(InvalidInput, match="at least 1"):
-        at_least_one("x", 0)
+        whole("x", 0, 1)
     for endless in (np.inf, np.nan):
         with pytest.raises(InvalidInput, match="finite"):
             not_negative("x", endless)

@@ -1,7 +1,9 @@
-"""Numbers that losses are made with: what is no number, or out of range, is refused in one line."""
+"""What settings and arguments are made of, checked at the door of every room: numbers and tensors, in one line."""
 
 import math
 from numbers import Integral, Real
+
+from torch import Tensor
 
 from calibrant.errors import invalid
 
@@ -27,10 +29,17 @@ def positive(argument: str, value: object) -> float:
     return number(argument, value)
 
 
-def at_least_one(argument: str, value: object) -> int:
-    """A whole number of at least 1."""
+def whole(argument: str, value: object, least: int) -> int:
+    """A whole number of at least `least`; NumPy's too."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise invalid(argument, "be a whole number", repr(value))
-    if value < 1:
-        raise invalid(argument, "be at least 1", value)
+    if value < least:
+        raise invalid(argument, f"be at least {least}", value)
     return int(value)
+
+
+def require_tensor(argument: str, value: object) -> None:
+    """Refuse lists, NumPy arrays and None: they would cost a copy to the device at every step."""
+    if not isinstance(value, Tensor):
+        found = "None" if value is None else type(value).__name__
+        raise invalid(argument, "be a torch tensor", found, f"Make one with torch.as_tensor({argument}).")
