@@ -66,6 +66,17 @@ def test_a_run_at_published_settings_stands_beside_the_paper_too(make_record, fo
     assert [line.split(" | ")[0] for line in lines] == ["| MMCE (mmce)", "| MMCE (mmce, mmce_weight 2)"]
 
 
+def test_each_of_the_papers_numbers_counts_once_by_the_recommended_settings(make_record, tmp_path):
+    write_record(make_record("mmce", options={"mmce_weight": 2.0}, sharpness=0.1), tmp_path)
+    (before,) = [line for line in results_page(tmp_path).splitlines() if line.startswith("Paper → ours.")]
+    assert before == "Paper → ours. 0 of 5 numbers agree."
+    write_record(make_record("mmce", sharpness=2.0), tmp_path)
+    text = results_page(tmp_path)
+    (row,) = [line for line in text.splitlines() if line.startswith("| MMCE (mmce) |")]
+    assert f"Paper → ours. {row.count(': agrees')} of 5 numbers agree." in text
+    assert row.count(": agrees") > 0
+
+
 def test_the_goal_is_computed_and_failures_are_listed(folder):
     text = results_page(folder)
     (line,) = [line for line in text.splitlines() if line.startswith("| flsd+h+unbiased | 3: yes | 55.00: yes |")]

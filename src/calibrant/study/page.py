@@ -173,7 +173,9 @@ def _beside_paper(groups: Groups, reasons: Reasons) -> str:
     for (data, model), compared in tables.items():
         heads = ("method", "seeds", *(metric_label(metric) for metric in METRICS))
         lines = tuple((each.name, str(each.seeds), *(_beside(item) for item in each.numbers)) for each in compared)
-        verdicts = [item.verdict == "agrees" for each in compared for item in each.numbers]
+        # Each of the paper's numbers counts once: by the recommended settings where they were run.
+        once = {each.row.method: each for each in reversed(compared)}.values()
+        verdicts = [item.verdict == "agrees" for each in once for item in each.numbers]
         caption = f"Paper → ours. {sum(verdicts)} of {len(verdicts)} numbers agree."
         parts += ["", to_markdown(Grid(f"{data}, {model}", caption, heads, lines)).rstrip("\n"), ""]
         parts += [line for each in compared for line in _why_not(each, reasons)]
