@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,47 @@ def calibrant(capsys):
 def python():
     """The interpreter to start child processes with."""
     return sys.executable
+
+
+def _list_of_members(path, at, value):
+    """Overwrite two bytes of each entry of the archive's list of members."""
+    content = bytearray(path.read_bytes())
+    start = content.find(b"PK\x01\x02")
+    while start >= 0:
+        content[start + at : start + at + 2] = value
+        start = content.find(b"PK\x01\x02", start + 4)
+    path.write_bytes(content)
+
+
+def _garble_compressed(path):
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+        starts = [info.header_offset + 30 + len(info.filename) for info in archive.infolist()]
+    content = bytearray(path.read_bytes())
+    for start in starts:
+        content[start : start + 4] = b"\xff" * 4
+    path.write_bytes(content)
+
+
+def _open_bracket(path):
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content.replace(b"), }", b"(, }", 1))
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(_garble_compressed, id="garbled"),
+        pytest.param(_open_bracket, id="header without end"),
+        pytest.param(lambda path: _list_of_members(path, 6, b"\xd2\x00"), id="newer zip"),
+        pytest.param(lambda path: _list_of_members(path, 8, b"\x01\x00"), id="encrypted"),
+    ]
+)
+def damage(request):
+    """`damage(path)` spoils an .npz file; what zipfile and NumPy raise on reading it differs from one to the next."""
+    return request.param

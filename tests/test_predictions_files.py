@@ -151,6 +151,14 @@ def test_damaged_npz_is_refused(tmp_path):
     refused(tmp_path / "folder.npz", "be a file, got the folder")
 
 
+@pytest.mark.parametrize("mmap", [False, True])
+def test_every_kind_of_damage_is_refused_in_one_line(tmp_path, damage, mmap):
+    some(2000).save(tmp_path / "p.npz")
+    damage(tmp_path / "p.npz")
+    with pytest.raises(InvalidInput, match=r"p\.npz must be a whole \.npz file of plain arrays"):
+        Predictions.load(tmp_path / "p.npz", mmap=mmap)
+
+
 def test_a_member_shorter_than_its_header_says_is_refused(tmp_path):
     buffer = BytesIO()
     np.save(buffer, some().scores)

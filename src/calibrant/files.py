@@ -4,12 +4,33 @@ import errno
 import hashlib
 import json
 import os
+import struct
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from calibrant.errors import InvalidInput, OutputError, invalid
+
+DAMAGED_NPZ = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    struct.error,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,
+)
+"""What zipfile and NumPy raise on a damaged `.npz`.
+
+The last four come from a damaged list of members (a newer format, a member that seems encrypted) and from a damaged
+header, which NumPy reads as Python.
+"""
 
 
 def output_error(path: str | Path, error: OSError) -> OutputError:

@@ -74,3 +74,10 @@ def test_files_that_are_no_sets(tmp_path, npz):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InvalidInput, match="a damaged one"):
         load_dataset(f"arrays:{path}")
+
+
+def test_every_kind_of_damage_is_refused_in_one_line(npz, damage):
+    path, _ = npz()
+    damage(path)
+    with pytest.raises(InvalidInput, match=r"be a whole \.npz file, got a damaged one"):
+        load_dataset(f"arrays:{path}")

@@ -123,6 +123,14 @@ def test_a_damaged_record_is_refused(pruner, tmp_path):
         load_audit(path)
 
 
+def test_every_kind_of_damage_is_refused_in_one_line(pruner, tmp_path, damage):
+    path = tmp_path / "pruning.npz"
+    pruner.save(path)
+    damage(path)
+    with pytest.raises(InvalidInput, match=r"must be a pruning\.npz file, got something else\.$"):
+        load_audit(path)
+
+
 def test_the_name_says_what_the_file_is(pruner, tmp_path):
     with pytest.raises(InvalidInput, match=r"path must end in \.npz, as the record is a NumPy archive, got .*pr\.csv"):
         pruner.save(tmp_path / "pr.csv")

@@ -55,3 +55,10 @@ def test_files_without_images_are_one_line(tmp_path):
     np.savez(tmp_path / "objects.npz", images=np.array([object()]))
     with pytest.raises(InvalidInput, match=r"be an \.npz file of plain arrays"):
         read_images(tmp_path / "objects.npz")
+
+
+def test_a_damaged_file_is_refused_in_one_line(tmp_path, damage):
+    np.savez(tmp_path / "images.npz", images=np.zeros((2, 4, 4), np.uint8))
+    damage(tmp_path / "images.npz")
+    with pytest.raises(InvalidInput, match=r"images\.npz must be an \.npz file of plain arrays"):
+        read_images(tmp_path / "images.npz")

@@ -202,7 +202,9 @@ def test_bad_csv(tmp_path, content, message):
         ({"other": np.zeros((2, 3))}, "hold one of logits, probabilities, scores"),
         ({"scores": np.zeros((2, 3))}, "does not say whether its scores are"),
         ({"logits": np.zeros((2, 4))}, "made for 3 classes"),
-        ({"logits": np.zeros((2, 3)), "ids": np.arange(1)}, "one entry a row"),
+        ({"logits": np.zeros((2, 3)), "ids": np.arange(1)}, "one entry a row, got 1 entries"),
+        ({"logits": np.zeros((2, 3)), "ids": np.arange(3)}, "one entry a row, got 3 entries for 2 rows"),
+        ({"logits": np.zeros((2, 3)), "ids": np.arange(4).reshape(2, 2)}, r"one entry a row, got shape \(2, 2\)"),
         ({"logits": np.zeros((2, 3)), "class_names": np.array(["a", "b", "c"])}, "name the classes cat, dog, owl"),
         ({"logits": np.zeros(3)}, "be floats of shape"),
         ({"logits": np.array([[1, None, 2]], dtype=object)}, "plain array"),
@@ -212,6 +214,13 @@ def test_bad_npz(tmp_path, arrays, message):
     np.savez(tmp_path / "in.npz", allow_pickle=True, **arrays)
     with pytest.raises(InvalidInput, match=message):
         route_file(RULE, tmp_path / "in.npz", tmp_path / "out.csv")
+
+
+def test_a_damaged_npz_is_refused_as_input(tmp_path, logits, damage):
+    damage(write(tmp_path / "in.npz", logits))
+    with pytest.raises(InvalidInput, match=r"in\.npz must be a whole \.npz file of plain arrays"):
+        route_file(RULE, tmp_path / "in.npz", tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
 
 
 @pytest.mark.parametrize("name", ["in.npz", "in.parquet", "in.csv"])

@@ -1,7 +1,5 @@
 """Image sets in one `.npz` file: `x_train`, `y_train`, `x_test`, `y_test`, all plain numbers, nothing pickled."""
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import torch
 
 from calibrant.data.dataset import Augmentation, Dataset, Images, Splits, channel_statistics
 from calibrant.errors import InvalidInput, invalid
+from calibrant.files import DAMAGED_NPZ
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("class_names", "ids_train", "ids_test")
@@ -55,16 +54,16 @@ def _load(path: Path) -> Mapping[str, Any]:
         raise InvalidInput(f"{path} does not exist.") from error
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise invalid(
-            str(path), "be a whole .npz file", f"a damaged one ({error})", "Write or copy it again."
-        ) from error
     except InvalidInput:
         raise
     except ValueError as error:
         # NumPy's own message advises to load it unsafely: it is not passed on.
         way_out = "Save numbers and text only: numpy.savez with uint8, integer and str arrays."
         raise invalid(str(path), "be an .npz file without Python objects", "something else", way_out) from error
+    except DAMAGED_NPZ as error:
+        raise invalid(
+            str(path), "be a whole .npz file", f"a damaged one ({error})", "Write or copy it again."
+        ) from error
 
 
 def _split(content: Mapping[str, Any], split: str, path: str | Path) -> Images:

@@ -2,7 +2,6 @@
 
 import struct
 import zipfile
-import zlib
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import atomic_write
+from calibrant.files import DAMAGED_NPZ, atomic_write
 from calibrant.predictions.checks import Kind
 from calibrant.predictions.files import KINDS, Content, refuse_unknown, settle_kind, spool
 
@@ -43,15 +42,7 @@ def read_npz(path: Path, kind: Kind | None, *, mmap: bool) -> Content:
     try:
         with zipfile.ZipFile(path) as archive:
             return _read(path, archive, kind, mmap=mmap)
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        ValueError,
-        struct.error,
-        NotImplementedError,
-        RuntimeError,
-    ) as error:
+    except DAMAGED_NPZ as error:
         if isinstance(error, InvalidInput):
             raise
         raise invalid(str(path), "be a whole .npz file of plain arrays", f"something else ({error})") from error

@@ -1,17 +1,15 @@
 """Who left, when and with what score: the report and the file."""
 
 import json
-import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import atomic_write
+from calibrant.files import DAMAGED_NPZ, atomic_write
 from calibrant.pruning.table import ScoreTable
 
 _FORMAT = 1
@@ -197,7 +195,7 @@ def load_audit(path: str | Path) -> PruningAudit:
         raise InvalidInput(f"{path} does not exist.") from error
     except OSError as error:
         raise invalid(str(path), "be readable", error.strerror or type(error).__name__) from error
-    except (ValueError, TypeError, EOFError, KeyError, BadZipFile, zlib.error) as error:
+    except (*DAMAGED_NPZ, TypeError, KeyError) as error:
         # Without NumPy's own words, which advise to allow pickles: those can run any code.
         raise invalid(str(path), "be a pruning.npz file", "something else") from error
     found = header.get("format") if isinstance(header, dict) else None

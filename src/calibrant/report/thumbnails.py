@@ -2,13 +2,13 @@
 
 import base64
 import io
-import zipfile
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
+from calibrant.files import DAMAGED_NPZ
 
 Pixels = NDArray[np.uint8]
 # Longest side in the page; smaller pictures stay as they are and are enlarged by the browser without blurring.
@@ -36,7 +36,7 @@ def read_images(path: str | Path) -> Pixels:
             found = ", ".join(archive)
     except FileNotFoundError as error:
         raise InvalidInput(f"{path} does not exist.") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, TypeError, AttributeError) as error:
+    except (*DAMAGED_NPZ, OSError, TypeError, AttributeError) as error:
         raise invalid(str(path), "be an .npz file of plain arrays", f"something else ({error})") from error
     raise invalid(str(path), "hold an array named images or x_test", found or "nothing")
 

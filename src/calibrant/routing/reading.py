@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
+from calibrant.files import DAMAGED_NPZ
 from calibrant.predictions.checks import Kind
 from calibrant.predictions.files import settle_kind
 from calibrant.predictions.tables import PREFIXES, refuse_separator, to_floats
@@ -142,6 +143,8 @@ def _read_npz(path: Path, rule: RoutingRule, own_kind: Kind | None) -> Iterator[
             kind = settle_kind(path, found[0], own_kind)
             names = _rows_of(archive, "class_names") if "class_names" in members else None
             ids = np.concatenate(list(_rows_of(archive, "ids"))) if "ids" in members else None
+            if ids is not None and ids.ndim != 1:
+                raise invalid(f"{path}: ids", "have one entry a row", f"shape {ids.shape}")
             order = _named_order(path, rule, None if names is None else np.concatenate(list(names)).tolist())
             start = 0
             for scores in _rows_of(archive, found[0]):
@@ -154,7 +157,9 @@ def _read_npz(path: Path, rule: RoutingRule, own_kind: Kind | None) -> Iterator[
                 numbered: Sequence[Any] = range(rows.start, rows.stop) if ids is None else ids[rows].tolist()
                 yield Block(numbered, scores if order is None else scores[:, order], kind)
                 start = rows.stop
-    except (zipfile.BadZipFile, ValueError, EOFError, KeyError) as error:
+            if ids is not None and len(ids) > start:
+                raise invalid(f"{path}: ids", "have one entry a row", f"{len(ids)} entries for {start} rows")
+    except (*DAMAGED_NPZ, OSError, KeyError) as error:
         if isinstance(error, InvalidInput):
             raise
         raise invalid(str(path), "be a whole .npz file of plain arrays", f"something else ({error})") from error
