@@ -109,6 +109,17 @@ def test_an_interval_that_is_mostly_undefined_is_left_out():
     assert evaluate(p, bootstrap=20, level=0.5).intervals["test_error"][1] < 0.1
 
 
+def test_an_interval_is_wilsons_only_where_no_resample_differs():
+    # Ten rows of which four are confident, all four right: the accuracy never moves, the share does.
+    p = Predictions.from_probabilities([[0.98, 0.02]] * 4 + [[0.6, 0.4]] * 6, [0] * 7 + [1] * 3)
+    found = evaluate(p, thresholds=(0.95,), bootstrap=100).intervals
+    for name in ("test_error", "share@0.95"):
+        low, high = found[name]
+        assert (10 * low) % 1 == pytest.approx(0, abs=1e-9), "a resample of ten rows has tenths"
+        assert low < high
+    assert found["accuracy@0.95"] == pytest.approx((4 / (4 + 1.96**2), 1.0), abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -117,6 +128,8 @@ def test_an_interval_that_is_mostly_undefined_is_left_out():
         ({"bootstrap": 1}, "bootstrap must be 0 for none, or at least 20, got 1"),
         ({"bootstrap": 19}, "at least 20, got 19"),
         ({"level": 95}, "0.95, not 95"),
+        ({"level": 0.0}, "level must lie between 0 and 1"),
+        ({"level": 1.0}, "level must lie between 0 and 1"),
         ({"level": "x"}, "level must lie between 0 and 1, got 'x'"),
         ({"thresholds": "0.95"}, "thresholds must be numbers, got '0'"),
         ({"thresholds": (95,)}, "0.95, not 95"),

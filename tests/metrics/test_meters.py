@@ -12,7 +12,8 @@ from torchmetrics import MetricCollection
 from calibrant import Predictions
 from calibrant import metrics as m
 from calibrant.errors import InvalidInput
-from calibrant.metrics.meter import Meter, bad_rows
+from calibrant.metrics.meter import Meter, State, bad_rows
+from calibrant.metrics.meters import read_batch
 
 
 def batch(rows, classes, from_, dtype=torch.float32, seed=0):
@@ -110,6 +111,31 @@ def test_other_devices_count_the_rows_that_the_cpu_refuses():
         meter._add_device(scores, targets)  # wrong labels must not index out of bounds
 
 
+class Elsewhere(torch.Tensor):
+    """A CPU tensor that claims to lie on another device."""
+
+    device = torch.device("meta")
+
+
+def test_update_on_a_device_counts_what_it_cannot_refuse():
+    meter = m.NegativeLogLikelihood(from_="logits")
+    good, bad = torch.zeros(2, 4), torch.tensor([[torch.nan, 0.0, 0.0, 0.0]]).expand(3, 4)
+    for scores in (good, torch.cat([good, bad])):
+        meter.update(scores.as_subclass(Elsewhere), torch.zeros(len(scores), dtype=torch.int64))
+    assert (meter.refused.item(), meter.rows.item()) == (3, 7)
+
+
+def test_forms_are_refused_on_a_device_too():
+    with pytest.raises(InvalidInput, match="one label a row"):
+        m.BrierScore(from_="logits").to("meta").update(torch.zeros(2, 3, device="meta"), torch.zeros(3, device="meta"))
+
+
+def test_a_sum_slightly_above_one_means_one_on_a_device_too():
+    confidence, correct = read_batch(torch.tensor([[1.00005, 0.0], [0.3, 0.7]]), torch.tensor([0, 0]), "probabilities")
+    assert confidence.tolist() == [1.0, torch.tensor(0.7).item()]
+    assert correct.tolist() == [True, False]
+
+
 def test_forty_million_rows_in_one_bin_are_counted():
     # float32 counts stop at 2^24, and the answer becomes 0.
     scores = torch.tensor([[0.55, 0.45]]).expand(1_000_000, 2)
@@ -178,6 +204,12 @@ def test_empty_sets_are_nan():
     assert torch.isnan(meter.compute())
 
 
+def test_one_row_has_a_maximum_error():
+    meter = m.CalibrationError(10, from_="probabilities", norm="maximum")
+    meter.update(torch.tensor([[0.75, 0.25]]), torch.tensor([0]))
+    assert meter.compute().item() == 0.25
+
+
 GOOD = torch.tensor([[0.7, 0.3], [0.4, 0.6]])
 LABELS = torch.tensor([0, 1])
 
@@ -238,8 +270,9 @@ def test_the_kind_is_never_guessed():
             m.CalibrationError(15, **options)
     with pytest.raises(InvalidInput, match="what must be"):
         m.ConfidentSetMeter(0.9, "size", from_="logits")
-    with pytest.raises(InvalidInput, match="num_classes must be"):
-        m.ClasswiseCalibrationError(0, from_="logits")
+    for bad in (0, True, 2.0):
+        with pytest.raises(InvalidInput, match="num_classes must be"):
+            m.ClasswiseCalibrationError(bad, from_="logits")
     with pytest.raises(InvalidInput, match="have 3 columns"):
         m.ClasswiseCalibrationError(3, from_="probabilities").update(GOOD, LABELS)
     # Logits that happen to lie in [0, 1] are still logits.
@@ -259,3 +292,4 @@ def test_metrics_do_not_import_torchmetrics_until_a_meter_is_used(python):
 
 def test_every_meter_is_one():
     assert all(isinstance(meter, Meter) for meter in all_meters(3, "logits").values())
+    assert isinstance(m.CalibrationError.counts, State)  # on the class, where there is nothing to add
