@@ -40,6 +40,17 @@ def test_json(calibrant, folder):
     assert [row["label"] for row in content["comparisons"][0]["rows"]] == ["lambda=0.5", "lambda=10"]
 
 
+def test_a_recipe_file_names_data_and_network(calibrant, folder, tmp_path):
+    Study(folder).cells[0].recipe.save(tmp_path / "recipe.toml")
+    code, _, said = calibrant("ablate", "lambda", *FLAGS, "--recipe", tmp_path / "recipe.toml", "--out", folder)
+    assert code == 0, said
+    assert "2 of them finished before" in said
+    other = tmp_path / "other.toml"
+    other.write_text('[data]\nname = "arrays:nowhere.npz"\n')
+    code, _, said = calibrant("ablate", "lambda", *FLAGS, "--recipe", other, "--out", tmp_path / "new")
+    assert (code, "got 'arrays:nowhere.npz'" in said) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

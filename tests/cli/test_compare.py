@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from calibrant.cli._study import names_in
 from calibrant.study import Study, StudySpec
 from calibrant.study.execute import execute
 
@@ -67,6 +68,25 @@ def test_a_recipe_file_is_the_shared_part(calibrant, folder, tmp_path):
     )
     assert code == 0, said
     assert "1 run, 1 of them finished before, 0 to run" in said
+
+
+def test_a_recipe_file_beside_a_study_file_names_the_data(calibrant, tmp_path):
+    recipe, file = tmp_path / "recipe.toml", tmp_path / "file.toml"
+    recipe.write_text('[data]\nname = "arrays:nowhere.npz"\n')
+    file.write_text('methods = ["nll"]\n')
+    code, _, said = calibrant("compare", file, "--recipe", recipe, "--out", tmp_path / "new")
+    assert (code, "got 'arrays:nowhere.npz'" in said) == (2, True)
+    file.write_text('methods = ["nll"]\ndata = ["arrays:elsewhere.npz"]\n')
+    code, _, said = calibrant("compare", file, "--recipe", recipe, "--out", tmp_path / "new")
+    assert (code, "got 'arrays:elsewhere.npz'" in said) == (2, True)
+
+
+def test_a_network_that_a_recipe_file_does_not_name_is_the_recommended_one(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[data]\nname = "cifar10"\n')
+    assert names_in(recipe) == {"data": "cifar10"}
+    recipe.write_text('[model]\nname = "resnet50"\n')
+    assert names_in(recipe) == {"model": "resnet50"}
 
 
 @pytest.mark.parametrize(

@@ -30,13 +30,15 @@ def shared_recipe(recipe: Path | None, epochs: int | None, assignments: Sequence
 
 
 def names_in(recipe: Path | None) -> dict[str, str]:
-    """Data set and network that a recipe file names."""
+    """Data set and network, as far as a recipe file names them: what it leaves out is for the data set to say."""
     if recipe is None:
         return {}
     from calibrant.training import Recipe
 
     loaded = Recipe.load(recipe)
-    return {"data": loaded.data.name, "model": loaded.model.name}
+    names = {"data": loaded.data.name, "model": loaded.model.name}
+    written = tomllib.loads(recipe.read_text(encoding="utf-8"))
+    return {key: name for key, name in names.items() if "name" in written.get(key, {})}
 
 
 def option(text: str) -> tuple[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from calibrant.cli._say import say, say_json
-from calibrant.cli._study import at_least_one, option, record_all, run_study, shared_recipe
+from calibrant.cli._study import at_least_one, names_in, option, record_all, run_study, shared_recipe
 from calibrant.errors import CheckFailed
 
 _Many = Parameter(consume_multiple=True, negative="")
@@ -20,7 +20,7 @@ def ablate(
     method: str = "flsd+h+p-ema",
     option_: Annotated[list[str] | None, Parameter(name="--option", negative="")] = None,
     seeds: Annotated[list[int] | None, _Many] = None,
-    data: str = "digits",
+    data: str | None = None,
     model: str | None = None,
     epochs: int | None = None,
     recipe: Path | None = None,
@@ -40,8 +40,8 @@ def ablate(
         method: The method whose setting is varied.
         option_: Another setting of the method, the same in all runs, as key=value. Repeatable.
         seeds: One run each.
-        data: Data set.
-        model: Network; by default the one that the data set's recipe names.
+        data: Data set; by default the one that the recipe file names, else the digits.
+        model: Network; by default the one that the recipe file names, else the one recommended for the data set.
         epochs: Epochs of every run.
         recipe: Recipe file that all runs share; its method and seed are replaced.
         set_: Any other recipe setting, as key=value. Repeatable.
@@ -55,7 +55,10 @@ def ablate(
     from calibrant.study import Study
     from calibrant.study.ablation import ablation_spec
 
-    lists: dict[str, Any] = {"seeds": seeds or [0], "data": [data], "models": [model] if model else []}
+    named = names_in(recipe)
+    network = model or named.get("model")
+    lists: dict[str, Any] = {"seeds": seeds or [0], "data": [data or named.get("data", "digits")]}
+    lists["models"] = [] if network is None else [network]
     lists["recipe"] = shared_recipe(recipe, epochs, set_)
     options = dict(option(text) for text in option_ or [])
     spec = ablation_spec(what, method=method, values=values or (), options=options, **lists)

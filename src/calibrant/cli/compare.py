@@ -39,7 +39,7 @@ def compare(
 
     Args:
         file: TOML file with methods, seeds, data, models, a shared [recipe] and [[variants]]; flags override it.
-        methods: Names from `calibrant methods`.
+        methods: Names from `calibrant methods`, or module:function for a loss of your own.
         seeds: One run each.
         data: Data sets. See `calibrant data list`.
         model: Networks; by default the one that the data set's recipe names.
@@ -79,9 +79,7 @@ def _spec(file: Path | None, given: dict[str, Any], shared: dict[str, Any], name
             "--methods must be given to change a study. Leave out all settings to go on with it as it is."
         )
     content = {} if file is None else StudySpec.load(file).model_dump(exclude_unset=True)
-    defaults = (
-        {} if file is not None else {f"{key}s" if key == "model" else key: (name,) for key, name in named.items()}
-    )
+    defaults = {"models" if key == "model" else key: (name,) for key, name in named.items()}
     merged = {**defaults, **content, **given}
     merged["recipe"] = {**flatten(content.get("recipe", {})), **shared}
     return StudySpec.parse(merged)
