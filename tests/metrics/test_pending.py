@@ -228,6 +228,23 @@ def test_later_batches_are_refused_on_the_spot(scores, targets, match, dtype):
     same(meter, "ece")
 
 
+@pytest.mark.parametrize(
+    ("scores", "labels", "match"),
+    [
+        ([[0.5, 0.5], [0.7, 0.3]], [0], "one label a row"),
+        ([[0.5, 0.5], [0.7, 0.3]], [0, 1, 0], "one label a row"),
+        ([0.5, 0.5], [0, 1], r"shape \(n, K\)"),
+        ([[[0.5, 0.5]]], [0], r"shape \(n, K\)"),
+    ],
+)
+def test_a_second_batch_has_to_have_the_form_too(scores, labels, match):
+    meter = METERS["ece"]()
+    meter.update(SCORES, TARGETS)
+    with pytest.raises(InvalidInput, match=match):
+        meter.update(torch.tensor(scores), torch.tensor(labels))
+    same(meter, "ece")
+
+
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_later_logits_are_refused_on_the_spot(bad):
     meter = m.NegativeLogLikelihood(from_="logits")

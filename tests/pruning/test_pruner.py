@@ -194,6 +194,8 @@ def test_samples_that_were_never_observed_are_noted(caplog):
     [
         (torch.tensor([63]), torch.zeros(1, 3), r"indices must lie in 0\.\.62, got 63"),
         (torch.tensor([-1]), torch.zeros(1, 3), r"got -1"),
+        (torch.tensor([5, -2, 5]), torch.zeros(3, 3), r"got -2"),
+        (torch.tensor([5, 63, 5]), torch.zeros(3, 3), r"got 63"),
         (torch.tensor([1, 2]), torch.zeros(1, 3), r"indices must have shape \(1,\)"),
         (torch.tensor([[1]]), torch.zeros(1, 3), "indices must have shape"),
         (torch.tensor([1.0]), torch.zeros(1, 3), "indices must be int64"),
@@ -248,6 +250,27 @@ def test_numbers_of_numpy_do_not_stop_the_record(tmp_path):
 def test_steps_of_nothing_are_refused(argument, arguments):
     with pytest.raises(InvalidInput, match=f"{argument} must be at least"):
         ConfidencePruner(LABELS).total_steps(*arguments)
+
+
+def test_steps_are_known_in_advance():
+    assert ConfidencePruner(LABELS).total_steps(2, 10) == 2 * 7  # 63 samples: six full batches and one of three
+    assert ConfidencePruner(LABELS).total_steps(2, 10, 3) == 2 * 3
+    assert ConfidencePruner(LABELS).total_steps(0, 10) == 0
+
+
+def test_a_batch_size_is_the_constructors_unless_told():
+    # 63 samples over two ranks: batches of 3 leave 3 for the last, batches of 31 leave 1, which is too few for two.
+    pruner, order = ConfidencePruner(LABELS, batch_size=3), ConfidencePruner(LABELS).global_order().tolist()
+    assert pruner.order(rank=1, world_size=2).tolist() == order[1::2]
+    assert pruner.order(rank=1, world_size=2, batch_size=31).tolist() == [*order[1::2], order[0]]
+    assert len(pruner.sampler(rank=1, world_size=2)) == 31
+    assert len(pruner.sampler(rank=1, world_size=2, batch_size=31)) == 32
+
+
+def test_the_tables_lie_where_they_were_asked_for():
+    assert ConfidencePruner(LABELS).device.type == "cpu"
+    pruner = ConfidencePruner(LABELS, device="meta")
+    assert {pruner.device.type, pruner.kept_mask.device.type, pruner.table.rows.device.type} == {"meta"}
 
 
 def test_an_empty_batch_changes_nothing():
