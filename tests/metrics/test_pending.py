@@ -256,9 +256,12 @@ def test_later_logits_are_refused_on_the_spot(bad):
     assert meter.compute().item() == pytest.approx(whole, abs=1e-12)
 
 
-def test_a_wrong_sum_that_waited_is_refused_when_its_turn_comes_and_only_its_batch_is_lost():
+@pytest.mark.parametrize("earlier_round", [False, True])
+def test_a_wrong_sum_that_waited_is_refused_when_its_turn_comes_and_only_its_batch_is_lost(earlier_round):
     meter = METERS["ece"]()
     feed(meter, 0, 48)
+    if earlier_round:
+        meter.compute()  # adds what waits: from here on others do
     meter.update(torch.tensor([[0.4, 0.6, 0, 0], [0.2, 0.3, 0, 0]]), torch.tensor([0, 1]))
     feed(meter, 48, 96)
     with pytest.raises(InvalidInput, match=r"sum to 1 .* got 0.5 in row 1\. .* came in an earlier update"):
