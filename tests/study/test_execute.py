@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from calibrant.errors import InvalidInput
@@ -51,3 +53,18 @@ def test_a_run_by_another_recipe_is_refused_and_another_engine_is_not(finished_s
 def test_a_folder_from_a_kill_before_the_recipe_was_written_can_be_begun_anew(tmp_path):
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     assert execute(default_recipe("digits", epochs=1, method__name="nll"), tmp_path / "run").finished
+
+
+def test_a_run_by_other_code_of_ones_own_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = tmp_path / "my_loss.py"
+    code.write_text("from calibrant.losses import Focal\n\ndef mine(*, gamma: float = 1.0):\n    return Focal(gamma)\n")
+    recipe = default_recipe("digits", epochs=1, method__name="my_loss:mine")
+    execute(recipe, tmp_path / "run")
+    assert state_of(tmp_path / "run", recipe) == "finished"
+    code.write_text(code.read_text() + "# changed\n")
+    with pytest.raises(
+        InvalidInput, match=r"was made with own_code\.my_loss = \w+, now it is \w+. Choose another --out"
+    ):
+        state_of(tmp_path / "run", recipe)
+    sys.modules.pop("my_loss")

@@ -21,7 +21,7 @@ def main(
     """List the training methods, or the settings of one.
 
     Args:
-        name: Show this method's settings and where each comes from.
+        name: Show this method's settings and where each comes from; also module:function, your own.
         data: For this data set.
         model: For this network.
         epochs: For a training of this length.

@@ -78,7 +78,7 @@ def train(
     model:
         Network: tiny, resnet32, resnet50, torchvision:NAME, or module:factory.
     method:
-        Training objective and pruning plan. See `calibrant methods`.
+        Training objective and pruning plan: see `calibrant methods`; or module:function, a loss of your own.
     epochs:
         Number of epochs; schedules and pruning plans scale with it.
     seed:

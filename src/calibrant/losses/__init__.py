@@ -9,6 +9,7 @@ from calibrant.losses.per_sample import (
     EntropyPenalty,
     Focal,
     LogitMargin,
+    PerSampleLoss,
     SampleDependentFocal,
 )
 
@@ -25,6 +26,7 @@ __all__ = [
     "LogitMargin",
     "Loss",
     "LossSum",
+    "PerSampleLoss",
     "SampleDependentFocal",
     "ScaledLoss",
     "SoftECE",

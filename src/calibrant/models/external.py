@@ -1,9 +1,5 @@
 """Networks from elsewhere: torchvision, where it is installed, and a function of the user's own."""
 
-import importlib
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -11,6 +7,7 @@ import torch
 from torch import nn
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.own_code import load_callable
 
 
 def torchvision_model(text: str, *, classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
@@ -63,11 +60,7 @@ def factory_model(module: str, attribute: str, *, classes: int, image_shape: tup
         image_shape: Channels, height and width.
     """
     name = f"{module}:{attribute}"
-    factory = getattr(_import(module), attribute, None) if attribute else None
-    if factory is None or not callable(factory):
-        known = [key for key, value in vars(_import(module)).items() if callable(value) and not key.startswith("_")]
-        way_out = did_you_mean(attribute, known) if known else ""
-        raise invalid(f"model {name}", f"name a function or class in {module}", repr(attribute), way_out)
+    factory = load_callable(module, attribute, kind="model")
     try:
         model = factory(classes=classes, image_shape=image_shape)
     except TypeError as error:
@@ -113,26 +106,6 @@ class _Grey(nn.Module):
 
     def forward(self, images: torch.Tensor) -> Any:
         return self.model(images.expand(-1, 3, -1, -1))
-
-
-def _import(module: str) -> Any:
-    # The user's file usually lies where the command is run; an installed console script does not look there by itself.
-    here = str(Path.cwd())
-    added = here not in sys.path
-    if added:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise InvalidInput(f"model module {module} cannot be imported: {error}.") from error
-        known = "Known networks have no colon; your own needs a module that Python can find from this folder."
-        raise invalid("model module", "be importable", repr(module), known) from error
-    except Exception as error:  # whatever the user's own file raises becomes one line
-        raise InvalidInput(f"model module {module} cannot be imported: {type(error).__name__}: {error}.") from error
-    finally:
-        if added:
-            sys.path.remove(here)
 
 
 def _checked(model: nn.Module, name: str, classes: int, image_shape: tuple[int, int, int]) -> nn.Module:

@@ -20,7 +20,7 @@ def state_of(folder: Path, recipe: Recipe) -> State:
     """
     if not (folder / "recipe.toml").is_file():
         return "new"
-    run = Run.open(folder)
+    run, recipe = Run.open(folder), recipe.sealed()
     there, here = (flatten(each.model_dump(mode="json", exclude={"engine"})) for each in (run.recipe, recipe))
     for key in sorted(there.keys() | here.keys()):
         if there.get(key) != here.get(key):

@@ -250,7 +250,7 @@ def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dic
     return {
         key: value
         for key, value in ours.items()
-        if key not in left_out and not key.startswith("engine.") and usual.get(key) != value
+        if key not in left_out and not key.startswith(("engine.", "own_code.")) and usual.get(key) != value
     }
 
 

@@ -58,6 +58,7 @@ def train(
     _check_types(recipe, out, data)
     if isinstance(data, TorchData):
         recipe = recipe.changed({"data.name": f"{OWN_DATA}{data.name}"})
+    recipe = recipe.sealed()
     Run(Path(out), recipe).refuse_if_used()
     fabric = make_fabric(recipe)
     # Built before the folder: a recipe that cannot run leaves nothing behind.
@@ -93,6 +94,7 @@ def resume(
     run = Run.open(path)
     if run.finished:
         return run
+    run.recipe.sealed()
     workshop = Workshop(run.recipe, make_fabric(run.recipe), _splits(run.recipe, data, data_dir))
     return _Training(run, workshop, reporter or Quiet()).go()
 

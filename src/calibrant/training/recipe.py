@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import write_text
+from calibrant.own_code import fingerprint
 
 if TYPE_CHECKING:
     # Type checkers cannot follow `type(BaseModel)`; at run time nothing private is imported.
@@ -122,6 +123,9 @@ class EngineSection(_Section):
 class Recipe(_Section):
     """All settings of one run.
 
+    `own_code` is filled in when a run begins: the SHA-256 of each file that a network or method `module:name` of yours
+    comes from.
+
     >>> Recipe(epochs=3).optimiser.batch_size
     128
     """
@@ -134,6 +138,7 @@ class Recipe(_Section):
     optimiser: OptimiserSection = OptimiserSection()
     schedule: ScheduleSection = ScheduleSection()
     engine: EngineSection = EngineSection()
+    own_code: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -181,9 +186,23 @@ class Recipe(_Section):
         passed = sum(progress >= (m * self.epochs if m < 1 else m) for m in schedule.milestones)
         return float(base * schedule.factor**passed)
 
+    def sealed(self) -> Self:
+        """The recipe with the fingerprints of your own code, or a refusal where the code is another one by now."""
+        named = {"method": self.method.name, "model": self.model.name}
+        modules = {name.partition(":")[0]: kind for kind, name in named.items() if ":" in name}
+        modules.pop("torchvision", None)
+        found = {module: fingerprint(module, kind=kind) for module, kind in modules.items()}
+        for module, digest in self.own_code.items():
+            if found.get(module) != digest:
+                now = f"{found[module][:12]}..." if module in found else "not used"
+                way_out = "Bring that file back, or begin a new run (leave own_code out of its recipe)."
+                raise invalid(f"your own {module}", f"be the file with SHA-256 {digest[:12]}...", now, way_out)
+        return self if found == self.own_code else self.changed({"own_code": found})
+
     def to_toml(self) -> str:
         """The recipe as TOML, every setting spelled out."""
-        return tomli_w.dumps(self.model_dump(mode="json"))
+        content = self.model_dump(mode="json", exclude=None if self.own_code else {"own_code"})
+        return tomli_w.dumps(content)
 
     def save(self, path: str | Path) -> None:
         """Write the recipe as TOML."""
@@ -227,9 +246,11 @@ class Recipe(_Section):
 
 
 def keys() -> list[str]:
-    """Every dotted key that a recipe knows."""
+    """Every dotted key that one may set; `own_code` is filled in."""
     found = []
     for name, field in Recipe.model_fields.items():
+        if name == "own_code":
+            continue
         section = field.annotation
         if isinstance(section, type) and issubclass(section, _Section):
             found += [f"{name}.{inner}" for inner in section.model_fields]

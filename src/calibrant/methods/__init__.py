@@ -1,0 +1,12 @@
+"""A name such as `flsd+h+p-ema` becomes a loss and a pruning plan: the paper's table columns, and your own methods.
+
+>>> plan = resolve("flsd+h+p-ema", data="cifar10", model="resnet50")
+>>> plan.settings["huber_weight"], plan.pruning.policy, plan.pruning.schedule
+(10.0, LowestConfidence(fraction=0.1, readmit=False, within='dataset'), Every(interval=10, start=40, until=None))
+"""
+
+from calibrant.methods.plan import Method, Plan, PruningPlan, Setting
+from calibrant.methods.resolving import describe, resolve
+from calibrant.methods.table import names
+
+__all__ = ["Method", "Plan", "PruningPlan", "Setting", "describe", "names", "resolve"]

@@ -1,0 +1,105 @@
+"""What a method is made of: its settings with their sources, its loss, its pruning."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from calibrant.losses import Loss
+from calibrant.pruning import Policy, Schedule
+
+T = TypeVar("T")
+Value = float | int | str | bool
+Where = tuple[str, str | None]
+"""A data set, and a model or None for any."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One hyperparameter: its value, where that comes from, and what differs by data set and model."""
+
+    value: Value
+    source: str
+    elsewhere: Mapping[Where, tuple[Value, str]] = field(default_factory=dict)
+
+    def look_up(self, data: str | None, model: str | None) -> tuple[Value, str]:
+        """Value and source: for this data set and model, else for the data set, else for all."""
+        for where in ((data, model), (data, None)):
+            if where in self.elsewhere:
+                return self.elsewhere[where]  # type: ignore[index]  # None is in no key, so `where` is one
+        return self.value, self.source
+
+
+@dataclass(frozen=True)
+class Method:
+    """What a row of the table says."""
+
+    name: str
+    formula: str
+    pruning: str
+    source: str
+    settings: Mapping[str, Setting]
+
+
+@dataclass(frozen=True)
+class PruningPlan:
+    """What `calibrant.pruning.ConfidencePruner` needs to know beyond the data and the seed."""
+
+    policy: Policy
+    schedule: Schedule
+    ema: float
+    anneal: float
+    minimum_per_class: int
+
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments for `ConfidencePruner`."""
+        return {
+            "policy": self.policy,
+            "schedule": self.schedule,
+            "ema": self.ema,
+            "anneal": self.anneal,
+            "minimum_per_class": self.minimum_per_class,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A method with all its numbers filled in.
+
+    Attributes:
+        name: The method's name.
+        loss: What is minimised, a fresh module.
+        pruning: Who rests and when; None trains on everything.
+        settings: The hyperparameters finally used, ready for JSON.
+        sources: Where each of them comes from.
+    """
+
+    name: str
+    loss: Loss
+    pruning: PruningPlan | None
+    settings: dict[str, Value]
+    sources: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Part(Generic[T]):
+    """A summand of a loss or a way to prune: in words, the settings it reads, how it is made from them."""
+
+    text: str
+    settings: Mapping[str, Setting]
+    build: Callable[[Mapping[str, Any]], T]
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A method before its numbers are filled in: from the table, or from the user's own code."""
+
+    terms: tuple[Part[Loss], ...]
+    pruning: Part[Policy] | None
+    source: str
+    differs: Mapping[str, Setting] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """All settings: those of the parts, and in their place those in which this method differs."""
+        parts: list[Part[Any]] = [*self.terms, *([self.pruning] if self.pruning else [])]
+        return {key: setting for part in parts for key, setting in part.settings.items()} | dict(self.differs)

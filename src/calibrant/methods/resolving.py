@@ -1,0 +1,114 @@
+"""From a name to a loss and a pruning plan."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from calibrant.errors import did_you_mean, invalid
+from calibrant.losses import Loss
+from calibrant.methods.own import from_own_code
+from calibrant.methods.plan import Blueprint, Method, Plan, PruningPlan, Value
+from calibrant.methods.table import OTHER_EPOCHS, USUAL_EPOCHS, from_table
+from calibrant.pruning import Every
+
+
+def describe(name: str) -> Method:
+    """Formula, pruning, source and settings of a method.
+
+    >>> describe("flsd+h").formula
+    'FLSD-53 + huber_weight * Huber(mean confidence - accuracy)'
+    """
+    blueprint = _find(name)
+    formula = " + ".join(term.text for term in blueprint.terms)
+    pruning = blueprint.pruning.text if blueprint.pruning else "none"
+    return Method(name, formula, pruning, blueprint.source, blueprint.settings)
+
+
+def resolve(
+    name: str,
+    *,
+    data: str | None = None,
+    model: str | None = None,
+    epochs: int | None = None,
+    **overrides: Value,
+) -> Plan:
+    """Turn a name into a loss and a pruning plan.
+
+    Args:
+        name: One of `names()`, or `module:function` for your own loss; see `calibrant.methods.own`.
+        data: Data set, as in `calibrant.data`; one that the paper does not use gets the general values.
+        model: Network, as in `calibrant.models`.
+        epochs: Length of the training. The pruning epochs are chosen for the data set's usual length (160 on CIFAR-10,
+            200 on CIFAR-100, 100 elsewhere in the paper, 160 for any other data) and scaled in proportion for another.
+        **overrides: Any of the method's settings.
+
+    >>> resolve("flsd+h+p", data="cifar10", epochs=16).settings["start"]
+    4
+    """
+    blueprint = _find(name)
+    if epochs is not None and epochs < 1:
+        raise invalid("epochs", "be at least 1", epochs)
+    settings: dict[str, Value] = {}
+    sources: dict[str, str] = {}
+    for key, setting in blueprint.settings.items():
+        settings[key], sources[key] = setting.look_up(data, model)
+    if blueprint.pruning is not None:
+        _scale_epochs(settings, sources, data, epochs, fixed=overrides)
+    for key, value in overrides.items():
+        if key not in blueprint.settings:
+            rule = f"be a setting of the method {name!r}"
+            raise invalid(
+                "override", rule, repr(key), did_you_mean(key, blueprint.settings) if settings else "It has none."
+            )
+        settings[key], sources[key] = _like(key, value, blueprint.settings[key].value), "given"
+    return Plan(name, _build_loss(blueprint, settings), _build_pruning(blueprint, settings), settings, sources)
+
+
+def _find(name: str) -> Blueprint:
+    return from_own_code(name) if ":" in name else from_table(name)
+
+
+def _like(key: str, value: Any, example: Value) -> Value:
+    """The value with the type of the default; TOML writes 1 for 1.0."""
+    if isinstance(example, float) and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not type(example):
+        raise invalid(key, f"be of type {type(example).__name__}", repr(value), f"The default is {example!r}.")
+    result: Value = value
+    return result
+
+
+def _scale_epochs(
+    settings: dict[str, Value],
+    sources: dict[str, str],
+    data: str | None,
+    epochs: int | None,
+    fixed: Mapping[str, Value],
+) -> None:
+    """Move the pruning epochs in proportion to the length of the training, and say so."""
+    usual = USUAL_EPOCHS.get(data or "", OTHER_EPOCHS)
+    scalable = [key for key in ("start", "interval") if key in settings and key not in fixed]
+    if epochs is None or epochs == usual or "interval" not in settings or not scalable:
+        return
+    for key in scalable:
+        old = settings[key]
+        assert isinstance(old, int)
+        # Half away from zero: Python's round() would send 0.5 to 0 and 1.5 to 2.
+        settings[key] = max(1, (2 * old * epochs + usual) // (2 * usual))
+        sources[key] += f"; {old} of {usual} epochs scaled to {epochs}"
+    settings["scaled_from_epochs"], sources["scaled_from_epochs"] = usual, f"usual length for {data or 'other data'}"
+
+
+def _build_loss(blueprint: Blueprint, settings: Mapping[str, Any]) -> Loss:
+    total, *others = (term.build(settings) for term in blueprint.terms)
+    for other in others:
+        total = total + other
+    return total
+
+
+def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any]) -> PruningPlan | None:
+    if blueprint.pruning is None:
+        return None
+    # Policies that draw every epoch have no interval.
+    schedule = Every(settings.get("interval", 1), start=settings["start"])
+    policy = blueprint.pruning.build(settings)
+    return PruningPlan(policy, schedule, settings["ema"], settings["anneal"], settings["minimum_per_class"])

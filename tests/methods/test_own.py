@@ -1,0 +1,149 @@
+"""Methods from the user's own code."""
+
+import sys
+
+import pytest
+import torch
+
+from calibrant import methods
+from calibrant.errors import InvalidInput
+from calibrant.losses import CrossEntropy, HuberCalibration
+from calibrant.pruning import Every, LowestConfidence, Unbiased
+
+MINE = """
+from calibrant.losses import CrossEntropy, PerSampleLoss
+
+
+class Margin(PerSampleLoss):
+    def __init__(self, width: float = 2.0):
+        super().__init__()
+        self.width = width
+
+    def per_sample(self, batch):
+        rest = batch.logits.scatter(1, batch.targets[:, None], float("-inf")).amax(1)
+        true = batch.logits.gather(1, batch.targets[:, None]).squeeze(1)
+        return (self.width - true + rest).clamp(min=0)
+
+
+def mixed(*, weight: float = 0.5, smoothing: float = 0.0, **_):
+    return CrossEntropy(smoothing) + weight * Margin()
+
+
+def needs(width):
+    return Margin(width)
+
+def none(*, width=None):
+    return Margin()
+
+def plain():
+    return lambda logits, targets: 0
+
+def fails(*, width: float = 1.0):
+    raise KeyError("width")
+
+def clash(*, huber_weight: float = 1.0):
+    return CrossEntropy()
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A module `my_methods` in the working directory."""
+    (tmp_path / "my_methods.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    yield "my_methods"
+    sys.modules.pop("my_methods", None)
+
+
+@pytest.fixture
+def batch():
+    generator = torch.Generator().manual_seed(0)
+    return 3 * torch.randn(32, 5, generator=generator), torch.randint(0, 5, (32,), generator=generator)
+
+
+def hinge(logits, targets, width):
+    """Sample by sample, in plain Python."""
+    total = 0.0
+    for row, target in zip(logits.tolist(), targets.tolist(), strict=True):
+        rest = max(value for k, value in enumerate(row) if k != target)
+        total += max(0.0, width - row[target] + rest)
+    return total / len(targets)
+
+
+def test_a_class_is_a_method_and_its_parameters_are_settings(mine, batch):
+    plan = methods.resolve(f"{mine}:Margin", width=3)
+    assert plan.settings == {"width": 3.0}
+    assert plan.sources == {"width": "given"}
+    assert plan.pruning is None
+    assert float(plan.loss(*batch)) == pytest.approx(hinge(*batch, 3.0), rel=1e-5)
+    usual = methods.resolve(f"{mine}:Margin")
+    assert usual.settings == {"width": 2.0}
+    assert usual.sources == {"width": "default in my_methods:Margin"}
+
+
+def test_a_function_is_a_method(mine, batch):
+    plan = methods.resolve(f"{mine}:mixed", weight=2.0)
+    assert plan.settings == {"weight": 2.0, "smoothing": 0.0}
+    expected = float(CrossEntropy()(*batch)) + 2 * hinge(*batch, 2.0)
+    assert float(plan.loss(*batch)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_papers_parts_can_be_added(mine, batch):
+    plan = methods.resolve(f"{mine}:Margin+h+unbiased", data="cifar10", model="resnet32", drop=0.25)
+    expected = hinge(*batch, 2.0) + 25 * float(HuberCalibration()(*batch))
+    assert float(plan.loss(*batch)) == pytest.approx(expected, rel=1e-5)
+    assert plan.pruning.policy == Unbiased(0.6, 0.25)
+    assert plan.pruning.anneal == 0.125
+    assert (
+        plan.sources["huber_weight"]
+        == methods.resolve("flsd+h", data="cifar10", model="resnet32").sources["huber_weight"]
+    )
+    ema, last = (methods.resolve(f"{mine}:Margin+{end}", data="cifar10", epochs=16) for end in ("p-ema", "p"))
+    assert (ema.pruning.ema, last.pruning.ema) == (0.3, 1.0)
+    assert ema.pruning.policy == LowestConfidence(0.1)
+    assert ema.pruning.schedule == Every(1, start=4)
+
+
+def test_own_settings_named_like_pruning_epochs_are_not_scaled(tmp_path, monkeypatch):
+    (tmp_path / "my_intervals.py").write_text(
+        "from calibrant.losses import Focal\ndef f(*, interval: int = 10, start: int = 40):\n    return Focal()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert methods.resolve("my_intervals:f", data="cifar10", epochs=16).settings == {"interval": 10, "start": 40}
+    sys.modules.pop("my_intervals")
+
+
+def test_it_is_described(mine):
+    method = methods.describe(f"{mine}:Margin+h+random")
+    assert method.formula == "my_methods:Margin + huber_weight * Huber(mean confidence - accuracy)"
+    assert method.pruning == methods.describe("flsd+h+random").pruning
+    assert method.source == "your own my_methods"
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        ("no_such_module:f", {}, "method module must be importable, got 'no_such_module'"),
+        ("my_methods:Margine", {}, "Did you mean 'Margin'"),
+        ("my_methods:needs", {}, "parameter width of method my_methods:needs must be given by name and have a number"),
+        ("my_methods:none", {}, "parameter width of method my_methods:none must"),
+        ("my_methods:plain", {}, "method my_methods:plain must return a calibrant.losses.Loss, got function. Subclass"),
+        ("my_methods:fails", {}, "method my_methods:fails with {'width': 1.0} raised KeyError: 'width'."),
+        ("my_methods:clash+h", {}, "must differ from those of what is added, got 'huber_weight'"),
+        ("my_methods:Margin+unbiasd", {}, "got 'unbiasd'. Did you mean 'unbiased'?"),
+        ("my_methods:Margin+unbiased+h", {}, "must add h at most once and first, then one way to prune"),
+        ("my_methods:Margin+h+h", {}, "must add h at most once and first, then one way to prune"),
+        ("my_methods:Margin+p+random", {}, "must add h at most once and first, then one way to prune"),
+        (
+            "my_methods:Margin",
+            {"widht": 1.0},
+            "override must be a setting of the method 'my_methods:Margin', got 'widht'",
+        ),
+        ("my_methods:Margin", {"width": "wide"}, "width must be of type float, got 'wide'"),
+    ],
+)
+def test_what_is_wrong_is_one_line(mine, name, overrides, message):
+    with pytest.raises(InvalidInput) as caught:
+        methods.resolve(name, **overrides)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,86 @@
+"""Runs whose loss or network is the user's own: they know the code they began with."""
+
+import sys
+
+import pytest
+
+from calibrant.errors import InvalidInput
+from calibrant.training import Recipe, train
+from calibrant.training.engine import resume
+
+CODE = """
+from torch import nn
+from calibrant.losses import PerSampleLoss
+
+
+class Absolute(PerSampleLoss):
+    def __init__(self, factor: float = 1.0):
+        super().__init__()
+        self.factor = factor
+
+    def per_sample(self, batch):
+        return self.factor * (1 - batch.true_log.exp())
+
+
+def network(*, classes, image_shape):
+    size = image_shape[0] * image_shape[1] * image_shape[2]
+    return nn.Sequential(nn.Flatten(), nn.Linear(size, classes))
+"""
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write `my_code.py` into the working directory, as a new process would find it."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text):
+        (tmp_path / "my_code.py").write_text(text)
+        sys.modules.pop("my_code", None)
+
+    yield write
+    sys.modules.pop("my_code", None)
+
+
+@pytest.fixture
+def recipe(toy_recipe):
+    changes = {"method.name": "my_code:Absolute+unbiased", "method.options": {"factor": 2.0, "drop": 0.25}}
+    return toy_recipe().changed({**changes, "model.name": "my_code:network"})
+
+
+def test_an_own_loss_and_network_train_and_are_told(write, recipe, toy, tmp_path):
+    write(CODE)
+    run = train(recipe, tmp_path / "run", data=toy)
+    assert run.summary["method"]["settings"]["factor"] == 2.0
+    lines = run.epochs()
+    assert set(lines[0]["terms"]) == {"absolute"}
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert run.summary["samples_seen"] < run.summary["samples_full"]
+    assert set(run.recipe.own_code) == {"my_code"}
+    assert run.recipe == Recipe.load(run.path / "recipe.toml")
+
+
+def test_other_code_does_not_continue_a_run(write, recipe, toy, tmp_path):
+    write(CODE)
+    run = train(recipe, tmp_path / "run", data=toy)
+    expected = (run.path / "predictions" / "test.npz").read_bytes()
+    (run.path / "summary.json").unlink()
+    write(CODE.replace("1 - batch", "2 - batch"))
+    with pytest.raises(InvalidInput, match=r"your own my_code must be the file with SHA-256 \w{12}\.\.\., got \w{12}"):
+        resume(run.path, data=toy)
+    with pytest.raises(InvalidInput, match="leave own_code out of its recipe"):
+        train(run.recipe, tmp_path / "again", data=toy)
+    assert not (tmp_path / "again").exists()
+    write(CODE)
+    resume(run.path, data=toy)
+    assert (run.path / "predictions" / "test.npz").read_bytes() == expected
+
+
+def test_only_own_code_is_sealed():
+    recipe = Recipe().changed({"model.name": "torchvision:resnet18"})
+    assert recipe.sealed() is recipe
+    assert "own_code" not in recipe.to_toml()
+
+
+def test_code_that_the_recipe_no_longer_names_is_refused():
+    with pytest.raises(InvalidInput, match="your own gone must be the file with SHA-256 abc"):
+        Recipe(own_code={"gone": "abc"}).sealed()
