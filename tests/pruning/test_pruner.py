@@ -1,5 +1,6 @@
 """The pruner as a whole: resuming, refusing, telling."""
 
+import copy
 import json
 import logging
 
@@ -108,6 +109,28 @@ def test_a_state_is_a_copy():
     state = pruner.state_dict()
     pruner.observe(torch.arange(3), torch.ones(3, 3))
     assert state["rows"][:, 0].eq(0).all()
+
+
+def test_neither_saving_nor_loading_ties_a_state_to_its_pruner():
+    first, second = (ConfidencePruner(LABELS, policy=LowestConfidence(0.2), schedule=Every(1)) for _ in range(2))
+    train_epoch(first)
+    state = first.state_dict()
+    before = copy.deepcopy(state)
+    second.load_state_dict(state)
+    for pruner in (first, second):
+        pruner.table.shared_count += 1
+        train_epoch(pruner)
+        assert equal(state, before)
+
+
+def test_a_state_that_all_ranks_share_counts_as_shared():
+    # One process keeps no account of what was shared; several that go on from it must not take its rows as news.
+    pruner = ConfidencePruner(LABELS)
+    train_epoch(pruner)
+    for shared, expected in ((False, 0.0), (True, 1.0)):
+        resumed = ConfidencePruner(LABELS)
+        resumed.load_state_dict(pruner.state_dict(), shared=shared)
+        assert resumed.table.shared_count.tolist() == [expected] * len(LABELS)
 
 
 def test_a_state_of_other_data_or_other_settings_is_refused():

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, Subs
 
 from calibrant.errors import InvalidInput
 from calibrant.pruning import ConfidencePruner, Every, Indexed, LowestConfidence
-from calibrant.pruning.sampling import Sharding
+from calibrant.pruning.sampling import DRAW, ORDER, WEIGHTED, Sharding, generator_for
 
 
 def pruned(n=40, fraction=0.25, **options):
@@ -74,6 +74,11 @@ def test_the_order_is_a_shuffle_of_the_kept_by_seed_and_epoch():
     pruner.step()
     again = pruner.order()
     assert again.tolist()[:5] != order.tolist()[:5]
+
+
+def test_orders_draws_and_weighted_draws_have_generators_of_their_own():
+    asked = [(seed, epoch, purpose) for seed in (0, 1) for epoch in (0, 1) for purpose in (ORDER, DRAW, WEIGHTED)]
+    assert len({generator_for(*each).initial_seed() for each in asked}) == 12
 
 
 def test_explicit_ranks():
@@ -152,6 +157,8 @@ def test_own_weights_are_drawn_in_proportion_from_the_kept():
         ({"weights": torch.ones(3)}, "weights must be 40 finite numbers"),
         ({"weights": -torch.ones(40)}, "none negative"),
         ({"weights": torch.full((40,), float("nan"))}, "finite"),
+        ({"weights": torch.tensor([float("nan")] + 39 * [1.0])}, "finite"),
+        ({"weights": torch.tensor([-1.0] + 39 * [1.0])}, "none negative"),
         ({"base": [1], "weights": torch.ones(40)}, "base must be left out"),
         ({"base": iter([1])}, "base must have a length"),
     ],
@@ -206,6 +213,10 @@ class Stream(IterableDataset):
 def test_indexed_refuses_streams_and_taken_keys():
     with pytest.raises(InvalidInput, match="dataset must have __getitem__"):
         Indexed(iter([1]))
+    with pytest.raises(InvalidInput, match="dataset must have __getitem__"):
+        Indexed({1, 2})  # it has a length
+    with pytest.raises(InvalidInput, match="dataset must have __getitem__ and __len__"):
+        Indexed(type("Endless", (), {"__getitem__": lambda self, index: index})())
     with pytest.raises(InvalidInput, match="dataset must have"):
         Indexed(Stream())
     with pytest.raises(InvalidInput, match="key must be new"):
