@@ -29,15 +29,13 @@ class _GlobalSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, local: Tensor) -> Tensor:  # noqa: ARG004 (the signature is autograd's)
-        total = local.detach().clone()
+        total = local.detach().contiguous().clone()
         dist.all_reduce(total)
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004 (as above)
-        total = gradients[0].contiguous().clone()
-        dist.all_reduce(total)
-        return total
+        return global_sum(gradients[0])  # which can be differentiated again
 
 
 def global_sum(local: Tensor) -> Tensor:
@@ -65,9 +63,7 @@ class _GlobalRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        total = gradients[0].contiguous().clone()
-        dist.all_reduce(total)
-        return total.narrow(0, rank() * ctx.rows, ctx.rows)
+        return global_sum(gradients[0]).narrow(0, rank() * ctx.rows, ctx.rows)
 
 
 def global_rows(local: Tensor, *, capacity: int | None = None) -> Tensor:

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from calibrant.errors import InvalidInput
+from calibrant.losses import CrossEntropy
 from calibrant.losses.batch import Batch
 
 GOOD = {"logits": torch.zeros(3, 4), "targets": torch.tensor([0, 1, 3]), "weights": None}
@@ -13,7 +15,10 @@ BAD = {
         {"targets": torch.tensor([0, 4, 1])},
         r"targets must lie in 0\.\.3 for 4 classes, got 4 in row 1",
     ),
-    "target negative": ({"targets": torch.tensor([0, 1, -100])}, r"targets must lie in 0\.\.3 .* got -100 in row 2"),
+    "target negative": (
+        {"targets": torch.tensor([0, 1, -100])},
+        r"targets must lie in 0\.\.3 .* got -100 in row 2\. Leave .* targets >= 0",
+    ),
     "float targets": (
         {"targets": torch.zeros(3)},
         r"targets must be class indices of an integer type, got torch.float32",
@@ -21,9 +26,17 @@ BAD = {
     "bool targets": ({"targets": torch.zeros(3, dtype=torch.bool)}, "targets must be class indices"),
     "one-hot targets": (
         {"targets": torch.zeros(3, 4, dtype=torch.long)},
-        r"targets must have shape \[3\].*got \(3, 4\)",
+        r"targets must be class indices of shape \[3\].*got .*\(3, 4\)\. One-hot rows: call targets\.argmax\(dim=1\)",
     ),
-    "too few targets": ({"targets": torch.zeros(2, dtype=torch.long)}, r"targets must have shape \[3\].*got \(2,\)"),
+    "soft targets": (
+        {"targets": torch.full((3, 4), 0.25)},
+        r"targets must be class indices of shape \[3\], got torch.float32 \(3, 4\)\. .*argmax\(dim=1\)",
+    ),
+    "a column of targets": ({"targets": torch.zeros(3, 1).long()}, r"got .*\(3, 1\)\. Call targets\.squeeze\(1\)"),
+    "too few targets": (
+        {"targets": torch.zeros(2, dtype=torch.long)},
+        r"targets must be .* shape \[3\], got .*\(2,\)\.$",
+    ),
     "integer logits": (
         {"logits": torch.zeros(3, 4, dtype=torch.long)},
         r"logits must be floating point.*got torch.int64",
@@ -82,3 +95,41 @@ def test_top_of_equal_logits_is_the_first_class_as_argmax_has_it():
     confidence, correct = Batch(logits, torch.tensor([0, 1, 3]), None).top
     assert confidence.tolist() == [0.25] * 3
     assert correct.tolist() == [1, 0, 0] == (logits.argmax(1) == torch.tensor([0, 1, 3])).int().tolist()
+
+
+@pytest.mark.parametrize(
+    ("logits", "targets", "way_out"),
+    [
+        ((2, 4, 3, 5), (2, 3, 5), "loss(logits.movedim(1, -1).flatten(0, -2), targets.flatten())"),
+        ((2, 3, 5, 4), (2, 3, 5), "loss(logits.flatten(0, -2), targets.flatten())"),
+        ((6,), (6,), "loss(torch.stack([torch.zeros_like(logits), logits], dim=1), targets)"),
+        ((6, 1), (6,), "loss(torch.cat([torch.zeros_like(logits), logits], dim=1), targets)"),
+    ],
+)
+def test_the_way_out_leads_out(logits, targets, way_out):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(logits, generator=generator)
+    targets = torch.randint(0, 2, targets, generator=generator)
+    loss = CrossEntropy()
+    with pytest.raises(InvalidInput) as caught:
+        loss(logits, targets)
+    # Two logits made of one are called z in the message.
+    step = way_out.removeprefix("loss(").removesuffix(", targets)").replace("logits", "z")
+    assert way_out in str(caught.value) or step in str(caught.value)
+    found = eval(way_out, {"loss": loss, "torch": torch}, {"logits": logits, "targets": targets})
+    dense = logits.movedim(-1, 1) if logits.shape[-1] == 4 else logits
+    expected = (
+        nn.functional.cross_entropy(dense, targets)
+        if dense.ndim > 2
+        else nn.functional.binary_cross_entropy_with_logits(dense.flatten(), targets.float())
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_way_out_for_unlabelled_rows_leads_out():
+    logits, targets = torch.eye(4), torch.tensor([0, -100, 2, 1])
+    with pytest.raises(InvalidInput, match=r"keep = targets >= 0; loss\(logits\[keep\], targets\[keep\]\)\.$"):
+        CrossEntropy()(logits, targets)
+    keep = targets >= 0
+    expected = nn.functional.cross_entropy(logits, targets, ignore_index=-100)
+    torch.testing.assert_close(CrossEntropy()(logits[keep], targets[keep]), expected)

@@ -5,6 +5,8 @@ import copy
 import pytest
 import torch
 
+from calibrant.errors import InvalidInput
+
 SHAPES = [(n, k) for n in (1, 7, 1024) for k in (2, 10, 1000)]
 EXTREME = 1e4
 
@@ -43,6 +45,30 @@ def test_float64_stays_float64(case, cases):
 def test_gradient_equals_finite_differences(case, cases, k, seed):
     logits, targets, weights = cases.make_batch(9, k, seed=seed, scale=1.5, dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda z: case.loss(z, targets, weights), logits.requires_grad_(), atol=1e-7)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_second_derivative_equals_finite_differences(case, cases, seed):
+    """A gradient penalty differentiates the gradient: a closed form must not be a constant there."""
+    logits, targets, weights = cases.make_batch(7, 4, seed=seed, scale=1.5, dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(lambda z: case.loss(z, targets, weights), logits.requires_grad_(), atol=1e-7)
+
+
+def test_torch_func_gives_the_same_gradient(case, cases):
+    logits, targets, weights = cases.make_batch(9, 5, dtype=torch.float64)
+    found, value = torch.func.grad_and_value(case.loss)(logits, targets, weights)
+    torch.testing.assert_close(value, case.loss(logits, targets, weights))
+    torch.testing.assert_close(found, gradient(case.loss, logits, targets, weights))
+
+
+def test_vmap_over_batches_is_a_loop_over_batches(case, cases):
+    """Per-sample gradients and ensembles: values cannot be looked at inside, shapes are."""
+    batches = [cases.make_batch(4, 5, seed=seed, dtype=torch.float64) for seed in range(3)]
+    logits, targets, weights = (torch.stack(parts) for parts in zip(*batches, strict=True))
+    found = torch.func.vmap(torch.func.grad(case.loss))(logits, targets, weights)
+    torch.testing.assert_close(found, torch.stack([gradient(case.loss, *batch) for batch in batches]))
+    with pytest.raises(InvalidInput, match="targets must be class indices of shape"):
+        torch.func.vmap(case.loss)(logits, targets[:, :3], weights)
 
 
 def test_float32_gradient_equals_float64_gradient(case, cases):

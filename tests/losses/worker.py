@@ -15,6 +15,7 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from calibrant import losses
+from calibrant.distributed import global_rows, global_sum
 from calibrant.errors import InvalidInput
 
 N, FEATURES, CLASSES = 24, 6, 4
@@ -49,6 +50,16 @@ def refuses_too_small_capacity(rows):
     return False
 
 
+def second_derivatives(rank):
+    """Of the cube of 1 + 2 + ..., by this rank's number: through the sum over ranks, and through their joined rows."""
+    found = []
+    for joined in (global_sum, lambda rows: global_rows(rows).sum(0, keepdim=True)):
+        mine = torch.tensor([[rank + 1.0]], requires_grad=True)
+        (first,) = torch.autograd.grad(joined(mine).pow(3).sum(), mine, create_graph=True)
+        found.append(float(torch.autograd.grad(first.sum(), mine)[0]))
+    return np.array(found)
+
+
 def main(rank, world_size, rendezvous, output):
     dist.init_process_group(
         "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size, timeout=timedelta(seconds=60)
@@ -68,6 +79,7 @@ def main(rank, world_size, rendezvous, output):
     total = losses.SampleDependentFocal() + 10 * losses.HuberCalibration() + 0.5 * (losses.MDCA() + 3 * roomy)
     compiled = torch.compile(total, fullgraph=True, backend="aot_eager")
     results[f"sum/{kind}-compiled/{dtype}"] = backward(parallel, compiled, *shard)
+    results["second"] = second_derivatives(rank)
     results["refused"] = np.array(refuses_too_small_capacity(4))
     np.savez(output, **{name.replace("/", "|"): value for name, value in results.items()})
     dist.destroy_process_group()

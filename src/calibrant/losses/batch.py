@@ -7,6 +7,9 @@ from calibrant.checks import require_tensor
 from calibrant.errors import invalid
 from calibrant.losses.functional import pick
 
+_TWO_LOGITS = "One logit z of a binary classifier is the same as two: torch.cat([torch.zeros_like(z), z], dim=1)."
+_UNLABELLED = "Leave rows without a label out: keep = targets >= 0; loss(logits[keep], targets[keep])."
+
 
 class Batch:
     """Logits, targets and weights of a minibatch, with what several losses share computed on first use.
@@ -69,37 +72,60 @@ def check(logits: Tensor, targets: Tensor, weights: Tensor | None, *, validate: 
     _check_shapes(logits, targets, weights)
     if torch.compiler.is_compiling() or not (validate or logits.device.type == "cpu"):
         return
-    n_classes = logits.shape[1]
-    _all(
-        "targets", f"lie in 0..{n_classes - 1} for {n_classes} classes", targets, (targets >= 0) & (targets < n_classes)
-    )
+    try:
+        _check_values(logits.shape[1], targets, weights)
+    except RuntimeError:  # inside torch.func.vmap, or while a graph is traced, there are no values to look at
+        if validate:
+            raise
+
+
+def _check_values(n_classes: int, targets: Tensor, weights: Tensor | None) -> None:
+    inside = (targets >= 0) & (targets < n_classes)
+    _all("targets", f"lie in 0..{n_classes - 1} for {n_classes} classes", targets, inside, _UNLABELLED)
     if weights is not None:
         _all("weights", "be finite and not negative", weights, (weights >= 0) & torch.isfinite(weights))
 
 
-def _all(argument: str, rule: str, values: Tensor, holds: Tensor) -> None:
+def _all(argument: str, rule: str, values: Tensor, holds: Tensor, way_out: str = "") -> None:
     if not bool(holds.all()):
         row = int((~holds).int().argmax())
-        raise invalid(argument, rule, f"{values[row].item()} in row {row}")
+        found = values[row].item()
+        raise invalid(argument, rule, f"{found} in row {row}", way_out if found < 0 else "")
 
 
 def _check_shapes(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
     require_tensor("logits", logits)
     require_tensor("targets", targets)
     if logits.ndim != 2 or not logits.is_floating_point():
-        raise invalid("logits", "be floating point of shape [batch, classes]", f"{logits.dtype} {tuple(logits.shape)}")
+        found = f"{logits.dtype} {tuple(logits.shape)}"
+        way_out = _as_rows(logits.shape, targets.shape)
+        raise invalid("logits", "be floating point of shape [batch, classes]", found, way_out)
     n, n_classes = logits.shape
     if n == 0:
         raise invalid("logits", "hold at least one sample", "an empty batch", "Skip empty batches before the loss.")
     if n_classes < 2:
-        raise invalid("logits", "have at least 2 classes", n_classes, "Give a binary classifier two logits.")
+        raise invalid("logits", "have at least 2 classes", n_classes, _TWO_LOGITS)
+    if targets.shape != (n,):
+        way_out = "Call targets.squeeze(1)." if targets.shape == (n, 1) else ""
+        if targets.shape == logits.shape:
+            way_out = "One-hot rows: call targets.argmax(dim=1). Soft ones have no class to be right about."
+        raise invalid("targets", f"be class indices of shape [{n}]", f"{targets.dtype} {tuple(targets.shape)}", way_out)
     if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
         raise invalid("targets", "be class indices of an integer type", targets.dtype, "Call targets.long().")
-    if targets.shape != (n,):
-        raise invalid("targets", f"have shape [{n}] like the rows of logits", tuple(targets.shape))
     if weights is None:
         return
     require_tensor("weights", weights)
     if not weights.is_floating_point() or weights.shape != (n,):
         found = f"{weights.dtype} {tuple(weights.shape)}"
         raise invalid("weights", f"be floating point of shape [{n}] like the rows of logits", found)
+
+
+def _as_rows(logits: torch.Size, targets: torch.Size) -> str:
+    """How to get one row a prediction from logits of another shape; empty where it cannot be told."""
+    if len(logits) == 1 and targets == logits:
+        return "A binary classifier has two logits: torch.stack([torch.zeros_like(z), z], dim=1)."
+    if len(logits) < 3:
+        return ""
+    if targets == (logits[0], *logits[2:]):
+        return "One row a pixel: loss(logits.movedim(1, -1).flatten(0, -2), targets.flatten())."
+    return "One row a position: loss(logits.flatten(0, -2), targets.flatten())." if targets == logits[:-1] else ""

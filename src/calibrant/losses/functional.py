@@ -5,13 +5,31 @@ pays for one softmax. Per-sample functions return `[B]`; functions of a batch st
 looks at values on the host, so all can be compiled and captured in a CUDA graph.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 HuberKind = Literal["huber", "smooth-l1"]
+
+
+def _under_functorch() -> bool:
+    """Whether `torch.func` (grad, vmap, ...) is at work, which wants autograd's own operations.
+
+    It would also take a `Function` with `setup_context`; that costs 30 microseconds in every call of everybody else.
+    """
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()  # noqa: SLF001
+
+
+def _differentiated_again() -> bool:
+    """Whether a backward pass must itself be followed (`create_graph=True`): a closed form would be a constant."""
+    return torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
+def _plain_gradient(plain: Callable[[Tensor], Tensor], gradient: Tensor, logits: Tensor) -> Tensor:
+    """Gradient by autograd, through the plain formula: a function of `logits` and `gradient` that can be followed."""
+    return torch.autograd.grad(plain(logits), logits, gradient, create_graph=True)[0]
 
 
 def pick(rows: Tensor, columns: Tensor) -> Tensor:
@@ -42,13 +60,14 @@ class _Brier(torch.autograd.Function):
         difference = torch.softmax(logits, dim=1)
         difference.scatter_add_(1, column, torch.full_like(difference[:, :1], -1.0))
         value: Tensor = torch.linalg.vecdot(difference, difference)
-        ctx.save_for_backward(difference, column, value)
+        ctx.save_for_backward(difference, column, value, logits)
         return value
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        difference, column, value = ctx.saved_tensors
+        difference, column, value, logits = ctx.saved_tensors
+        if _differentiated_again():
+            return _plain_gradient(lambda z: _plain_brier(z, column), gradients[0], logits), None
         at_target = difference.gather(1, column)
         mean = value.unsqueeze(1) + at_target
         # p is d but for the target, where it is d + 1.
@@ -56,8 +75,15 @@ class _Brier(torch.autograd.Function):
         return gradient.mul_(2.0 * gradients[0].unsqueeze(1)), None
 
 
+def _plain_brier(logits: Tensor, column: Tensor) -> Tensor:
+    difference = torch.softmax(logits, dim=1).scatter_add(1, column, torch.full_like(logits[:, :1], -1.0))
+    return difference.square().sum(dim=1)
+
+
 def brier(logits: Tensor, targets: Tensor) -> Tensor:
     """`sum_k (p_k - [k = y])^2`, in [0, 2] (Brier 1950)."""
+    if _under_functorch():
+        return _plain_brier(logits, targets.unsqueeze(1))
     result: Tensor = _Brier.apply(logits, targets)  # type: ignore[no-untyped-call]
     return result
 
@@ -107,19 +133,27 @@ class _NegativeEntropy(torch.autograd.Function):
         # 0 log 0 is 0, and 0 times minus infinity would be NaN: a logit of minus infinity masks its class.
         log_probabilities.clamp_min_(torch.finfo(logits.dtype).min)
         value: Tensor = torch.linalg.vecdot(probabilities, log_probabilities)
-        ctx.save_for_backward(log_probabilities, probabilities, value)
+        ctx.save_for_backward(log_probabilities, probabilities, value, logits)
         return value
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        log_probabilities, probabilities, value = ctx.saved_tensors
+        log_probabilities, probabilities, value, logits = ctx.saved_tensors
+        if _differentiated_again():
+            return _plain_gradient(_plain_negative_entropy, gradients[0], logits)
         gradient: Tensor = log_probabilities - value.unsqueeze(1)
         return gradient.mul_(probabilities).mul_(gradients[0].unsqueeze(1))
 
 
+def _plain_negative_entropy(logits: Tensor) -> Tensor:
+    log_probabilities = torch.log_softmax(logits, dim=1)
+    return (log_probabilities.exp() * log_probabilities.clamp_min(torch.finfo(logits.dtype).min)).sum(dim=1)
+
+
 def negative_entropy(logits: Tensor) -> Tensor:
     """`sum_k p_k log p_k`, in [-log K, 0]. Minimising it makes a prediction less confident (Pereyra et al. 2017)."""
+    if _under_functorch():
+        return _plain_negative_entropy(logits)
     result: Tensor = _NegativeEntropy.apply(logits)  # type: ignore[no-untyped-call]
     return result
 
@@ -135,8 +169,8 @@ class _LogitMargin(torch.autograd.Function):
         return excess.mean(dim=1)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        # Piecewise linear: these are constants also where the backward pass is itself followed.
         excess, top = ctx.saved_tensors
         beyond = excess.sign()
         count = beyond.sum(dim=1, keepdim=True)
@@ -146,6 +180,9 @@ class _LogitMargin(torch.autograd.Function):
 
 def logit_margin(logits: Tensor, *, margin: float) -> Tensor:
     """`mean_k max(0, max_j z_j - z_k - margin)` (MbLS, Liu et al. 2022): no penalty inside the margin."""
+    if _under_functorch():
+        # Indexed by the largest, as `amax` would share the gradient between equals.
+        return (logits.max(dim=1, keepdim=True).values - margin - logits).relu().mean(dim=1)
     result: Tensor = _LogitMargin.apply(logits, margin)  # type: ignore[no-untyped-call]
     return result
 
@@ -211,18 +248,31 @@ class _KernelSquare(torch.autograd.Function):
         smoothed = kernel @ weights
         # sign(0) = 0: two equal confidences do not push each other apart.
         slope = kernel.mul_(difference.sign_()) @ weights
-        ctx.save_for_backward(2.0 * smoothed, (-2.0 / width) * weights * slope)
+        ctx.save_for_backward(2.0 * smoothed, (-2.0 / width) * weights * slope, confidence, weights)
+        ctx.width = width
         return weights @ smoothed
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        by_weights, by_confidence = ctx.saved_tensors
+        by_weights, by_confidence, confidence, weights = ctx.saved_tensors
+        if _differentiated_again():
+            # Not by autograd: the weights are themselves made of confidences, and it would count them twice.
+            difference = confidence.unsqueeze(1) - confidence
+            kernel = torch.exp(difference.abs() / -ctx.width)
+            by_weights = 2.0 * (kernel @ weights)
+            by_confidence = (-2.0 / ctx.width) * weights * ((kernel * difference.sign()) @ weights)
         return gradients[0] * by_confidence, gradients[0] * by_weights, None
+
+
+def _plain_kernel_square(confidence: Tensor, weights: Tensor, width: float) -> Tensor:
+    kernel = torch.exp((confidence.unsqueeze(1) - confidence).abs() / -width)
+    return weights @ (kernel @ weights)
 
 
 def kernel_square(confidence: Tensor, weights: Tensor, *, width: float) -> Tensor:
     """`sum_ij v_i v_j exp(-|r_i - r_j| / width)`: a squared norm, never negative but for rounding."""
+    if _under_functorch():
+        return _plain_kernel_square(confidence, weights, width)
     result: Tensor = _KernelSquare.apply(confidence, weights, width)  # type: ignore[no-untyped-call]
     return result
 
