@@ -42,6 +42,12 @@ def test_the_report_counts_exactly(pruner):
     assert "10 of 20 samples" in table
     assert "47 instead of 60 (21.7% saved)" in table
     assert "about 13.3 s" in table
+    assert [line.split() for line in table.splitlines()[3:6]] == [
+        ["class", "samples", "kept", "left"],
+        ["0", "12", "6", "6"],
+        ["1", "8", "4", "4"],
+    ]
+    assert table.endswith(f"{len(report.suspects)} suspects for wrong labels")
 
 
 def test_before_the_first_epoch_there_is_nothing_to_report():
@@ -153,6 +159,16 @@ def test_suspects_are_confidently_given_another_class():
     p = torch.softmax(logits, 1)
     assert suspects[2].excess == pytest.approx((p[1, 1] - p[1, 0]).item(), abs=1e-5)
     assert [s.index for s in pruner.report(suspects=1).suspects] == [3]
+
+
+def test_equal_suspects_stand_in_the_order_of_the_data():
+    pruner = ConfidencePruner([0, 1] * 200)
+    sure_of_class_1, surer = torch.tensor([0.0, 2.0]), torch.tensor([0.0, 3.0])
+    pruner.observe(torch.arange(400), torch.stack([surer if i % 50 == 0 else sure_of_class_1 for i in range(400)]))
+    wrong = range(0, 400, 2)
+    expected = sorted(wrong, key=lambda i: i % 50 != 0)
+    assert [s.index for s in pruner.report(suspects=500).suspects] == expected
+    assert len(pruner.report().suspects) == 100
 
 
 def planted_digits(seed):
