@@ -75,6 +75,11 @@ def test_the_choice_is_made_on_validation_never_on_test(comparison):
     assert [row[0] for row in table.rows] == ["0.5", "5", "50"]
 
 
+def test_values_that_did_not_finish_are_told(comparison):
+    table = ablation_table("lambda", replace(comparison, unfinished={"lambda=100": (0, 3)}))
+    assert "in none of these figures: lambda=100, seeds 0, 3." in table.caption
+
+
 def test_the_picture_has_the_papers_two_panels(comparison):
     left, right = ablation_figure("lambda", comparison).axes
     assert [text.get_text() for text in left.get_legend().get_texts()] == ["ECE", "ECE(S95)", "TE"]

@@ -1,9 +1,14 @@
+import shutil
+
+import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.files import read_json
 from calibrant.study import Study, StudySpec
+from calibrant.study.execute import execute
 from calibrant.study.output import write_pages, write_tables
+from calibrant.study.tables import paper_tables
 
 
 def test_a_finished_study_has_nothing_pending_and_reopens_from_its_folder(finished_study):
@@ -42,6 +47,41 @@ def test_comparisons_hold_every_row_with_its_seeds(finished_study):
     assert [(row.label, row.seeds) for row in comparison.rows] == [("nll", (0, 1)), ("flsd+h+p-ema", (0, 1))]
     assert comparison.rows[1].seen_share.mean < 1.0
     assert {item.over for item in comparison.differences if item.interval is not None} == {"seeds"}
+
+
+def test_runs_that_did_not_finish_are_told_in_every_table_and_in_json(finished_study):
+    larger = StudySpec(methods=("nll", "flsd+h+p-ema", "brier"), seeds=(0, 1, 2), recipe={"epochs": 2})
+    (comparison,) = Study(finished_study.path, larger).comparisons()
+    assert comparison.unfinished == {"nll": (2,), "flsd+h+p-ema": (2,), "brier": (0, 1, 2)}
+    assert comparison.to_dict()["unfinished"]["brier"] == (0, 1, 2)
+    for grid in paper_tables(comparison)[:2]:
+        assert "in none of these figures: nll, seed 2; flsd+h+p-ema, seed 2; brier, seeds 0, 1, 2." in grid.caption
+    (complete,) = finished_study.comparisons()
+    assert complete.unfinished == {}
+    assert "Not finished" not in paper_tables(complete)[0].caption
+
+
+def test_runs_on_a_file_that_has_changed_in_between_are_not_compared(tmp_path):
+    spec = StudySpec(
+        methods=("nll",), seeds=(0, 1), data=(f"arrays:{tmp_path}/x.npz",), models=("tiny",), recipe=_RECIPE
+    )
+    study = Study(tmp_path / "study", spec)
+    generator = np.random.default_rng(0)
+    labels = {"y_train": np.arange(40) % 2, "y_test": np.arange(20) % 2}
+    for cell in study.cells:
+        # The labels stay as they are, so that only a look at the images tells.
+        images = {f"x_{part}": generator.integers(0, 256, (n, 8, 8, 3), "uint8") for part, n in _PARTS}
+        np.savez(tmp_path / "x.npz", **images, **labels)
+        execute(cell.recipe, study.folder(cell))
+    with pytest.raises(InvalidInput, match=r"seed0 and .*seed1 were trained on different data: .* has changed"):
+        study.comparisons()
+    shutil.rmtree(study.folder(study.cells[0]))
+    execute(study.cells[0].recipe, study.folder(study.cells[0]))
+    assert study.comparisons()[0].rows[0].seeds == (0, 1)
+
+
+_PARTS = (("train", 40), ("test", 20))
+_RECIPE = {"epochs": 1, "optimiser": {"batch_size": 16}}
 
 
 def test_tables_and_page_are_written(finished_study):

@@ -8,7 +8,7 @@ from calibrant import methods
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.study.spec import StudySpec, Variant
 from calibrant.study.summary import Comparison, Row
-from calibrant.study.tables import Grid, percent
+from calibrant.study.tables import Grid, left_out, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,10 +113,11 @@ def ablation_table(name: str, comparison: Comparison) -> Grid:
         rows.append((_short(name, row.label), percent(row.validation_ece), *test, seen))
     chosen = comparison.rows.index(choose(comparison))
     best = (frozenset(), frozenset({chosen}), *(frozenset[int]() for _ in _COLUMNS[1:]))
-    seeds = len(comparison.rows[0].seeds)
+    seeds = max(len(row.seeds) for row in comparison.rows)
     caption = (
         "In percent. Marked: the lowest validation ECE, which is how a value is chosen; the other columns are about "
         f"the test set and have no say. {seeds} {'seed' if seeds == 1 else 'seeds'}; ± as in the other tables."
+        f"{left_out(comparison)}"
     )
     title = f"{comparison.data}, {comparison.model}: {name}"
     return Grid(title, caption, (name, *_COLUMNS), tuple(rows), best)

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from calibrant.errors import CheckFailed, InvalidInput, invalid
@@ -104,7 +105,9 @@ class Study:
         """One comparison for each data set and network with finished runs."""
         groups: dict[tuple[str, str], dict[str, list[Record]]] = {}
         folders: dict[str, Path] = {}
-        for cell in self.finished():
+        finished = self.finished()
+        self._check_same_data(finished)
+        for cell in finished:
             record = self.record(cell)
             place = (cell.recipe.data.name, cell.recipe.model.name)
             groups.setdefault(place, {}).setdefault(cell.label, []).append(record)
@@ -115,7 +118,31 @@ class Study:
             return scaled_by(test, record.temperature) if scaled else test
 
         baseline = self.spec.baseline_label()
-        return [summarise(group, baseline, predictions_of=predictions_of) for group in groups.values()]
+        made = [summarise(group, baseline, predictions_of=predictions_of) for group in groups.values()]
+        return [replace(each, unfinished=self._unfinished(place)) for place, each in zip(groups, made, strict=True)]
+
+    def _unfinished(self, place: tuple[str, str]) -> dict[str, tuple[int, ...]]:
+        """Row to the seeds that have not finished: what a table leaves out, it must say."""
+        done = {cell.name for cell in self.finished()}
+        seeds: dict[str, tuple[int, ...]] = {}
+        for cell in self.cells:
+            if cell.name not in done and place == (cell.recipe.data.name, cell.recipe.model.name):
+                seeds[cell.label] = (*seeds.get(cell.label, ()), cell.recipe.seed)
+        return seeds
+
+    def _check_same_data(self, cells: list[Cell]) -> None:
+        """Refuse runs that share the name of their data but not the data: a file may change while a study grows."""
+        seen: dict[str, tuple[Cell, str]] = {}
+        for cell in cells:
+            digest = _data_digest(self.folder(cell))
+            if digest is None:
+                continue
+            first, there = seen.setdefault(cell.recipe.data.model_dump_json(), (cell, digest))
+            if there != digest:
+                raise InvalidInput(
+                    f"runs {first.name} and {cell.name} were trained on different data: {cell.recipe.data.name} has "
+                    f"changed in between. Remove the older ones from {self.path / 'runs'} and run the study again."
+                )
 
     # Bookkeeping.
 
@@ -143,3 +170,9 @@ class Study:
             except BlockingIOError as error:
                 raise InvalidInput(f"study {self.path} is being run by another process. Wait for it to end.") from error
             yield
+
+
+def _data_digest(folder: Path) -> str | None:
+    """What the newest checkpoint of a run says about its data; None without one, which may be removed to save space."""
+    checkpoints = sorted((folder / "checkpoints").glob("epoch-*.json"))
+    return str(read_json(checkpoints[-1])["values"]["data"]) if checkpoints else None

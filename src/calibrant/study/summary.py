@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from calibrant.metrics.comparison import Verdict
@@ -85,13 +85,17 @@ class PairedDifference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows of one data set and network."""
+    """All rows of one data set and network.
+
+    `unfinished` are the seeds of each row that failed or were stopped: the rows know nothing of them.
+    """
 
     data: str
     model: str
     baseline: str
     rows: tuple[Row, ...]
     differences: tuple[PairedDifference, ...]
+    unfinished: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, in fractions."""

@@ -44,9 +44,10 @@ def paper_tables(comparison: Comparison, *, brief: bool = False) -> list[Grid]:
         brief: One line a method for the differences, without their intervals: for a terminal.
     """
     where = f"{comparison.data}, {comparison.model}"
+    caption = _SPREAD + left_out(comparison)
     grids = [
-        _grid(comparison, f"{where}: calibration and test error", _SPREAD, _FIRST),
-        _grid(comparison, f"{where}: the high-confidence set", _SPREAD, _SECOND),
+        _grid(comparison, f"{where}: calibration and test error", caption, _FIRST),
+        _grid(comparison, f"{where}: the high-confidence set", caption, _SECOND),
         _costs(comparison, where),
     ]
     if comparison.differences:
@@ -59,6 +60,22 @@ _SPREAD = (
     "± is the standard deviation over seeds; with one seed, the bootstrap standard error over test images. "
     "Marked (bold, or * on a terminal): the best mean, which may be so by chance."
 )
+
+
+def left_out(comparison: Comparison) -> str:
+    """A sentence on runs that failed or were stopped; empty where all have finished.
+
+    A method whose training fails for some seeds must not look as if it had never been tried with them.
+    """
+    if not comparison.unfinished:
+        return ""
+    told = "; ".join(
+        f"{label}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+        for label, seeds in comparison.unfinished.items()
+    )
+    return f" Not finished (failed or stopped), so in none of these figures: {told}."
+
+
 _Column = tuple[str, Callable[[Row], Estimate], bool | None]
 """Heading, what it shows, whether higher is better (None: neither)."""
 
