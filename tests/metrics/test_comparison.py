@@ -7,6 +7,7 @@ import pytest
 
 from calibrant import Predictions, compare, evaluate
 from calibrant.errors import InvalidInput
+from calibrant.metrics.comparison import differences
 
 
 def model(rows=1500, sharpness=1.0, seed=0, **more):
@@ -70,6 +71,41 @@ def test_a_handful_of_confident_rows_decides_nothing():
     assert compare(a, b, bootstrap=50)["accuracy@0.95"].interval is None
 
 
+@pytest.mark.parametrize(
+    ("n", "inside_a", "inside_b", "verdicts"),
+    [
+        (44, 30, 30, ["better", "worse", "better"]),  # 30 / 44 * 44 is less than 30 in floating point
+        (44, 29, 30, ["better", "worse", "cannot tell"]),
+        (44, 30, 29, ["better", "worse", "cannot tell"]),
+        (30, 30, 30, ["better", "worse", "better"]),
+        (29, 29, 29, ["cannot tell"] * 3),
+    ],
+)
+def test_thirty_rows_are_enough_for_a_verdict(n, inside_a, inside_b, verdicts):
+    a, b = ({"share@0.95": k / n, "ece": e, "accuracy@0.95": 1 - e} for k, e in ((inside_a, 0.1), (inside_b, 0.2)))
+    of_a, of_b = (
+        {name: np.full(20, value) for name, value in zip(a, at, strict=True)} for at in ((0, 0, 0), (1, 1, 1))
+    )
+    found = {row.name: row.verdict for row in differences(a, b, of_a, of_b, n=n, level=0.95)}
+    assert [found[name] for name in ("share@0.95", "ece", "accuracy@0.95")] == verdicts
+
+
+@pytest.mark.parametrize(
+    ("draws", "verdict"),
+    [
+        ([-0.1, 0.1], "cannot tell"),
+        ([-0.1, 0.0], "cannot tell"),
+        ([0.0, 0.1], "cannot tell"),
+        ([-0.2, -0.1], "better"),
+        ([0.1, 0.2], "worse"),
+    ],
+)
+def test_a_verdict_needs_an_interval_without_zero(draws, verdict):
+    of_b = {"ece": np.repeat(draws, 50)}
+    (row,) = differences({"ece": 0.3}, {"ece": 0.3}, {"ece": np.zeros(100)}, of_b, n=100, level=0.9)
+    assert (row.interval, row.verdict) == (tuple(draws), verdict)
+
+
 def test_infinite_nll_on_both_sides_is_not_a_verdict():
     a = Predictions.from_probabilities([[1.0, 0.0]] * 40, [0, 1] * 20)
     result = compare(a, a, bootstrap=20)
@@ -83,6 +119,7 @@ def test_result_as_table_and_json():
     content = json.loads(result.to_json())
     assert (content["n"], content["resamples"]) == (200, 30)
     assert {"name", "a", "b", "difference", "interval", "verdict"} == content["rows"][0].keys()
+    assert [row["interval"] for row in content["rows"]] == [list(row.interval) for row in result.rows]
     with pytest.raises(KeyError):
         result["nothing"]
 
@@ -98,5 +135,6 @@ def test_other_rows_are_refused():
         with pytest.raises(InvalidInput, match=match):
             compare(a, b)
     compare(a, model(40), bootstrap=20)
+    compare(a, model(40, ids=np.arange(40).astype(str)), bootstrap=20)  # a table has its ids as text
     with pytest.raises(InvalidInput, match="be at least 20 to compare, got 0"):
         compare(a, a, bootstrap=0)
