@@ -82,8 +82,9 @@ def test_values_that_did_not_finish_are_told(comparison):
 
 def test_the_picture_has_the_papers_two_panels(comparison):
     left, right = ablation_figure("lambda", comparison).axes
-    assert [text.get_text() for text in left.get_legend().get_texts()] == ["ECE", "ECE(S95)", "TE"]
-    assert [text.get_text() for text in right.get_legend().get_texts()] == ["|S95|", "|S99|"]
+    mark = "chosen on validation"
+    assert [text.get_text() for text in left.get_legend().get_texts()] == ["ECE", "ECE(S95)", "TE", mark]
+    assert [text.get_text() for text in right.get_legend().get_texts()] == ["|S95|", "|S99|", mark]
     assert list(left.get_lines()[0].get_ydata()) == [0.001, 0.02, 0.03]
 
 
@@ -95,10 +96,15 @@ def test_components_are_drawn_as_bars(make_record):
     assert len(right.patches) == 2 * 3
 
 
-def test_an_undefined_value_is_a_gap_and_never_ringed_as_the_lowest(comparison):
+def test_the_picture_marks_the_value_that_validation_chose(comparison):
+    for axes in ablation_figure("lambda", comparison).axes:
+        *curves, mark = axes.get_lines()
+        assert list(mark.get_xdata()) == [1, 1]
+        assert not any(line.get_label().startswith("_") for line in curves), "a ring on the best test value"
+
+
+def test_an_undefined_value_is_a_gap(comparison):
     first, *others = comparison.rows
     empty = replace(first, test={**first.test, "ece": fixed(None)})
     left, _ = ablation_figure("lambda", replace(comparison, rows=(empty, *others))).axes
-    curve, ring = left.get_lines()[:2]
-    assert [math.isnan(value) for value in curve.get_ydata()] == [True, False, False]
-    assert list(ring.get_ydata()) == [0.02]
+    assert [math.isnan(value) for value in left.get_lines()[0].get_ydata()] == [True, False, False]

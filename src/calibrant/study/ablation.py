@@ -131,11 +131,12 @@ def ablation_figure(name: str, comparison: Comparison) -> "Figure":
     errors = {"ECE": "ece", "ECE(S95)": "ece@0.95", "TE": "test_error"}
     shares = {"|S95|": "share@0.95", "|S99|": "share@0.99"}
     left, right = ({label: _means(comparison, metric) for label, metric in group.items()} for group in (errors, shares))
-    title = f"{comparison.data}, {comparison.model}"
+    title = f"{comparison.data}, {comparison.model}: test set"
     labels = [_short(name, row.label) for row in comparison.rows]
     if name == "components":
         return component_bars(labels, left, right, title=title)
-    return ablation_curves([float(label) for label in labels], left, right, parameter=name, title=title)
+    chosen = float(_short(name, choose(comparison).label))
+    return ablation_curves([float(label) for label in labels], left, right, parameter=name, chosen=chosen, title=title)
 
 
 def _means(comparison: Comparison, metric: str) -> list[float]:

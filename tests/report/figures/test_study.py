@@ -20,6 +20,14 @@ def test_two_panels_with_the_lowest_error_ringed():
         assert axes.get_xlabel() == "lambda"
 
 
+def test_a_value_chosen_on_validation_is_marked_and_the_lowest_test_error_is_not():
+    for axes in ablation_curves(VALUES, ERRORS, SHARES, parameter="lambda", chosen=10).axes:
+        *curves, mark = axes.lines
+        assert mark.get_label() == "chosen on validation"
+        assert list(mark.get_xdata()) == [2, 2]
+        assert {line.get_label() for line in curves} in ({"ECE", "TE"}, {"|S95|"})
+
+
 def test_a_short_curve_is_refused_by_name():
     with pytest.raises(InvalidInput, match="curve 'ECE' must have one value for each of the 3 settings, got 2"):
         ablation_curves(VALUES, {"ECE": [0.1, 0.2]}, SHARES, parameter="lambda")
@@ -41,3 +49,8 @@ def test_groups_must_name_the_same_methods():
         training_time_bars({"a": {"x": 1.0}, "b": {"y": 1.0}})
     with pytest.raises(InvalidInput, match="at least one data set"):
         training_time_bars({})
+
+
+def test_a_gap_is_never_ringed_as_the_lowest():
+    left, _ = ablation_curves(VALUES, {"ECE": [float("nan"), 0.02, 0.03]}, SHARES, parameter="lambda").axes
+    assert list(left.lines[1].get_ydata()) == [0.02]

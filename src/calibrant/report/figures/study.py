@@ -22,18 +22,21 @@ def ablation_curves(
     shares: Mapping[str, Sequence[float]],
     *,
     parameter: str,
+    chosen: float | None = None,
     title: str = "",
 ) -> "Figure":
     """Two panels over one setting, as in the paper: errors on the left, automated shares on the right.
 
     The setting is drawn as evenly spaced categories because the paper's grids (0.1, 0.5, 1, 5, ...) are neither
-    linear nor logarithmic. The lowest value of each error curve is ringed.
+    linear nor logarithmic. The lowest value of each error curve is ringed, unless a value was `chosen`: rings on test
+    figures beside it would look like the choice.
 
     Args:
         values: The setting's values, shape (V,).
         errors: Curve name to V fractions, e.g. `{"ECE": ..., "ECE(S95)": ..., "TE": ...}`; lower is better.
         shares: Curve name to V fractions, e.g. `{"|S95|": ..., "|S99|": ...}`; higher is better.
         parameter: Name on the axis: lambda, kappa, interval, alpha.
+        chosen: The one of `values` that was chosen on validation; a dashed line marks it.
         title: Text above; empty for none.
     """
     for group in (errors, shares):
@@ -42,7 +45,7 @@ def ablation_curves(
                 raise invalid(f"curve {name!r}", f"have one value for each of the {len(values)} settings", len(series))
     figure = new_figure(8.6, 3.6)
     left, right = figure.subplots(1, 2)
-    _curves(left, errors, ring_lowest=True)
+    _curves(left, errors, ring_lowest=chosen is None)
     _curves(right, shares, ring_lowest=False)
     left.set_ylabel("Error")
     right.set_ylabel("Share of samples")
@@ -51,6 +54,10 @@ def ablation_curves(
         axes.set_xlabel(parameter)
         axes.set_xticks(range(len(values)), [f"{value:g}" for value in values])
         axes.margins(y=0.12)
+        if chosen is not None:
+            axes.axvline(
+                list(values).index(chosen), color=GREY, linestyle="--", linewidth=1, label="chosen on validation"
+            )
         axes.legend(loc="best")
     left.set_ylim(bottom=0)
     figure.suptitle(title, weight="bold", fontsize=11)
