@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from calibrant.report.style import save
 from calibrant.study.page import PLANNED, curve, group_records, results_page
 from calibrant.study.paper import paper_rows
 from calibrant.study.record import write_record
@@ -10,8 +11,8 @@ from calibrant.study.record import write_record
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def script():
-    spec = importlib.util.spec_from_file_location("make_results", ROOT / "docs" / "make" / "results.py")
+def script(name="results"):
+    spec = importlib.util.spec_from_file_location(f"make_{name}", ROOT / "docs" / "make" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -20,6 +21,12 @@ def script():
 def test_the_committed_page_is_what_results_give():
     made = script()
     assert made.TARGET.read_text() == made.page(), "run: python docs/make/results.py"
+
+
+def test_the_committed_picture_is_what_results_give(tmp_path):
+    made = script("results_picture")
+    svg, _ = save(made.picture(), tmp_path / "results")
+    assert svg.read_bytes() == made.TARGET.with_suffix(".svg").read_bytes(), "run: python docs/make/results_picture.py"
 
 
 def test_without_results_the_page_says_plainly_what_was_not_run(tmp_path):

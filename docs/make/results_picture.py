@@ -1,0 +1,135 @@
+"""Make docs/results.{png,svg} from results/: what each method gives on CIFAR-10, beside what the paper prints.
+
+python docs/make/results_picture.py
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from calibrant.report.style import BLUE, GREY, VERMILLION, new_figure, save, styled
+from calibrant.study.page import group_records
+from calibrant.study.paper import paper_rows
+from calibrant.study.record import Record, read_records
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = ROOT / "docs" / "results"
+DATA, NETWORKS = "cifar10", {"resnet32": "ResNet-32", "resnet50": "ResNet-50"}
+# How the settings of the sixty-percent plan are named in results/, network by network.
+PLANS = {
+    "resnet32": "fl+h+unbiased (gamma 0.25, huber_weight 0, average 0.25, floor 0.5, kind cosine)",
+    "resnet50": "fl+unbiased (average 0.25, floor 0.5, kind cosine)",
+}
+METHODS = (
+    *("nll", "brier", "dca", "ls", "mmce", "entropy", "fl", "flsd", "fl+mdca"),
+    *("flsd+h", "flsd+h+p-ema", "flsd+h+unbiased"),
+)
+PANELS = {
+    "seen_share": "Sample updates, %",
+    "test_error": "Test error, %",
+    "ece": "ECE, %",
+    "share@0.95": "above 0.95: |S95|, %",
+    "ece@0.95": "ECE(S95), %",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method on one network: our values seed by seed, and the paper's where it has some."""
+
+    name: str
+    ours: dict[str, list[float]]
+    paper: dict[str, float]
+    is_plan: bool
+
+
+def lines(model: str) -> list[Line]:
+    """What was run with recommended settings, and the plan that reaches the goal, in the order of `METHODS`."""
+    groups = group_records(read_records(ROOT / "results"))[(DATA, model)]
+    printed = {row.method: row for row in paper_rows() if (row.data, row.model) == (DATA, model)}
+    made = [line_of("nll, temperature-scaled", groups["nll"], scaled=True)]
+    for name in METHODS:
+        if name in groups:
+            theirs = {metric: printed[name].value(metric) for metric in list(PANELS)[1:]} if name in printed else {}
+            made.append(line_of(name, groups[name], paper=theirs))
+    return [*made, line_of("fl+unbiased, averaged", groups[PLANS[model]], is_plan=True)]
+
+
+def line_of(
+    name: str,
+    records: Sequence[Record],
+    *,
+    scaled: bool = False,
+    paper: dict[str, float] | None = None,
+    is_plan: bool = False,
+) -> Line:
+    ours = {metric: [value(record, metric, scaled) for record in records] for metric in PANELS}
+    seeds = f"  ({len(records)} seeds)" if len(records) > 1 else ""
+    return Line(name + seeds, ours, paper or {}, is_plan)
+
+
+def value(record: Record, metric: str, scaled: bool) -> float:
+    found = record.seen_share if metric == "seen_share" else record.value(metric, scaled=scaled)
+    assert found is not None, f"{record.file_name} has no {metric}"
+    return found
+
+
+@styled
+def picture() -> "Figure":
+    """A row a method, a panel a metric; the networks one above the other."""
+    groups = {name: lines(model) for model, name in NETWORKS.items()}
+    figure = new_figure(12.5, 1.6 + 0.3 * sum(len(group) for group in groups.values()))
+    rows = figure.subplots(
+        len(groups), len(PANELS), sharex="col", height_ratios=[len(group) for group in groups.values()]
+    )
+    for (name, group), row in zip(groups.items(), rows, strict=True):
+        for axes, (metric, title) in zip(row, PANELS.items(), strict=True):
+            draw(axes, group, metric)
+            axes.set_yticks(range(len(group)), [line.name for line in group] if axes is row[0] else [])
+            if name == next(iter(groups)):
+                axes.set_title(title, fontsize=10)
+        row[0].set_ylabel(name, weight="bold")
+        for label, line in zip(row[0].get_yticklabels(), group, strict=True):
+            label.set(color=VERMILLION if line.is_plan else "black", weight="bold" if line.is_plan else "normal")
+    figure.align_ylabels(rows[:, 0])
+    legend(figure)
+    return figure
+
+
+def draw(axes: "Axes", group: Sequence[Line], metric: str) -> None:
+    for place, line in enumerate(group):
+        colour = VERMILLION if line.is_plan else BLUE
+        seeds = line.ours[metric]
+        if metric in line.paper:
+            axes.plot(line.paper[metric], place, "D", markersize=5.5, markerfacecolor="none", markeredgecolor=GREY)
+        axes.plot(seeds, [place] * len(seeds), "|", color=colour, markersize=8, alpha=0.7)
+        axes.plot(statistics.fmean(seeds), place, "o", color=colour, markersize=6.5)
+    axes.set_ylim(len(group) - 0.5, -0.5)
+    axes.margins(x=0.08)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda fraction, _: f"{100 * fraction:g}"))
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.tick_params(axis="x", labelsize=8)
+    axes.tick_params(axis="y", length=0)
+
+
+def legend(figure: "Figure") -> None:
+    marks = [
+        Line2D([], [], marker="o", color=BLUE, linestyle="", label="ours, mean over seeds (bars: each seed)"),
+        Line2D([], [], marker="o", color=VERMILLION, linestyle="", label="ours: 60 % of the updates, no second step"),
+        Line2D([], [], marker="D", color=GREY, markerfacecolor="none", linestyle="", label="the paper, as printed"),
+    ]
+    figure.legend(handles=marks, loc="outside lower center", ncols=3)
+
+
+if __name__ == "__main__":
+    for path in save(picture(), TARGET):
+        print(f"wrote {path.relative_to(ROOT)}")
