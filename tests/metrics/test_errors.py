@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from calibrant import Predictions
 from calibrant import metrics as m
+from calibrant.errors import InvalidInput
 
 
 @st.composite
@@ -157,3 +158,21 @@ def test_fifteen_bins_unless_told(metric):
     p = Predictions.from_probabilities(probabilities, targets)
     assert metric(p) == metric(p, 15)
     assert metric(p) not in (metric(p, 14), metric(p, 16))
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        *(m.expected_calibration_error, m.equal_mass_calibration_error, m.maximum_calibration_error),
+        *(m.debiased_calibration_error, m.classwise_calibration_error, m.smooth_calibration_error),
+        *(m.ks_calibration_error, m.auroc, m.aurc, m.accuracy_coverage, m.accuracy, m.error_rate),
+        *(m.negative_log_likelihood, m.brier_score, m.confident_set, m.noise_floor, m.reliability_bins),
+    ],
+)
+def test_a_bare_array_is_refused_in_one_line(metric):
+    """The habit from elsewhere is metric(probabilities, targets): the second would be taken for a number of bins."""
+    arguments = [np.full((3, 2), 0.5), np.zeros(3, int)][: metric.__code__.co_argcount]
+    with pytest.raises(
+        InvalidInput, match=r"predictions must be Predictions, got ndarray\. Make them with Predictions"
+    ):
+        metric(*arguments)

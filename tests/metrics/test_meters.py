@@ -293,3 +293,35 @@ def test_metrics_do_not_import_torchmetrics_until_a_meter_is_used(python):
 def test_every_meter_is_one():
     assert all(isinstance(meter, Meter) for meter in all_meters(3, "logits").values())
     assert isinstance(m.CalibrationError.counts, State)  # on the class, where there is nothing to add
+
+
+@pytest.mark.parametrize(
+    ("from_", "shape", "way_out", "rows"),
+    [
+        ("probabilities", (6,), "torch.stack([1 - p, p], dim=1)", lambda p: torch.stack([1 - p, p], dim=1)),
+        (
+            "logits",
+            (6,),
+            "torch.stack([torch.zeros_like(z), z], dim=1)",
+            lambda z: torch.stack([torch.zeros_like(z), z], dim=1),
+        ),
+        ("logits", (2, 3, 4, 5), "logits.movedim(1, -1).flatten(0, -2)", lambda z: z.movedim(1, -1).flatten(0, -2)),
+        ("logits", (2, 4, 3), "logits.flatten(0, -2) and targets.flatten()", lambda z: z.flatten(0, -2)),
+    ],
+)
+def test_the_way_out_of_a_wrong_shape_leads_out(from_, shape, way_out, rows):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.rand(shape, generator=generator)
+    places = shape[:1] + shape[2:] if len(shape) == 4 else shape[:2]
+    targets = torch.randint(0, 2, places, generator=generator)
+    meter = m.CalibrationError(from_=from_)
+    with pytest.raises(InvalidInput, match=r"must have shape \(n, K\)") as caught:
+        meter.update(scores, targets)
+    assert way_out in str(caught.value)
+    meter.update(rows(scores), targets.flatten())
+    assert int(meter.counts.sum()) == targets.numel()
+
+
+def test_one_hot_targets_are_told_from_labels():
+    with pytest.raises(InvalidInput, match=r"one label a row, got shape \(3, 2\)\. One-hot rows: .*argmax\(dim=1\)"):
+        m.CalibrationError(from_="logits").update(torch.zeros(3, 2), torch.eye(3, 2).long())

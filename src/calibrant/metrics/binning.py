@@ -16,6 +16,7 @@ from torch import Tensor
 from calibrant.errors import invalid
 from calibrant.predictions import Predictions
 from calibrant.predictions.checks import Precision
+from calibrant.predictions.guard import require_predictions
 from calibrant.predictions.threads import share
 
 _FEW_EDGES = 100  # twice their number fits in a byte
@@ -168,6 +169,7 @@ def reliability_bins(predictions: Predictions, n_bins: int = 15, *, equal_mass: 
         n_bins: Number of bins on [0, 1].
         equal_mass: Bins of equal number of rows instead of equal width.
     """
+    require_predictions(predictions)
     if equal_mass:
         edges = equal_mass_edges(np.sort(predictions.confidence), check_bins(n_bins))
     else:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from calibrant.errors import invalid
 from calibrant.metrics.binning import bin_edges, check_bins, edge_precision, rounded, sum_bins
 from calibrant.predictions import Predictions
+from calibrant.predictions.guard import require_predictions
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ def check_delta(delta: float) -> float:
 
 def is_confident(predictions: Predictions, delta: float) -> NDArray[np.bool_]:
     """Which rows have confidence >= delta, delta rounded to the precision of the confidences."""
+    require_predictions(predictions)
     limit = rounded(np.asarray([check_delta(delta)]), edge_precision(predictions))
     return np.asarray(predictions.confidence >= limit[0])
 

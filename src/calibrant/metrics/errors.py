@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from calibrant.metrics.binning import check_bins, reliability_bins
 from calibrant.predictions import Predictions
+from calibrant.predictions.guard import require_predictions
 
 
 def expected_calibration_error(predictions: Predictions, n_bins: int = 15) -> float:
@@ -58,4 +59,5 @@ def classwise_calibration_error(predictions: Predictions, n_bins: int = 15) -> f
     """
     from calibrant.metrics.totals import class_totals
 
+    require_predictions(predictions)
     return class_totals(predictions, check_bins(n_bins)).classwise_error

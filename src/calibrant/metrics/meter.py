@@ -220,13 +220,29 @@ def check_form(scores: Tensor, targets: Tensor, from_: Kind) -> None:
     require_tensor(from_, scores)
     require_tensor("targets", targets)
     if scores.ndim != 2 or 0 in scores.shape:
-        raise invalid(from_, "have shape (n, K) with at least one row and one class", f"shape {tuple(scores.shape)}")
+        rule = "have shape (n, K) with at least one row and one class"
+        raise invalid(from_, rule, f"shape {tuple(scores.shape)}", _as_rows(scores.shape, targets.shape, from_))
     if scores.dtype not in _PRECISIONS:
         raise invalid(from_, "hold floating-point numbers", f"dtype {scores.dtype}")
     if targets.shape != scores.shape[:1]:
-        raise invalid("targets", f"have shape ({len(scores)},), one label a row", f"shape {tuple(targets.shape)}")
+        way_out = "One-hot rows: give targets.argmax(dim=1)." if targets.shape == scores.shape else ""
+        raise invalid(
+            "targets", f"have shape ({len(scores)},), one label a row", f"shape {tuple(targets.shape)}", way_out
+        )
     if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
         raise invalid("targets", "be integers", f"dtype {targets.dtype}")
+
+
+def _as_rows(scores: torch.Size, targets: torch.Size, from_: Kind) -> str:
+    """How to get one row a prediction from scores of another shape; empty where it cannot be told."""
+    if len(scores) == 1 and targets == scores:
+        first = "1 - p, p" if from_ == "probabilities" else "torch.zeros_like(z), z"
+        return f"Of two classes give both: torch.stack([{first}], dim=1)."
+    if len(scores) < 3:
+        return ""
+    if targets == (scores[0], *scores[2:]):
+        return f"One row a pixel: {from_}.movedim(1, -1).flatten(0, -2) and targets.flatten()."
+    return f"One row a position: {from_}.flatten(0, -2) and targets.flatten()." if targets == scores[:-1] else ""
 
 
 def bad_rows(scores: Tensor, targets: Tensor, from_: Kind) -> Tensor:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from calibrant.metrics.binning import bin_edges, bin_index, check_bins, edge_precision
 from calibrant.predictions import Predictions
+from calibrant.predictions.guard import require_predictions
 
 # Bins larger than this are drawn from the limit law of their sum instead of row by row.
 _LARGE = 10_000
@@ -27,6 +28,7 @@ class NoiseFloor:
 
 def noise_floor(predictions: Predictions, n_bins: int = 10, *, draws: int = 400, seed: int = 0) -> NoiseFloor:
     """Simulate targets that are right with exactly the stated confidence, and measure the ECE of each simulation."""
+    require_predictions(predictions)
     generator = np.random.default_rng(seed)
     confidence = predictions.confidence
     index = bin_index(confidence, bin_edges(check_bins(n_bins), edge_precision(predictions)))

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.predictions import Predictions
+from calibrant.predictions.guard import require_predictions
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Sorted:
 
 def sort_rows(predictions: Predictions) -> Sorted:
     """Sort by confidence and find ties."""
+    require_predictions(predictions)
     order = np.argsort(predictions.confidence, kind="stable")
     confidence = predictions.confidence[order]
     ends = np.append(np.flatnonzero(confidence[1:] != confidence[:-1]), len(order) - 1)

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from calibrant.predictions import Predictions
+from calibrant.predictions.guard import require_predictions
 
 # Cells of the grid on [0, 1] and smallest bandwidth: two cells, below which the grid would show.
 CELLS = 2048
@@ -18,6 +19,7 @@ def smooth_calibration_error(predictions: Predictions) -> float:
     With r = confidence - correct, smECE_s is the integral over [0, 1] of |(1/n) sum_i r_i K_s(t, c_i)|. It falls as s
     grows; the result is its value at the s where both are equal (searched in 0.001..1).
     """
+    require_predictions(predictions)
     spread = spread_residuals(predictions.confidence, (predictions.confidence - predictions.correct)[None])
     return float(smooth_error(spread / len(predictions))[0])
 

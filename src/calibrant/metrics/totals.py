@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from calibrant.metrics.binning import bin_edges, bin_index, edge_precision
 from calibrant.predictions import Predictions
+from calibrant.predictions.guard import require_predictions
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class ClassTotals:
 
 def class_totals(predictions: Predictions, n_bins: int) -> ClassTotals:
     """Walk through the rows once."""
+    require_predictions(predictions)
     edges = bin_edges(n_bins, edge_precision(predictions))
     gap_sum = np.zeros((n_bins, predictions.classes))
     brier = np.empty(len(predictions))
