@@ -93,3 +93,48 @@ def test_reading_draws_nothing_from_the_global_generator():
     before = torch.get_rng_state()
     run_epochs("loader")
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("kind", ["resident", "loader"])
+def test_a_sample_that_fills_the_last_batch_up_is_augmented_like_any_other(kind):
+    # 23 samples, two ranks, one sample each a step: the second rank takes the first of the order again.
+    (first,), (second,) = (run_epochs(kind, epochs=1, rank=rank, world_size=2, batch_size=2) for rank in (0, 1))
+    assert (len(first), len(second)) == (12, 12)
+    assert second[-1].indices.tolist() == first[0].indices.tolist()
+    assert torch.equal(second[-1].images, first[0].images)
+
+
+def test_an_epoch_of_full_batches_has_no_empty_one_at_its_end():
+    for kind in ("resident", "loader"):
+        (batches,) = run_epochs(kind, epochs=1, batch_size=_N)
+        assert [len(batch.indices) for batch in batches] == [_N]
+
+
+def test_only_full_batches_are_prepared_by_the_compiled_way(monkeypatch):
+    compiled = []
+
+    def compile_(way, **_):
+        return lambda *arguments: compiled.append(len(arguments[0])) or way(*arguments)
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    _, source = make("resident")
+    source.preparation.compile(4)
+    source.begin(1)
+    assert [len(batch.indices) for batch in source.batches()] == [4] * 5 + [3]
+    assert compiled == [4] * 5
+
+
+def test_a_dataset_whose_items_are_random_hears_the_epoch():
+    heard = []
+
+    class Told(TensorDataset):
+        def set_epoch(self, epoch):
+            heard.append(epoch)
+
+    _, source = make("loader")
+    again = LoaderBatches(
+        Told(_IMAGES, _LABELS), source.tables, source.preparation, batch_size=4, workers=0, device=_CPU
+    )
+    for epoch in (1, 2):
+        again.begin(epoch)
+    assert heard == [1, 2]

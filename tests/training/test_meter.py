@@ -61,9 +61,22 @@ def test_totals_are_those_of_a_plain_loop_and_start_anew_each_epoch():
 def test_the_first_bad_step_is_remembered(bad):
     meter = TrainingMeter(torch.device("cpu"))
     logits, targets = torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64)
-    for value in (1.0, 2.0, bad, 3.0, bad):
-        meter.update(logits, targets, {"loss": torch.tensor(value)}, torch.tensor(value))
-        meter.count_step()
-    assert meter.first_bad_step() == 2
-    meter.reset()
-    assert meter.first_bad_step() is None
+    for first in (0, 1, 2):
+        meter.reset()
+        assert meter.first_bad_step() is None
+        for value in (*[1.0] * first, bad, 3.0, bad):
+            meter.update(logits, targets, {"loss": torch.tensor(value)}, torch.tensor(value))
+            meter.count_step()
+        assert meter.first_bad_step() == first
+
+
+def test_no_digit_of_a_loss_is_lost():
+    meter = TrainingMeter(torch.device("cpu"))
+    large = 2.0**24 - 1  # three times this is no float32, nor is one more than the sum
+    for value, size in ((large, 3), (1.0, 1)):
+        meter.update(
+            torch.zeros(size, 2), torch.zeros(size, dtype=torch.int64), {"a": torch.tensor(value)}, torch.tensor(value)
+        )
+    assert meter.read()["terms"] == {"a": (3 * large + 1) / 4}
+    assert meter.confidence.dtype == torch.float64
+    assert {meter.counts.dtype, meter.correct.dtype, meter.steps.dtype} == {torch.int64}

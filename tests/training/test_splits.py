@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from calibrant.data.dataset import Augmentation
 from calibrant.training.splits import HeldOut, Splits, digest, some
 
 
@@ -62,6 +63,14 @@ def test_held_out_items_come_in_order_as_the_dataset_gives_them(kind, factor, ro
     parts = list(HeldOut(kind(images, labels), [""] * rows).batches(300))
     assert torch.equal(torch.cat([part for part, _ in parts]), factor * images)
     assert torch.equal(torch.cat([part for _, part in parts]), labels)
+    if kind is not TensorDataset:
+        assert [len(part) for _, part in parts] == [300] * (rows // 300) + [rows % 300]
+
+
+def test_reading_what_is_held_out_draws_nothing_from_the_global_generator():
+    before = torch.get_rng_state()
+    list(HeldOut([(torch.zeros(1), 0)] * 5, [""] * 5).batches(2))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_view_and_its_copy_have_the_same_digest():
@@ -70,4 +79,11 @@ def test_a_view_and_its_copy_have_the_same_digest():
 
 
 def test_augmentation_can_be_left_out(toy, toy_recipe):
+    some_way = Augmentation(crop_padding=3)
+    toy = replace(toy, augmentation=some_way)
+    assert Splits.make(toy_recipe(data__augment=True), toy).augmentation == some_way
     assert Splits.make(toy_recipe(data__augment=False), toy).augmentation is None
+
+
+def test_a_batch_may_hold_the_whole_set(toy, toy_recipe):
+    assert len(Splits.make(toy_recipe(optimiser__batch_size=81), toy).targets) == 81
