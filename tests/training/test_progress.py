@@ -1,12 +1,13 @@
 import io
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from calibrant.errors import OutputError
 from calibrant.training import train
-from calibrant.training.progress import LiveBar, PlainLines, Quiet, TensorBoard, describe
+from calibrant.training.progress import Beside, LiveBar, PlainLines, Quiet, TensorBoard, describe
 
 _LINE = {
     "epoch": 2,
@@ -50,6 +51,39 @@ def test_the_live_bar_shows_the_figures_and_the_time_left(toy, toy_recipe, tmp_p
     assert "…" not in shown
 
 
+def test_the_bar_moves_within_an_epoch_a_few_times_a_second(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("calibrant.training.progress.time.monotonic", lambda: clock[0])
+    bar = LiveBar(Console(file=io.StringIO(), force_terminal=True))
+    recipe = SimpleNamespace(method=SimpleNamespace(name="nll"), epochs=4)
+    bar.start(SimpleNamespace(recipe=recipe), 1)
+    shown = []
+    for epoch, steps, pauses in ((2, 0, []), (3, 4, [0.25, 0.0625, 0.0625, 0.25])):
+        bar.begin_epoch(epoch, steps)
+        for pause in pauses:
+            clock[0] += pause
+            bar.step()
+            shown.append(bar._progress.tasks[0].completed)
+    bar.stop()
+    assert shown == [2.25, 2.25, 2.75, 3.0]
+
+
+@pytest.mark.parametrize("outer", [Beside, TensorBoard])
+def test_a_reporter_beside_another_passes_everything_on(outer, tmp_path):
+    told = []
+
+    class Recorder:
+        def __getattr__(self, name):
+            return lambda *arguments: told.append((name, *arguments))
+
+    run = SimpleNamespace(path=tmp_path)
+    expected = [("start", run, 3), ("begin_epoch", 4, 10), ("step",), ("end_epoch", _LINE), ("stop",)]
+    reporter = outer(Recorder())
+    for name, *arguments in expected:
+        getattr(reporter, name)(*arguments)
+    assert told == expected
+
+
 def test_tensorboard_gets_every_scalar_of_every_epoch(toy, toy_recipe, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -63,6 +97,19 @@ def test_tensorboard_gets_every_scalar_of_every_epoch(toy, toy_recipe, tmp_path)
     for tag in ("loss", "accuracy", "lr"):
         found = [(event.step, event.value) for event in events.Scalars(tag)]
         assert found == [(line["epoch"], pytest.approx(line[tag], rel=1e-6)) for line in run.epochs()]
+
+
+def test_tensorboard_shows_an_epoch_while_the_next_one_runs(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reporter = TensorBoard(Quiet())
+    reporter.stop()  # a run that was refused before it began
+    reporter.start(SimpleNamespace(path=tmp_path), 1)
+    reporter.end_epoch(_LINE)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(2, 0.5)]
+    reporter.stop()
 
 
 def test_a_full_disk_under_tensorboard_is_one_line(toy, toy_recipe, tmp_path):
