@@ -20,6 +20,7 @@ from calibrant.pruning import (
     RandomSubset,
     Unbiased,
 )
+from calibrant.pruning.ranks import mean_over_ranks
 
 EPOCHS, BATCH = 6, 4
 PLANS = {
@@ -106,6 +107,7 @@ def main(rank, world_size, folder):
             )
             seen[f"{plan} {n}"] = course
     seen["disagreements"] = disagreements(rank)
+    seen["mean"] = mean_over_ranks(0.1 + rank, torch.device("cpu"))
     Path(folder, f"{rank}.json").write_text(json.dumps(seen), encoding="utf-8")
     dist.destroy_process_group()
 

@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.pruning import (
@@ -218,7 +219,7 @@ def test_samples_that_were_never_observed_are_noted(caplog):
         (torch.tensor([63]), torch.zeros(1, 3), r"indices must lie in 0\.\.62, got 63"),
         (torch.tensor([-1]), torch.zeros(1, 3), r"got -1"),
         (torch.tensor([5, -2, 5]), torch.zeros(3, 3), r"got -2"),
-        (torch.tensor([5, 63, 5]), torch.zeros(3, 3), r"got 63"),
+        (torch.tensor([5, 63, 5]), torch.zeros(3, 3), r"got 63\. Wrap what the loader reads, outermost: Indexed\("),
         (torch.tensor([1, 2]), torch.zeros(1, 3), r"indices must have shape \(1,\)"),
         (torch.tensor([[1]]), torch.zeros(1, 3), "indices must have shape"),
         (torch.tensor([1.0]), torch.zeros(1, 3), "indices must be int64"),
@@ -237,6 +238,16 @@ def test_batches_that_do_not_fit_are_refused(indices, logits, message):
     with pytest.raises(InvalidInput, match=message):
         pruner.observe(indices, logits)
     assert pruner.table.rows[:, 0].eq(0).all()
+
+
+def test_one_logit_of_two_classes_is_told_how_to_become_two():
+    pruner, z = ConfidencePruner([0, 1, 1]), torch.tensor([[2.0], [-1.0]])
+    with pytest.raises(
+        InvalidInput, match=r"logits must have shape .* torch\.cat\(\[torch\.zeros_like\(z\), z\], dim=1"
+    ):
+        pruner.observe(torch.arange(2), z)
+    pruner.observe(torch.arange(2), torch.cat([torch.zeros_like(z), z], dim=1))
+    torch.testing.assert_close(pruner.scores[:2], 0.3 * torch.sigmoid(torch.tensor([2.0, 1.0])))
 
 
 def test_weights_check_their_indices_too():
@@ -309,6 +320,10 @@ def test_an_empty_batch_changes_nothing():
         ([], {}, "targets must be one label per sample"),
         ([[0], [1]], {}, "targets must be one label per sample"),
         ([0.0, 1.0], {}, "targets must be whole numbers"),
+        (["cat", "dog"], {}, r"targets must be whole numbers, got <U3\. .*return_inverse=True\)\[1\]"),
+        ([[1, 0], [0, 1]], {}, r"got shape \(2, 2\)\. One-hot or soft labels: take the argmax"),
+        (TensorDataset(torch.zeros(2, 3), torch.arange(2)), {}, "got TensorDataset. Give the labels alone"),
+        ([torch.arange(2), torch.arange(3)], {}, "targets must be one label per sample, got list"),
         ([0, -1], {}, r"targets must not be negative, got -1 at index 1"),
         ([0, 2], {}, "targets must hold every class, got none of class 1"),
         ([0, 5], {"classes": 3}, r"targets must lie in 0\.\.2, got 5 at index 1"),

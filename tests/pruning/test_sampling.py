@@ -7,7 +7,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Sampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from calibrant.errors import InvalidInput
 from calibrant.pruning import ConfidencePruner, Every, Indexed, LowestConfidence
@@ -221,6 +230,29 @@ def test_indexed_refuses_streams_and_taken_keys():
         Indexed(Stream())
     with pytest.raises(InvalidInput, match="key must be new"):
         Indexed([{"index": 0}])[0]
+
+
+def test_a_dataset_smaller_than_the_pruner_is_refused_in_one_line():
+    loader = DataLoader(Indexed(TensorDataset(torch.zeros(30, 2))), batch_size=40, sampler=pruned().sampler())
+    with pytest.raises(
+        InvalidInput, match=r"index must lie in 0\.\.29 for this dataset, got 39\. Make the pruner with one"
+    ):
+        list(loader)
+    assert [int(i) for _, i in Indexed(TensorDataset(torch.zeros(3, 2)))] == [0, 1, 2]  # iterating still ends
+
+
+def test_batches_of_indices_are_told_where_they_belong():
+    batches = BatchSampler(range(40), 8, drop_last=False)
+    with pytest.raises(
+        InvalidInput, match=r"base must give one whole number a sample, got list\. A sampler of batches"
+    ):
+        list(pruned().sampler(batches))
+    around = BatchSampler(pruned().sampler(), 8, drop_last=False)
+    assert sorted(sum(around, [])) == pruned().kept.tolist()
+    with pytest.raises(
+        InvalidInput, match=r"index must give one whole number .* got list\. A DataLoader asks so with batch"
+    ):
+        Indexed([1, 2])[[0, 1]]
 
 
 def test_dictionaries_collate_with_their_index():
