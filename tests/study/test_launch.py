@@ -20,6 +20,25 @@ def test_failures_are_reported_and_do_not_stop_the_others(tmp_path):
     assert (tmp_path / "logs" / "a.log").read_text().strip() == "{}"
 
 
+def test_the_error_of_a_traceback_is_told_and_not_the_advice_after_it(tmp_path, monkeypatch):
+    (tmp_path / "failing.py").write_text("raise RuntimeError('CUDA error: out of luck\\nTry another flag.\\n')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (one,) = run_tasks([Task("x", "failing", (), tmp_path / "x.log")])
+    assert one.message == "RuntimeError: CUDA error: out of luck"
+    # The next attempt adds to the same log.
+    (tmp_path / "failing.py").write_text("import sys; sys.exit('calibrant: data must exist.')")
+    (one,) = run_tasks([Task("x", "failing", (), tmp_path / "x.log")])
+    assert one.message == "data must exist."
+
+
+def test_who_ran_together_is_told_before_the_tasks_end(tmp_path):
+    (tmp_path / "good.json").write_text("{}")
+    tasks = [Task(name, "json.tool", (str(tmp_path / "good.json"),), tmp_path / f"{name}.log") for name in "ab"]
+    told = []
+    run_tasks(tasks, jobs=2, company=told.append)
+    assert told[0] == {"a": 2, "b": 2}
+
+
 def test_a_killed_task_names_its_signal(tmp_path, monkeypatch):
     (tmp_path / "dying.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

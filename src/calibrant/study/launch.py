@@ -52,7 +52,11 @@ class _Child:
 
 
 def run_tasks(
-    tasks: Sequence[Task], *, jobs: int = 1, watch: Callable[[list[Ended]], None] | None = None
+    tasks: Sequence[Task],
+    *,
+    jobs: int = 1,
+    watch: Callable[[list[Ended]], None] | None = None,
+    company: Callable[[dict[str, int]], None] | None = None,
 ) -> list[Ended]:
     """Run all tasks, at most `jobs` at a time; a failed one does not stop the others.
 
@@ -60,6 +64,7 @@ def run_tasks(
         tasks: What to run, in this order.
         jobs: How many at once.
         watch: Called a few times a second with those that have ended so far.
+        company: Called as often with each running task's `together` so far: we may be killed before it ends.
     """
     if jobs < 1:
         raise invalid("jobs", "be at least 1", jobs)
@@ -73,6 +78,8 @@ def run_tasks(
                 running.append(_start(waiting.pop(0), slot, jobs))
             for child in running:
                 child.together = max(child.together, len(running))
+            if company is not None:
+                company({child.task.name: child.together for child in running})
             for child in [child for child in running if child.process.poll() is not None]:
                 running.remove(child)
                 ended.append(_end(child))
@@ -140,8 +147,15 @@ def _end(child: _Child) -> Ended:
 
 
 def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1].removeprefix("calibrant: ") if lines else "it said nothing"
+    """The last line of a log; of a traceback the one that names the error, which may be followed by advice (CUDA)."""
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    if not lines:
+        return "it said nothing"
+    frames = [number for number, line in enumerate(lines) if line.startswith("  File ")]
+    after = lines[frames[-1] + 1 :] if frames else []
+    # Source lines of the last frame are indented; what is not, begins with the error.
+    error = next((line for line in after if not line.startswith(" ")), lines[-1])
+    return (lines[-1] if lines[-1].startswith("calibrant: ") else error).strip().removeprefix("calibrant: ")
 
 
 def _kill(child: _Child) -> None:

@@ -11,7 +11,7 @@ from calibrant.files import as_path, output_error, read_json, write_json
 from calibrant.predictions import Predictions
 from calibrant.study.execute import state_of
 from calibrant.study.inputs import check_inputs
-from calibrant.study.launch import Ended, Task, run_tasks
+from calibrant.study.launch import Task, run_tasks
 from calibrant.study.progress import Silent, StudyProgress
 from calibrant.study.record import Record, digests, record_run, scaled_by
 from calibrant.study.spec import Cell, StudySpec
@@ -67,8 +67,8 @@ class Study:
             self.spec.save(self.path / "study.toml")
             shown = progress or Silent()
             with shown.over(self, pending):
-                ended = run_tasks([self._task(cell, data_dir) for cell in pending], jobs=jobs, watch=shown.update)
-            self._note_concurrency(ended)
+                tasks = [self._task(cell, data_dir) for cell in pending]
+                ended = run_tasks(tasks, jobs=jobs, watch=shown.update, company=self._note_concurrency)
         failed = [one for one in ended if one.code]
         if failed:
             told = "; ".join(f"{one.task}: {one.message}" for one in failed)
@@ -150,11 +150,12 @@ class Study:
         path = self.path / "concurrency.json"
         return dict(read_json(path)) if path.is_file() else {}
 
-    def _note_concurrency(self, ended: list[Ended]) -> None:
+    def _note_concurrency(self, together: dict[str, int]) -> None:
+        """Keep the largest number for each run, at once: a run that is stopped and continued was still in company."""
         known = self._concurrency()
-        for one in ended:
-            known[one.task] = max(one.together, known.get(one.task, 1))
-        write_json(self.path / "concurrency.json", known)
+        if any(count > known.get(name, 0) for name, count in together.items()):
+            larger = {name: max(count, known.get(name, 0)) for name, count in together.items()}
+            write_json(self.path / "concurrency.json", known | larger)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
