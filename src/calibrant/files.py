@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import tokenize
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -100,6 +101,23 @@ def read_json(path: str | Path) -> Any:
         raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
         raise invalid(str(path), "be a JSON file", f"something else ({error})") from error
+
+
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """Read TOML; a missing or damaged file is one clear line.
+
+    Args:
+        path: The file.
+        what: What it is, for the message: "recipe", "study".
+    """
+    try:
+        return tomllib.loads(as_path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{what} {path} does not exist.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{what} {path} cannot be read: {error}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise invalid(f"{what} {path}", "be TOML", f"something else ({error})") from error
 
 
 def sha256_of(path: str | Path) -> str:

@@ -1,6 +1,5 @@
 """What a user brings as `module:name`, a network or a method: found, imported, or refused in one line."""
 
-import hashlib
 import importlib
 import sys
 from collections.abc import Callable
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.files import sha256_of
 
 
 def load_callable(module: str, attribute: str, *, kind: str) -> Callable[..., Any]:
@@ -34,7 +34,7 @@ def fingerprint(module: str, *, kind: str) -> str:
     Only that file: what it imports in turn is not followed. Empty where there is no file, as in a notebook.
     """
     path = getattr(_import(module, kind), "__file__", None)
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
+    return sha256_of(path) if path else ""
 
 
 def _import(module: str, kind: str) -> Any:

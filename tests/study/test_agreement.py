@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -50,6 +51,38 @@ def test_two_eces_that_chance_alone_explains_agree(make_record):
     assert agreement(low, [sharp], "ece").verdict == "ours is higher"
 
 
+def measured(value, deviation, floor=0.0):
+    """What agreement asks a record for."""
+    return SimpleNamespace(
+        value=lambda metric: value,
+        deviation=lambda metric: deviation,
+        evaluation=lambda: SimpleNamespace(noise_floor_95=floor),
+    )
+
+
+@pytest.mark.parametrize(("paper", "verdict"), [(0.89, "agrees"), (0.91, "ours is lower"), (1.3, "ours is lower")])
+def test_chance_explains_an_ece_below_the_floor_of_every_run(paper, verdict):
+    records = [measured(0.005, 0.0001, floor) for floor in (0.012, 0.009)]
+    assert agreement(replace(ROW, ece=paper), records, "ece").verdict == verdict
+    # Ours is above the floor: then it explains nothing.
+    assert agreement(replace(ROW, ece=0.5), [measured(0.02, 0.0001, 0.012)], "ece").verdict == "ours is higher"
+
+
+@pytest.mark.parametrize(
+    ("values", "deviations", "allowed"),
+    [
+        ([0.1], [None], 0.0),
+        ([0.1], [0.002], 1.96 * 0.002 * 2**0.5),
+        ([0.1, 0.1], [0.002, 0.004], 1.96 * 0.003 * 1.5**0.5),
+        ([0.1, 0.1], [0.002, None], 1.96 * 0.002 * 1.5**0.5),
+        ([0.1, 0.12], [0.002, None], 1.96 * 0.02 / 2**0.5 * 1.5**0.5),
+    ],
+)
+def test_the_tolerance_by_hand(values, deviations, allowed):
+    records = [measured(value, deviation) for value, deviation in zip(values, deviations, strict=True)]
+    assert agreement(ROW, records, "test_error").tolerance == pytest.approx(allowed + 0.00005, rel=1e-12)
+
+
 def test_chance_excuses_no_other_number_than_ece(make_record):
     calibrated = make_record("flsd", sharpness=1.0)
     assert calibrated.evaluation().noise_floor_95 > 0.065
@@ -76,7 +109,7 @@ def test_reasons_for_a_metric_or_a_row(tmp_path):
         ('["cifar10/resnet32/flsd"]\nec = "x"', "to sentences"),
         ('["cifar10/resnet32/flsd"]\nece = 1', "to sentences"),
         ('"cifar10/resnet32/flsd" = "x"', "a table of sentences"),
-        ("[", "cannot be read"),
+        ("[", "must be TOML"),
     ],
 )
 def test_a_reason_that_would_never_be_shown_is_refused(text, message, tmp_path):

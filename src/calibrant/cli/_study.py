@@ -1,13 +1,13 @@
 """What `compare`, `ablate` and `sweep` have in common: reading flags, running, saying what came out."""
 
 import sys
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrant.cli._settings import assignment, literal
 from calibrant.errors import CheckFailed, InvalidInput, invalid
+from calibrant.files import read_toml
 
 if TYPE_CHECKING:
     from calibrant.study import Study
@@ -21,7 +21,7 @@ def shared_recipe(recipe: Path | None, epochs: int | None, assignments: Sequence
     changes: dict[str, Any] = {}
     if recipe is not None:
         Recipe.load(recipe)  # a file with a fault is refused as a whole, with a message about that file
-        content = flatten(tomllib.loads(recipe.read_text(encoding="utf-8")))
+        content = flatten(read_toml(recipe, "recipe"))
         own = ("method.", "seed", "data.name", "model.name")
         changes |= {key: value for key, value in content.items() if not key.startswith(own)}
     if epochs is not None:
@@ -37,7 +37,7 @@ def names_in(recipe: Path | None) -> dict[str, str]:
 
     loaded = Recipe.load(recipe)
     names = {"data": loaded.data.name, "model": loaded.model.name}
-    written = tomllib.loads(recipe.read_text(encoding="utf-8"))
+    written = read_toml(recipe, "recipe")
     return {key: name for key, name in names.items() if "name" in written.get(key, {})}
 
 

@@ -2,13 +2,13 @@
 
 import math
 import statistics
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.errors import did_you_mean, invalid
+from calibrant.files import read_toml
 from calibrant.study.paper import METRICS, PaperRow, paper_rows
 from calibrant.study.record import Record
 from calibrant.study.summary import Estimate, estimate
@@ -81,12 +81,9 @@ def key_of(row: PaperRow) -> str:
 
 def load_reasons(path: str | Path) -> Reasons:
     """Read `reasons.toml`: a table for each row of the paper, in it a sentence for a metric or for `all`."""
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not Path(path).exists():
         return {}
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"{path} cannot be read: {error}.") from error
+    content = read_toml(path, "reasons")
     rows, metrics = [key_of(row) for row in paper_rows()], (*METRICS, "all")
     for key, sentences in content.items():
         if key not in rows:

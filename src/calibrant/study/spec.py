@@ -1,6 +1,5 @@
 """What a study is made of: methods times seeds times data sets times networks, and what all of them share."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from calibrant import methods
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.files import write_text
+from calibrant.files import read_toml, write_text
 from calibrant.training import Recipe, default_recipe
 from calibrant.training.recipe import OneLineErrors, one_line
 
@@ -75,14 +74,7 @@ class StudySpec(_Part):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a `study.toml`."""
-        try:
-            return cls.parse(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-        except FileNotFoundError as error:
-            raise InvalidInput(f"study {path} does not exist.") from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"study {path} cannot be read: {error}.") from error
-        except tomllib.TOMLDecodeError as error:
-            raise invalid(f"study {path}", "be TOML", f"something else ({error})") from error
+        return cls.parse(read_toml(path, "study"))
 
     def save(self, path: str | Path) -> None:
         """Write as TOML."""

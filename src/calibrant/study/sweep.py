@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import time
-import tomllib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.files import output_error, write_text
+from calibrant.files import output_error, read_toml, write_text
 from calibrant.study.execute import execute
 from calibrant.study.space import recipe_key, search_space
 from calibrant.study.spec import resolve
@@ -64,10 +63,7 @@ class SweepSpec(BaseModel, metaclass=OneLineErrors):
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read a `sweep.toml`."""
-        try:
-            return cls.parse(tomllib.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise invalid(str(path), "be a sweep.toml written by calibrant", f"something else ({error})") from error
+        return cls.parse(read_toml(path, "sweep"))
 
     def save(self, path: Path) -> None:
         """Write as TOML."""

@@ -1,7 +1,6 @@
 """A recipe says everything about a run; the same recipe and seed give the same run."""
 
 import math
-import tomllib
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,7 +10,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.files import write_text
+from calibrant.files import read_toml, write_text
 from calibrant.own_code import fingerprint
 
 if TYPE_CHECKING:
@@ -211,15 +210,7 @@ class Recipe(_Section):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a TOML recipe; unknown keys are refused by name."""
-        try:
-            content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise InvalidInput(f"recipe {path} does not exist.") from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"recipe {path} cannot be read: {error}.") from error
-        except tomllib.TOMLDecodeError as error:
-            raise invalid(f"recipe {path}", "be TOML", f"something else ({error})") from error
-        return cls.parse(content)
+        return cls.parse(read_toml(path, "recipe"))
 
     @classmethod
     def parse(cls, content: dict[str, Any]) -> Self:
