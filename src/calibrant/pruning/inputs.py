@@ -21,11 +21,22 @@ def check_logits(logits: Tensor, rows: int, classes: int) -> None:
     """Refuse logits that do not fit the indices or the classes; looks at shapes alone."""
     require_tensor("logits", logits)
     if logits.ndim != 2 or logits.shape[1] != classes:
-        more = logits.ndim == 2 and logits.shape[1] > classes
-        way_out = f"Make the pruner with classes={logits.shape[1]} where some have no samples." if more else ""
+        way_out = ""
+        if logits.ndim == 2 and logits.shape[1] > classes:
+            way_out = f"Make the pruner with classes={logits.shape[1]} where some have no samples."
+        elif classes == 2 and logits.shape == (rows, 1):
+            way_out = "One logit z is the same as two: torch.cat([torch.zeros_like(z), z], dim=1)."
         raise invalid("logits", f"have shape (batch, {classes})", tuple(logits.shape), way_out)
     if rows != len(logits):
         raise invalid("indices", f"have shape ({len(logits)},), one per row of logits", f"({rows},)")
+
+
+def check_range(indices: Tensor, samples: int) -> None:
+    """Refuse indices of samples that do not exist; reads their values."""
+    low, high = int(indices.min()), int(indices.max())
+    if low < 0 or high >= samples:
+        way_out = "Wrap what the loader reads, outermost: Indexed(Subset(...))." if high >= samples else ""
+        raise invalid("indices", f"lie in 0..{samples - 1}", low if low < 0 else high, way_out)
 
 
 def checked_loss(loss: object) -> float | None:
@@ -39,11 +50,19 @@ def checked_targets(
     targets: Tensor | NDArray[Any] | Sequence[int], classes: int | None
 ) -> tuple[NDArray[np.int64], list[int]]:
     """Labels as int64, a copy of our own, and the number of samples of each class."""
-    labels = targets.detach().cpu().numpy() if isinstance(targets, Tensor) else np.asarray(targets)
+    try:
+        labels = targets.detach().cpu().numpy() if isinstance(targets, Tensor) else np.asarray(targets)
+    except (ValueError, TypeError, RuntimeError) as error:  # a dataset, or rows of different lengths
+        way_out = "Give the labels alone, not the dataset."
+        raise invalid("targets", "be one label per sample", type(targets).__name__, way_out) from error
     if labels.ndim != 1 or labels.size == 0:
-        raise invalid("targets", "be one label per sample, at least one", f"shape {labels.shape}")
+        way_out = "One-hot or soft labels: take the argmax." if labels.ndim == 2 else ""
+        raise invalid("targets", "be one label per sample, at least one", f"shape {labels.shape}", way_out)
     if not np.issubdtype(labels.dtype, np.integer):
-        raise invalid("targets", "be whole numbers", labels.dtype, "One-hot or soft labels: take the argmax.")
+        way_out = "Number the classes 0..K-1."
+        if labels.dtype.kind in "US":
+            way_out = "Number the names: np.unique(names, return_inverse=True)[1]."
+        raise invalid("targets", "be whole numbers", labels.dtype, way_out)
     if classes is not None:
         classes = whole("classes", classes, 1)
     low, high = int(labels.min()), int(labels.max())

@@ -137,9 +137,7 @@ class ConfidencePruner:
             raise invalid("indices", "have shape (batch,)", tuple(indices.shape))
         free = indices.device.type == "cpu" or self.validate
         if free and not torch.compiler.is_compiling() and len(indices):
-            low, high = int(indices.min()), int(indices.max())
-            if low < 0 or high >= self.samples:
-                raise invalid("indices", f"lie in 0..{self.samples - 1}", low if low < 0 else high)
+            inputs.check_range(indices, self.samples)
         return indices.to(self.device, torch.int64, non_blocking=True)
 
     # once an epoch ----------------------------------------------------------------------------------------------------

@@ -148,12 +148,15 @@ class KeptSampler(Sampler[int]):
         wanted = self._wanted()
         while len(found) < wanted:
             before = len(found)
-            found.extend(index for index in map(int, base) if mask[self._checked(index)])
+            found.extend(index for index in map(self._checked, base) if mask[index])
             if len(found) == before:
                 raise InvalidInput("the base sampler yields none of the samples that are kept in this epoch.")
         return torch.tensor(found[:wanted], dtype=torch.int64)
 
-    def _checked(self, index: int) -> int:
+    def _checked(self, entry: object) -> int:
+        index = _as_index(
+            entry, "base", "A sampler of batches goes around: BatchSampler(pruner.sampler(), batch_size, ...)"
+        )
         if not 0 <= index < self.pruner.samples:
             raise invalid("base", f"yield indices in 0..{self.pruner.samples - 1}", index)
         return index
@@ -169,6 +172,14 @@ class KeptSampler(Sampler[int]):
         return kept[torch.searchsorted(edges, points, right=True).clamp_max(len(kept) - 1)]
 
 
+def _as_index(entry: object, argument: str, way_out: str) -> int:
+    """One sample's number: a whole number of any kind, or a tensor that holds one."""
+    try:
+        return operator.index(entry)  # type: ignore[arg-type]  # what has no index raises
+    except TypeError as error:
+        raise invalid(argument, "give one whole number a sample", type(entry).__name__, f"{way_out}.") from error
+
+
 def _checked_weights(weights: Tensor, n: int) -> Tensor:
     table = torch.as_tensor(weights, dtype=torch.float64).cpu()
     if table.shape != (n,) or not bool(torch.isfinite(table).all()) or bool((table < 0).any()):
@@ -179,7 +190,8 @@ def _checked_weights(weights: Tensor, n: int) -> Tensor:
 class Indexed(Dataset[Any]):
     """Any map-style dataset, with the index of each sample added to it: indices travel in the batch.
 
-    Tuples and lists become `(*item, index)`, dictionaries get one more key, anything else becomes `(item, index)`.
+    Tuples and lists become `(*item, index)`, dictionaries get one more key, anything else becomes `(item, index)`. It
+    goes outermost, as in `Indexed(Subset(...))` and `Indexed(ConcatDataset(...))`: inside it would count others.
 
     Args:
         dataset: A dataset with `__getitem__` and `__len__`.
@@ -206,11 +218,14 @@ class Indexed(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        index = operator.index(index)
+        index = _as_index(index, "index", "A DataLoader asks so with batch_size or batch_sampler")
         return self._with_index(self.dataset[index], index if index >= 0 else index + len(self))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """A whole batch at once, where the wrapped dataset offers that."""
+        if len(indices) and max(indices) >= len(self):
+            way_out = "Make the pruner with one label for each of its samples, in its order."
+            raise invalid("index", f"lie in 0..{len(self) - 1} for this dataset", max(indices), way_out)
         fetch = getattr(self.dataset, "__getitems__", None)
         items = fetch(indices) if callable(fetch) else [self.dataset[index] for index in indices]
         return [self._with_index(item, index) for item, index in zip(items, indices, strict=True)]
