@@ -25,6 +25,13 @@ def test_no_trial_begins_after_the_timeout(calibrant, tmp_path):
     assert json.loads(text)["finished"] == []
 
 
+def test_a_sweep_of_which_nothing_came_says_why_and_fails(calibrant, tmp_path):
+    impossible = ("--search", "optimiser.batch_size=4000,5000", "--epochs", 1, "--trials", 1)
+    code, _, said = calibrant("sweep", *impossible, "--out", tmp_path)
+    assert code == 1
+    assert "no trial finished, 1 failed. The first: not possible: optimiser.batch_size" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

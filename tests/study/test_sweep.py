@@ -1,11 +1,12 @@
 import json
 
 import pytest
+import torch
 from optuna.trial import TrialState
 
 from calibrant.errors import InvalidInput
 from calibrant.study.sweep import Sweep, SweepSpec
-from calibrant.study.sweep_output import front_table, sweep_json, write_sweep
+from calibrant.study.sweep_output import failures, front_table, sweep_json, write_sweep
 from calibrant.training.progress import Quiet
 
 SPEC = SweepSpec(recipe={"epochs": 3}, search=("drop=0.3:0.8", "optimiser.lr=0.01:0.2:log"))
@@ -76,6 +77,8 @@ def test_a_hopeless_trial_is_stopped_and_says_so(tmp_path):
     assert stopped.values is None
     assert set(finished.user_attrs["rungs"]) == {"1", "2", "3"}
     assert sweep_json(sweep)["stopped"][0]["stopped"] == "stopped after epoch 1"
+    assert failures(sweep) == []
+    assert "1 trial finished, 1 stopped as hopeless. " in front_table(sweep).caption
 
 
 def test_with_zero_dominators_nobody_is_stopped(sweep):
@@ -136,6 +139,40 @@ def test_what_only_the_data_show_to_be_impossible_is_a_stopped_trial_too(tmp_pat
     sweep.run(trials=1)
     (trial,) = sweep.stopped()
     assert trial.user_attrs["stopped"].startswith("not possible: optimiser.batch_size")
+    (reason,) = failures(sweep)
+    assert f"0 trials finished, 0 stopped as hopeless, 1 failed (the first: {reason.rstrip('.')}). " in (
+        front_table(sweep).caption
+    )
+
+
+def test_a_trial_that_needs_too_much_memory_does_not_end_the_sweep(tmp_path, monkeypatch):
+    def too_large(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    sweep = Sweep(tmp_path, SPEC)
+    monkeypatch.setattr("calibrant.study.sweep.execute", too_large)
+    sweep.run(trials=2)
+    assert failures(sweep) == ["not possible: CUDA out of memory."] * 2
+
+
+def test_fewer_epochs_are_cheaper_where_epochs_are_searched(tmp_path):
+    sweep = Sweep(
+        tmp_path, SPEC.model_copy(update={"method": "nll", "recipe": {"epochs": 4}, "search": ("epochs=1,2",)})
+    )
+    for epochs in (1, 2):
+        sweep.study.enqueue_trial({"epochs": epochs})
+    sweep.run(trials=2)
+    assert [trial.values[2] for trial in sweep.finished()] == [0.25, 0.5]
+
+
+def test_a_sweep_whose_trials_are_in_another_storage_is_not_begun_anew_without_it(tmp_path):
+    url = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    Sweep(tmp_path / "s", SPEC, storage=url)
+    for spec in (None, SPEC):
+        with pytest.raises(InvalidInput, match="are in another storage"):
+            Sweep(tmp_path / "s", spec)
+    assert not (tmp_path / "s" / "sweep.db").exists()
+    assert Sweep(tmp_path / "s", storage=url).spec == SPEC
 
 
 def test_data_that_are_missing_stop_the_sweep_at_once(tmp_path):
@@ -162,7 +199,13 @@ def test_bad_input_leaves_nothing_behind(changes, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "url", ["nonsense", "mystery://u:hunter2@host/db", "postgresql+psycopg://u:hunter2@127.0.0.1:9/db"]
+    "url",
+    [
+        "nonsense",
+        "mystery://u:hunter2@host/db",
+        "postgresql+psycopg://u:hunter2@127.0.0.1:9/db",
+        "postgresql+psycopg://u:with@hunter2@host.invalid/db",
+    ],
 )
 def test_a_storage_that_cannot_be_used_is_one_line_without_its_password(url, tmp_path):
     with pytest.raises(InvalidInput, match="cannot be used") as caught:

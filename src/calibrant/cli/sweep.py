@@ -61,7 +61,7 @@ def sweep(
     at_least_one(jobs=jobs, trials=trials)
     from calibrant.study.inputs import check_inputs
     from calibrant.study.sweep import Sweep, SweepSpec
-    from calibrant.study.sweep_output import front_table, sweep_json, write_sweep
+    from calibrant.study.sweep_output import failures, front_table, sweep_json, write_sweep
     from calibrant.study.tables import to_terminal
 
     flags = {"method": method, "data": data, "model": model, "seed": seed, "name": name, "search": search}
@@ -74,15 +74,18 @@ def sweep(
         check_inputs([spec.base()], data_dir=data_dir)
     url = storage or os.environ.get("CALIBRANT_STORAGE")
     made = Sweep(out, spec, storage=url)
-    failures = _run(made, url, trials=trials, timeout=timeout, jobs=jobs, data_dir=data_dir)
+    broken = _run(made, url, trials=trials, timeout=timeout, jobs=jobs, data_dir=data_dir)
     files = write_sweep(made)
     if json:
         say_json(sweep_json(made))
     else:
         say(to_terminal(front_table(made)) + "\n")
         say(f"written: {', '.join(str(path) for path in files)}")
-    if failures:
-        raise CheckFailed(f"{len(failures)} of {jobs} workers failed: {'; '.join(failures)}")
+    if broken:
+        raise CheckFailed(f"{len(broken)} of {jobs} workers failed: {'; '.join(broken)}")
+    failed = failures(made)
+    if failed and not made.finished():
+        raise CheckFailed(f"no trial finished, {len(failed)} failed. The first: {failed[0]}")
 
 
 def _run(

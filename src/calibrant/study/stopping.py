@@ -55,9 +55,16 @@ def _figures(line: dict[str, Any], seen: int) -> Figures:
 class Hopeless(Exception):
     """Raised inside a training to stop it; the run folder stays and could be continued."""
 
+    _WORDS = "stopped after epoch"
+
     def __init__(self, epoch: int) -> None:
-        super().__init__(f"stopped after epoch {epoch}")
+        super().__init__(f"{self._WORDS} {epoch}")
         self.epoch = epoch
+
+    @classmethod
+    def said(cls, reason: str) -> bool:
+        """Whether this is what a trial was stopped by; a storage keeps the words alone."""
+        return reason.startswith(cls._WORDS)
 
 
 class RungReporter(Beside):

@@ -104,6 +104,12 @@ class Sweep:
         self.spec = spec if spec is not None else SweepSpec.load(self.path / "sweep.toml")
         self.recipe, self.space = self.spec.base(), search_space(self.spec.method, self.spec.search)
         resolve(self.recipe)
+        if storage is None and (self.path / "sweep.toml").is_file() and not (self.path / "sweep.db").is_file():
+            # Going on without it would begin a second, empty study beside the one that is wanted.
+            raise InvalidInput(
+                f"the trials of the sweep in {self.path} are in another storage. Name it (--storage or "
+                "CALIBRANT_STORAGE), or choose another --out to begin anew."
+            )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -134,7 +140,9 @@ class Sweep:
         except (SQLAlchemyError, ImportError, ValueError) as error:
             # The URL may hold a password: only what stands before it and the kind of the fault are said.
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-            kind = url.partition(":")[0]
+            kind, _, rest = url.partition(":")
+            if rest.count("@") > 1:  # what follows the first is taken for the host, which messages name
+                reason = "a password is written with %40 for every @ in it"
             raise InvalidInput(f"storage {kind}:... cannot be used: {type(error).__name__}: {reason}") from error
         self._check_same(study)
         return study
@@ -203,6 +211,8 @@ class Sweep:
             raise self._give_up(trial, "another worker is on the same settings", pruned)
         folder = self.path / "runs" / f"trial-{_digest(_essence(recipe))}"
         trial.set_user_attr("run", folder.name)
+        from torch import OutOfMemoryError
+
         from calibrant.training.engine import TrainingDiverged
 
         try:
@@ -211,6 +221,9 @@ class Sweep:
             raise self._give_up(trial, str(error), pruned) from error
         except InvalidInput as error:
             # Such as a batch larger than the data: known only once the data are there.
+            raise self._give_up(trial, f"not possible: {error}", pruned) from error
+        except OutOfMemoryError as error:
+            # These settings need too much memory (a large batch, say); others may not.
             raise self._give_up(trial, f"not possible: {error}", pruned) from error
         except KeyboardInterrupt:
             # Optuna counts it as failed; the same settings wait for the next call and continue their run folder.
@@ -224,7 +237,9 @@ class Sweep:
         test = summary["test"]
         trial.set_user_attr("test", {"test_error": test["test_error"], "ece": test["ece"]})
         validation = summary["validation"]
-        return validation["test_error"], validation["ece"], summary["seen_share"]
+        # Of the updates of the recipe before anything is varied: where epochs are searched, fewer of them are cheaper.
+        seen = summary["seen_share"] * (run.recipe.epochs / self.recipe.epochs)
+        return validation["test_error"], validation["ece"], seen
 
     @staticmethod
     def _give_up(trial: "Trial", reason: str, kind: type[Exception]) -> Exception:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrant.files import write_json, write_text
+from calibrant.study.stopping import Hopeless
 from calibrant.study.sweep import OBJECTIVES, Sweep
 from calibrant.study.tables import Grid, to_markdown
 
@@ -41,12 +42,22 @@ def front_table(sweep: Sweep) -> Grid:
         figures = (error, ece, seen, test["test_error"], test["ece"])
         rows.append((str(trial.number), *(f"{100 * value:.2f}" for value in figures), settings))
     title = f"{sweep.recipe.data.name}, {sweep.recipe.model.name}, {sweep.spec.method}: Pareto front"
-    caption = (
-        f"In percent; {len(sweep.finished())} trials finished, {len(sweep.stopped())} were stopped early. "
-        "The search saw the validation columns only."
-    )
+    caption = f"In percent; {_how_trials_ended(sweep)} The search saw the validation columns only."
     heads = ("trial", "validation TE", "validation ECE", "samples seen", "test TE", "test ECE", "settings")
     return Grid(title, caption, heads, tuple(rows))
+
+
+def failures(sweep: Sweep) -> list[str]:
+    """Why trials ended that were not merely stopped as hopeless: they diverged or were not possible."""
+    reasons = (" ".join(trial.user_attrs.get("stopped", "").split()) for trial in sweep.stopped())
+    return [reason for reason in reasons if not Hopeless.said(reason)]
+
+
+def _how_trials_ended(sweep: Sweep) -> str:
+    failed, finished = failures(sweep), len(sweep.finished())
+    told = f"{finished} {'trial' if finished == 1 else 'trials'} finished, "
+    told += f"{len(sweep.stopped()) - len(failed)} stopped as hopeless"
+    return f"{told}, {len(failed)} failed (the first: {failed[0].rstrip('.')})." if failed else f"{told}."
 
 
 def write_sweep(sweep: Sweep) -> list[Path]:
