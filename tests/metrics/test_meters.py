@@ -325,3 +325,18 @@ def test_the_way_out_of_a_wrong_shape_leads_out(from_, shape, way_out, rows):
 def test_one_hot_targets_are_told_from_labels():
     with pytest.raises(InvalidInput, match=r"one label a row, got shape \(3, 2\)\. One-hot rows: .*argmax\(dim=1\)"):
         m.CalibrationError(from_="logits").update(torch.zeros(3, 2), torch.eye(3, 2).long())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_cast_network_leaves_its_meters_exact(dtype):
+    """`half()` never touched them; `to(dtype)`, as Lightning's bf16-true calls it, would sum in that type."""
+    for name, meter in all_meters(2, "probabilities").items():
+        meter.update(GOOD.double(), LABELS)
+        expected, states = meter.compute(), {key: value.clone() for key, value in meter.metric_state.items()}
+        torch.nn.ModuleList([torch.nn.Linear(2, 2), meter]).to(dtype)
+        assert torch.equal(meter.compute(), expected), name
+        assert all(torch.equal(value, states[key]) for key, value in meter.metric_state.items()), name
+        meter.reset()
+        meter.update(GOOD.double(), LABELS)
+        assert torch.equal(meter.compute(), expected), name
+        assert meter.compute().dtype == torch.float64

@@ -1,7 +1,7 @@
 """What all meters share: checks, batches that wait, and states that cannot be read while some do."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, Self, overload
@@ -192,6 +192,19 @@ class Meter(Metric):
         """Forget everything seen, and what waits."""
         self._pending.drop()
         super().reset()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Self:
+        """Go where the network goes, but count on in int64 and float64 when it is cast.
+
+        torchmetrics sees to that for `half()` and the like, but not for `to(dtype)`, as Lightning's `bf16-true` calls it.
+        """
+
+        def moved(value: Tensor) -> Tensor:
+            result = fn(value)
+            return result if result.dtype == value.dtype else value.to(result.device)
+
+        super()._apply(moved, exclude_state)
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: what waits is added first, the buffer stays behind."""
