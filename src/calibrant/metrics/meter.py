@@ -196,7 +196,7 @@ class Meter(Metric):
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Self:
         """Go where the network goes, but count on in int64 and float64 when it is cast.
 
-        torchmetrics sees to that for `half()` and the like, but not for `to(dtype)`, as Lightning's `bf16-true` calls it.
+        torchmetrics sees to that for `half()` and the like, but not for `to(dtype)`, which Lightning's bf16-true calls.
         """
 
         def moved(value: Tensor) -> Tensor:
