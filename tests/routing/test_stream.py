@@ -1,4 +1,5 @@
 import csv
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -166,6 +167,57 @@ def test_a_repeated_id_is_refused_and_nothing_is_written(tmp_path, logits, block
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.parametrize("prefix", ["logit_", "probability_"])
+def test_a_calibrator_sees_logits_before_the_rule_does(tmp_path, logits, block, prefix):
+    # Halving the logits takes the root of the probabilities; a probability of 0 stays 0.
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    probabilities[3] = [0.0, 0.8, 0.2]
+    with np.errstate(divide="ignore"):
+        scores = probabilities if prefix == "probability_" else np.maximum(np.log(probabilities), -1000.0)
+    rule = RoutingRule(threshold=0.6, n_classes=3, class_names=NAMES)
+    path = write(tmp_path / "in.csv", scores, prefix=prefix)
+    counts = route_file(rule, path, tmp_path / "out.csv", calibrate=lambda z: z / 2)
+    roots = np.sqrt(probabilities)
+    expected = (roots / roots.sum(axis=1, keepdims=True)).max(axis=1)
+    found = [float(row["confidence"]) for row in read(tmp_path / "out.csv")]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert counts.automated == (expected >= 0.6).sum() < (probabilities.max(axis=1) >= 0.6).sum()
+
+
+def test_a_kind_of_scores_can_be_refused_before_anything_is_written(tmp_path, logits):
+    def only_probabilities(kind):
+        raise InvalidInput(f"no {kind} here")
+
+    with pytest.raises(InvalidInput, match="no logits here"):
+        route_file(RULE, write(tmp_path / "in.csv", logits), tmp_path / "out.csv", check_kind=only_probabilities)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_wrong_sum_is_named_by_its_place_in_the_file(tmp_path, logits, block):
+    probabilities = np.full(logits.shape, 1 / 3)
+    probabilities[37] = [0.5, 0.2, 0.2]
+    with pytest.raises(InvalidInput, match=r"sum to 1 .* got 0\.9 in row 37"):
+        route_file(RULE, write(tmp_path / "in.npz", probabilities, prefix="probability_"), tmp_path / "out.csv")
+
+
+def test_a_missing_score_is_named_by_its_row(tmp_path, logits):
+    columns = {f"logit_{name}": logits[:, k].tolist() for k, name in enumerate(NAMES)}
+    columns["logit_dog"][4] = None
+    parquet.write_table(pa.table(columns), tmp_path / "in.parquet")
+    with pytest.raises(InvalidInput, match="finite, got nan in row 4, column 1"):
+        route_file(RULE, tmp_path / "in.parquet", tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("version", [(1, 0), (2, 0)])
+def test_every_layout_of_an_array_is_read(tmp_path, logits, block, order, version):
+    narrow = np.asarray(logits, dtype=np.float32, order=order)
+    with zipfile.ZipFile(tmp_path / "in.npz", "w") as archive, archive.open("logits.npy", "w") as handle:
+        np.lib.format.write_array(handle, narrow, version=version)
+    route_file(RoutingRule(threshold=0.8, n_classes=3), tmp_path / "in.npz", tmp_path / "out.csv")
+    assert [int(row["predicted"]) for row in read(tmp_path / "out.csv")] == logits.argmax(axis=1).tolist()
+
+
 def test_bad_row_is_named_by_its_place_in_the_file(tmp_path, logits, block):
     spoiled = logits.copy()
     spoiled[37, 1] = np.nan
@@ -201,7 +253,7 @@ def test_bad_csv(tmp_path, content, message):
     [
         ({"other": np.zeros((2, 3))}, "hold one of logits, probabilities, scores"),
         ({"scores": np.zeros((2, 3))}, "does not say whether its scores are"),
-        ({"logits": np.zeros((2, 4))}, "made for 3 classes"),
+        ({"logits": np.zeros((2, 4))}, "^this rule was made for 3 classes"),
         ({"logits": np.zeros((2, 3)), "ids": np.arange(1)}, "one entry a row, got 1 entries"),
         ({"logits": np.zeros((2, 3)), "ids": np.arange(3)}, "one entry a row, got 3 entries for 2 rows"),
         ({"logits": np.zeros((2, 3)), "ids": np.arange(4).reshape(2, 2)}, r"one entry a row, got shape \(2, 2\)"),

@@ -56,6 +56,8 @@ def test_a_plan_on_every_limit_passes(perfect, baseline):
         ({"share@0.95": 0.7601}, "|S95| within 1 point of NLL +TS"),
         ({"ece@0.95": 0.0031}, "ECE(S95)"),
         ({"ece@0.95": None}, "ECE(S95)"),
+        ({"test_error": None}, "TE"),
+        ({"share@0.95": None}, "|S95| within 1 point of NLL +TS"),
     ],
 )
 def test_each_criterion_alone_can_fail(perfect, baseline, changes, what):
@@ -72,6 +74,8 @@ def test_the_scaled_ece_and_the_seeds_count_too(perfect, baseline):
     assert failed(replace(perfect, scaled={**perfect.scaled, "ece": fixed(0.0055)}), baseline) == ["ECE +TS"]
     assert failed(replace(perfect, seeds=(0, 1)), baseline) == ["at least 3 seeds of both"]
     assert failed(perfect, replace(baseline, seeds=(0, 1))) == ["at least 3 seeds of both"]
+    unknown = replace(baseline, test={**baseline.test, "test_error": fixed(None)})
+    assert failed(perfect, unknown) == ["TE"]
 
 
 def test_only_plans_that_save_samples_are_candidates(make_record):
@@ -81,5 +85,6 @@ def test_only_plans_that_save_samples_are_candidates(make_record):
         "flsd+h+unbiased": [make_record("flsd+h+unbiased", seen_share=0.6, samples_seen=600)],
     }
     assert list(goal(groups)) == ["flsd+h+unbiased"]
+    assert list(goal(groups | {"brier": []})) == ["flsd+h+unbiased"]
     del groups["nll"]
     assert goal(groups) == {}

@@ -1,0 +1,107 @@
+"""Tables for people, from values that were written by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from calibrant.metrics import ConfidentSet, Evaluation
+from calibrant.metrics.comparison import Comparison, Difference
+from calibrant.metrics.tables import comparison_table, evaluation_table, evaluations_table, label, number
+
+PLAIN = Evaluation(
+    n=40,
+    classes=3,
+    n_bins=10,
+    test_error=0.125,
+    nll=0.4567,
+    brier=0.2,
+    ece=0.031,
+    ece_equal_mass=0.03,
+    mce=0.1,
+    classwise_ece=0.02,
+    smooth_ece=0.025,
+    debiased_ece=0.0,
+    ks=0.01,
+    auroc=None,
+    aurc=0.05,
+    noise_floor=0.012,
+    noise_floor_95=0.018,
+    thresholds=(ConfidentSet(0.995, 0.25, 1.0, 0.004, 0.0041),),
+)
+
+
+def cells(text):
+    """The cells of each line, by the first of them."""
+    lines = [[cell.strip() for cell in line.strip().split("  ") if cell.strip()] for line in text.splitlines()]
+    return {line[0]: line[1:] for line in lines if line}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "signed", "text"),
+    [
+        ("ece", 0.01234, False, "1.23 %"),
+        ("ece", 0.01234, True, "+1.23 %"),
+        ("ece", -0.01234, True, "-1.23 %"),
+        ("nll", 0.5, False, "0.5000"),
+        ("brier", 0.5, True, "+0.5000"),
+        ("nll", math.inf, False, "inf"),
+        ("auroc", None, False, "-"),
+        ("accuracy@0.95", math.nan, False, "-"),
+    ],
+)
+def test_a_number_is_in_percent_but_for_nll_and_brier(name, value, signed, text):
+    assert number(name, value, signed=signed) == text
+
+
+def test_labels():
+    assert [label(name) for name in ("ece", "share@0.95", "ece_inside@0.995")] == [
+        "ECE",
+        "|S95|",
+        "ECE(S99.5), bins inside",
+    ]
+
+
+def test_one_evaluation():
+    found = cells(evaluation_table(PLAIN))
+    assert [name for name in found if set(name) != {"─"}] == [
+        *("40 rows, 3 classes, 10 bins", "metric"),
+        *("test error", "NLL", "Brier score", "ECE", "by chance alone", "ECE, equal mass", "MCE", "class-wise ECE"),
+        *("smooth ECE", "debiased ECE", "KS error", "AUROC", "AURC"),
+        *("|S99.5|", "accuracy(S99.5)", "ECE(S99.5)", "ECE(S99.5), bins inside"),
+    ]
+    assert found["metric"] == ["value"]
+    assert (found["ECE"], found["by chance alone"], found["AUROC"]) == (["3.10 %"], ["1.20 %"], ["-"])
+
+
+def test_intervals_stand_beside_the_values_that_have_them():
+    found = cells(evaluation_table(replace(PLAIN, intervals={"ece": (0.02, 0.05), "nll": (0.4, math.inf)}, level=0.9)))
+    assert found["metric"] == ["value", "90 % interval"]
+    assert found["ECE"] == ["3.10 %", "2.00 % to 5.00 %"]
+    assert found["NLL"] == ["0.4567", "0.4000 to inf"]
+    assert found["by chance alone"] == ["1.20 %", "95 % below 1.80 %"]
+    assert found["MCE"] == ["10.00 %", "-"]
+
+
+def test_several_evaluations_stand_side_by_side_and_one_alone_has_its_own_table():
+    found = cells(evaluations_table({"a": PLAIN, "[b]": replace(PLAIN, n=50, ece=0.5, auroc=0.75)}))
+    assert found["metric"] == ["a", "[b]"]
+    assert (found["rows"], found["classes"]) == (["40", "50"], ["3", "3"])
+    assert (found["ECE"], found["by chance alone"]) == (["3.10 %", "50.00 %"], ["1.20 %", "1.20 %"])
+    assert (found["AUROC"], found["|S99.5|"]) == (["-", "75.00 %"], ["25.00 %", "25.00 %"])
+    assert sum("by chance alone" in line for line in evaluations_table({"a": PLAIN, "b": PLAIN}).splitlines()) == 1
+    assert evaluations_table({"a": PLAIN}) == evaluation_table(PLAIN)
+
+
+def test_a_comparison():
+    rows = (
+        Difference("ece", 0.03, 0.01, -0.02, (-0.03, -0.01), "better"),
+        Difference("nll", 0.5, 0.75, 0.25, (0.125, 0.5), "worse"),
+        Difference("auroc", None, 0.9, None, None, "cannot tell"),
+    )
+    found = cells(comparison_table(Comparison(40, 200, 0.9, rows)))
+    assert "40 rows, 200 paired resamples" in found
+    assert found["metric"] == ["a", "b", "b - a", "90 % interval", "b is"]
+    assert found["ECE"] == ["3.00 %", "1.00 %", "-2.00 %", "-3.00 % to -1.00 %", "better"]
+    assert found["NLL"] == ["0.5000", "0.7500", "+0.2500", "+0.1250 to +0.5000", "worse"]
+    assert found["AUROC"] == ["-", "90.00 %", "-", "-", "cannot tell"]
