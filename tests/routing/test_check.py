@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import beta
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
@@ -26,6 +27,27 @@ def test_verdicts(right, wrong, held, reached):
     assert (result.held, result.reached) == (held, reached)
     assert (line.automated, line.errors, line.accuracy) == (100, wrong, right / 100)
     assert line.low < line.accuracy < line.high
+
+
+@pytest.mark.parametrize("percent", range(1, 100))
+def test_an_accuracy_that_is_just_the_target_reaches_it(percent):
+    rule = RoutingRule(threshold=0.9, n_classes=2, target_accuracy=percent / 100, confidence=0.95)
+    assert check_promise(rule, cases(percent, 100 - percent)).reached
+    assert not check_promise(rule, cases(percent - 1, 101 - percent)).reached
+
+
+def test_the_intervals_of_all_classes_hold_together():
+    # Class 0: 48 of 50 right; class 1: 20 of 30. Clopper and Pearson's ends at 1 - 0.1 / 2 for each of the two.
+    counts = [(48, 50), (20, 30)]
+    scores = np.repeat([[0.95, 0.05], [0.05, 0.95]], [50, 30], axis=0)
+    targets = np.repeat([0, 1, 1, 0], [48, 2, 20, 10])
+    rule = RoutingRule(threshold=None, n_classes=2, target_accuracy=0.9, class_thresholds=(0.9, 0.9))
+    result = check_promise(rule, Predictions.from_probabilities(scores, targets), confidence=0.9)
+    for line, (right, n) in zip(result.groups, counts, strict=True):
+        assert line.low == pytest.approx(beta.ppf(0.025, right, n - right + 1), rel=1e-9)
+        assert line.high == pytest.approx(beta.ppf(0.975, right + 1, n - right), rel=1e-9)
+    assert [line.held for line in result.groups] == [True, False]
+    assert (result.held, result.reached) == (False, False)
 
 
 def test_nothing_automated_breaks_nothing():
