@@ -15,6 +15,11 @@ def test_hopeless_means_enough_finished_trials_better_in_error_and_ece_and_no_de
     assert is_hopeless(mine, others, dominators=dominators) == (len(better) >= dominators)
 
 
+def test_three_better_trials_are_needed_unless_told():
+    better = (0.1, 0.01, 900.0)
+    assert [is_hopeless((0.2, 0.02, 1000.0), [better] * n) for n in (2, 3)] == [False, True]
+
+
 @given(st.lists(figures, min_size=1, max_size=8))
 def test_nobody_on_the_front_is_hopeless(points):
     front = [p for p in points if not any(all(a <= b for a, b in zip(q, p, strict=True)) and q != p for q in points)]
@@ -44,10 +49,30 @@ def test_the_reporter_asks_at_rungs_with_samples_counted_over_a_resume(tmp_path)
     reporter = RungReporter(judge, Quiet())
     reporter.start(run, 1)
     reporter.end_epoch(line(2))
-    with pytest.raises(Hopeless, match="stopped after epoch 3"):
+    with pytest.raises(Hopeless, match="stopped after epoch 3") as stopped:
         reporter.end_epoch(line(3))
+    assert stopped.value.epoch == 3
     assert [(epoch, found[2]) for epoch, found in asked] == [(2, 200.0), (3, 300.0)]
     assert asked[0][1][:2] == (pytest.approx(0.1), 0.02)
+
+
+def test_the_reporter_asks_nowhere_else_and_tells_the_one_inside_everything(tmp_path):
+    told, asked = [], []
+
+    class Inner(Quiet):
+        def start(self, run, done):
+            told.append(("start", done))
+
+        def end_epoch(self, line):
+            told.append(("end", line["epoch"]))
+
+    run = Run.create(tmp_path / "run", default_recipe("digits", epochs=8))
+    reporter = RungReporter(lambda epoch, _: asked.append(epoch), Inner())
+    reporter.start(run, 0)
+    for epoch in range(1, 9):
+        reporter.end_epoch(line(epoch) if epoch != 4 else {"epoch": 4, "samples": 100})
+    assert asked == [2, 6]  # of the rungs 2, 4 and 6 the second was not validated
+    assert told == [("start", 0), *(("end", epoch) for epoch in range(1, 9))]
 
 
 def test_figures_from_a_log_are_those_that_the_reporter_showed():
