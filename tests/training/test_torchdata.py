@@ -133,9 +133,24 @@ def test_labels_come_from_the_argument_the_attribute_or_the_items(parts, toy_rec
         ),
         (
             {"validation": TensorDataset(torch.zeros(9, 1, 6, 6))},
-            "the first validation item cannot be read: ValueError: not enough values",
+            r"validation items must be \(float tensor of shape \(C, H, W\), label\), got 1 entries",
         ),
-        ({"train": [1] * 72}, "the first train item cannot be read: TypeError"),
+        (
+            {"train": TensorDataset(torch.zeros(72, 6), torch.zeros(72, dtype=torch.int64))},
+            r"got torch\.float32 of shape \(6,\)\. A row of features is x\[:, None, None\], for a network of your own",
+        ),
+        ({"train": [1] * 72}, r"train items must be \(float tensor .* got int\. Let a Dataset around yours pick"),
+        ({"train": [{"image": torch.zeros(1, 6, 6), "label": 0}] * 72}, "train items must be .*, got dict"),
+        ({"train": [(torch.zeros(1, 6, 6), 0, "name")] * 72}, "train items must be .*, got 3 entries"),
+        (
+            {"train": [(torch.zeros(1, 6, 6), "cat")] * 72},
+            r"train labels must be whole numbers, one an item, got 'cat' in item 0\. Give the class's number, counted",
+        ),
+        (
+            {"train": [(torch.zeros(1, 6, 6), torch.eye(3)[0])] * 72},
+            r"train labels must be whole numbers, one an item, got torch\.float32 of shape \(3,\) in item 0",
+        ),
+        ({"test": [(torch.zeros(1, 6, 6), "cat")] * 9}, "test labels must be whole numbers, one an item, got 'cat'"),
         (
             {"test": TensorDataset(torch.zeros(9, 1, 6, 6), torch.arange(9) % 4)},
             "test labels must lie between 0 and 2 for 3 class names, got 3 in row 3",

@@ -1,5 +1,6 @@
 """Torch datasets of the user's own as the data of a run."""
 
+import operator
 import random
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
@@ -85,13 +86,13 @@ class TorchData:
     def _targets(self, items: "SeededItems") -> Tensor:
         given: Any = self.targets if self.targets is not None else getattr(self.train, "targets", None)
         if given is None:
-            given = [int(label) for _, label in (items[row] for row in range(len(items)))]
+            given = [_label("train", items[row], row) for row in range(len(items))]
         labels = torch.as_tensor(given)
         if labels.shape != (len(items),) or labels.is_floating_point():
             rule = f"be {len(items)} whole numbers, one for each training item"
             raise invalid("targets", rule, f"{labels.dtype} of shape {tuple(labels.shape)}")
         self._check_range("targets", labels)
-        first = int(items[0][1])
+        first = _label("train", items[0], 0)
         if int(labels[0]) != first:
             raise invalid("targets", f"agree with the items, whose first label is {first}", int(labels[0]))
         return labels.to(torch.int64)
@@ -106,8 +107,9 @@ class TorchData:
 
     def _check_held_out(self, argument: str, items: Any) -> None:
         """Labels that would be refused after the training: all of them where they can be had without reading images."""
+        _label(argument, items[0], 0)
         first = torch.as_tensor(items[0][1])
-        if first.is_floating_point() or first.dtype == torch.bool or first.dim():
+        if first.dtype == torch.bool or first.dim():
             rule = "be whole numbers, one an item"
             raise invalid(f"{argument} labels", rule, f"{first.dtype} of shape {tuple(first.shape)}")
         known = _whole_numbers(
@@ -156,6 +158,17 @@ def _whole_numbers(values: Any) -> Tensor | None:
     return labels if labels.dim() == 1 and len(labels) and not labels.is_floating_point() else None
 
 
+def _label(argument: str, item: Any, row: int) -> int:
+    """The label of an item, a whole number or a tensor that holds one."""
+    label = item[1]
+    try:
+        return operator.index(label)
+    except TypeError as error:  # a name, a one-hot row, a fraction
+        got = f"{label.dtype} of shape {tuple(label.shape)}" if isinstance(label, Tensor) else repr(label)
+        way_out = "Give the class's number, counted from 0, in the order of class_names."
+        raise invalid(f"{argument} labels", "be whole numbers, one an item", f"{got} in item {row}", way_out) from error
+
+
 def _length(items: TorchDataset[Any]) -> int:
     return len(cast("Sized", items))
 
@@ -171,11 +184,18 @@ def _first_image(argument: str, items: Any) -> Tensor:
     if len(items) == 0:
         raise invalid(argument, "not be empty", "0 items")
     try:
-        image, _ = SeededItems(items, seed=0)[0]
+        item = SeededItems(items, seed=0)[0]
     except Exception as error:  # whatever the user's own dataset raises becomes one line
         raise InvalidInput(f"the first {argument} item cannot be read: {type(error).__name__}: {error}.") from error
+    rule = "be (float tensor of shape (C, H, W), label)"
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        got = f"{len(item)} entries" if isinstance(item, tuple | list) else type(item).__name__
+        raise invalid(f"{argument} items", rule, got, "Let a Dataset around yours pick the two.")
+    image = item[0]
     if not isinstance(image, Tensor) or not image.is_floating_point() or image.dim() != 3:
         got = f"{image.dtype} of shape {tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
-        rule = "be (float tensor of shape (C, H, W), label)"
-        raise invalid(f"{argument} items", rule, got, "Let the dataset's transform do that.")
+        way_out = "Let the dataset's transform do that."
+        if isinstance(image, Tensor) and image.dim() == 1:
+            way_out = "A row of features is x[:, None, None], for a network of your own (model.name = module:factory)."
+        raise invalid(f"{argument} items", rule, got, way_out)
     return image
