@@ -97,6 +97,18 @@ def test_tables_and_page_are_written(finished_study):
     assert "flsd+h+p-ema" in page.read_text()
 
 
+def test_a_second_network_gets_a_page_and_no_stale_page_of_the_first_is_left(finished_study, tmp_path):
+    shutil.copytree(finished_study.path, tmp_path / "s")
+    (tmp_path / "s" / "report.html").write_text("of the smaller study")
+    spec = StudySpec(methods=("nll",), models=("tiny", "resnet32"), recipe={"epochs": 2})
+    study = Study(tmp_path / "s", spec)
+    own, other = study.cells
+    shutil.copytree(study.folder(own), study.folder(other))
+    other.recipe.save(study.folder(other) / "recipe.toml")
+    assert [page.name for page in write_pages(study)] == ["report-digits-tiny.html", "report-digits-resnet32.html"]
+    assert not (tmp_path / "s" / "report.html").exists()
+
+
 def test_a_folder_without_a_study_says_what_to_do(tmp_path):
     with pytest.raises(InvalidInput, match=r"has no study\.toml yet"):
         Study(tmp_path)

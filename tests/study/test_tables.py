@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from calibrant.study.summary import summarise
@@ -98,3 +100,25 @@ def test_latex_escapes_its_special_characters_and_sets_the_best_in_bold():
 def test_the_terminal_form_shows_markup_as_it_is():
     grid = Grid("[bold]t", "", ("method", "x"), (("[red]name[/red]", "1"),))
     assert "[red]name[/red]" in to_terminal(grid)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_no_number_is_cut_however_narrow_the_terminal_and_long_the_name(comparison, width):
+    rows = (replace(comparison.rows[0], label="a name with all its settings " * 5), *comparison.rows[1:])
+    for grid in paper_tables(replace(comparison, rows=rows), brief=True):
+        text = to_terminal(grid, width=width)
+        assert max(map(len, text.splitlines())) <= width
+        for row in grid.rows:
+            for cell in row[1:]:
+                assert cell in text
+        for head in grid.columns:
+            assert head in text
+
+
+def test_the_terminal_says_how_wide_it_is(comparison, monkeypatch):
+    grid = paper_tables(comparison)[0]
+    monkeypatch.setenv("COLUMNS", "70")
+    assert to_terminal(grid) == to_terminal(grid, width=70)
+    assert to_terminal(grid).count("method") == 2
+    monkeypatch.delenv("COLUMNS")
+    assert to_terminal(grid, width=160).count("method") == 1

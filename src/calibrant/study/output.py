@@ -47,6 +47,9 @@ def write_pages(study: Study) -> list[Path]:
         name = "report.html" if len(groups) == 1 else f"report-{file_word(data)}-{file_word(model)}.html"
         title = f"{data}, {model}: what may each model decide alone?"
         pages.append(write_report(list(entries.values()), study.path / name, title=title))
+    if len(groups) > 1:
+        # Of the days when the study had one data set: what it shows is no longer all, and a page of its own shows it.
+        (study.path / "report.html").unlink(missing_ok=True)
     return pages
 
 

@@ -2,10 +2,13 @@
 
 import io
 import math
+import shutil
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -220,17 +223,58 @@ def _plain(estimate: Estimate, form: str) -> str:
     return form.format(estimate.mean) + spread
 
 
-def to_terminal(grid: Grid, *, width: int = 160) -> str:
-    """Text with aligned columns; the best of a column carries a star."""
-    table = Table(box=box.SIMPLE, title=grid.title, caption=grid.caption, title_justify="left", caption_justify="left")
-    for index, column in enumerate(grid.columns):
-        table.add_column(column, justify="left" if grid.is_text(index) else "right", no_wrap=True)
-    for number, row in enumerate(grid.rows):
-        cells = [cell + ("*" if grid.is_best(number, column) else "") for column, cell in enumerate(row)]
-        table.add_row(*cells)
+def to_terminal(grid: Grid, *, width: int | None = None) -> str:
+    """Text with aligned columns; the best of a column carries a star.
+
+    A number is never cut: words are broken instead, and columns that do not fit follow below, under the same names.
+
+    Args:
+        grid: The table.
+        width: Columns of the terminal; by default its own, 160 for a pipe or a file.
+    """
+    room = max(width or shutil.get_terminal_size((160, 24)).columns, _NARROWEST)
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None, highlight=False, markup=False).print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().strip("\n").splitlines())
+    console = Console(file=out, width=room, color_system=None, highlight=False, markup=False)
+    for part in _fitting(grid, room):
+        console.print(_rich_table(grid, part, room))
+    lines = [line.rstrip() for line in out.getvalue().strip("\n").rstrip().splitlines()]
+    caption = textwrap.fill(grid.caption, max(_NARROWEST, *(cell_len(line) for line in lines)))
+    return "\n".join([*([grid.title, ""] if grid.title else []), *lines, *(["", caption] if caption else [])])
+
+
+_NARROWEST = 60
+
+
+def _fitting(grid: Grid, room: int) -> list[list[int]]:
+    """The columns after the first in groups, each of which fits beside the first."""
+    parts: list[list[int]] = [[]]
+    used = first = min(_width(grid, 0), room // 3) + 4
+    for index in range(1, len(grid.columns)):
+        # Two blanks around a cell and one between cells. Words can be broken, so they need not have all they ask for.
+        needs = min(_width(grid, index), room // 3 if grid.is_text(index) else room) + 3
+        if parts[-1] and used + needs > room:
+            parts.append([])
+            used = first
+        parts[-1].append(index)
+        used += needs
+    return parts
+
+
+def _width(grid: Grid, column: int) -> int:
+    cells = [row[column] + ("*" if grid.is_best(number, column) else "") for number, row in enumerate(grid.rows)]
+    return max(cell_len(text) for text in (grid.columns[column], *cells))
+
+
+def _rich_table(grid: Grid, columns: Sequence[int], room: int) -> Table:
+    table = Table(box=box.SIMPLE)
+    for index in (0, *columns):
+        if index and not grid.is_text(index):
+            table.add_column(grid.columns[index], justify="right", no_wrap=True, min_width=_width(grid, index))
+        else:
+            table.add_column(grid.columns[index], overflow="fold", max_width=None if index else max(room // 3, 1))
+    for number, row in enumerate(grid.rows):
+        table.add_row(*(row[index] + ("*" if grid.is_best(number, index) else "") for index in (0, *columns)))
+    return table
 
 
 def to_markdown(grid: Grid, *, level: int = 3) -> str:
