@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.posthoc import (
@@ -153,6 +153,14 @@ def test_clone_and_cross_validation_by_scikit_learn(draw, name):
     scores = cross_val_score(calibrator, logits, targets, cv=2)
     losses = cross_val_score(calibrator, logits, targets, cv=2, scoring="neg_log_loss")
     np.testing.assert_allclose(scores, losses, atol=1e-6)
+    right = cross_val_score(calibrator, logits, targets, cv=KFold(2), scoring="accuracy", error_score="raise")
+    halves = [quick(name).fit(logits[rows], targets[rows]) for rows in (slice(100, None), slice(100))]
+    expected = [
+        np.mean(half.transform(logits[rows]).argmax(axis=1) == targets[rows])
+        for half, rows in zip(halves, (slice(100), slice(100, None)), strict=True)
+    ]
+    np.testing.assert_allclose(right, expected)
+    assert isinstance(halves[0].predict(torch.tensor(logits)), torch.Tensor)
 
 
 def test_grid_search_over_a_regulariser(draw):
@@ -191,15 +199,16 @@ LABELS = np.array([0, 1, 2, 0])
         (np.where(GOOD == 2.5, 1.7e308, GOOD), LABELS, r"logits must be at most 1e\+30 in size, got .* in row 2"),
         (Predictions.from_logits(GOOD, LABELS), LABELS, "got Predictions. Pass predictions.logits and predictions.tar"),
         (None, LABELS, "logits must have shape"),
-        (GOOD[0], LABELS, "logits must have shape"),
+        (GOOD[:, 0], LABELS, r"logits must have shape .* the same as two: np\.stack\(\[0 \* z, z\], axis=1\)"),
         (GOOD[:0], LABELS[:0], "logits must have shape"),
-        (GOOD[:, :1], LABELS, "2 classes"),
+        (GOOD[:, :1], LABELS, "2 classes, got .* the same as two"),
+        (np.zeros((2, 3, 4)), LABELS, "one row of each pixel or position"),
         (GOOD.astype(str), LABELS, "floating-point"),
         (GOOD, LABELS[:3], r"targets must have shape \(4,\)"),
         (GOOD, np.array([0, 1, 3, 0]), r"lie in 0..2, got 3 in row 2"),
-        (GOOD, np.array([0, 1, -1, 0]), r"got -1 in row 2"),
+        (GOOD, np.array([0, 1, -1, 0]), r"got -1 in row 2\. Leave cases without a label out: keep = targets >= 0"),
         (GOOD, LABELS.astype(float), "targets must be integers"),
-        (GOOD, np.eye(4, 3, dtype=int), "targets must have shape"),
+        (GOOD, np.eye(4, 3, dtype=int), r"targets must have shape .* One-hot rows: pass targets\.argmax\(1\)"),
     ],
 )
 def test_bad_fit_set(name, logits, targets, message):

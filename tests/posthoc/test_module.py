@@ -34,6 +34,22 @@ def test_a_module_has_the_gradient_of_its_map(method):
     torch.autograd.gradcheck(module, torch.from_numpy(logits[:5]).requires_grad_())
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("method", SMOOTH)
+def test_a_module_compiles_and_exports(method):
+    logits, targets = cases(4)
+    module = make_calibrator(method).fit(logits, targets).to_module()
+    rows = torch.from_numpy(logits[:20])
+    batch = {"logits": {0: torch.export.Dim("batch")}}
+    for other in (
+        torch.jit.script(module),
+        torch.jit.trace(module, rows[:3]),
+        torch.export.export(module, (rows[:3],), dynamic_shapes=batch).module(),
+        torch.compile(module, fullgraph=True, backend="aot_eager"),
+    ):
+        torch.testing.assert_close(other(rows), module(rows), rtol=1e-12, atol=1e-12)
+
+
 def test_precision_and_state():
     logits, targets = cases(3)
     module = make_calibrator("vector").fit(logits, targets).to_module()

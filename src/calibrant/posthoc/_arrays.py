@@ -41,7 +41,8 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
         raise invalid("logits", "be an array", "Predictions", "Pass predictions.logits and predictions.targets.")
     matrix = as_numpy(logits)
     if matrix.ndim != 2 or matrix.shape[0] == 0 or matrix.shape[1] < 2:
-        raise invalid("logits", "have shape (cases, classes) with at least 1 case and 2 classes", matrix.shape)
+        rule = "have shape (cases, classes) with at least 1 case and 2 classes"
+        raise invalid("logits", rule, matrix.shape, _as_rows(matrix.shape))
     if matrix.dtype == np.float16 or (matrix.dtype.kind in "iu" and matrix.dtype != np.bool_):
         matrix = matrix.astype(np.float32 if matrix.dtype == np.float16 else np.float64)
     if matrix.dtype not in (np.float32, np.float64):
@@ -61,19 +62,28 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     return matrix
 
 
+def _as_rows(shape: tuple[int, ...]) -> str:
+    """How to get one row a prediction from logits of another shape."""
+    if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1):
+        return "One logit z of a binary classifier is the same as two: np.stack([0 * z, z], axis=1) with z of (n,)."
+    return "Make one row of each pixel or position first." if len(shape) > 2 else ""
+
+
 def check_targets(targets: Any, shape: tuple[int, ...]) -> Integers:
     """Return targets as int64 of shape (n,) in 0..K-1."""
     cases, classes = shape
     labels = as_numpy(targets)
     if labels.ndim != 1 or len(labels) != cases:
-        raise invalid("targets", f"have shape ({cases},), one for each row of logits", labels.shape)
+        way_out = "One-hot rows: pass targets.argmax(1)." if labels.shape == shape else ""
+        raise invalid("targets", f"have shape ({cases},), one for each row of logits", labels.shape, way_out)
     if labels.dtype.kind not in "iu":
         raise invalid("targets", "be integers", labels.dtype, "Pass class indices 0..K-1, not one-hot rows or names.")
     labels = labels.astype(np.int64)
     wrong = (labels < 0) | (labels >= classes)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise invalid("targets", f"lie in 0..{classes - 1}", f"{labels[row]} in row {row}")
+        way_out = "Leave cases without a label out: keep = targets >= 0." if labels[row] < 0 else ""
+        raise invalid("targets", f"lie in 0..{classes - 1}", f"{labels[row]} in row {row}", way_out)
     return labels
 
 

@@ -163,6 +163,11 @@ class Calibrator(ABC):
         """`transform` under the name that scikit-learn's scorers look for."""
         return self.transform(logits)
 
+    def predict(self, logits: ArrayT) -> ArrayT:
+        """Class with the largest calibrated probability, shape (n,), the first of equals; for scikit-learn's scorers."""
+        predicted: ArrayT = self.transform(logits).argmax(1)
+        return predicted
+
     @property
     def classes_(self) -> Integers:
         """Class indices 0..K-1."""

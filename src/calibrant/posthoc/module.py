@@ -99,7 +99,7 @@ class BetaModule(CalibrationModule):
         log_p = functional.log_softmax(logits, dim=1)
         a, b, c = self.maps[:, 0], self.maps[:, 1], self.maps[:, 2]
         score = a * log_p - b * _log_one_minus(log_p) + c
-        if len(self.maps) == 1:
+        if self.maps.shape[0] == 1:
             return torch.stack([torch.zeros_like(score[:, 1]), score[:, 1]], dim=1)
         # log(sigmoid(score)), from operators that every ONNX runtime has in float64.
         return score.clamp(max=0.0) - torch.log(1.0 + torch.exp(-score.abs()))
@@ -110,5 +110,5 @@ def _log_one_minus(log_p: Tensor) -> Tensor:
     p = log_p.exp()
     large = log_p > math.log(0.5)
     others = torch.where(large, torch.zeros_like(p), p).sum(dim=1, keepdim=True)
-    smallest = torch.finfo(torch.float64).tiny
+    smallest = 2.0**-1022  # torch.finfo(torch.float64).tiny, which TorchScript does not know
     return torch.where(large, torch.log(others.clamp(min=smallest)), torch.log(1.0 - p.clamp(max=0.5)))
