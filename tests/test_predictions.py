@@ -1,5 +1,6 @@
 """Predictions: two doors, strict rules, exact row values."""
 
+import math
 import pickle
 
 import numpy as np
@@ -107,6 +108,24 @@ def test_the_tolerance_follows_the_precision():
     wide = torch.tensor([[0.5, 0.50390625]], dtype=torch.bfloat16)
     Predictions.from_probabilities(wide, [0])
     refused("within 0.001 ", wide.half(), [0])
+    refused("within 0.005 ", torch.tensor([[0.5, 0.25, 0.255859375]], dtype=torch.bfloat16), [0])
+
+
+def test_whole_numbers_lose_no_digit():
+    # As float32 the two would be equal.
+    predictions = Predictions.from_logits([[2**24 + 1, 2**24]], [0])
+    assert predictions.nll[0] == pytest.approx(math.log1p(math.exp(-1)), rel=1e-12)
+
+
+def test_all_probabilities_are_those_given():
+    rows = np.asarray([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4]])
+    for scores in (rows, np.asfortranarray(rows), rows.astype(np.float32)):
+        predictions = Predictions.from_probabilities(scores, [0, 1])
+        found = predictions.probabilities
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, scores.astype(np.float64))
+        found[0] = 0.0  # the caller may
+        assert predictions.scores[0, 2] == scores[0, 2]
 
 
 def test_bad_shapes_and_types_are_refused():
@@ -140,8 +159,11 @@ def test_bad_ids_and_names_are_refused():
     refused("distinct, got 'x' again in row 1", ids=["x", "x"])
     refused(r"shape \(2,\), one a row", ids=["x"])
     refused("strings or integers", ids=[0.5, 1.5])
+    refused("strings or integers", ids=np.asarray(["x", 1], dtype=object))
     refused("name all 2 classes, got 1", class_names=["a"])
     refused("distinct, got 'a' twice", class_names=["a", "a"])
+    three = [[0.2, 0.3, 0.5]]
+    refused("distinct, got 'b' twice", three, [0], class_names=["a", "b", "b"])
     refused("non-empty strings", class_names=["a", ""])
     refused("non-empty strings", class_names="ab")
 
@@ -170,7 +192,8 @@ def test_subset_by_mask_and_by_number():
     assert (part.ids.tolist(), part.targets.tolist(), part.nll.tolist()) == ([9], [0], [predictions.nll[1]])
     assert part.class_names == ("a", "b")
     assert predictions.subset([1, 0]).confidence.tolist() == [0.8, 0.7]
-    for bad, match in (([False, False], "at least one row"), ([2], "row numbers in 0..1"), ([True], "shape")):
+    mixed = (([0, 2], r"row numbers in 0..1, got 0\.\.2"), ([-1, 1], r"row numbers in 0..1, got -1\.\.1"))
+    for bad, match in (([False, False], "at least one row"), ([2], "row numbers in 0..1"), ([True], "shape"), *mixed):
         with pytest.raises(InvalidInput, match=match):
             predictions.subset(bad)
     with pytest.raises(InvalidInput, match="booleans"):

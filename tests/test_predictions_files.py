@@ -1,16 +1,20 @@
 """Predictions on disk: what is written comes back, what is damaged is refused in one line."""
 
+import itertools
 import pickle
 import zipfile
 from io import BytesIO
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 
 from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput, OutputError
-from calibrant.predictions import scan
+from calibrant.predictions import npz, scan
+from calibrant.predictions.files import spool
 
 NAMES = ["cat", 'a "quoted", one', "<b>ü</b>"]
 
@@ -58,6 +62,23 @@ def test_npz_keeps_bfloat16(tmp_path):
     assert (again.precision, again.confidence[0]) == ("bfloat16", predictions.confidence[0])
     with pytest.raises(InvalidInput, match=r"end in .npz for half-precision"):
         predictions.save(tmp_path / "p.csv")
+    logits = some(dtype=np.float16)  # these have no sum to keep
+    logits.save(tmp_path / "p.csv")
+    np.testing.assert_array_equal(Predictions.load(tmp_path / "p.csv").scores.astype(np.float16), logits.scores)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_parquet_keeps_the_precision_and_names_the_classes(tmp_path, dtype):
+    predictions = some(dtype=dtype, class_names=NAMES)
+    predictions.save(tmp_path / "p.parquet")
+    again = Predictions.load(tmp_path / "p.parquet")
+    assert again.precision == dtype
+    np.testing.assert_array_equal(again.scores, predictions.scores)
+    table = parquet.read_table(tmp_path / "p.parquet")
+    assert table.column("target").to_pylist() == [NAMES[target] for target in predictions.targets]
+    mixed = table.set_column(1, table.field(1).name, table.column(1).cast(pa.float32()))
+    parquet.write_table(mixed, tmp_path / "p.parquet")
+    assert Predictions.load(tmp_path / "p.parquet").precision == dtype
 
 
 def test_csv_keeps_every_float64(tmp_path):
@@ -72,7 +93,8 @@ def test_a_mapped_file_is_read_once_and_gives_the_same_evaluation(tmp_path, monk
     write = np.savez_compressed if compressed else np.savez
     write(tmp_path / "p.npz", logits=predictions.scores, targets=predictions.targets)
     monkeypatch.setattr(scan, "CHUNK_ENTRIES", 300)
-    reads = []
+    reads, unpacked = [], []
+    monkeypatch.setattr(npz, "spool", lambda blocks, mmap: unpacked.append(mmap) or spool(blocks, mmap=mmap))
     load_chunk = scan.load_chunk
     monkeypatch.setattr("calibrant.predictions.core.load_chunk", lambda *a: reads.append(a[1]) or load_chunk(*a))
     monkeypatch.setattr(scan, "load_chunk", lambda *a: reads.append(a[1]) or load_chunk(*a))
@@ -85,6 +107,53 @@ def test_a_mapped_file_is_read_once_and_gives_the_same_evaluation(tmp_path, monk
     while base.base is not None and not isinstance(base, np.memmap):
         base = base.base
     assert isinstance(base, np.memmap) or "mmap" in type(base).__name__
+    assert unpacked == [True] * compressed  # else it is mapped in place
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_files_larger_than_a_block_are_read_whole(tmp_path, monkeypatch, write, mmap):
+    monkeypatch.setattr("calibrant.predictions.npz._BLOCK_BYTES", 100)
+    predictions = some()
+    write(tmp_path / "p.npz", logits=predictions.scores, targets=predictions.targets)
+    same(predictions, Predictions.load(tmp_path / "p.npz", mmap=mmap))
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_tables_larger_than_a_block_are_read_whole(tmp_path, monkeypatch, suffix, mmap):
+    monkeypatch.setattr("calibrant.predictions.tables._BLOCK_CELLS", 20)
+    predictions = some(ids=[f"row {i}" for i in range(50)])
+    predictions.save(tmp_path / f"p.{suffix}")
+    same(predictions, Predictions.load(tmp_path / f"p.{suffix}", mmap=mmap), exact=False)
+
+
+def test_a_bad_cell_in_a_later_block_is_named_by_its_row(tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.predictions.tables._BLOCK_CELLS", 20)
+    lines = ["target,logit_0,logit_1", *["0,1.0,2.0"] * 50]
+    lines[1 + 37] = "0,1.0,x"
+    (tmp_path / "p.csv").write_text("\n".join(lines))
+    refused(tmp_path / "p.csv", "'x' in row 37, column logit_1")
+
+
+def test_scores_are_checked_on_loading_unless_they_are_mapped(tmp_path):
+    np.savez(tmp_path / "p.npz", probabilities=[[0.5, 0.4]], targets=[0])
+    with pytest.raises(InvalidInput, match="sum to 1"):
+        Predictions.load(tmp_path / "p.npz")
+    Predictions.load(tmp_path / "p.npz", mmap=True)
+
+
+@pytest.mark.parametrize(("version", "known"), [((1, 0), True), ((2, 0), True), ((3, 0), False)])
+def test_versions_of_the_array_format(tmp_path, version, known):
+    predictions = some()
+    with zipfile.ZipFile(tmp_path / "p.npz", "w") as archive:
+        for name, array in (("logits", predictions.scores), ("targets", predictions.targets)):
+            with archive.open(f"{name}.npy", "w") as handle:
+                np.lib.format.write_array(handle, array, version=version)
+    if known:
+        same(predictions, Predictions.load(tmp_path / "p.npz"))
+    else:
+        refused(tmp_path / "p.npz", r"logits\.npy must be \.npy of version 1 or 2, got version \(3, 0\)")
 
 
 def test_a_mapped_file_is_still_checked(tmp_path):
@@ -97,8 +166,8 @@ def test_a_mapped_file_is_still_checked(tmp_path):
 
 def test_fortran_order_and_big_endian_are_read(tmp_path):
     scores = np.asfortranarray(some().scores.astype(">f8"))
-    np.savez(tmp_path / "p.npz", logits=scores, targets=np.zeros(50, ">i2"))
-    for mmap in (False, True):
+    for write, mmap in itertools.product((np.savez, np.savez_compressed), (False, True)):
+        write(tmp_path / "p.npz", logits=scores, targets=np.zeros(50, ">i2"))
         again = Predictions.load(tmp_path / "p.npz", mmap=mmap)
         np.testing.assert_array_equal(again.scores, scores)
         assert again.confidence[0] > 0
@@ -165,7 +234,7 @@ def test_a_member_shorter_than_its_header_says_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "p.npz", "w") as archive:
         archive.writestr("logits.npy", buffer.getvalue()[:-12])
         archive.writestr("targets.npy", buffer.getvalue())
-    refused(tmp_path / "p.npz", "hold 600 bytes of logits.npy, got 588.*cut off")
+    refused(tmp_path / "p.npz", r"p\.npz must hold 600 bytes of logits.npy, got 588.*cut off")
 
 
 class Trap:
@@ -264,15 +333,13 @@ def test_what_is_no_file_is_refused(tmp_path):
 
 
 def test_bad_parquet_is_refused(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
     path = tmp_path / "p.parquet"
     path.write_bytes(b"PAR1 nothing PAR1")
     refused(path, "Parquet file")
     for columns, match in (
         ({"target": [0], "logit_0": [None]}, "missing value"),
         ({"target": [0.5], "logit_0": [1.0]}, "integers or class names"),
+        ({"target": [True], "logit_0": [1.0], "logit_1": [2.0]}, "integers or class names, got True"),
         ({"target": [float("nan")], "logit_0": [1.0]}, "integers or class names"),
         ({"target": [float("inf")], "logit_0": [1.0]}, "integers or class names"),
         ({"target": [0], "logit_0": ["x"]}, "numbers"),
