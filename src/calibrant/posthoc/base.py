@@ -164,7 +164,7 @@ class Calibrator(ABC):
         return self.transform(logits)
 
     def predict(self, logits: ArrayT) -> ArrayT:
-        """Class with the largest calibrated probability, shape (n,), the first of equals; for scikit-learn's scorers."""
+        """Class with the largest calibrated probability, shape (n,), first of equals; for scikit-learn's scorers."""
         predicted: ArrayT = self.transform(logits).argmax(1)
         return predicted
 
