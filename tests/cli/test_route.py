@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
+from calibrant.files import sha256_of
 from calibrant.posthoc import Calibrator
-from calibrant.routing import RoutingRule
+from calibrant.routing import RoutingRule, Shortlist
 
 
 def draw(n, *, seed, temperature=1.0, **extra):
@@ -333,3 +334,47 @@ def test_bad_input(calibrant, val, tmp_path):
         assert message in err
         assert err.count("\n") == 1
     assert not (tmp_path / "o.csv").exists()
+
+
+def test_shortlists_are_chosen_applied_and_checked(calibrant, val, tmp_path):
+    fit(calibrant, val)
+    draw(2000, seed=1, class_names=["a", "b", "c"]).save(tmp_path / "more.npz")
+    draw(2000, seed=2, class_names=["a", "b", "c"]).save(tmp_path / "new.npz")
+    rule, new = tmp_path / "rule.json", tmp_path / "new.npz"
+    code, out, err = calibrant("route", "shortlist", rule, tmp_path / "more.npz", "--coverage", 0.9)
+    assert (code, err) == (0, "")
+    chosen = Shortlist.load(tmp_path / "shortlist.json")
+    assert chosen.note in out
+    assert chosen.fitted_on == sha256_of(tmp_path / "more.npz")
+    flag = ("--shortlist", tmp_path / "shortlist.json")
+    assert calibrant("route", "apply", rule, new, "-o", tmp_path / "out.csv", *flag)[0] == 0
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    lists = [json.loads(row["shortlist"]) for row in rows if row["decision"] == "review"]
+    assert {row["shortlist"] for row in rows if row["decision"] == "auto"} == {""}
+    code, out, err = calibrant("route", "check", rule, new, *flag, "--json")
+    result = json.loads(out)
+    assert (code, err, result["passed"]) == (0, "", True)
+    assert result["shortlist"]["cases"] == len(lists)
+    assert result["shortlist"]["mean_length"] == pytest.approx(sum(map(len, lists)) / len(lists))
+    assert "hold the true one in" in calibrant("route", "check", rule, new, *flag)[1]
+
+
+def test_a_shortlist_that_misses_too_often_fails_the_check(calibrant, val, tmp_path):
+    fit(calibrant, val)
+    draw(2000, seed=2, class_names=["a", "b", "c"]).save(tmp_path / "new.npz")
+    Shortlist(0.999, 3, 0.999, 0.95, ("a", "b", "c")).save(tmp_path / "s.json")
+    arguments = ("route", "check", tmp_path / "rule.json", tmp_path / "new.npz", "--shortlist", tmp_path / "s.json")
+    code, _, err = calibrant(*arguments)
+    assert code == 1
+    assert "the promised share of 0.999 on the shortlist was not kept" in err
+    assert json.loads(calibrant(*arguments, "--json")[1])["passed"] is False
+
+
+def test_a_shortlist_on_the_cases_of_the_rule_is_warned_of_and_inputs_are_kept(calibrant, val, tmp_path):
+    fit(calibrant, val)
+    code, _, err = calibrant("route", "shortlist", tmp_path / "rule.json", val)
+    assert code == 0
+    assert "needs cases that the rule has not seen" in err
+    code, _, err = calibrant("route", "shortlist", tmp_path / "rule.json", val, "-o", tmp_path / "rule.json")
+    assert code == 2
+    assert RoutingRule.load(tmp_path / "rule.json").automates

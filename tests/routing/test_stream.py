@@ -1,4 +1,5 @@
 import csv
+import json
 import zipfile
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from calibrant.errors import InvalidInput
-from calibrant.routing import RoutingRule, route_file
+from calibrant.routing import RoutingRule, Shortlist, route_file
 
 NAMES = ("cat", "dog", "owl")
 RULE = RoutingRule(threshold=0.8, n_classes=3, class_names=NAMES, temperature=1.7)
@@ -290,3 +291,23 @@ def test_unknown_endings(tmp_path, logits):
         route_file(RULE, tmp_path / "in.txt", tmp_path / "out.csv")
     with pytest.raises(InvalidInput, match="output must end in"):
         route_file(RULE, write(tmp_path / "in.csv", logits), tmp_path / "out.npz")
+
+
+@pytest.mark.parametrize("target", ["out.csv", "out.parquet"])
+def test_a_shortlist_is_one_more_column_for_what_a_person_sees(tmp_path, logits, block, target):
+    shortlist = Shortlist(0.1, 3, 0.9, 0.9, NAMES, 1.7)
+    route_file(RULE, write(tmp_path / "in.csv", logits), tmp_path / target, shortlist=shortlist)
+    p = np.exp(logits / 1.7) / np.exp(logits / 1.7).sum(axis=1, keepdims=True)
+    for row, values in zip(read(tmp_path / target), p, strict=True):
+        order = np.argsort(-values)
+        expected = [NAMES[k] for place, k in enumerate(order) if place == 0 or values[k] >= 0.1]
+        expected = [] if row["decision"] == "auto" else expected
+        found = row["shortlist"]
+        assert (found if target == "out.parquet" else json.loads(found or "[]")) == expected
+
+
+def test_a_shortlist_of_another_rule_is_refused_before_anything_is_written(tmp_path, logits):
+    shortlist = Shortlist(0.1, 3, 0.9, 0.9, NAMES)
+    with pytest.raises(InvalidInput, match=r"temperature of the shortlist must be the rule's \(1.7\), got None"):
+        route_file(RULE, write(tmp_path / "in.csv", logits), tmp_path / "out.csv", shortlist=shortlist)
+    assert not (tmp_path / "out.csv").exists()

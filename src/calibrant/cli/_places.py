@@ -10,6 +10,7 @@ from calibrant.files import read_json, sha256_of
 
 CALIBRATOR = "calibrator.json"
 RULE = "rule.json"
+SHORTLIST = "shortlist.json"
 
 
 def run_of(path: Path) -> Path | None:

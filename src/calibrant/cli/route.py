@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import App, Parameter
 from rich.console import Console
-from rich.table import Table
 
-from calibrant.cli._places import CALIBRATOR, RULE, Origin, made_by, refuse_overwriting, run_of
+from calibrant.cli._places import CALIBRATOR, RULE, SHORTLIST, Origin, made_by, refuse_overwriting, run_of
+from calibrant.cli._route_tables import percent, print_check, print_fit, print_shortlist, print_shortlist_check
 from calibrant.cli._say import say_json
 from calibrant.cli.calibrate import (
     From,
@@ -25,11 +25,12 @@ from calibrant.files import sha256_of
 from calibrant.posthoc import Calibrator, TemperatureScaling
 from calibrant.predictions import Predictions
 from calibrant.routing import (
-    CoverageRow,
-    PromiseCheck,
     RoutingRule,
+    Shortlist,
     cheapest_threshold,
     check_promise,
+    check_shortlist,
+    choose_shortlist,
     choose_threshold,
     in_order_of,
     risk_coverage,
@@ -119,7 +120,7 @@ def fit(
     if as_json:
         _write_json({"rule": _rule_json(rule), "risk_coverage": [asdict(row) for row in rows], "path": str(target)})
     else:
-        _print_fit(rule, rows, target)
+        print_fit(rule, rows, target)
 
 
 @app.command(name="apply")
@@ -129,6 +130,7 @@ def apply_(
     /,
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    shortlist: Path | None = None,
     calibrator: Path | None = None,
     from_: From = None,
     as_json: Json = False,
@@ -144,13 +146,15 @@ def apply_(
         predictions).
     out:
         Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence.
+    shortlist:
+        Written by "calibrant route shortlist" with this rule: adds a column, the classes to look at first.
     calibrator:
         Calibrate the scores first: for raw scores and a rule that was fitted on what this calibrator made.
     from_:
         What the scores are, for files that do not say.
     """
     path = run_predictions(source, "test") if source.is_dir() else source
-    refuse_overwriting([out], [rule, path, *([] if calibrator is None else [calibrator])])
+    refuse_overwriting([out], [rule, path, *(given for given in (calibrator, shortlist) if given is not None)])
     loaded = RoutingRule.load(rule)
     mapping = _calibrator(calibrator, loaded, rule, path)
     calibration: dict[str, Any] = {}
@@ -158,11 +162,12 @@ def apply_(
         fitted_on = Origin.of(calibrator).kind
         calibration["calibrate"] = mapping.transform_logits
         calibration["check_kind"] = lambda kind: refuse_other_kind(mapping, fitted_on, kind)
-    counts = route_file(loaded, path, out, kind=from_, **calibration)
+    lists = None if shortlist is None else Shortlist.load(shortlist)
+    counts = route_file(loaded, path, out, kind=from_, shortlist=lists, **calibration)
     if as_json:
         _write_json({"cases": counts.cases, "automated": counts.automated, "path": str(out)})
         return
-    share = _percent(counts.automated, counts.cases)
+    share = percent(counts.automated, counts.cases)
     line = f"{counts.automated:,} of {counts.cases:,} cases are automated ({share}), the others go to a person. "
     Console(highlight=False, soft_wrap=True).print(f"{line}Wrote {out}", markup=False)
 
@@ -175,6 +180,7 @@ def check(
     *,
     confidence: float = 0.95,
     strict: Annotated[bool, Parameter(negative="")] = False,
+    shortlist: Path | None = None,
     calibrator: Path | None = None,
     from_: From = None,
     as_json: Json = False,
@@ -191,6 +197,8 @@ def check(
         Of the intervals. The promise counts as broken where the whole interval lies below it.
     strict:
         Count it as broken already where the observed accuracy is below it; that can be chance.
+    shortlist:
+        Check the promise of this shortlist too.
     calibrator:
         Calibrate the scores first: for raw scores and a rule that was fitted on what this calibrator made.
     from_:
@@ -198,20 +206,23 @@ def check(
     """
     path = run_predictions(source, "test") if source.is_dir() else source
     loaded = RoutingRule.load(rule)
-    predictions = Predictions.load(path, kind=from_)
-    mapping = _calibrator(calibrator, loaded, rule, path)
-    if mapping is not None and calibrator is not None:
-        refuse_other_kind(mapping, Origin.of(calibrator).kind, predictions.kind)
-        # A calibrator knows its classes by their order, which is the rule's.
-        predictions = apply_calibrator(mapping, in_order_of(loaded.class_names, predictions, where=str(path)))
+    lists = None if shortlist is None else Shortlist.load(shortlist)
+    predictions = _labelled(path, loaded, rule, calibrator, from_)
     result = check_promise(loaded, predictions, confidence=confidence)
-    if loaded.fitted_on == sha256_of(path):
-        _warn(f"the rule was fitted on {path}: this is no test of its promise. Use cases that it has not seen.")
+    listed = None if lists is None else check_shortlist(lists, predictions, rule=loaded, confidence=confidence)
+    digest = sha256_of(path)
+    for what, fitted_on in (("rule", loaded.fitted_on), ("shortlist", lists and lists.fitted_on)):
+        if fitted_on == digest:
+            _warn(f"the {what} was fitted on {path}: this is no test of its promise. Use cases that it has not seen.")
     good = result.reached if strict else result.held
     if as_json:
-        _write_json({**asdict(result), "strict": strict, "passed": good})
+        also = {} if listed is None else {"shortlist": asdict(listed)}
+        passed = good and (listed is None or listed.held)
+        _write_json({**asdict(result), **also, "strict": strict, "passed": passed})
     else:
-        _print_check(result)
+        print_check(result)
+        if lists is not None and listed is not None:
+            print_shortlist_check(lists, listed)
     if not good:
         lines = [
             line
@@ -220,6 +231,69 @@ def check(
         ]
         what = ", ".join(f"{line.name} {line.accuracy:.4f} [{line.low:.4f}, {line.high:.4f}]" for line in lines)
         raise CheckFailed(f"the promised accuracy of {result.target_accuracy:g} was not kept: {what}")
+    if lists is not None and listed is not None and not listed.held:
+        seen = f"{listed.covered:.4f} [{listed.low:.4f}, {listed.high:.4f}]"
+        raise CheckFailed(f"the promised share of {lists.coverage:g} on the shortlist was not kept: {seen}")
+
+
+@app.command(name="shortlist")
+def shortlist_(
+    rule: Path,
+    source: Path,
+    /,
+    *,
+    coverage: float = 0.95,
+    confidence: float = 0.95,
+    out: Out = None,
+    calibrator: Path | None = None,
+    from_: From = None,
+    as_json: Json = False,
+) -> None:
+    """For the cases that a rule sends to a person: choose the classes to show, so that the true one is among them.
+
+    Parameters
+    ----------
+    rule:
+        A rule written by "calibrant route fit".
+    source:
+        Labelled predictions that the rule was not chosen on, or a run folder (its test predictions).
+    coverage:
+        Share of the reviewed cases whose true class is to be on the list.
+    confidence:
+        Probability with which that promise holds.
+    out:
+        Where to write the shortlist. Default: shortlist.json beside the rule.
+    calibrator:
+        Calibrate the scores first: for raw scores and a rule that was fitted on what this calibrator made.
+    from_:
+        What the scores are, for files that do not say.
+    """
+    path = run_predictions(source, "test") if source.is_dir() else source
+    target = out or rule.with_name(SHORTLIST)
+    refuse_overwriting([target], [rule, path, *([] if calibrator is None else [calibrator])])
+    loaded = RoutingRule.load(rule)
+    chosen = choose_shortlist(
+        _labelled(path, loaded, rule, calibrator, from_), coverage, confidence=confidence, rule=loaded
+    )
+    chosen = replace(chosen, fitted_on=sha256_of(path))
+    if chosen.fitted_on == loaded.fitted_on:
+        _warn(f"the rule was fitted on {path} too: the shortlist's promise needs cases that the rule has not seen.")
+    chosen.save(target)
+    if as_json:
+        _write_json({"shortlist": asdict(chosen), "path": str(target)})
+    else:
+        print_shortlist(chosen, target)
+
+
+def _labelled(path: Path, rule: RoutingRule, rule_path: Path, calibrator: Path | None, kind: From) -> Predictions:
+    """Labelled predictions as the rule sees them: behind the calibrator, where one is named."""
+    predictions = Predictions.load(path, kind=kind)
+    mapping = _calibrator(calibrator, rule, rule_path, path)
+    if mapping is None or calibrator is None:
+        return predictions
+    refuse_other_kind(mapping, Origin.of(calibrator).kind, predictions.kind)
+    # A calibrator knows its classes by their order, which is the rule's.
+    return apply_calibrator(mapping, in_order_of(rule.class_names, predictions, where=str(path)))
 
 
 def _half_calibrated(predictions: Predictions, seed: int) -> tuple[Predictions, float]:
@@ -290,75 +364,9 @@ def _warn(text: str) -> None:
     sys.stderr.write(f"calibrant: warning: {text}\n")
 
 
-def _percent(part: int, whole: int) -> str:
-    """One rounding for every share that is printed: to the nearest tenth, halves up, exact in whole numbers."""
-    tenths = (2000 * part + whole) // (2 * whole)
-    return f"{tenths // 10}.{tenths % 10} %"
-
-
 def _write_json(content: Any) -> None:
     say_json(content)
 
 
 def _rule_json(rule: RoutingRule) -> dict[str, Any]:
     return {**asdict(rule), "automation_rate": rule.automation_rate, "review_per_1000": rule.review_per_1000}
-
-
-def _print_fit(rule: RoutingRule, rows: list[CoverageRow], path: Path) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(_coverage_table(rows))
-    console.print(rule.note, markup=False)
-    if rule.temperature is not None:
-        console.print(f"Temperature: {rule.temperature:.4f}")
-    if rule.class_thresholds is not None:
-        names = rule.class_names or tuple(map(str, range(rule.n_classes)))
-        for name, value in zip(names, rule.class_thresholds, strict=True):
-            console.print(f"  {name}: {'never automated' if value is None else f'{value:.6f}'}", markup=False)
-    elif rule.threshold is not None:
-        console.print(f"Threshold: {rule.threshold:.6f}")
-    evidence = rule.evidence
-    if rule.automates and evidence is not None:
-        share = _percent(evidence.automated, evidence.cases)
-        console.print(
-            f"Automated: {evidence.automated:,} of {evidence.cases:,} cases ({share}), {evidence.errors:,} wrong."
-        )
-        low, high = 1000 * (1 - evidence.automation_high), 1000 * (1 - evidence.automation_low)
-        console.print(f"Of 1,000 cases a person sees {rule.review_per_1000:.0f} ({low:.0f} to {high:.0f}).")
-    if rule.costs is not None:
-        mine, everything = rule.costs.per_1000, rule.costs.per_1000_all_review
-        console.print(f"Cost per 1,000 cases: {mine:.1f}; {everything:.1f} if a person sees all.")
-    console.print(f"Wrote {path}", markup=False)
-
-
-def _coverage_table(rows: list[CoverageRow]) -> Table:
-    costs = rows[0].cost_per_1000 is not None
-    table = Table(title="Risk and coverage, per 1,000 cases (each interval for its own line)")
-    for name in ("automated", "threshold", "accuracy %", "interval %", "review", *(["cost"] if costs else [])):
-        table.add_column(name, no_wrap=True)
-    for row in rows:
-        cells = [
-            f"{1000 * row.coverage:.0f}",
-            f"{row.threshold:.6f}",
-            f"{100 * row.accuracy:.2f}",
-            f"{100 * row.accuracy_low:.1f} to {100 * row.accuracy_high:.1f}",
-            f"{row.review_per_1000:.0f} ({row.review_low:.0f} to {row.review_high:.0f})",
-        ]
-        table.add_row(*cells, *([f"{row.cost_per_1000:.1f}"] if costs else []))
-    return table
-
-
-def _print_check(result: PromiseCheck) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    table = Table(
-        "group", "automated", "wrong", "accuracy %", f"{100 * result.confidence:g} % interval", "promise held"
-    )
-    for line in result.groups:
-        accuracy = "-" if line.accuracy is None else f"{100 * line.accuracy:.2f}"
-        interval = f"{100 * line.low:.2f} to {100 * line.high:.2f}"
-        held = "yes" if line.held else "NO"
-        table.add_row(line.name, f"{line.automated:,}", f"{line.errors:,}", accuracy, interval, held)
-    console.print(table)
-    verdict = "is contradicted by"
-    if result.held:
-        verdict = "holds on" if result.reached else "is missed, but by no more than chance, on"
-    console.print(f"The promised accuracy of {result.target_accuracy:g} {verdict} {result.cases:,} cases.")

@@ -7,6 +7,7 @@ from calibrant.routing.choose import choose_threshold
 from calibrant.routing.classes import in_order_of
 from calibrant.routing.coverage import CoverageRow, cheapest_threshold, risk_coverage
 from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule
+from calibrant.routing.shortlist import Shortlist, ShortlistCheck, check_shortlist, choose_shortlist
 from calibrant.routing.stream import RouteCounts, route_file
 
 __all__ = [
@@ -19,11 +20,15 @@ __all__ = [
     "RouteCounts",
     "Routed",
     "RoutingRule",
+    "Shortlist",
+    "ShortlistCheck",
     "cases_at_rate",
     "cases_without_error",
     "certify",
     "cheapest_threshold",
     "check_promise",
+    "check_shortlist",
+    "choose_shortlist",
     "choose_threshold",
     "default_starts",
     "default_thresholds",

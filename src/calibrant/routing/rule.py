@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import read_json, write_json
-from calibrant.predictions.checks import SUM_TOLERANCE, as_scores, refuse_scores
+from calibrant.predictions.checks import SUM_TOLERANCE, Kind, as_scores, refuse_scores
 from calibrant.routing.bounds import is_positive
 
 FORMAT = "calibrant-routing-rule"
@@ -155,20 +155,24 @@ class RoutingRule:
         >>> RoutingRule(threshold=0.9, n_classes=2).route([[0.95, 0.05], [0.4, 0.6]]).decisions
         ['auto', 'review']
         """
-        values, precision = as_scores("probabilities", probabilities, "probabilities")
-        self.check_classes(values.shape[1])
-        refuse_scores("probabilities", values, 0, SUM_TOLERANCE[precision])
-        if self.temperature is not None:
-            with np.errstate(divide="ignore"):
-                return self._decide(_softmax(np.log(values.astype(np.float64)), self.temperature))
-        return self._decide(values.astype(np.float64))
+        return self.decide(self.calibrated(probabilities, "probabilities"))
 
     def route_logits(self, logits: Any) -> Routed:
         """Decide from logits, shape (n, K): softmax(logits / temperature), then as `route`."""
-        values, _ = as_scores("logits", logits, "logits")
+        return self.decide(self.calibrated(logits, "logits"))
+
+    def calibrated(self, scores: Any, kind: Kind) -> NDArray[np.float64]:
+        """The probabilities that the rule decides by: checked, and after its temperature."""
+        values, precision = as_scores(kind, scores, kind)
         self.check_classes(values.shape[1])
-        refuse_scores("logits", values, 0, None)
-        return self._decide(_softmax(values.astype(np.float64), self.temperature or 1.0))
+        refuse_scores(kind, values, 0, None if kind == "logits" else SUM_TOLERANCE[precision])
+        wide = values.astype(np.float64)
+        if kind == "logits":
+            return _softmax(wide, self.temperature or 1.0)
+        if self.temperature is None:
+            return wide
+        with np.errstate(divide="ignore"):
+            return _softmax(np.log(wide), self.temperature)
 
     def check_classes(self, classes: int) -> None:
         """Refuse predictions with another number of classes."""
@@ -178,7 +182,8 @@ class RoutingRule:
                 "Fit a rule on predictions with these classes."
             )
 
-    def _decide(self, probabilities: NDArray[np.float64]) -> Routed:
+    def decide(self, probabilities: NDArray[np.float64]) -> Routed:
+        """Decide from what `calibrated` returned."""
         predicted = probabilities.argmax(axis=1)
         top = np.minimum(probabilities[np.arange(len(predicted)), predicted], 1.0)
         return Routed(top >= self.thresholds[predicted], predicted, top)

@@ -1,0 +1,257 @@
+"""For cases that go to a person: the few classes to look at first, with a promise that the true one is among them."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtr
+
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import read_json, write_json
+from calibrant.predictions.checks import Kind
+from calibrant.predictions.guard import require_predictions
+from calibrant.routing.bounds import cases_without_error, check_share, interval
+from calibrant.routing.classes import in_order_of
+from calibrant.routing.rule import RoutingRule
+
+if TYPE_CHECKING:
+    from calibrant.predictions import Predictions
+
+FORMAT = "calibrant-shortlist"
+VERSION = 1
+# A softmax may round otherwise in another block of rows; what is listed must not hang on that. Lower is safe.
+_SLACK = 1 - 1e-9
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """List every class whose probability is at least `least`, and always the most probable one.
+
+    Attributes:
+        least: The smallest probability that is listed; 0 lists every class, where nothing less could be promised.
+        n_classes: Number of classes.
+        coverage: Promised share of cases whose true class is listed.
+        confidence: Probability with which the promise holds.
+        class_names: Names of the classes.
+        temperature: Temperature that scores are divided by first; None for none.
+        cases: Labelled cases that it was chosen on: with a rule, those that the rule sends to a person.
+        missed: How many of them have their true class off the list.
+        mean_length: Mean number of classes listed for them.
+        note: One sentence for a person.
+        fitted_on: SHA-256 of the predictions file that it was chosen on, where it was one.
+    """
+
+    least: float
+    n_classes: int
+    coverage: float
+    confidence: float
+    class_names: tuple[str, ...] | None = None
+    temperature: float | None = None
+    cases: int = 0
+    missed: int = 0
+    mean_length: float = 0.0
+    note: str = ""
+    fitted_on: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse one that cannot be applied."""
+        if isinstance(self.least, bool) or not isinstance(self.least, int | float) or not 0 <= self.least <= 1:
+            raise invalid("least", "lie in 0..1", repr(self.least))
+        check_share("coverage", self.coverage)
+        check_share("confidence", self.confidence)
+        self.reader()
+
+    def listed(self, scores: Any, kind: Kind = "probabilities") -> NDArray[np.bool_]:
+        """Which classes are listed, shape (n, K).
+
+        Args:
+            scores: Shape (n, K), before the temperature, NumPy or torch.
+            kind: What they are.
+
+        >>> shortlist = Shortlist(least=0.2, n_classes=3, coverage=0.95, confidence=0.95)
+        >>> shortlist.listed([[0.5, 0.3, 0.2], [0.8, 0.1, 0.1]]).tolist()
+        [[True, True, True], [True, False, False]]
+        """
+        return self.within(self.reader().calibrated(scores, kind))
+
+    def within(self, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """The same for probabilities after the temperature."""
+        mask: NDArray[np.bool_] = probabilities >= self.least
+        mask[np.arange(len(mask)), probabilities.argmax(axis=1)] = True
+        return mask
+
+    def names(self, probabilities: NDArray[np.float64]) -> list[list[str]]:
+        """The listed classes of each row by name, most probable first; probabilities after the temperature."""
+        called = self.class_names or tuple(str(k) for k in range(self.n_classes))
+        mask = self.within(probabilities)
+        order = np.argsort(-probabilities, axis=1, kind="stable")
+        return [[called[k] for k in ranks if row[k]] for ranks, row in zip(order.tolist(), mask, strict=True)]
+
+    def check_fits(self, rule: RoutingRule) -> None:
+        """Refuse to stand beside a rule that reads other classes or other probabilities."""
+        for name in ("n_classes", "class_names", "temperature"):
+            ours, theirs = getattr(self, name), getattr(rule, name)
+            if ours != theirs:
+                way_out = "Choose the shortlist with this rule."
+                raise invalid(f"{name} of the shortlist", f"be the rule's ({theirs})", ours, way_out)
+
+    def reader(self) -> RoutingRule:
+        """A rule that sends everything to a person, to check scores and apply the temperature."""
+        return RoutingRule(None, self.n_classes, class_names=self.class_names, temperature=self.temperature)
+
+    def save(self, path: str | Path) -> None:
+        """Write as JSON."""
+        write_json(path, {"format": FORMAT, "version": VERSION, **asdict(self)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Shortlist":
+        """Read what `save` wrote; a file that breaks a rule of this class is refused."""
+        content = read_json(path)
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise invalid(str(path), "be a shortlist written by calibrant", "something else")
+        if content.get("version") != VERSION:
+            way_out = "Use the calibrant that wrote it."
+            raise invalid(str(path), f"have version {VERSION}", content.get("version"), way_out)
+        values = {field.name: content[field.name] for field in fields(cls) if field.name in content}
+        try:
+            if values["class_names"] is not None:
+                values["class_names"] = tuple(values["class_names"])
+            return cls(**values)
+        except (KeyError, TypeError, InvalidInput) as error:
+            fault = str(error).removesuffix(".")
+            raise invalid(str(path), "be an undamaged shortlist", f"one with a fault: {fault}") from error
+
+
+def choose_shortlist(
+    predictions: "Predictions",
+    coverage: float = 0.95,
+    *,
+    confidence: float = 0.95,
+    rule: RoutingRule | None = None,
+) -> Shortlist:
+    """Find the shortest lists that hold the true class in at least `coverage` of the cases.
+
+    The promise: over draws of the labelled cases, the true share of cases whose class is listed is below `coverage`
+    with probability at most 1 - confidence. It holds for any model, calibrated or not, if the cases are independent
+    draws from the stream to come and were used for nothing else; neither to choose the rule.
+
+    Why: a class is listed from the k-th smallest probability of a true class on. Let t be the largest level that a
+    true class reaches with probability at least `coverage`; the list misses too often only where the k-th smallest
+    lies above t, so where fewer than k of the cases have at most t. Each has with probability at least 1 - coverage, so
+    that this happens with probability at most P(Binomial(n, 1 - coverage) < k). k is the largest for which that is at
+    most 1 - confidence (the tolerance limits of Wilks 1941; inductive conformal prediction, Vovk 2012).
+
+    Args:
+        predictions: Labelled held-out cases.
+        coverage: The share to promise.
+        confidence: Probability with which the promise holds.
+        rule: Make it for the cases that this rule sends to a person, behind the rule's temperature.
+    """
+    check_share("coverage", coverage)
+    check_share("confidence", confidence)
+    require_predictions(predictions)
+    names, temperature = predictions.class_names, None
+    if rule is not None:
+        rule.check_classes(predictions.classes)
+        predictions = in_order_of(rule.class_names, predictions, where="predictions")
+        names, temperature = rule.class_names, rule.temperature
+    scores = np.sort(_of_true_classes(predictions, rule))
+    rank = _rank(len(scores), coverage, confidence)
+    least = _SLACK * float(scores[rank - 1]) if rank else 0.0
+    draft = Shortlist(least, predictions.classes, coverage, confidence, names, temperature)
+    cases, missed, length = _evidence(draft, predictions, rule)
+    note = _note(draft, rank, cases, length, who="cases" if rule is None else "cases that go to a person")
+    return replace(draft, cases=cases, missed=missed, mean_length=length, note=note)
+
+
+@dataclass(frozen=True)
+class ShortlistCheck:
+    """What new cases say about a shortlist's promise.
+
+    Attributes:
+        cases: Labelled cases; with a rule, those that it sends to a person.
+        missed: Those whose true class is off the list.
+        covered: Share of the others; None without cases.
+        low: Lower end of its interval.
+        high: Upper end.
+        mean_length: Mean number of classes listed.
+        held: False where the whole interval lies below the promised share.
+    """
+
+    cases: int
+    missed: int
+    covered: float | None
+    low: float
+    high: float
+    mean_length: float
+    held: bool
+
+
+def check_shortlist(
+    shortlist: Shortlist, predictions: "Predictions", *, rule: RoutingRule | None = None, confidence: float = 0.95
+) -> ShortlistCheck:
+    """Compare a shortlist's promise with labelled cases that it was not chosen on."""
+    require_predictions(predictions)
+    if rule is not None:
+        shortlist.check_fits(rule)
+    shortlist.reader().check_classes(predictions.classes)
+    predictions = in_order_of(shortlist.class_names, predictions, where="predictions")
+    cases, missed, length = _evidence(shortlist, predictions, rule)
+    low, high = interval(cases - missed, cases, confidence=confidence)
+    covered = 1.0 - missed / cases if cases else None
+    return ShortlistCheck(
+        cases, missed, covered, float(low), float(high), length, held=bool(high >= shortlist.coverage)
+    )
+
+
+def _rank(cases: int, coverage: float, confidence: float) -> int:
+    """The largest k with P(Binomial(cases, 1 - coverage) < k) at most 1 - confidence; 0 where there is none."""
+    low, high = 0, cases + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if bdtr(middle - 1, cases, 1 - coverage) <= 1 - confidence else (low, middle)
+    return low
+
+
+def _of_true_classes(predictions: "Predictions", rule: RoutingRule | None) -> NDArray[np.float64]:
+    """The probability of the true class of each case, or of each that the rule sends to a person."""
+    return np.concatenate([p[np.arange(len(p)), targets] for p, targets in _reviewed(predictions, rule)])
+
+
+def _evidence(shortlist: Shortlist, predictions: "Predictions", rule: RoutingRule | None) -> tuple[int, int, float]:
+    cases = missed = length = 0
+    for probabilities, targets in _reviewed(predictions, rule, shortlist.temperature):
+        mask = shortlist.within(probabilities)
+        cases += len(mask)
+        missed += int((~mask[np.arange(len(mask)), targets]).sum())
+        length += int(mask.sum())
+    return cases, missed, length / cases if cases else 0.0
+
+
+def _reviewed(
+    predictions: "Predictions", rule: RoutingRule | None, temperature: float | None = None
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """Probabilities after the temperature and targets of what goes to a person, block by block."""
+    reader = rule or RoutingRule(None, predictions.classes, temperature=temperature)
+    for part, block in predictions.chunks():
+        probabilities = reader.calibrated(block, "probabilities")
+        kept = ~reader.decide(probabilities).automate
+        yield probabilities[kept], predictions.targets[part][kept]
+
+
+def _note(draft: Shortlist, rank: int, cases: int, length: float, *, who: str) -> str:
+    if rank == 0:
+        needed = cases_without_error(draft.coverage, 1 - draft.confidence)
+        return (
+            f"No list shorter than all {draft.n_classes} classes can be promised from {cases} {who}: "
+            f"a share of {draft.coverage:g} with confidence {draft.confidence:g} takes at least {needed}."
+        )
+    if draft.least == 0.0:
+        return f"Every class is listed: too many of the {cases} {who} have a true class of probability 0."
+    return (
+        f"With confidence {draft.confidence:g} the list holds the true class of at least {draft.coverage:g} of the "
+        f"{who}; it has {length:.2f} of {draft.n_classes} classes on average."
+    )

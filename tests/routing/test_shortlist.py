@@ -1,0 +1,159 @@
+import json
+from fractions import Fraction
+from math import comb
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from calibrant.errors import InvalidInput
+from calibrant.routing import RoutingRule, Shortlist, check_shortlist, choose_shortlist
+from calibrant.routing.shortlist import _rank
+
+
+def slow_rank(cases, coverage, confidence):
+    """In fractions, term by term."""
+    coverage, confidence = Fraction(str(coverage)), Fraction(str(confidence))
+    total, rank = Fraction(0), 0
+    for misses in range(cases + 1):
+        total += comb(cases, misses) * (1 - coverage) ** misses * coverage ** (cases - misses)
+        if total > 1 - confidence:
+            break
+        rank = misses + 1
+    return rank
+
+
+@pytest.mark.parametrize("cases", [0, 1, 58, 59, 60, 92, 93, 300])
+@pytest.mark.parametrize(("coverage", "confidence"), [(0.95, 0.95), (0.9, 0.99), (0.5, 0.6)])
+def test_the_rank_is_the_largest_that_the_binomial_allows(cases, coverage, confidence):
+    assert _rank(cases, coverage, confidence) == slow_rank(cases, coverage, confidence)
+
+
+def slow_lists(probabilities, least):
+    made = []
+    for row in probabilities:
+        order = sorted(range(len(row)), key=lambda k: -row[k])
+        made.append([str(k) for place, k in enumerate(order) if place == 0 or row[k] >= least])
+    return made
+
+
+def test_lists_are_those_of_the_definition(draw):
+    predictions = draw(500, classes=5)
+    shortlist = choose_shortlist(predictions, 0.98)
+    p = predictions.probabilities
+    of_true = sorted(p[np.arange(500), predictions.targets])
+    assert shortlist.least == pytest.approx(of_true[slow_rank(500, 0.98, 0.95) - 1], rel=1e-8)
+    assert shortlist.least < of_true[slow_rank(500, 0.98, 0.95) - 1]
+    expected = slow_lists(p.tolist(), shortlist.least)
+    assert shortlist.names(p) == expected
+    assert shortlist.cases == 500
+    assert shortlist.missed == sum(str(y) not in names for y, names in zip(predictions.targets, expected, strict=True))
+    assert shortlist.mean_length == pytest.approx(sum(map(len, expected)) / 500)
+    assert shortlist.listed(p).sum(axis=1).tolist() == [len(names) for names in expected]
+    assert shortlist.listed(predictions.logits, "logits").tolist() == shortlist.listed(p).tolist()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_the_promise_is_kept_as_often_as_it_says(draw, temperature):
+    """Of many teams with 120 cases each, at most 1 - confidence get a level that too many true classes stay below."""
+    stream = draw(40_000, classes=4, seed=99, temperature=temperature)
+    of_true = stream.probabilities[np.arange(len(stream)), stream.targets]
+    teams = [draw(120, classes=4, seed=team, temperature=temperature) for team in range(300)]
+    broken = np.mean([(of_true >= choose_shortlist(team, 0.9, confidence=0.8).least).mean() < 0.9 for team in teams])
+    # Within three standard deviations of 20 %, and not far below: the lists are no longer than they must be.
+    assert 0.08 < broken <= 0.2 + 3 * np.sqrt(0.2 * 0.8 / len(teams))
+
+
+def test_behind_a_rule_only_what_goes_to_a_person_counts(draw):
+    predictions = draw(3000, classes=4)
+    rule = RoutingRule(threshold=0.9, n_classes=4, temperature=2.0)
+    shortlist = choose_shortlist(predictions, 0.95, rule=rule)
+    logs = predictions.log_probabilities / 2.0
+    p = np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True)
+    review = p.max(axis=1) < 0.9
+    of_true = np.sort(p[np.arange(3000), predictions.targets][review])
+    assert shortlist.cases == review.sum() < 3000
+    assert shortlist.least == pytest.approx(of_true[slow_rank(int(review.sum()), 0.95, 0.95) - 1], rel=1e-8)
+    assert (shortlist.temperature, shortlist.n_classes) == (2.0, 4)
+    assert shortlist.listed(predictions.probabilities).tolist() == shortlist.within(p).tolist()
+    assert "go to a person" in shortlist.note
+    result = check_shortlist(shortlist, draw(3000, classes=4, seed=1), rule=rule)
+    assert result.held
+    assert result.cases < 3000
+    assert result.covered == pytest.approx(1 - result.missed / result.cases)
+    assert result.low < result.covered < result.high
+
+
+def test_too_few_cases_list_every_class_and_say_how_many_it_takes(draw):
+    shortlist = choose_shortlist(draw(58))
+    assert shortlist.least == 0.0
+    assert shortlist.listed([[0.9, 0.1, 0.0]]).all()
+    assert "takes at least 59" in shortlist.note
+    assert choose_shortlist(draw(59)).least > 0
+    nothing = choose_shortlist(draw(100), rule=RoutingRule(threshold=0.0, n_classes=3))
+    assert (nothing.cases, nothing.mean_length) == (0, 0.0)
+
+
+def test_true_classes_of_probability_zero_are_covered_by_all_classes_only():
+    p = np.tile([1.0, 0.0, 0.0], (200, 1))
+    shortlist = choose_shortlist(Predictions.from_probabilities(p, np.arange(200) % 3))
+    assert shortlist.least == 0.0
+    assert "probability 0" in shortlist.note
+    assert shortlist.missed == 0
+
+
+def test_a_broken_promise_is_seen(draw):
+    shortlist = Shortlist(least=0.9, n_classes=3, coverage=0.99, confidence=0.95)
+    result = check_shortlist(shortlist, draw(2000, temperature=0.1))
+    assert not result.held
+    assert result.high < 0.99
+
+
+def test_named_classes_are_read_by_name(draw):
+    named = draw(500, class_names=["cat", "dog", "owl"])
+    rule = RoutingRule(threshold=0.999, n_classes=3, class_names=("cat", "dog", "owl"))
+    shortlist = choose_shortlist(named, rule=rule)
+    turned = Predictions.from_logits(
+        named.logits[:, [2, 0, 1]], np.array([1, 2, 0])[named.targets], class_names=["owl", "cat", "dog"]
+    )
+    assert check_shortlist(shortlist, turned, rule=rule) == check_shortlist(shortlist, named, rule=rule)
+    assert shortlist.names(np.array([[0.1, 0.6, 0.3]]))[0][0] == "dog"
+
+
+def test_save_and_load(draw, tmp_path):
+    shortlist = choose_shortlist(draw(300, class_names=["a", "b", "c"]))
+    shortlist.save(tmp_path / "s.json")
+    assert Shortlist.load(tmp_path / "s.json") == shortlist
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "x"}, "must be a shortlist written by calibrant"),
+        ({"version": 2}, "must have version 1, got 2"),
+        ({"least": 2}, "least must lie in 0..1, got 2"),
+        ({"least": None}, "least must lie in 0..1, got None"),
+        ({"coverage": 1}, "coverage must lie strictly between 0 and 1"),
+        ({"class_names": ["a"]}, "class_names must have one entry for each of the 3 classes"),
+        ({"temperature": -1}, "temperature must be a positive number"),
+        ({"n_classes": None}, "n_classes must be a whole number"),
+    ],
+)
+def test_damaged_files_are_refused(draw, tmp_path, change, message):
+    path = tmp_path / "s.json"
+    choose_shortlist(draw(300)).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InvalidInput) as caught:
+        Shortlist.load(path)
+    assert message in str(caught.value)
+
+
+def test_bad_input(draw):
+    with pytest.raises(InvalidInput, match="coverage must lie strictly between 0 and 1, got 95"):
+        choose_shortlist(draw(100), 95)
+    with pytest.raises(InvalidInput, match="made for 4 classes and cannot be applied to 3"):
+        choose_shortlist(draw(100), rule=RoutingRule(threshold=0.9, n_classes=4))
+    shortlist = choose_shortlist(draw(100))
+    other = RoutingRule(threshold=0.9, n_classes=3, temperature=2.0)
+    with pytest.raises(InvalidInput, match=r"temperature of the shortlist must be the rule's \(2.0\), got None"):
+        check_shortlist(shortlist, draw(100), rule=other)
