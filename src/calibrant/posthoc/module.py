@@ -94,12 +94,13 @@ class BetaModule(CalibrationModule):
     def __init__(self, maps: ArrayLike) -> None:
         super().__init__()
         self.register_buffer("maps", torch.as_tensor(maps, dtype=torch.float64).clone())
+        self.two_classes = len(self.maps) == 1  # asked here: a trace would take the question for a tensor's
 
     def _scores(self, logits: Tensor) -> Tensor:
         log_p = functional.log_softmax(logits, dim=1)
         a, b, c = self.maps[:, 0], self.maps[:, 1], self.maps[:, 2]
         score = a * log_p - b * _log_one_minus(log_p) + c
-        if self.maps.shape[0] == 1:
+        if self.two_classes:
             return torch.stack([torch.zeros_like(score[:, 1]), score[:, 1]], dim=1)
         # log(sigmoid(score)), from operators that every ONNX runtime has in float64.
         return score.clamp(max=0.0) - torch.log(1.0 + torch.exp(-score.abs()))
