@@ -47,9 +47,11 @@ def _bars(axes: "Axes", labels: Sequence[str], group: Mapping[str, Sequence[floa
     axes.set_yticks(range(len(labels)), labels)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(axis)
+    axes.locator_params(axis="x", nbins=6)  # more of them run into each other
     percent_axis(axes.xaxis)
     axes.margins(x=0.15)
-    axes.legend(loc="best")
+    # Above the panel: a bar may end anywhere inside it.
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(group))
 
 
 @styled

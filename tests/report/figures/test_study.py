@@ -54,3 +54,12 @@ def test_groups_must_name_the_same_methods():
 def test_a_gap_is_never_ringed_as_the_lowest():
     left, _ = ablation_curves(VALUES, {"ECE": [float("nan"), 0.02, 0.03]}, SHARES, parameter="lambda").axes
     assert list(left.lines[1].get_ydata()) == [0.02]
+
+
+def test_legends_hide_no_curve():
+    figure = ablation_curves(VALUES, ERRORS, SHARES, parameter="lambda", chosen=1)
+    figure.canvas.draw()
+    for axes in figure.axes:
+        legend = axes.get_legend().get_window_extent()
+        assert legend.y0 >= axes.get_window_extent().y1
+        assert legend.x1 <= figure.bbox.x1

@@ -58,7 +58,8 @@ def ablation_curves(
             axes.axvline(
                 list(values).index(chosen), color=GREY, linestyle="--", linewidth=1, label="chosen on validation"
             )
-        axes.legend(loc="best")
+        # Above the panel: a curve may run anywhere inside it.
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, columnspacing=1.0, handlelength=1.6)
     left.set_ylim(bottom=0)
     figure.suptitle(title, weight="bold", fontsize=11)
     return figure
