@@ -74,6 +74,23 @@ def test_default_starts_lie_on_both_sides_of_the_target():
     assert allowed_errors == pytest.approx([0.001, 0.01, 0.1, 1 / 3, 1, 3, 10, 50])
 
 
+def test_default_starts_of_a_modest_target_do_not_fall_below_zero():
+    # a = 0.4: three times and ten times the errors would mean thresholds below 0.
+    starts = default_starts(0.6)
+    assert sorted(starts) == pytest.approx([0.0, 0.5, 0.6, 1 - 0.4 / 3, 0.96, 0.996, 0.9996])
+    assert starts[0.6] == 0.5
+    assert {part for start, part in starts.items() if start != 0.6} == {0.5 / 6}
+
+
+def test_the_default_thresholds_are_the_documented_ones():
+    # They are fixed in advance: another grid is another procedure.
+    grid = default_thresholds()
+    ratios = (1 - grid[1:240]) / (1 - grid[:239])
+    assert 1 - grid[0] == pytest.approx(1e-7, rel=1e-6)
+    assert ratios == pytest.approx((0.5 / 1e-7) ** (1 / 239), rel=1e-6)
+    assert grid[239:] == pytest.approx([percent / 100 for percent in range(50, -1, -1)], abs=1e-15)
+
+
 def test_nothing_is_kept_before_the_first_start_however_clear():
     # 0.5 ** 2000 is 0 in floating point: "p is at most what may be spent" holds even where nothing may be.
     table = certify(
