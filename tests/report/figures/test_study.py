@@ -62,4 +62,4 @@ def test_legends_hide_no_curve():
     for axes in figure.axes:
         legend = axes.get_legend().get_window_extent()
         assert legend.y0 >= axes.get_window_extent().y1
-        assert legend.x1 <= figure.bbox.x1
+        assert legend.x1 <= axes.get_window_extent().x1

@@ -59,7 +59,7 @@ def ablation_curves(
                 list(values).index(chosen), color=GREY, linestyle="--", linewidth=1, label="chosen on validation"
             )
         # Above the panel: a curve may run anywhere inside it.
-        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, columnspacing=1.0, handlelength=1.6)
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
     left.set_ylim(bottom=0)
     figure.suptitle(title, weight="bold", fontsize=11)
     return figure
