@@ -224,6 +224,7 @@ LABELS = torch.tensor([0, 1])
         (GOOD, torch.tensor([0]), "one label a row"),
         (GOOD[0], LABELS, r"shape \(n, K\)"),
         (GOOD[:0], LABELS[:0], "at least one row"),
+        (GOOD[:, :1], LABELS, r"two classes, got shape \(2, 1\)\. Of two classes give both: .*1 - p, p"),
         (GOOD.to(torch.int64), LABELS, "floating-point"),
         (GOOD.numpy(), LABELS, "probabilities must be a torch tensor, got ndarray. Make one with torch.as_tensor"),
         (GOOD.tolist(), LABELS, "probabilities must be a torch tensor, got list"),

@@ -172,7 +172,7 @@ def test_types_and_layouts_may_change_between_batches():
 
 @pytest.mark.parametrize("kind", ["probabilities", "logits"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("classes", [1, 2, 10, 32, 33, 300])
+@pytest.mark.parametrize("classes", [2, 10, 32, 33, 300])
 def test_few_and_many_classes_with_ties_give_what_rows_read_one_by_one_give(classes, dtype, kind):
     rng = np.random.default_rng(classes)
     grid = torch.from_numpy(rng.multinomial(32, rng.dirichlet(np.full(classes, 0.5), 3000)) / 32).to(dtype)

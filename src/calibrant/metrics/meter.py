@@ -232,8 +232,8 @@ def check_form(scores: Tensor, targets: Tensor, from_: Kind) -> None:
     """Shapes and types: known without waiting for the device."""
     require_tensor(from_, scores)
     require_tensor("targets", targets)
-    if scores.ndim != 2 or 0 in scores.shape:
-        rule = "have shape (n, K) with at least one row and one class"
+    if scores.ndim != 2 or len(scores) == 0 or scores.shape[1] < 2:
+        rule = "have shape (n, K) with at least one row and two classes"
         raise invalid(from_, rule, f"shape {tuple(scores.shape)}", _as_rows(scores.shape, targets.shape, from_))
     if scores.dtype not in _PRECISIONS:
         raise invalid(from_, "hold floating-point numbers", f"dtype {scores.dtype}")
@@ -248,9 +248,9 @@ def check_form(scores: Tensor, targets: Tensor, from_: Kind) -> None:
 
 def _as_rows(scores: torch.Size, targets: torch.Size, from_: Kind) -> str:
     """How to get one row a prediction from scores of another shape; empty where it cannot be told."""
-    if len(scores) == 1 and targets == scores:
+    if scores in (targets, (*targets, 1)) and len(targets) == 1:
         first = "1 - p, p" if from_ == "probabilities" else "torch.zeros_like(z), z"
-        return f"Of two classes give both: torch.stack([{first}], dim=1)."
+        return f"Of two classes give both: torch.stack([{first}], dim=1), each of shape (n,)."
     if len(scores) < 3:
         return ""
     if targets == (scores[0], *scores[2:]):
