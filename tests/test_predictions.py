@@ -186,6 +186,25 @@ def test_read_only_and_strided_input_is_fine():
     assert Predictions.from_logits(torch.eye(2, requires_grad=True), [0, 1]).correct.all()
 
 
+@pytest.mark.parametrize("rows", [2, 7, 100])
+def test_halves_share_no_row_and_leave_none_out(rows):
+    generator = np.random.default_rng(0)
+    whole = Predictions.from_logits(generator.normal(size=(rows, 3)), np.zeros(rows, int), ids=np.arange(rows))
+    first, second = whole.halves(seed=5)
+    assert (len(first), len(second)) == (rows // 2, rows - rows // 2)
+    assert sorted([*first.ids, *second.ids]) == list(range(rows))
+    for half in (first, second):
+        assert list(half.ids) == sorted(half.ids)
+        assert (half.logits == whole.logits[half.ids]).all()
+    assert list(whole.halves(seed=5)[0].ids) == list(first.ids)
+    assert rows < 100 or list(whole.halves(seed=6)[0].ids) != list(first.ids)
+
+
+def test_one_case_has_no_halves():
+    with pytest.raises(InvalidInput, match="predictions must have at least 2 cases to be split, got 1"):
+        Predictions.from_logits([[1.0, 0.0]], [0]).halves()
+
+
 def test_subset_by_mask_and_by_number():
     predictions = Predictions.from_probabilities(GOOD, [0, 0], ids=[7, 9], class_names=["a", "b"])
     part = predictions.subset(predictions.confidence > 0.75)
@@ -196,8 +215,9 @@ def test_subset_by_mask_and_by_number():
     for bad, match in (([False, False], "at least one row"), ([2], "row numbers in 0..1"), ([True], "shape"), *mixed):
         with pytest.raises(InvalidInput, match=match):
             predictions.subset(bad)
-    with pytest.raises(InvalidInput, match="booleans"):
-        predictions.subset([0.5])
+    for bad in ([0.5], [[0], [1]]):
+        with pytest.raises(InvalidInput, match="booleans, one a row, or row numbers"):
+            predictions.subset(bad)
 
 
 def test_logits_of_probabilities_are_not_invented():

@@ -1,5 +1,6 @@
 """Predictions on disk: what is written comes back, what is damaged is refused in one line."""
 
+import datetime as dt
 import itertools
 import pickle
 import zipfile
@@ -154,6 +155,17 @@ def test_versions_of_the_array_format(tmp_path, version, known):
         same(predictions, Predictions.load(tmp_path / "p.npz"))
     else:
         refused(tmp_path / "p.npz", r"logits\.npy must be \.npy of version 1 or 2, got version \(3, 0\)")
+
+
+def test_a_mapped_array_may_lie_anywhere_and_is_never_written_to(tmp_path):
+    predictions, path = some(), tmp_path / "p.npz"
+    np.savez(path, ids=np.arange(50), targets=predictions.targets, logits=predictions.scores)
+    before = path.read_bytes()
+    mapped = Predictions.load(path, mmap=True)
+    np.testing.assert_array_equal(mapped.scores, predictions.scores)
+    mapped._scores[0] = 0.0  # a slip of ours must not reach the disk
+    del mapped
+    assert path.read_bytes() == before
 
 
 def test_a_mapped_file_is_still_checked(tmp_path):
@@ -339,6 +351,9 @@ def test_bad_parquet_is_refused(tmp_path):
     for columns, match in (
         ({"target": [0], "logit_0": [None]}, "missing value"),
         ({"target": [0.5], "logit_0": [1.0]}, "integers or class names"),
+        ({"target": [dt.date(2024, 1, 1)], "logit_0": [1.0]}, "integers or class names, got datetime.date"),
+        ({"target": ["a", "c"], "logit_a": [1.0, 1.0], "logit_b": [1.0, 1.0]}, "'c' in row 1"),
+        ({"target": ["1", "2"], "logit_a": [1.0, 1.0], "logit_b": [1.0, 1.0]}, "'2' in row 1"),
         ({"target": [True], "logit_0": [1.0], "logit_1": [2.0]}, "integers or class names, got True"),
         ({"target": [float("nan")], "logit_0": [1.0]}, "integers or class names"),
         ({"target": [float("inf")], "logit_0": [1.0]}, "integers or class names"),

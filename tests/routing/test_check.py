@@ -50,6 +50,11 @@ def test_the_intervals_of_all_classes_hold_together():
     assert (result.held, result.reached) == (False, False)
 
 
+def test_a_case_that_is_just_sure_enough_is_checked():
+    rule = RoutingRule(threshold=0.75, n_classes=2, target_accuracy=0.9)
+    assert check_promise(rule, cases(3, 1, confidence=0.75)).groups[0].automated == 4
+
+
 def test_nothing_automated_breaks_nothing():
     result = check_promise(RULE, cases(5, 5, confidence=0.6))
     assert result.held

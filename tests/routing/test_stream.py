@@ -201,6 +201,11 @@ def test_a_wrong_sum_is_named_by_its_place_in_the_file(tmp_path, logits, block):
         route_file(RULE, write(tmp_path / "in.npz", probabilities, prefix="probability_"), tmp_path / "out.csv")
 
 
+def test_a_parquet_file_for_another_rule_is_said_to_be_that(tmp_path, logits):
+    with pytest.raises(InvalidInput, match=r"^this rule was made for 3 classes"):
+        route_file(RULE, write(tmp_path / "in.parquet", logits, names=("cat", "dog")), tmp_path / "out.csv")
+
+
 def test_a_missing_score_is_named_by_its_row(tmp_path, logits):
     columns = {f"logit_{name}": logits[:, k].tolist() for k, name in enumerate(NAMES)}
     columns["logit_dog"][4] = None
@@ -260,6 +265,7 @@ def test_bad_csv(tmp_path, content, message):
         ({"logits": np.zeros((2, 3)), "ids": np.arange(4).reshape(2, 2)}, r"one entry a row, got shape \(2, 2\)"),
         ({"logits": np.zeros((2, 3)), "class_names": np.array(["a", "b", "c"])}, "name the classes cat, dog, owl"),
         ({"logits": np.zeros(3)}, "be floats of shape"),
+        ({"logits": np.float64(1.0)}, "plain array"),
         ({"logits": np.array([[1, None, 2]], dtype=object)}, "plain array"),
     ],
 )
