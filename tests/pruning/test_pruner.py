@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
 from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.pruning import (
@@ -17,6 +17,7 @@ from calibrant.pruning import (
     Every,
     Forgetting,
     HighestConfidence,
+    Indexed,
     LowestConfidence,
     OnPlateau,
     RandomSubset,
@@ -238,6 +239,19 @@ def test_batches_that_do_not_fit_are_refused(indices, logits, message):
     with pytest.raises(InvalidInput, match=message):
         pruner.observe(indices, logits)
     assert pruner.table.rows[:, 0].eq(0).all()
+
+
+def test_an_index_from_inside_the_dataset_is_hinted_at(caplog):
+    """Each half counts from 0: the samples of the second are taken for those of the first, and never observed."""
+    halves = TensorDataset(torch.randn(5, 3)), TensorDataset(torch.randn(5, 3))
+    pruner = ConfidencePruner([0, 1] * 5, policy=LowestConfidence(0.5), schedule=Every(1))
+    wrong = ConcatDataset([Indexed(half) for half in halves])
+    for x, i in DataLoader(wrong, batch_size=10, sampler=pruner.sampler()):
+        pruner.observe(i, x[:, :2])
+    with caplog.at_level(logging.WARNING, "calibrant.pruning"):
+        pruner.step()
+    assert "5 samples were never observed; they keep the score 0 (drop_last, draws with replacement" in caplog.text
+    assert "Indexed not outermost" in pruner.report().notes[0].text
 
 
 def test_one_logit_of_two_classes_is_told_how_to_become_two():

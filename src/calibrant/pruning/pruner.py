@@ -24,6 +24,8 @@ from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, Sharding, batch
 from calibrant.pruning.schedules import Schedule
 from calibrant.pruning.table import ScoreTable
 
+_UNSEEN = "; they keep the score 0 (drop_last, draws with replacement, or Indexed not outermost around the dataset)"
+
 
 class ConfidencePruner:
     """Keeps the score of every training sample and decides which samples train in each epoch.
@@ -194,7 +196,7 @@ class ConfidencePruner:
                 f"{policy} needs scores, and none was observed. Call pruner.observe(indices, logits) in each batch."
             )
         if unseen and policy.uses_scores:
-            self._course.note(f"{unseen} samples were never observed; they keep the score 0", topic="never observed")
+            self._course.note(f"{unseen} samples were never observed{_UNSEEN}", topic="never observed")
         scores = {"confidence": self.table.confidence()} | {name: self.table.column(name) for name in policy.columns}
         return Snapshot(
             targets=self._labels[pool],
