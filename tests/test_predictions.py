@@ -75,6 +75,7 @@ def test_a_target_of_probability_zero_has_infinite_nll():
 def test_extreme_logits_stay_finite():
     predictions = Predictions.from_logits([[1e308, -1e308], [3e4, 3e4]], [0, 1])
     assert predictions.confidence.tolist() == [1.0, 0.5]
+    assert predictions.probabilities.tolist() == [[1.0, 0.0], [0.5, 0.5]]
     big = Predictions.from_logits(np.full((1, 4), 1e308), [0])  # the sum overflows, the row is fine
     assert big.confidence[0] == 0.25
 

@@ -106,6 +106,13 @@ def test_a_verdict_needs_an_interval_without_zero(draws, verdict):
     assert (row.interval, row.verdict) == (tuple(draws), verdict)
 
 
+def test_a_value_that_one_model_does_not_have_leaves_no_difference():
+    draws = {"auroc": np.full(20, 0.5)}
+    for a, b in ((None, 0.9), (0.9, None)):
+        (row,) = differences({"auroc": a}, {"auroc": b}, draws, {"auroc": draws["auroc"] + 0.1}, n=100, level=0.9)
+        assert (row.a, row.b, row.difference, row.verdict) == (a, b, None, "cannot tell")
+
+
 def test_infinite_nll_on_both_sides_is_not_a_verdict():
     a = Predictions.from_probabilities([[1.0, 0.0]] * 40, [0, 1] * 20)
     result = compare(a, a, bootstrap=20)
@@ -126,6 +133,10 @@ def test_result_as_table_and_json():
 
 def test_other_rows_are_refused():
     a = model(40, ids=np.arange(40))
+    targets = a.targets.copy()
+    targets[7] = (targets[7] + 1) % 3
+    with pytest.raises(InvalidInput, match=f"got {targets[7]} instead of {a.targets[7]} in row 7"):
+        compare(a, Predictions.from_logits(a.logits, targets))
     for b, match in (
         (model(41), "have the 40 rows of a, got 41 rows"),
         (model(40, seed=1), "targets of a, got . instead of . in row"),

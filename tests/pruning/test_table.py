@@ -73,6 +73,13 @@ def test_all_columns_follow_the_slow_table(seed, ema, batches):
     assert table.column("right").tolist() == slow.right
 
 
+@pytest.mark.parametrize("ema", [1e-4, 0.3, 1.0])
+def test_one_observation_is_its_own_mean_however_small_its_weight(ema):
+    pruner = ConfidencePruner([0, 1], ema=ema, bias_correction=True)
+    pruner.observe(torch.tensor([1]), torch.tensor([[0.0, 1.0]]))
+    assert pruner.scores.tolist() == pytest.approx([0.0, 1 / (1 + np.exp(-1))], rel=1e-6)
+
+
 def test_zero_start_as_printed_and_bias_correction():
     logits = torch.tensor([[2.0, 0.0, 0.0, 0.0]])
     plain = ConfidencePruner([0, 1, 2, 3])
