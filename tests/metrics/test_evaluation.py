@@ -134,6 +134,8 @@ def test_an_interval_is_wilsons_only_where_no_resample_differs():
         ({"thresholds": "0.95"}, "thresholds must be numbers, got '0'"),
         ({"thresholds": (95,)}, "0.95, not 95"),
         ({"n_bins": 0}, "n_bins must be"),
+        ({"seed": True}, "seed must be a whole number from 0 on, got True"),
+        ({"bootstrap": True}, "bootstrap must be a whole number"),
         ({"seed": -1}, "seed must be a whole number from 0 on, got -1"),
         ({"thresholds": 0.95}, r"thresholds must be a sequence of numbers, got 0.95. One is written \(0.95,\)"),
     ],

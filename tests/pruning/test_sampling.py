@@ -177,6 +177,17 @@ def test_samplers_that_cannot_work_are_refused(arguments, message):
         pruned().sampler(**arguments)
 
 
+def test_a_sample_without_weight_is_never_drawn_even_the_first():
+    pruner = ConfidencePruner([0] * 5)
+    for weights, drawn in (([0.0, 0.0, 1.0, 0.0, 0.0], {2}), ([0.0, 1.0, 1.0, 0.0, 0.0], {1, 2})):
+        sampler = pruner.sampler(weights=torch.tensor(weights))
+        found = set()
+        for _ in range(10):
+            found |= set(sampler)
+            pruner.step()
+        assert found == drawn
+
+
 def test_weights_that_leave_nobody_are_refused():
     pruner = pruned()
     with pytest.raises(InvalidInput, match="positive for at least one kept"):
@@ -202,6 +213,8 @@ def test_indexed_adds_the_index_to_any_kind_of_item():
     assert len(Indexed([1, 2, 3])) == 3
     assert Indexed(Batched()).__getitems__([1, 4]) == [(10, 1), (40, 4)]
     assert Indexed("ab").__getitems__([1, 0]) == [("b", 1), ("a", 0)]
+    with pytest.raises(InvalidInput, match=r"index must lie in 0\.\.1 for this dataset, got 2"):
+        Indexed("ab").__getitems__([0, 2])
     assert Indexed("ab")[np.int64(1)] == ("b", 1)
 
 
