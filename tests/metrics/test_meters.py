@@ -84,10 +84,14 @@ def test_any_split_into_batches_merges_by_addition(rows, classes, n_bins, data):
 def test_the_code_for_other_devices_gives_the_same(from_, dtype):
     scores, targets = batch(400, 6, from_, dtype)
     expected = one_shot(getattr(Predictions, f"from_{from_}")(scores, targets))
+    on_host = all_meters(6, from_)
     for name, meter in all_meters(6, from_).items():
         for part in torch.arange(400).split(37):
             meter._add_device(scores[part], targets[part])
+            on_host[name].update(scores[part], targets[part])
         assert meter._result().item() == pytest.approx(expected[name], abs=1e-12), name
+        # Bin by bin, too: meters of both kinds are added up.
+        torch.testing.assert_close(meter.metric_state, on_host[name].metric_state, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("from_", ["logits", "probabilities"])
@@ -124,9 +128,19 @@ def test_update_on_a_device_counts_what_it_cannot_refuse():
     assert (meter.refused.item(), meter.rows.item()) == (3, 7)
 
 
-def test_forms_are_refused_on_a_device_too():
-    with pytest.raises(InvalidInput, match="one label a row"):
-        m.BrierScore(from_="logits").to("meta").update(torch.zeros(2, 3, device="meta"), torch.zeros(3, device="meta"))
+@pytest.mark.parametrize(
+    ("scores", "targets", "match"),
+    [
+        (torch.zeros(2, 3), torch.zeros(3, dtype=torch.int64), "one label a row"),
+        (torch.zeros(2, 3), torch.zeros(2, dtype=torch.bool), "targets must be integers"),
+        (torch.zeros(2, 3), torch.zeros(2), "targets must be integers"),
+        (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), "floating-point"),
+        (torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), "at least one row"),
+    ],
+)
+def test_forms_are_refused_on_a_device_too(scores, targets, match):
+    with pytest.raises(InvalidInput, match=match):
+        m.BrierScore(from_="logits").to("meta").update(scores.to("meta"), targets.to("meta"))
 
 
 def test_a_sum_slightly_above_one_means_one_on_a_device_too():
@@ -288,6 +302,13 @@ def test_metrics_do_not_import_torchmetrics_until_a_meter_is_used(python):
         "import sys, calibrant.metrics as m; assert 'torchmetrics' not in sys.modules; m.CalibrationError; print('ok')"
     )
     assert subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout == "ok\n"
+
+
+def test_bins_and_threshold_unless_told():
+    meters = m.CalibrationError(from_="logits"), m.ClasswiseCalibrationError(3, from_="logits")
+    assert [meter.n_bins for meter in meters] == [15, 15]
+    confident = m.ConfidentSetMeter(from_="logits")
+    assert (confident.n_bins, confident.delta, confident.what) == (10, 0.95, "share")  # the paper's
 
 
 def test_every_meter_is_one():
