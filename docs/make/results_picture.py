@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from calibrant.report.style import BLUE, GREY, VERMILLION, new_figure, save, styled
 from calibrant.study.page import group_records
-from calibrant.study.paper import paper_rows
+from calibrant.study.paper import METRICS, paper_rows
 from calibrant.study.record import Record, read_records
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ PANELS = {
     "ece": "ECE, %",
     "share@0.95": "above 0.95: |S95|, %",
     "ece@0.95": "ECE(S95), %",
+    "takeover": "automated at a\npromised 99 %, %",
 }
 
 
@@ -59,7 +60,7 @@ def lines(model: str) -> list[Line]:
     made = [line_of("nll, temperature-scaled", groups["nll"], scaled=True)]
     for name in METHODS:
         if name in groups:
-            theirs = {metric: printed[name].value(metric) for metric in list(PANELS)[1:]} if name in printed else {}
+            theirs = {metric: printed[name].value(metric) for metric in METRICS} if name in printed else {}
             made.append(line_of(name, groups[name], paper=theirs))
     return [*made, line_of("fl+unbiased, averaged", groups[PLANS[model]], is_plan=True)]
 
@@ -78,7 +79,12 @@ def line_of(
 
 
 def value(record: Record, metric: str, scaled: bool) -> float:
-    found = record.seen_share if metric == "seen_share" else record.value(metric, scaled=scaled)
+    if metric == "seen_share":
+        found: float | None = record.seen_share
+    elif metric == "takeover":
+        found = (record.takeover or {})["0.99"]["scaled_share" if scaled else "share"]
+    else:
+        found = record.value(metric, scaled=scaled)
     assert found is not None, f"{record.file_name} has no {metric}"
     return found
 
@@ -87,7 +93,7 @@ def value(record: Record, metric: str, scaled: bool) -> float:
 def picture() -> "Figure":
     """A row a method, a panel a metric; the networks one above the other."""
     groups = {name: lines(model) for model, name in NETWORKS.items()}
-    figure = new_figure(12.5, 1.6 + 0.3 * sum(len(group) for group in groups.values()))
+    figure = new_figure(13.5, 1.6 + 0.3 * sum(len(group) for group in groups.values()))
     rows = figure.subplots(
         len(groups), len(PANELS), sharex="col", height_ratios=[len(group) for group in groups.values()]
     )

@@ -9,8 +9,9 @@ from calibrant.predictions import Predictions
 from calibrant.study import Study, StudySpec
 from calibrant.study.execute import execute
 from calibrant.study.record import Record as _Record
-from calibrant.study.record import _evaluations, changes_of, evaluate, fit_temperature, scaled_by
+from calibrant.study.record import _evaluations, changes_of, evaluate
 from calibrant.study.spec import resolve
+from calibrant.study.temperature import fit_temperature, scaled_by
 from calibrant.training import default_recipe
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.files import read_json, write_json
-from calibrant.predictions import Predictions
-from calibrant.study.record import Record, changes_of, fit_temperature, read_records, record_run, write_record
+from calibrant.study.record import Record, changes_of, read_records, record_run, write_record
+from calibrant.study.takeover import takeover
 from calibrant.training import Run, default_recipe
 
 
@@ -56,11 +56,8 @@ def test_the_temperature_comes_from_validation_and_is_optimal_there(run, record)
     assert best <= min(nll(record.temperature * 0.99), nll(record.temperature * 1.01))
 
 
-def test_a_validation_set_without_mistakes_is_noted_not_fatal():
-    logits = np.eye(3)[[0, 1, 2, 0]] * 5
-    temperature, notes = fit_temperature(Predictions.from_logits(logits, [0, 1, 2, 0]))
-    assert temperature == 1.0
-    assert "every case is classified correctly" in notes[0]
+def test_what_may_be_left_to_the_model_is_measured_too(record, run):
+    assert record.takeover == takeover(run.predictions("val"), run.predictions("test"))
 
 
 def test_temperature_never_changes_the_error(record):

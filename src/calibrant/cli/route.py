@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from cyclopts import App, Parameter
 from rich.console import Console
 
@@ -298,11 +297,7 @@ def _labelled(path: Path, rule: RoutingRule, rule_path: Path, calibrator: Path |
 
 def _half_calibrated(predictions: Predictions, seed: int) -> tuple[Predictions, float]:
     """A temperature from a random half, and the other half, which it has not seen."""
-    order = np.random.default_rng(seed).permutation(len(predictions))
-    half = len(order) // 2
-    if half < 1:
-        raise invalid("predictions", "have at least 2 cases to be split", len(order))
-    first, second = predictions.subset(np.sort(order[:half])), predictions.subset(np.sort(order[half:]))
+    first, second = predictions.halves(seed=seed)
     with plain_warnings():
         scaling = TemperatureScaling().fit(scores_as_logits(first), first.targets)
     return second, scaling.temperature_

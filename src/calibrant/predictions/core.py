@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.errors import InvalidInput
+from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import checks
 from calibrant.predictions.checks import Kind, Precision
 from calibrant.predictions.scan import Rows, chunks, load_chunk, probabilities_of, scan, scan_chunk
@@ -225,6 +225,18 @@ class Predictions:
         part = self._join(self._kind, self._precision, self._scores[rows], self._targets[rows], ids, self._class_names)
         part.__dict__["_rows"] = self._rows.some(rows)
         return part
+
+    def halves(self, *, seed: int = 0) -> tuple[Self, Self]:
+        """Two random halves, each in the order of the rows: what one was used for, the other has not seen.
+
+        >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.6, 0.4], [0.5, 0.5]], [0, 1, 0])
+        >>> [len(half) for half in predictions.halves()]
+        [1, 2]
+        """
+        if len(self) < 2:
+            raise invalid("predictions", "have at least 2 cases to be split", len(self))
+        order = np.random.default_rng(seed).permutation(len(self))
+        return self.subset(np.sort(order[: len(self) // 2])), self.subset(np.sort(order[len(self) // 2 :]))
 
     def save(self, path: str | Path) -> None:
         """Write a `.npz` without pickle, or a table by its ending: `.csv`, `.parquet`. All or nothing."""

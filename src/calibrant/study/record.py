@@ -2,7 +2,6 @@
 
 import json
 import math
-import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -10,11 +9,13 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from calibrant.errors import CalibrantWarning, InvalidInput, invalid
+from calibrant.errors import InvalidInput, invalid
 from calibrant.files import read_json, sha256_of, write_json
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.predictions import Predictions
 from calibrant.study.spec import file_word, flatten, resolve
+from calibrant.study.takeover import Takeover, takeover
+from calibrant.study.temperature import fit_temperature, scaled_by
 from calibrant.training import Recipe, Run, default_recipe
 
 VERSION = 1
@@ -55,6 +56,7 @@ class Record(BaseModel):
         steps_mode: How steps were executed.
         environment: Versions, device, commit.
         predictions_sha256: Digests of the predictions that all this was computed from.
+        takeover: Promised accuracy ("0.99") to what may be automated at it; None: not recorded. See `study.takeover`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -84,6 +86,7 @@ class Record(BaseModel):
     steps_mode: str | None
     environment: dict[str, Any]
     predictions_sha256: dict[str, str]
+    takeover: dict[str, Takeover] | None = None
 
     def evaluation(self, *, bins: int = 10, scaled: bool = False) -> Evaluation:
         """The test set's metrics."""
@@ -108,6 +111,11 @@ class Record(BaseModel):
         if ends is None or not all(map(math.isfinite, ends)):
             return None
         return (ends[1] - ends[0]) / (2 * 1.96)
+
+    @property
+    def test_cases(self) -> int:
+        """Number of test images."""
+        return int(self.test[str(BINS[0])]["n"])
 
     @property
     def validation_ece(self) -> float:
@@ -177,33 +185,13 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         steps_mode=summary.get("steps_mode"),
         environment=summary["environment"],
         predictions_sha256=digests(run),
+        takeover=takeover(validation, test),
     )
 
 
 def digests(run: Run) -> dict[str, str]:
     """What identifies the outcome of a run."""
     return {split: sha256_of(run.predictions_path(split)) for split in ("val", "test")}
-
-
-def fit_temperature(validation: Predictions) -> tuple[float, tuple[str, ...]]:
-    """Temperature of a run from its validation predictions, and what the fit had to say."""
-    from calibrant.posthoc import TemperatureScaling
-
-    with warnings.catch_warnings():
-        # They are kept as notes; a small validation set that is all right is no reason to stop a study.
-        warnings.simplefilter("ignore", CalibrantWarning)
-        scaling = TemperatureScaling().fit(validation.logits, validation.targets)
-    return float(scaling.temperature_), tuple(scaling.summary_.notes)
-
-
-def scaled_by(predictions: Predictions, temperature: float) -> Predictions:
-    """The same rows with logits divided by the temperature, in float64."""
-    return Predictions.from_logits(
-        predictions.logits.astype("float64") / temperature,
-        predictions.targets,
-        ids=predictions.ids,
-        class_names=predictions.class_names,
-    )
 
 
 def write_record(record: Record, folder: str | Path, *, replace: bool = False) -> Path:

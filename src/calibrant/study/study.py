@@ -13,9 +13,10 @@ from calibrant.study.execute import state_of
 from calibrant.study.inputs import check_inputs
 from calibrant.study.launch import Task, run_tasks
 from calibrant.study.progress import Silent, StudyProgress
-from calibrant.study.record import Record, digests, record_run, scaled_by
+from calibrant.study.record import Record, digests, record_run
 from calibrant.study.spec import Cell, StudySpec
 from calibrant.study.summary import Comparison, summarise
+from calibrant.study.temperature import scaled_by
 from calibrant.training import Run
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from calibrant.metrics.comparison import Verdict
 from calibrant.study.images import RESAMPLES, ImageNoise, PredictionsOf
 from calibrant.study.record import TABLED, Record
+from calibrant.study.takeover import Takeover
 
 COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95")
 # A temperature never changes the predicted class.
@@ -40,6 +41,9 @@ class Estimate:
 class Row:
     """A method (or variant) over its seeds, all metrics as fractions.
 
+    `takeover` is what may be automated: "share@0.99" at a promised accuracy of 0.99, "accuracy@0.99" of that share on
+    the test set, both also as "scaled_...".
+
     `concurrent_runs` is how many runs shared the machine, a number a seed; None where that is not known.
     """
 
@@ -55,6 +59,7 @@ class Row:
     seen_share: Estimate
     train_seconds: Estimate
     concurrent_runs: tuple[int | None, ...]
+    takeover: dict[str, Estimate]
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,29 @@ def summarise_row(label: str, records: Sequence[Record]) -> Row:
         seen_share=estimate([record.seen_share for record in ordered]),
         train_seconds=estimate([record.train_seconds for record in ordered]),
         concurrent_runs=tuple(record.concurrent_runs for record in ordered),
+        takeover=_takeover(ordered),
     )
+
+
+def _takeover(records: Sequence[Record]) -> dict[str, Estimate]:
+    """What every one of the records tells; nothing where one of them is older than that."""
+    told = [record.takeover or {} for record in records]
+    targets = [target for target in told[0] if all(target in each for each in told)]
+    return {
+        f"{what}@{target}": estimate(
+            [each[target][what] for each in told],
+            [_binomial_error(what, each[target], record) for each, record in zip(told, records, strict=True)],
+        )
+        for target in targets
+        for what in told[0][target]
+    }
+
+
+def _binomial_error(what: str, figures: Takeover, record: Record) -> float | None:
+    """Standard error over test images, for a threshold that stays as it is."""
+    value, whole = figures[what], what.replace("accuracy", "share")
+    cases = record.test_cases * (1.0 if what == whole else figures[whole] or 0.0)
+    return None if value is None else math.sqrt(value * (1.0 - value) / cases)
 
 
 def summarise(

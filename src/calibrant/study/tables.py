@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from calibrant.study.summary import Comparison, Estimate, PairedDifference, Row
+from calibrant.study.takeover import CONFIDENCE
 
 _LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}"}
 _LATEX |= {"^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "|": r"$|$", "<": "$<$", ">": "$>$"}
@@ -53,6 +54,9 @@ def paper_tables(comparison: Comparison, *, brief: bool = False) -> list[Grid]:
         _grid(comparison, f"{where}: the high-confidence set", caption, _SECOND),
         _costs(comparison, where),
     ]
+    if any(row.takeover for row in comparison.rows):
+        title = f"{where}: what may be left to the model"
+        grids.append(_grid(comparison, title, _PROMISED + left_out(comparison), _TAKEOVER))
     if comparison.differences:
         grids.append(_verdicts(comparison, where) if brief else _differences(comparison, where))
     return grids
@@ -103,6 +107,28 @@ _SECOND: tuple[_Column, ...] = (
     ("ECE(S95) +TS", _scaled("ece@0.95"), False),
     ("|S95|", _test("share@0.95"), True),
     ("|S95| +TS", _scaled("share@0.95"), True),
+)
+
+
+_PROMISED = (
+    "In percent of the test images: those above the lowest threshold at which the validation set promises an accuracy "
+    f"of 98 or 99 % with confidence {CONFIDENCE:g} (calibrant route fit). 0: nothing can be promised. +TS: a "
+    "temperature from a random half of the validation set first, the threshold from the other half (route fit "
+    "--calibrate). Right: accuracy of those at 99 %; -: a seed has none. ± as above; with one seed, the binomial "
+    "standard error."
+)
+
+
+def _taken(key: str) -> Callable[[Row], Estimate]:
+    return lambda row: row.takeover.get(key, Estimate(None, None, None, ()))
+
+
+_TAKEOVER: tuple[_Column, ...] = (
+    ("at 98 %", _taken("share@0.98"), True),
+    ("at 98 % +TS", _taken("scaled_share@0.98"), True),
+    ("at 99 %", _taken("share@0.99"), True),
+    ("at 99 % +TS", _taken("scaled_share@0.99"), True),
+    ("right", _taken("accuracy@0.99"), None),
 )
 
 
