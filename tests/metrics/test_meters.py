@@ -18,7 +18,8 @@ from calibrant.metrics.meters import read_batch
 
 def batch(rows, classes, from_, dtype=torch.float32, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    scores = (torch.randn(rows, classes, generator=generator) * 3).to(dtype)
+    # Drawn in float64, so that float64 scores have digits that no float32 has.
+    scores = (torch.randn(rows, classes, generator=generator, dtype=torch.float64) * 3).to(dtype)
     targets = torch.randint(0, classes, (rows,), generator=generator)
     return (scores.double().softmax(1).to(dtype) if from_ == "probabilities" else scores), targets
 
@@ -105,7 +106,7 @@ def test_update_on_a_device_never_asks_for_a_value(from_):
 
 
 def test_other_devices_count_the_rows_that_the_cpu_refuses():
-    scores = torch.tensor([[0.7, 0.3], [torch.nan, 0.5], [0.2, 0.3], [1.2, -0.2], [0.5, 0.5], [0.5, 0.5]])
+    scores = torch.tensor([[1.0, 0.0], [torch.nan, 0.5], [0.2, 0.3], [1.2, -0.2], [0.5, 0.5], [0.5, 0.5]])
     targets = torch.tensor([0, 0, 0, 0, 2, -1])
     assert bad_rows(scores, targets, "probabilities").tolist() == [False, True, True, True, True, True]
     logits = torch.tensor([[3e38, 3e38], [torch.inf, 0], [0, -torch.inf], [torch.nan, 0]])
