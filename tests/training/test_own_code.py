@@ -1,10 +1,11 @@
 """Runs whose loss or network is the user's own: they know the code they began with."""
 
 import sys
+import warnings
 
 import pytest
 
-from calibrant.errors import InvalidInput
+from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.training import Recipe, train
 from calibrant.training.engine import resume
 
@@ -73,6 +74,17 @@ def test_other_code_does_not_continue_a_run(write, recipe, toy, tmp_path):
     write(CODE)
     resume(run.path, data=toy)
     assert (run.path / "predictions" / "test.npz").read_bytes() == expected
+
+
+def test_a_network_from_an_edited_file_is_warned_of(write, recipe, toy, tmp_path):
+    write(CODE)
+    run = train(recipe, tmp_path / "run", data=toy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.load_model()
+    write(CODE + "\n# edited\n")
+    with pytest.warns(CalibrantWarning, match="your own my_code is not the file that run .* was trained with"):
+        run.load_model()
 
 
 def test_only_own_code_is_sealed():

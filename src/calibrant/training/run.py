@@ -5,12 +5,14 @@ import fcntl
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from calibrant.errors import CalibrantError, InvalidInput
+from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput
 from calibrant.files import output_error, read_json, write_json, write_text
+from calibrant.own_code import fingerprint
 from calibrant.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -135,6 +137,7 @@ class Run:
             raise InvalidInput(f"run {self.path} has no checkpoint yet. Continue it with --resume.")
         checkpoint = load_checkpoint(newest)
         channels, height, width = checkpoint.values["image_shape"]
+        self._warn_of_another_network()
         model = build_model(
             self.recipe.model.name, classes=checkpoint.values["classes"], image_shape=(channels, height, width)
         )
@@ -143,6 +146,17 @@ class Run:
             model = model.double()
         model.load_state_dict(weights)
         return model.eval()
+
+    def _warn_of_another_network(self) -> None:
+        """The weights may fit a network that computes something else: say so where its file was edited."""
+        module = self.recipe.model.name.partition(":")[0]
+        began_with = self.recipe.own_code.get(module)
+        if began_with is not None and began_with != fingerprint(module, kind="model"):
+            warnings.warn(
+                f"your own {module} is not the file that run {self.path} was trained with; its network may be another.",
+                CalibrantWarning,
+                stacklevel=3,
+            )
 
     # The log: one JSON object a line, one line an epoch.
 
