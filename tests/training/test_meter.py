@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -55,6 +56,16 @@ def test_totals_are_those_of_a_plain_loop_and_start_anew_each_epoch():
         assert found.pop("terms") == pytest.approx(expected.pop("terms"))
         assert found == pytest.approx(expected, rel=1e-6)
         assert meter.first_bad_step() is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_logits_are_read_in_float32(dtype):
+    meter = TrainingMeter(torch.device("cpu"))
+    batches = [(logits.to(dtype), targets, terms) for logits, targets, terms in make_batches(2)]
+    feed(meter, batches)
+    found, expected = meter.read(), reference(batches)
+    assert found["confidence"] == pytest.approx(expected["confidence"], rel=1e-6)
+    assert json.loads(json.dumps(found)) == found  # it goes into the log
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
