@@ -98,6 +98,20 @@ def test_only_common_seeds_are_paired(make_record):
     assert {item.metric for item in comparison.differences if item.scaled} == set(COMPARED) - {"test_error"}
 
 
+def test_a_confident_set_of_a_few_images_gives_no_verdict(make_record):
+    # The set holds 3, 13 and 7 of 400 images, all of them right: no seed shows how often such images are wrong.
+    groups = {
+        "nll": [make_record(seed=seed, sharpness=3.0) for seed in (0, 1, 2)],
+        "flsd": [make_record("flsd", seed=seed, sharpness=0.7) for seed in (0, 1, 2)],
+    }
+    assert all(0 < record.value("share@0.95") * 400 < 30 for record in groups["flsd"])
+    found = {item.metric: item for item in summarise(groups, "nll").differences if not item.scaled}
+    low, high = found["ece@0.95"].interval
+    assert low > 0 or high < 0, "the interval alone would have been a verdict"
+    assert found["ece@0.95"].verdict == "cannot tell"
+    assert found["share@0.95"].verdict == "worse"
+
+
 def test_without_the_baseline_there_are_no_differences(make_record):
     assert summarise({"flsd": [make_record("flsd")], "nll": []}, "nll").differences == ()
 

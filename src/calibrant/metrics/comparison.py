@@ -142,12 +142,12 @@ def differences(
     for name in values_a:
         with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
             interval = percentiles(of_b[name] - of_a[name], level) if name in of_a and name in of_b else None
-        few = _few(name, values_a, values_b, n)
+        few = rests_on_few(name, values_a, values_b, n)
         rows.append(_difference(name, values_a[name], values_b[name], interval, few=few))
     return tuple(rows)
 
 
-def _few(name: str, a: Mapping[str, float | None], b: Mapping[str, float | None], n: int) -> bool:
+def rests_on_few(name: str, a: Mapping[str, float | None], b: Mapping[str, float | None], n: int) -> bool:
     """Whether a metric rests on so few rows that resampling them hides the chance in it (3 of 3 right stays 3 of 3)."""
     metric, _, delta = name.partition("@")
     if metric == "share" or not delta:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from calibrant.metrics.comparison import Verdict
+from calibrant.metrics.comparison import Verdict, rests_on_few
 from calibrant.study.images import RESAMPLES, ImageNoise, PredictionsOf
 from calibrant.study.record import TABLED, Record
 from calibrant.study.takeover import Takeover
@@ -214,6 +214,7 @@ def _differences(
             [record.value(metric, scaled=scaled) for record in theirs],
             scaled=scaled,
             least=0.0 if noise is None else noise.half_width(metric, ours, theirs, scaled=scaled),
+            few=any(_few(metric, *pair, scaled=scaled) for pair in zip(theirs, ours, strict=True)),
         )
         for scaled, metrics in ((False, COMPARED), (True, COMPARED_SCALED))
         for metric in metrics
@@ -228,11 +229,13 @@ def over_seeds(
     *,
     scaled: bool = False,
     least: float = 0.0,
+    few: bool = False,
 ) -> PairedDifference:
     """Mean difference over seeds with Student's t interval, which is wide for few seeds, as it should be.
 
     A test set is finite, so two or three seeds may agree by luck, even exactly. The interval is therefore never
     narrower than `least` to either side, the noise of the test images; without any spread there is no interval.
+    Where a metric rests on a `few` images there is no verdict: three that are right in every seed promise nothing.
     """
     pairs = [b - a for a, b in zip(theirs, ours, strict=True) if a is not None and b is not None]
     if len(pairs) != len(ours):
@@ -242,7 +245,13 @@ def over_seeds(
     if half < _NO_SPREAD:
         return PairedDifference(label, metric, scaled, mean, None, None, len(pairs), "cannot tell")
     interval = (mean - half, mean + half)
-    return PairedDifference(label, metric, scaled, mean, interval, "seeds", len(pairs), _verdict(metric, interval))
+    verdict: Verdict = "cannot tell" if few else _verdict(metric, interval)
+    return PairedDifference(label, metric, scaled, mean, interval, "seeds", len(pairs), verdict)
+
+
+def _few(metric: str, theirs: Record, ours: Record, *, scaled: bool) -> bool:
+    both = [record.evaluation(scaled=scaled) for record in (theirs, ours)]
+    return rests_on_few(metric, both[0].values(), both[1].values(), both[0].n)
 
 
 def _t_half_width(values: Sequence[float]) -> float:
