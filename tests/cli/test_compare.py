@@ -130,6 +130,12 @@ def test_a_smaller_study_in_the_same_folder_says_what_it_leaves_out(calibrant, f
     assert (code, "left out" in said) == (0, False)
 
 
+def test_nothing_is_said_to_be_left_out_of_a_study_that_is_refused(calibrant, folder):
+    code, _, said = calibrant("compare", "--methods", "nll", "--seeds", 0, "--epochs", 3, "--out", folder)
+    assert (code, "was made with epochs = 2, now it is 3" in said) == (2, True)
+    assert "left out" not in said
+
+
 def test_other_settings_in_the_folder_are_refused(calibrant, folder):
     code, _, said = calibrant("compare", "--methods", "nll", "--epochs", 3, "--out", folder)
     assert code == 2

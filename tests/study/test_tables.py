@@ -97,6 +97,17 @@ def test_latex_escapes_its_special_characters_and_sets_the_best_in_bold():
     assert r"x\_\{y\}\#\$\textasciicircum{}\textasciitilde{}\textbackslash{} & 1 $\pm$ 2 & \textbf{3} \\" in text
 
 
+def test_latex_takes_greek_names_and_breaks_a_table_that_no_page_holds():
+    rows = tuple((f"λ={number}", "1.00") for number in range(100))
+    best = (frozenset(), frozenset({99}))
+    text = to_latex(Grid("T", "C", ("method", "x"), rows, best))
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == text.count(r"method & x \\") == 3
+    assert text.count(r"\caption{T, cont.}") == 2
+    assert [f"$\\lambda$={number} & " in text for number in range(100)] == [True] * 100
+    assert r"$\lambda$=99 & \textbf{1.00} \\" in text
+    assert "λ" not in text
+
+
 def test_the_terminal_form_shows_markup_as_it_is():
     grid = Grid("[bold]t", "", ("method", "x"), (("[red]name[/red]", "1"),))
     assert "[red]name[/red]" in to_terminal(grid)

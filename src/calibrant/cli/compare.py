@@ -61,6 +61,7 @@ def compare(
     given = {key: value for key, value in lists.items() if value is not None}
     shared = shared_recipe(recipe, epochs, set_)
     study = Study(out, _spec(file, given, shared, names_in(recipe), out))
+    study.pending()  # where it refuses a run, nothing is about to be left out
     _say_what_is_left_out(study)
     failed = run_study(study, jobs=jobs, data_dir=data_dir)
     finish(study, record=record, page=page, as_json=json)

@@ -4,6 +4,7 @@ import io
 import math
 import shutil
 import textwrap
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,20 @@ from calibrant.study.summary import Comparison, Estimate, PairedDifference, Row
 from calibrant.study.takeover import CONFIDENCE
 
 _LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}"}
-_LATEX |= {"^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "|": r"$|$", "<": "$<$", ">": "$>$"}
+_LATEX |= {
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+    "|": r"$|$",
+    "<": "$<$",
+    ">": "$>$",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+}
+# pdfLaTeX knows Greek letters, such as a setting's name in a row's, only in formulas. Unicode spells this one `lamda`.
+_LATEX |= {
+    unicodedata.lookup(f"GREEK SMALL LETTER {name}"): rf"$\{name.lower().replace('lamda', 'lambda')}$"
+    for name in ("ALPHA", "BETA", "GAMMA", "DELTA", "EPSILON", "KAPPA", "LAMDA", "MU", "SIGMA", "TAU")
+}
 
 _NUMBER = tuple("0123456789+-")
 
@@ -318,18 +332,27 @@ def to_markdown(grid: Grid, *, level: int = 3) -> str:
 
 
 def to_latex(grid: Grid) -> str:
-    """A table for a paper; needs the package booktabs."""
+    """Tables for a paper, one or, where the rows do not fit on a page, several; needs the package booktabs."""
+    starts = range(0, max(len(grid.rows), 1), _ROWS_ON_A_PAGE)
+    return "\n".join(_latex_table(grid, range(start, min(start + _ROWS_ON_A_PAGE, len(grid.rows)))) for start in starts)
+
+
+_ROWS_ON_A_PAGE = 45  # five methods in the table of differences
+
+
+def _latex_table(grid: Grid, numbers: range) -> str:
+    caption = f"{_latex(grid.title)}. {_latex(grid.caption)}" if numbers.start == 0 else rf"{_latex(grid.title)}, cont."
     lines = [
         r"\begin{table}[t]",
-        r"\centering",
-        rf"\caption{{{_latex(grid.title)}. {_latex(grid.caption)}}}",
+        r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+        rf"\caption{{{caption}}}",
         rf"\begin{{tabular}}{{{''.join('l' if grid.is_text(index) else 'r' for index in range(len(grid.columns)))}}}",
         r"\toprule",
         " & ".join(_latex(column) for column in grid.columns) + r" \\",
         r"\midrule",
     ]
-    for number, row in enumerate(grid.rows):
-        cells = [_latex(cell) for cell in row]
+    for number in numbers:
+        cells = [_latex(cell) for cell in grid.rows[number]]
         cells = [rf"\textbf{{{cell}}}" if grid.is_best(number, column) else cell for column, cell in enumerate(cells)]
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
