@@ -24,18 +24,29 @@ def rank() -> int:
     return dist.get_rank() if is_distributed() else 0
 
 
+def _all_reduced(local: Tensor) -> Tensor:
+    total = local.detach().contiguous().clone()
+    dist.all_reduce(total)
+    return total
+
+
+def _sum_of_gradients(gradient: Tensor) -> Tensor:
+    """Over all ranks; where the backward pass is itself followed (`create_graph=True`), so that it can be."""
+    # A compiler never follows it, and would have to trace a Function inside itself.
+    again = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    return global_sum(gradient) if again else _all_reduced(gradient)
+
+
 class _GlobalSum(torch.autograd.Function):
     """Sum over ranks, forwards and backwards."""
 
     @staticmethod
     def forward(ctx: Any, local: Tensor) -> Tensor:  # noqa: ARG004 (the signature is autograd's)
-        total = local.detach().contiguous().clone()
-        dist.all_reduce(total)
-        return total
+        return _all_reduced(local)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004 (as above)
-        return global_sum(gradients[0])  # which can be differentiated again
+        return _sum_of_gradients(gradients[0])
 
 
 def global_sum(local: Tensor) -> Tensor:
@@ -63,7 +74,7 @@ class _GlobalRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return global_sum(gradients[0]).narrow(0, rank() * ctx.rows, ctx.rows)
+        return _sum_of_gradients(gradients[0]).narrow(0, rank() * ctx.rows, ctx.rows)
 
 
 def global_rows(local: Tensor, *, capacity: int | None = None) -> Tensor:
