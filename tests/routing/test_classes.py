@@ -17,6 +17,16 @@ def test_columns_and_targets_move_together_and_nothing_else_changes():
     assert found.precision == given.precision
 
 
+def test_probabilities_stay_probabilities():
+    given = Predictions.from_probabilities([[0.7, 0.2, 0.1]], [0], class_names=["c", "a", "b"])
+    found = in_order_of(("a", "b", "c"), given, where="predictions")
+    assert (found.kind, found.probabilities.tolist(), found.targets.tolist()) == (
+        "probabilities",
+        [[0.2, 0.1, 0.7]],
+        [2],
+    )
+
+
 def test_classes_called_by_their_number_are_put_in_order_by_number():
     given = Predictions.from_logits(SCORES, [2, 0], class_names=["2", "0", "1"])
     for wanted in (None, ("a", "b", "c")):
