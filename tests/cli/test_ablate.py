@@ -40,6 +40,11 @@ def test_json(calibrant, folder):
     assert [row["label"] for row in content["comparisons"][0]["rows"]] == ["lambda=0.5", "lambda=10"]
 
 
+def test_a_smaller_grid_in_the_same_folder_says_what_it_leaves_out(calibrant, folder):
+    code, _, said = calibrant("ablate", "lambda", "--values", 10, "--epochs", 2, "--out", folder)
+    assert (code, f"1 run of the study that was in {folder} left out" in said) == (0, True)
+
+
 def test_a_recipe_file_names_data_and_network(calibrant, folder, tmp_path):
     Study(folder).cells[0].recipe.save(tmp_path / "recipe.toml")
     code, _, said = calibrant("ablate", "lambda", *FLAGS, "--recipe", tmp_path / "recipe.toml", "--out", folder)

@@ -68,6 +68,18 @@ def test_words_stand_left_and_numbers_right(comparison):
     assert r"\begin{tabular}{llrrrl}" in to_latex(differences)
 
 
+def test_one_blank_line_stands_between_title_table_and_caption():
+    lines = to_terminal(Grid("T", "C", ("method", "x"), (("a", "1"),))).splitlines()
+    assert [lines[0], lines[1], lines[2].split(), lines[4].split(), *lines[5:]] == [
+        "T",
+        "",
+        ["method", "x"],
+        ["a", "1"],
+        "",
+        "C",
+    ]
+
+
 def test_the_star_is_explained_where_it_stands(comparison):
     text = " ".join(to_terminal(paper_tables(comparison)[0]).split())
     assert "*" in text

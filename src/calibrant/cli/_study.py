@@ -60,6 +60,8 @@ def run_study(study: "Study", *, jobs: int, data_dir: Path | None) -> CheckFaile
     """Run what is left to run; failures are returned, so that what did finish can be shown first."""
     from calibrant.study.progress import make_progress
 
+    study.pending()  # where it refuses a run, nothing is about to be left out
+    _say_what_is_left_out(study)
     try:
         study.run(jobs=jobs, data_dir=data_dir, progress=make_progress())
     except CheckFailed as failed:
@@ -68,6 +70,24 @@ def run_study(study: "Study", *, jobs: int, data_dir: Path | None) -> CheckFaile
         sys.stderr.write("stopped; run the same command again to go on\n")
         raise
     return None
+
+
+def _say_what_is_left_out(study: "Study") -> None:
+    """One line where the folder held a larger study: `study.toml` and the tables are about to forget a part of it."""
+    from calibrant.study.spec import StudySpec
+
+    try:
+        before = StudySpec.load(study.path / "study.toml").cells()
+    except InvalidInput:  # none there, or one that cannot be read: nothing is forgotten
+        return
+    names = {cell.name for cell in study.cells}
+    left = [cell.name for cell in before if cell.name not in names and study.folder(cell).is_dir()]
+    if left:
+        count = "1 run" if len(left) == 1 else f"{len(left)} runs"
+        sys.stderr.write(
+            f"{count} of the study that was in {study.path} left out of study.toml and the tables (first: {left[0]}); "
+            "what was trained stays in runs/. Name all methods, seeds and data sets to have it back.\n"
+        )
 
 
 def record_all(study: "Study", folder: Path) -> list[str]:

@@ -1,6 +1,5 @@
 """`calibrant compare`: methods times seeds times data sets, one table."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,8 +60,6 @@ def compare(
     given = {key: value for key, value in lists.items() if value is not None}
     shared = shared_recipe(recipe, epochs, set_)
     study = Study(out, _spec(file, given, shared, names_in(recipe), out))
-    study.pending()  # where it refuses a run, nothing is about to be left out
-    _say_what_is_left_out(study)
     failed = run_study(study, jobs=jobs, data_dir=data_dir)
     finish(study, record=record, page=page, as_json=json)
     if failed is not None:
@@ -84,24 +81,6 @@ def _spec(file: Path | None, given: dict[str, Any], shared: dict[str, Any], name
     merged = {**defaults, **content, **given}
     merged["recipe"] = {**flatten(content.get("recipe", {})), **shared}
     return StudySpec.parse(merged)
-
-
-def _say_what_is_left_out(study: "Study") -> None:
-    """One line where the folder held a larger study: `study.toml` and the tables are about to forget a part of it."""
-    from calibrant.study.spec import StudySpec
-
-    try:
-        before = StudySpec.load(study.path / "study.toml").cells()
-    except InvalidInput:  # none there, or one that cannot be read: nothing is forgotten
-        return
-    names = {cell.name for cell in study.cells}
-    left = [cell.name for cell in before if cell.name not in names and study.folder(cell).is_dir()]
-    if left:
-        count = "1 run" if len(left) == 1 else f"{len(left)} runs"
-        sys.stderr.write(
-            f"{count} of the study that was in {study.path} left out of study.toml and the tables (first: {left[0]}); "
-            "what was trained stays in runs/. Name all methods, seeds and data sets to have it back.\n"
-        )
 
 
 def finish(study: "Study", *, record: Path | None, page: bool, as_json: bool) -> None:

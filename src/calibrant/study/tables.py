@@ -277,7 +277,9 @@ def to_terminal(grid: Grid, *, width: int | None = None) -> str:
     console = Console(file=out, width=room, color_system=None, highlight=False, markup=False)
     for part in _fitting(grid, room):
         console.print(_rich_table(grid, part, room))
-    lines = [line.rstrip() for line in out.getvalue().strip("\n").rstrip().splitlines()]
+    lines = [line.rstrip() for line in out.getvalue().rstrip().splitlines()]
+    if not lines[0]:  # the box begins with a blank line
+        del lines[0]
     caption = textwrap.fill(grid.caption, max(_NARROWEST, *(cell_len(line) for line in lines)))
     return "\n".join([*([grid.title, ""] if grid.title else []), *lines, *(["", caption] if caption else [])])
 
