@@ -18,6 +18,8 @@ def test_hopeless_means_enough_finished_trials_better_in_error_and_ece_and_no_de
 def test_three_better_trials_are_needed_unless_told():
     better = (0.1, 0.01, 900.0)
     assert [is_hopeless((0.2, 0.02, 1000.0), [better] * n) for n in (2, 3)] == [False, True]
+    assert is_hopeless((0.2, 0.02, 900.0), [better] * 3)  # after as many samples
+    assert not is_hopeless((0.2, 0.02, 899.0), [better] * 3)
 
 
 @given(st.lists(figures, min_size=1, max_size=8))

@@ -57,6 +57,8 @@ def test_seeds_are_averaged_and_only_full_runs_alone_on_the_machine_are_the_refe
 def test_without_a_run_of_the_same_loss_nll_stands_in(make_record):
     full = make_record("nll", train_seconds=100.0)
     assert "| flsd+h+unbiased | nll | 160 | 60.0 | 64.0 | yes |" in table(full, plan(make_record, 64.0))
+    other_loss = make_record("fl+mdca", train_seconds=500.0)
+    assert "| flsd+h+unbiased | nll | 160 | 60.0 | 64.0 | yes |" in table(full, other_loss, plan(make_record, 64.0))
 
 
 def test_the_first_epoch_is_shown_apart(make_record):

@@ -112,6 +112,14 @@ def test_tensorboard_shows_an_epoch_while_the_next_one_runs(tmp_path):
     reporter.stop()
 
 
+def test_epochs_that_are_run_again_replace_those_in_tensorboard(tmp_path):
+    opened = []
+    reporter = TensorBoard(Quiet())
+    reporter._open = lambda folder, purge_step: opened.append((folder, purge_step))
+    reporter.start(SimpleNamespace(path=tmp_path), 3)
+    assert opened == [(str(tmp_path / "tensorboard"), 4)]
+
+
 def test_a_full_disk_under_tensorboard_is_one_line(toy, toy_recipe, tmp_path):
     class Full:
         def __init__(self, *arguments, **more):
