@@ -164,3 +164,12 @@ def test_an_unfinished_run_cannot_be_recorded(tmp_path):
     recipe = default_recipe("digits")
     with pytest.raises(InvalidInput, match="is not finished"):
         record_run(Run.create(tmp_path / "run", recipe))
+
+
+def test_a_set_of_a_few_images_has_no_spread(make_record):
+    record = make_record(seed=0, sharpness=0.6)
+    assert record.value("share@0.95") * record.evaluation().n == 1
+    assert record.evaluation().intervals["ece@0.95"] is not None
+    assert record.deviation("ece@0.95") is None
+    assert record.deviation("share@0.95") > 0
+    assert make_record(seed=0, sharpness=3.0).deviation("ece@0.95") > 0

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import read_json, sha256_of, write_json
 from calibrant.metrics import Evaluation, evaluate
+from calibrant.metrics.comparison import rests_on_few
 from calibrant.predictions import Predictions
 from calibrant.study.spec import file_word, flatten, resolve
 from calibrant.study.takeover import Takeover, takeover
@@ -105,8 +106,14 @@ class Record(BaseModel):
         return self.evaluation(bins=bins, scaled=scaled).values()[metric]
 
     def deviation(self, metric: str, *, scaled: bool = False) -> float | None:
-        """Bootstrap standard error of a metric over test images, from its 95 % interval; None where it has none."""
+        """Bootstrap standard error of a metric over test images, from its 95 % interval; None where it has none.
+
+        None also for what rests on a few images: one image, drawn again and again, has no spread.
+        """
         evaluation = self.evaluation(scaled=scaled)
+        values = evaluation.values()
+        if rests_on_few(metric, values, values, evaluation.n):
+            return None
         ends = (evaluation.intervals or {}).get(metric)
         if ends is None or not all(map(math.isfinite, ends)):
             return None
