@@ -201,7 +201,7 @@ def check_shortlist(
     predictions = in_order_of(shortlist.class_names, predictions, where="predictions")
     cases, missed, length = _evidence(shortlist, predictions, rule)
     low, high = interval(cases - missed, cases, confidence=confidence)
-    covered = 1.0 - missed / cases if cases else None
+    covered = (cases - missed) / cases if cases else None
     return ShortlistCheck(
         cases, missed, covered, float(low), float(high), length, held=bool(high >= shortlist.coverage)
     )
