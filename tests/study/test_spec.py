@@ -116,3 +116,8 @@ def test_the_example_of_the_guide_is_a_study():
     assert len(spec.cells()) == 2 * 4 * 3
     late = spec.cells()[-1]
     assert (late.label, late.recipe.data.name, late.recipe.epochs) == ("late pruning", "cifar100", 160)
+
+
+def test_a_question_at_the_end_of_a_message_stays_one():
+    with pytest.raises(InvalidInput, match=r"Did you mean 'flsd'\?$"):
+        StudySpec.parse({"methods": ["fsld"]})

@@ -275,7 +275,8 @@ def one_line(error: ValidationError, what: str, suggest: Callable[[str], str]) -
     if first["type"] == "literal_error":
         return invalid(f"{what} '{place}'", f"be one of {first['ctx']['expected']}", repr(first["input"]))
     if first["type"] == "value_error":
-        return InvalidInput(f"{str(first['ctx']['error']).removesuffix('.')}.")
+        told = str(first["ctx"]["error"])
+        return InvalidInput(told if told.endswith((".", "?")) else f"{told}.")
     if first["type"] == "model_type":
         way_out = f"In TOML: [{place}], its keys below it."
         return invalid(f"{what} '{place}'", "be a table of settings", repr(first["input"]), way_out)
