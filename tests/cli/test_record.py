@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -27,6 +28,17 @@ def test_a_run_becomes_one_file_named_by_content(calibrant, run, tmp_path):
 def test_json(calibrant, run, tmp_path):
     code, out, _ = calibrant("record", run.path, "--out", tmp_path, "--json")
     assert (code, json.loads(out)[0]["method"]) == (0, "nll")
+
+
+def test_unfinished_runs_are_named_and_the_others_recorded(calibrant, run, tmp_path):
+    stopped = tmp_path / "stopped"
+    shutil.copytree(run.path, stopped)
+    (stopped / "summary.json").unlink()
+    code, out, said = calibrant("record", stopped, run.path, "--out", tmp_path / "results")
+    assert code == 2
+    assert f"not finished, so not recorded: {stopped}. Continue them with" in said
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["digits-tiny-nll-epochs=1-seed0.json"]
+    assert str(run.path) in out
 
 
 def test_bad_input(calibrant, tmp_path):

@@ -88,6 +88,20 @@ def test_the_picture_has_the_papers_two_panels(comparison):
     assert list(left.get_lines()[0].get_ydata()) == [0.001, 0.02, 0.03]
 
 
+def test_the_picture_shows_the_spread_over_seeds(make_record):
+    groups = {
+        f"lambda={value:g}": [make_record("flsd+h", seed=seed, options={"huber_weight": value}) for seed in (0, 1)]
+        for value in (1.0, 5.0)
+    }
+    compared = summarise(groups, "lambda=1")
+    figure = ablation_figure("lambda", compared)
+    left, _ = figure.axes
+    first = left.collections[0].get_segments()[0]
+    ece = compared.rows[0].test["ece"]
+    assert [point[1] for point in first] == pytest.approx([ece.mean - ece.spread, ece.mean + ece.spread])
+    assert "(bars: standard deviation over seeds)" in figure.get_suptitle()
+
+
 def test_components_are_drawn_as_bars(make_record):
     groups = {label: [make_record(method)] for label, method in list(COMPONENTS.items())[:3]}
     left, right = ablation_figure("components", summarise(groups, "FLSD")).axes

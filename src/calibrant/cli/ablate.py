@@ -93,5 +93,7 @@ def _finish(study: Any, what: str, *, as_json: bool) -> None:
         f"{name} {percent(chosen.test[metric])}"
         for name, metric in (("ECE", "ece"), ("TE", "test_error"), ("ECE(S95)", "ece@0.95"), ("|S95|", "share@0.95"))
     )
-    say(f"chosen on validation: {chosen.label} (validation ECE {percent(chosen.validation_ece)}); on test: {test}")
+    # Components are compared; nobody chooses one by its validation ECE.
+    word = "lowest ECE on validation" if what == "components" else "chosen on validation"
+    say(f"{word}: {chosen.label} (validation ECE {percent(chosen.validation_ece)}); on test: {test}")
     say(f"written: {', '.join(str(path) for path in files)}")

@@ -34,12 +34,19 @@ def record(
         raise InvalidInput("record needs at least one run folder. For example: calibrant record runs/* --out results")
     if concurrent is not None and concurrent < 1:
         raise invalid("--concurrent", "count the runs themselves, so be at least 1", concurrent)
-    made = []
+    made, unfinished = [], []
     for path in runs:
-        measured = record_run(Run.open(path), concurrent_runs=concurrent)
+        run = Run.open(path)
+        if not run.finished:
+            unfinished.append(str(path))
+            continue
+        measured = record_run(run, concurrent_runs=concurrent)
         where = write_record(measured, out, replace=replace)
         made.append(measured)
         if not json:
             say(f"{path} -> {where}")
     if json:
         say_json([each.to_json() for each in made])
+    if unfinished:
+        way_out = "Continue them with: calibrant train --resume RUN"
+        raise InvalidInput(f"not finished, so not recorded: {', '.join(unfinished)}. {way_out}")

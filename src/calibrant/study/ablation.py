@@ -131,18 +131,26 @@ def ablation_figure(name: str, comparison: Comparison) -> "Figure":
     errors = {"ECE": "ece", "ECE(S95)": "ece@0.95", "TE": "test_error"}
     shares = {"|S95|": "share@0.95", "|S99|": "share@0.99"}
     left, right = ({label: _means(comparison, metric) for label, metric in group.items()} for group in (errors, shares))
-    title = f"{comparison.data}, {comparison.model}: test set"
+    spreads = {label: _spreads(comparison, metric) for label, metric in (errors | shares).items()}
+    many = all(len(row.seeds) > 1 for row in comparison.rows)
+    bars = "standard deviation over seeds" if many else "standard error or deviation"
+    title = f"{comparison.data}, {comparison.model}: test set (bars: {bars})"
     labels = [_short(name, row.label) for row in comparison.rows]
     if name == "components":
-        return component_bars(labels, left, right, title=title)
-    chosen = float(_short(name, choose(comparison).label))
-    return ablation_curves([float(label) for label in labels], left, right, parameter=name, chosen=chosen, title=title)
+        return component_bars(labels, left, right, spreads=spreads, title=title)
+    values, chosen = [float(label) for label in labels], float(_short(name, choose(comparison).label))
+    return ablation_curves(values, left, right, parameter=name, chosen=chosen, spreads=spreads, title=title)
 
 
 def _means(comparison: Comparison, metric: str) -> list[float]:
     # ECE(S95) of an empty set is not defined; a gap in the curve says so.
     means = [row.test[metric].mean for row in comparison.rows]
     return [float("nan") if mean is None else mean for mean in means]
+
+
+def _spreads(comparison: Comparison, metric: str) -> list[float]:
+    spreads = [row.test[metric].spread for row in comparison.rows]
+    return [float("nan") if spread is None else spread for spread in spreads]
 
 
 def _short(name: str, label: str) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from calibrant.report.style import GREY, PALETTE, VERMILLION, new_figure, percent_axis, styled
+from calibrant.report.style import GREY, INK, PALETTE, VERMILLION, new_figure, percent_axis, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +17,7 @@ def component_bars(
     errors: Mapping[str, Sequence[float]],
     shares: Mapping[str, Sequence[float]],
     *,
+    spreads: Mapping[str, Sequence[float]] | None = None,
     title: str = "",
 ) -> "Figure":
     """Two panels of bars, one group a component: errors on the left, automated shares on the right.
@@ -25,23 +26,32 @@ def component_bars(
         labels: Names of the components, top to bottom.
         errors: Metric name to one fraction a component; lower is better.
         shares: The same for shares; higher is better.
+        spreads: Metric name to half-lengths of error bars; NaN for none.
         title: Text above; empty for none.
     """
     figure = new_figure(9.2, 1.4 + 0.5 * len(labels))
     left, right = figure.subplots(1, 2, sharey=True)
-    _bars(left, labels, errors, "Error")
-    _bars(right, labels, shares, "Share of samples")
+    _bars(left, labels, errors, spreads or {}, "Error")
+    _bars(right, labels, shares, spreads or {}, "Share of samples")
     left.invert_yaxis()
     figure.suptitle(title, weight="bold", fontsize=11)
     return figure
 
 
-def _bars(axes: "Axes", labels: Sequence[str], group: Mapping[str, Sequence[float]], axis: str) -> None:
+def _bars(
+    axes: "Axes",
+    labels: Sequence[str],
+    group: Mapping[str, Sequence[float]],
+    spreads: Mapping[str, Sequence[float]],
+    axis: str,
+) -> None:
     height = 0.8 / len(group)
     for index, (name, values) in enumerate(group.items()):
         places = [number - 0.4 + height * (index + 0.5) for number in range(len(labels))]
         lengths = [0.0 if math.isnan(value) else value for value in values]  # a bar of NaN would lose its label
         bars = axes.barh(places, lengths, height * 0.94, label=name, color=PALETTE[index % len(PALETTE)])
+        if name in spreads:
+            axes.errorbar(lengths, places, xerr=spreads[name], fmt="none", ecolor=INK, elinewidth=1)
         texts = ["not defined" if math.isnan(value) else f"{100 * value:.2f}" for value in values]
         axes.bar_label(bars, texts, fontsize=7, padding=2)
     axes.set_yticks(range(len(labels)), labels)

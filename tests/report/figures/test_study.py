@@ -28,6 +28,18 @@ def test_a_value_chosen_on_validation_is_marked_and_the_lowest_test_error_is_not
         assert {line.get_label() for line in curves} in ({"ECE", "TE"}, {"|S95|"})
 
 
+def test_spreads_are_bars_around_the_curve_and_nan_is_none():
+    spreads = {"ECE": [0.005, 0.002, float("nan")]}
+    left, right = ablation_curves(VALUES, ERRORS, SHARES, parameter="lambda", spreads=spreads).axes
+    (bars,) = left.collections
+    ends = [[point[1] for point in segment] for segment in bars.get_segments()]
+    assert ends[:2] == [pytest.approx([0.025, 0.035]), pytest.approx([0.008, 0.012])]
+    assert len(ends) == 2 or all(value != value for value in ends[2])
+    assert not right.collections
+    with pytest.raises(InvalidInput, match="curve 'ECE' must have one value for each of the 3 settings, got 1"):
+        ablation_curves(VALUES, ERRORS, SHARES, parameter="lambda", spreads={"ECE": [0.1]})
+
+
 def test_a_short_curve_is_refused_by_name():
     with pytest.raises(InvalidInput, match="curve 'ECE' must have one value for each of the 3 settings, got 2"):
         ablation_curves(VALUES, {"ECE": [0.1, 0.2]}, SHARES, parameter="lambda")

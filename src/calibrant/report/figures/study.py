@@ -23,6 +23,7 @@ def ablation_curves(
     *,
     parameter: str,
     chosen: float | None = None,
+    spreads: Mapping[str, Sequence[float]] | None = None,
     title: str = "",
 ) -> "Figure":
     """Two panels over one setting, as in the paper: errors on the left, automated shares on the right.
@@ -37,16 +38,18 @@ def ablation_curves(
         shares: Curve name to V fractions, e.g. `{"|S95|": ..., "|S99|": ...}`; higher is better.
         parameter: Name on the axis: lambda, kappa, interval, alpha.
         chosen: The one of `values` that was chosen on validation; a dashed line marks it.
+        spreads: Curve name to V half-lengths of error bars; NaN for none.
         title: Text above; empty for none.
     """
-    for group in (errors, shares):
+    spreads = spreads or {}
+    for group in (errors, shares, spreads):
         for name, series in group.items():
             if len(series) != len(values):
                 raise invalid(f"curve {name!r}", f"have one value for each of the {len(values)} settings", len(series))
     figure = new_figure(8.6, 3.6)
     left, right = figure.subplots(1, 2)
-    _curves(left, errors, ring_lowest=chosen is None)
-    _curves(right, shares, ring_lowest=False)
+    _curves(left, errors, spreads, ring_lowest=chosen is None)
+    _curves(right, shares, spreads, ring_lowest=False)
     left.set_ylabel("Error")
     right.set_ylabel("Share of samples")
     for axes in (left, right):
@@ -113,10 +116,15 @@ def training_time_bars(seconds: Mapping[str, Mapping[str, float]], *, title: str
     return figure
 
 
-def _curves(axes: "Axes", group: Mapping[str, Sequence[float]], *, ring_lowest: bool) -> None:
+def _curves(
+    axes: "Axes", group: Mapping[str, Sequence[float]], spreads: Mapping[str, Sequence[float]], *, ring_lowest: bool
+) -> None:
     for index, (name, series) in enumerate(group.items()):
         style = line_style(index)
         axes.plot(range(len(series)), series, label=name, marker=MARKERS[index % len(MARKERS)], markersize=5, **style)
+        if name in spreads:
+            bar = {"ecolor": style["color"], "elinewidth": 1.2, "alpha": 0.6}
+            axes.errorbar(range(len(series)), series, yerr=spreads[name], fmt="none", **bar)
         # NaN is a gap (ECE of an empty confident set); it is never the lowest value.
         if ring_lowest and not np.isnan(series).all():
             best = int(np.nanargmin(series))
