@@ -360,14 +360,26 @@ def test_shortlists_are_chosen_applied_and_checked(calibrant, val, tmp_path):
 
 
 def test_a_shortlist_that_misses_too_often_fails_the_check(calibrant, val, tmp_path):
-    fit(calibrant, val)
+    _, rule = fit(calibrant, val)
     draw(2000, seed=2, class_names=["a", "b", "c"]).save(tmp_path / "new.npz")
-    Shortlist(0.999, 3, 0.999, 0.95, ("a", "b", "c")).save(tmp_path / "s.json")
+    Shortlist(0.999, 3, 0.999, 0.95, rule.class_names, threshold=rule.threshold).save(tmp_path / "s.json")
     arguments = ("route", "check", tmp_path / "rule.json", tmp_path / "new.npz", "--shortlist", tmp_path / "s.json")
     code, _, err = calibrant(*arguments)
     assert code == 1
     assert "the promised share of 0.999 on the shortlist was not kept" in err
     assert json.loads(calibrant(*arguments, "--json")[1])["passed"] is False
+
+
+def test_a_shortlist_of_an_earlier_rule_is_refused(calibrant, val, tmp_path):
+    _, rule = fit(calibrant, val)
+    other = Shortlist(0.1, 3, 0.9, 0.95, rule.class_names, threshold=rule.threshold / 2)
+    other.save(tmp_path / "s.json")
+    flag = ("--shortlist", tmp_path / "s.json")
+    for arguments in (("check",), ("apply", "-o", tmp_path / "out.csv")):
+        code, _, err = calibrant("route", arguments[0], tmp_path / "rule.json", val, *arguments[1:], *flag)
+        assert code == 2
+        assert "thresholds of the shortlist must be the rule's, got those of another rule" in err
+    assert not (tmp_path / "out.csv").exists()
 
 
 def test_a_shortlist_on_the_cases_of_the_rule_is_warned_of_and_inputs_are_kept(calibrant, val, tmp_path):

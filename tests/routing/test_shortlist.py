@@ -74,7 +74,7 @@ def test_behind_a_rule_only_what_goes_to_a_person_counts(draw):
     of_true = np.sort(p[np.arange(3000), predictions.targets][review])
     assert shortlist.cases == review.sum() < 3000
     assert shortlist.least == pytest.approx(of_true[slow_rank(int(review.sum()), 0.95, 0.95) - 1], rel=1e-8)
-    assert (shortlist.temperature, shortlist.n_classes) == (2.0, 4)
+    assert (shortlist.temperature, shortlist.threshold, shortlist.n_classes) == (2.0, 0.9, 4)
     assert shortlist.listed(predictions.probabilities).tolist() == shortlist.within(p).tolist()
     assert "go to a person" in shortlist.note
     result = check_shortlist(shortlist, draw(3000, classes=4, seed=1), rule=rule)
@@ -82,6 +82,25 @@ def test_behind_a_rule_only_what_goes_to_a_person_counts(draw):
     assert result.cases < 3000
     assert result.covered == pytest.approx(1 - result.missed / result.cases)
     assert result.low < result.covered < result.high
+    # The promise is for these cases whether the rule is named again or not.
+    assert check_shortlist(shortlist, draw(3000, classes=4, seed=1)) == result
+
+
+def test_a_shortlist_stands_only_beside_the_rule_that_it_was_chosen_with(draw):
+    """Another threshold sends other cases to a person, and the promise says nothing of those."""
+    cases, new = draw(2000), draw(2000, seed=1)
+    low, high = RoutingRule(threshold=0.6, n_classes=3), RoutingRule(threshold=0.99, n_classes=3)
+    by_class = RoutingRule(threshold=None, n_classes=3, class_thresholds=(0.6, None, 0.6))
+    nothing = RoutingRule(threshold=None, n_classes=3)
+    lists = {rule: choose_shortlist(cases, rule=rule) for rule in (low, high, by_class, nothing)}
+    for own, shortlist in lists.items():
+        assert check_shortlist(shortlist, new, rule=own).cases > 0
+        for other in set(lists) - {own}:
+            with pytest.raises(InvalidInput, match="thresholds of the shortlist must be the rule's, got"):
+                check_shortlist(shortlist, new, rule=other)
+    assert choose_shortlist(cases).check_fits(nothing) is None
+    with pytest.raises(InvalidInput, match="got none, since it was made for all cases"):
+        choose_shortlist(cases).check_fits(low)
 
 
 def test_too_few_cases_list_every_class_and_say_how_many_it_takes(draw):
@@ -124,6 +143,9 @@ def test_save_and_load(draw, tmp_path):
     shortlist = choose_shortlist(draw(300, class_names=["a", "b", "c"]))
     shortlist.save(tmp_path / "s.json")
     assert Shortlist.load(tmp_path / "s.json") == shortlist
+    by_class = choose_shortlist(draw(300), rule=RoutingRule(None, 3, class_thresholds=(0.9, None, 0.9)))
+    by_class.save(tmp_path / "s.json")
+    assert Shortlist.load(tmp_path / "s.json") == by_class
 
 
 @pytest.mark.parametrize(
@@ -136,6 +158,8 @@ def test_save_and_load(draw, tmp_path):
         ({"coverage": 1}, "coverage must lie strictly between 0 and 1"),
         ({"class_names": ["a"]}, "class_names must have one entry for each of the 3 classes"),
         ({"temperature": -1}, "temperature must be a positive number"),
+        ({"threshold": 2}, "threshold must lie in 0..1"),
+        ({"class_thresholds": [0.5]}, "class_thresholds must have one entry for each of the 3 classes"),
         ({"n_classes": None}, "n_classes must be a whole number"),
     ],
 )

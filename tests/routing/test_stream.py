@@ -301,7 +301,7 @@ def test_unknown_endings(tmp_path, logits):
 
 @pytest.mark.parametrize("target", ["out.csv", "out.parquet"])
 def test_a_shortlist_is_one_more_column_for_what_a_person_sees(tmp_path, logits, block, target):
-    shortlist = Shortlist(0.1, 3, 0.9, 0.9, NAMES, 1.7)
+    shortlist = Shortlist(0.1, 3, 0.9, 0.9, NAMES, 1.7, threshold=0.8)
     route_file(RULE, write(tmp_path / "in.csv", logits), tmp_path / target, shortlist=shortlist)
     p = np.exp(logits / 1.7) / np.exp(logits / 1.7).sum(axis=1, keepdims=True)
     for row, values in zip(read(tmp_path / target), p, strict=True):

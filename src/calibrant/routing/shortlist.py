@@ -42,6 +42,8 @@ class Shortlist:
         mean_length: Mean number of classes listed for them.
         note: One sentence for a person.
         fitted_on: SHA-256 of the predictions file that it was chosen on, where it was one.
+        threshold: The rule's threshold: the promise is for what that rule sends to a person. None for all cases.
+        class_thresholds: The same for a rule with one threshold for each predicted class.
     """
 
     least: float
@@ -55,6 +57,8 @@ class Shortlist:
     mean_length: float = 0.0
     note: str = ""
     fitted_on: str | None = None
+    threshold: float | None = None
+    class_thresholds: tuple[float | None, ...] | None = None
 
     def __post_init__(self) -> None:
         """Refuse one that cannot be applied."""
@@ -91,16 +95,26 @@ class Shortlist:
         return [[called[k] for k in ranks if row[k]] for ranks, row in zip(order.tolist(), mask, strict=True)]
 
     def check_fits(self, rule: RoutingRule) -> None:
-        """Refuse to stand beside a rule that reads other classes or other probabilities."""
+        """Refuse to stand beside a rule with other classes, probabilities or thresholds: it sees other cases."""
+        way_out = "Choose the shortlist with this rule."
         for name in ("n_classes", "class_names", "temperature"):
             ours, theirs = getattr(self, name), getattr(rule, name)
             if ours != theirs:
-                way_out = "Choose the shortlist with this rule."
                 raise invalid(f"{name} of the shortlist", f"be the rule's ({theirs})", ours, way_out)
+        own = self.reader()
+        if not np.array_equal(own.thresholds, rule.thresholds):
+            got = "those of another rule" if own.automates else "none, since it was made for all cases"
+            raise invalid("thresholds of the shortlist", "be the rule's", got, way_out)
 
     def reader(self) -> RoutingRule:
-        """A rule that sends everything to a person, to check scores and apply the temperature."""
-        return RoutingRule(None, self.n_classes, class_names=self.class_names, temperature=self.temperature)
+        """A rule that sends to a person what the promise is for; it also checks scores and applies the temperature."""
+        return RoutingRule(
+            self.threshold,
+            self.n_classes,
+            class_thresholds=self.class_thresholds,
+            class_names=self.class_names,
+            temperature=self.temperature,
+        )
 
     def save(self, path: str | Path) -> None:
         """Write as JSON."""
@@ -117,8 +131,8 @@ class Shortlist:
             raise invalid(str(path), f"have version {VERSION}", content.get("version"), way_out)
         values = {field.name: content[field.name] for field in fields(cls) if field.name in content}
         try:
-            if values["class_names"] is not None:
-                values["class_names"] = tuple(values["class_names"])
+            for name in ("class_names", "class_thresholds"):
+                values[name] = None if values[name] is None else tuple(values[name])
             return cls(**values)
         except (KeyError, TypeError, InvalidInput) as error:
             fault = str(error).removesuffix(".")
@@ -153,16 +167,23 @@ def choose_shortlist(
     check_share("coverage", coverage)
     check_share("confidence", confidence)
     require_predictions(predictions)
-    names, temperature = predictions.class_names, None
-    if rule is not None:
-        rule.check_classes(predictions.classes)
-        predictions = in_order_of(rule.class_names, predictions, where="predictions")
-        names, temperature = rule.class_names, rule.temperature
-    scores = np.sort(_of_true_classes(predictions, rule))
+    reader = rule or RoutingRule(None, predictions.classes, class_names=predictions.class_names)
+    reader.check_classes(predictions.classes)
+    predictions = in_order_of(reader.class_names, predictions, where="predictions")
+    scores = np.sort(_of_true_classes(predictions, reader))
     rank = _rank(len(scores), coverage, confidence)
     least = _SLACK * float(scores[rank - 1]) if rank else 0.0
-    draft = Shortlist(least, predictions.classes, coverage, confidence, names, temperature)
-    cases, missed, length = _evidence(draft, predictions, rule)
+    draft = Shortlist(
+        least,
+        reader.n_classes,
+        coverage,
+        confidence,
+        reader.class_names,
+        reader.temperature,
+        threshold=reader.threshold,
+        class_thresholds=reader.class_thresholds,
+    )
+    cases, missed, length = _evidence(draft, predictions)
     note = _note(draft, rank, cases, length, who="cases" if rule is None else "cases that go to a person")
     return replace(draft, cases=cases, missed=missed, mean_length=length, note=note)
 
@@ -172,7 +193,7 @@ class ShortlistCheck:
     """What new cases say about a shortlist's promise.
 
     Attributes:
-        cases: Labelled cases; with a rule, those that it sends to a person.
+        cases: Labelled cases; behind a rule, those that it sends to a person.
         missed: Those whose true class is off the list.
         covered: Share of the others; None without cases.
         low: Lower end of its interval.
@@ -193,13 +214,17 @@ class ShortlistCheck:
 def check_shortlist(
     shortlist: Shortlist, predictions: "Predictions", *, rule: RoutingRule | None = None, confidence: float = 0.95
 ) -> ShortlistCheck:
-    """Compare a shortlist's promise with labelled cases that it was not chosen on."""
+    """Compare a shortlist's promise with labelled cases that it was not chosen on.
+
+    The promise is for what the rule of `choose_shortlist` sends to a person, and only these cases count, also without
+    `rule`. With it, a shortlist that was chosen with another one is refused.
+    """
     require_predictions(predictions)
     if rule is not None:
         shortlist.check_fits(rule)
     shortlist.reader().check_classes(predictions.classes)
     predictions = in_order_of(shortlist.class_names, predictions, where="predictions")
-    cases, missed, length = _evidence(shortlist, predictions, rule)
+    cases, missed, length = _evidence(shortlist, predictions)
     low, high = interval(cases - missed, cases, confidence=confidence)
     covered = (cases - missed) / cases if cases else None
     return ShortlistCheck(
@@ -216,14 +241,14 @@ def _rank(cases: int, coverage: float, confidence: float) -> int:
     return low
 
 
-def _of_true_classes(predictions: "Predictions", rule: RoutingRule | None) -> NDArray[np.float64]:
-    """The probability of the true class of each case, or of each that the rule sends to a person."""
-    return np.concatenate([p[np.arange(len(p)), targets] for p, targets in _reviewed(predictions, rule)])
+def _of_true_classes(predictions: "Predictions", reader: RoutingRule) -> NDArray[np.float64]:
+    """The probability of the true class of each case that goes to a person."""
+    return np.concatenate([p[np.arange(len(p)), targets] for p, targets in _reviewed(predictions, reader)])
 
 
-def _evidence(shortlist: Shortlist, predictions: "Predictions", rule: RoutingRule | None) -> tuple[int, int, float]:
+def _evidence(shortlist: Shortlist, predictions: "Predictions") -> tuple[int, int, float]:
     cases = missed = length = 0
-    for probabilities, targets in _reviewed(predictions, rule, shortlist.temperature):
+    for probabilities, targets in _reviewed(predictions, shortlist.reader()):
         mask = shortlist.within(probabilities)
         cases += len(mask)
         missed += int((~mask[np.arange(len(mask)), targets]).sum())
@@ -232,10 +257,9 @@ def _evidence(shortlist: Shortlist, predictions: "Predictions", rule: RoutingRul
 
 
 def _reviewed(
-    predictions: "Predictions", rule: RoutingRule | None, temperature: float | None = None
+    predictions: "Predictions", reader: RoutingRule
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
     """Probabilities after the temperature and targets of what goes to a person, block by block."""
-    reader = rule or RoutingRule(None, predictions.classes, temperature=temperature)
     for part, block in predictions.chunks():
         probabilities = reader.calibrated(block, "probabilities")
         kept = ~reader.decide(probabilities).automate
