@@ -140,6 +140,13 @@ def test_a_person_looks_where_automating_saves_nothing(cost_error, threshold):
     assert rule.threshold == threshold
 
 
+def test_half_precision_is_taken_with_a_temperature_too(draw):
+    narrow = draw(3000, classes=8, temperature=0.5).probabilities.astype(np.float16)
+    predictions = Predictions.from_probabilities(narrow, draw(3000, classes=8).targets)
+    rule = choose_threshold(predictions, 0.9, temperature=0.5)
+    assert rule.evidence.automated == rule.route(narrow).automate.sum() > 0
+
+
 def test_temperature_is_applied_and_kept(draw):
     hot = draw(3000, temperature=3.0)
     cool = draw(3000)

@@ -4,6 +4,7 @@ from math import comb
 
 import numpy as np
 import pytest
+import torch
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
@@ -101,6 +102,22 @@ def test_a_shortlist_stands_only_beside_the_rule_that_it_was_chosen_with(draw):
     assert choose_shortlist(cases).check_fits(nothing) is None
     with pytest.raises(InvalidInput, match="got none, since it was made for all cases"):
         choose_shortlist(cases).check_fits(low)
+
+
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("temperature", [None, 1.5])
+def test_probabilities_in_half_precision_are_taken_as_they_are(draw, precision, temperature):
+    rounded = torch.from_numpy(draw(500, classes=8, temperature=0.2).probabilities).to(precision)
+    predictions = Predictions.from_probabilities(rounded, draw(500, classes=8).targets)
+    p = rounded.double().numpy() ** (1 / (temperature or 1.0))
+    p = p if temperature is None else p / p.sum(axis=1, keepdims=True)
+    assert (rounded.double().sum(dim=1) - 1).abs().max() > 1e-4
+    rule = RoutingRule(threshold=0.8, n_classes=8, temperature=temperature)
+    shortlist = choose_shortlist(predictions, 0.8, rule=rule)
+    review = p.max(axis=1) < 0.8
+    of_true = np.sort(p[np.arange(500), predictions.targets][review])
+    assert shortlist.least == pytest.approx(of_true[slow_rank(int(review.sum()), 0.8, 0.95) - 1], rel=1e-8)
+    assert check_shortlist(shortlist, predictions, rule=rule).missed == shortlist.missed
 
 
 def test_too_few_cases_list_every_class_and_say_how_many_it_takes(draw):

@@ -5,8 +5,10 @@ import zipfile
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from pyarrow import parquet
 
+from calibrant import Predictions
 from calibrant.errors import InvalidInput
 from calibrant.routing import RoutingRule, Shortlist, route_file
 
@@ -194,6 +196,18 @@ def test_a_kind_of_scores_can_be_refused_before_anything_is_written(tmp_path, lo
     assert not (tmp_path / "out.csv").exists()
 
 
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+def test_probabilities_in_half_precision_are_taken_as_predictions_take_them(tmp_path, logits, block, precision):
+    rounded = torch.from_numpy(logits / 4).softmax(dim=1).to(precision)
+    assert (rounded.double().sum(dim=1) - 1).abs().max() > 1e-4
+    predictions = Predictions.from_probabilities(rounded, np.zeros(len(logits), dtype=int), class_names=NAMES)
+    predictions.save(tmp_path / "in.npz")
+    rule = RoutingRule(threshold=0.6, n_classes=3, class_names=NAMES)
+    counts = route_file(rule, tmp_path / "in.npz", tmp_path / "out.csv")
+    assert counts.automated == (rounded.double().amax(dim=1) >= 0.6).sum()
+    assert [int(row["predicted"]) for row in read(tmp_path / "out.csv")] == predictions.predicted.tolist()
+
+
 def test_a_wrong_sum_is_named_by_its_place_in_the_file(tmp_path, logits, block):
     probabilities = np.full(logits.shape, 1 / 3)
     probabilities[37] = [0.5, 0.2, 0.2]
@@ -266,6 +280,7 @@ def test_bad_csv(tmp_path, content, message):
         ({"logits": np.zeros((2, 3)), "class_names": np.array(["a", "b", "c"])}, "name the classes cat, dog, owl"),
         ({"logits": np.zeros(3)}, "be floats of shape"),
         ({"logits": np.float64(1.0)}, "plain array"),
+        ({"logits": np.zeros((2, 3)), "precision": np.asarray("float8")}, "precision must be 'bfloat16'"),
         ({"logits": np.array([[1, None, 2]], dtype=object)}, "plain array"),
     ],
 )

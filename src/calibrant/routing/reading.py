@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import DAMAGED_NPZ
-from calibrant.predictions.checks import Kind
+from calibrant.predictions.checks import Kind, Precision
 from calibrant.predictions.files import settle_kind
 from calibrant.predictions.tables import PREFIXES, refuse_separator, to_floats
 from calibrant.routing.classes import class_order
@@ -31,11 +31,13 @@ class Block:
         ids: One for each row.
         scores: Shape (rows, K), columns in the order of the rule's classes.
         kind: What the scores are.
+        precision: The type that they came in, where the array does not say it (bfloat16).
     """
 
     ids: Sequence[Any]
     scores: NDArray[Any]
     kind: Kind
+    precision: Precision | None = None
 
 
 def parquet_module() -> Any:
@@ -146,6 +148,7 @@ def _read_npz(path: Path, rule: RoutingRule, own_kind: Kind | None) -> Iterator[
             if ids is not None and ids.ndim != 1:
                 raise invalid(f"{path}: ids", "have one entry a row", f"shape {ids.shape}")
             order = _named_order(path, rule, None if names is None else np.concatenate(list(names)).tolist())
+            precision = _precision(path, archive) if "precision" in members else None
             start = 0
             for scores in _rows_of(archive, found[0]):
                 if scores.ndim != 2 or scores.dtype.kind != "f":
@@ -155,7 +158,7 @@ def _read_npz(path: Path, rule: RoutingRule, own_kind: Kind | None) -> Iterator[
                 if ids is not None and len(ids) < rows.stop:
                     raise invalid(f"{path}: ids", "have one entry a row", f"{len(ids)} entries")
                 numbered: Sequence[Any] = range(rows.start, rows.stop) if ids is None else ids[rows].tolist()
-                yield Block(numbered, scores if order is None else scores[:, order], kind)
+                yield Block(numbered, scores if order is None else scores[:, order], kind, precision)
                 start = rows.stop
             if ids is not None and len(ids) > start:
                 raise invalid(f"{path}: ids", "have one entry a row", f"{len(ids)} entries for {start} rows")
@@ -163,6 +166,14 @@ def _read_npz(path: Path, rule: RoutingRule, own_kind: Kind | None) -> Iterator[
         if isinstance(error, InvalidInput):
             raise
         raise invalid(str(path), "be a whole .npz file of plain arrays", f"something else ({error})") from error
+
+
+def _precision(path: Path, archive: zipfile.ZipFile) -> Precision:
+    with archive.open("precision.npy") as handle:
+        said = np.lib.format.read_array(handle, allow_pickle=False).tolist()
+    if said != "bfloat16":
+        raise invalid(f"{path}: precision", "be 'bfloat16' where it is given", repr(said))
+    return "bfloat16"
 
 
 def _named_order(path: Path, rule: RoutingRule, names: list[str] | None) -> list[int] | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import read_json, write_json
-from calibrant.predictions.checks import SUM_TOLERANCE, Kind, as_scores, refuse_scores
+from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_scores, refuse_scores
 from calibrant.routing.bounds import is_positive
 
 FORMAT = "calibrant-routing-rule"
@@ -161,11 +161,17 @@ class RoutingRule:
         """Decide from logits, shape (n, K): softmax(logits / temperature), then as `route`."""
         return self.decide(self.calibrated(logits, "logits"))
 
-    def calibrated(self, scores: Any, kind: Kind) -> NDArray[np.float64]:
-        """The probabilities that the rule decides by: checked, and after its temperature."""
-        values, precision = as_scores(kind, scores, kind)
+    def calibrated(self, scores: Any, kind: Kind, *, precision: Precision | None = None) -> NDArray[np.float64]:
+        """The probabilities that the rule decides by: checked, and after its temperature.
+
+        Args:
+            scores: Shape (n, K), before the temperature, NumPy or torch.
+            kind: What they are.
+            precision: The type that they came in, where they are held as a wider one: how well rows must sum to 1.
+        """
+        values, own_precision = as_scores(kind, scores, kind)
         self.check_classes(values.shape[1])
-        refuse_scores(kind, values, 0, None if kind == "logits" else SUM_TOLERANCE[precision])
+        refuse_scores(kind, values, 0, None if kind == "logits" else SUM_TOLERANCE[precision or own_precision])
         wide = values.astype(np.float64)
         if kind == "logits":
             return _softmax(wide, self.temperature or 1.0)

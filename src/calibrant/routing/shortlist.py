@@ -261,7 +261,7 @@ def _reviewed(
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
     """Probabilities after the temperature and targets of what goes to a person, block by block."""
     for part, block in predictions.chunks():
-        probabilities = reader.calibrated(block, "probabilities")
+        probabilities = reader.calibrated(block, "probabilities", precision=predictions.precision)
         kept = ~reader.decide(probabilities).automate
         yield probabilities[kept], predictions.targets[part][kept]
 

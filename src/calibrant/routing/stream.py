@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, atomic_write
-from calibrant.predictions.checks import SUM_TOLERANCE, Kind, refuse_scores
+from calibrant.predictions.checks import SUM_TOLERANCE, Kind, as_scores, refuse_scores
 from calibrant.routing.reading import parquet_module, read_blocks
 from calibrant.routing.rule import RoutingRule
 from calibrant.routing.shortlist import Shortlist
@@ -75,11 +75,12 @@ def route_file(
                 check_kind(block.kind)
             _refuse_repeats(block.ids, seen, cases)
             # The rule checks again; this check knows the row's number in the whole file.
-            refuse_scores(block.kind, block.scores, cases, None if block.kind == "logits" else SUM_TOLERANCE["float32"])
+            precision = block.precision or as_scores(block.kind, block.scores, block.kind)[1]
+            refuse_scores(block.kind, block.scores, cases, None if block.kind == "logits" else SUM_TOLERANCE[precision])
             if calibrate is not None:
                 probabilities = rule.calibrated(calibrate(_as_logits(block.kind, block.scores)), "logits")
             else:
-                probabilities = rule.calibrated(block.scores, block.kind)
+                probabilities = rule.calibrated(block.scores, block.kind, precision=precision)
             routed = rule.decide(probabilities)
             classes = names[routed.predicted].tolist()
             columns = [routed.decisions, routed.predicted.tolist(), classes, routed.confidence.tolist()]
