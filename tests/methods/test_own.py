@@ -41,6 +41,21 @@ def plain():
 def fails(*, width: float = 1.0):
     raise KeyError("width")
 
+def lazy():
+    import my_helper
+    return my_helper.loss()
+
+def whole(*, weight: float = 1):
+    return CrossEntropy() + weight * Margin()
+
+def named(*, epochs: int = 3):
+    return CrossEntropy()
+
+length = int
+
+def leaves():
+    raise SystemExit(2)
+
 def clash(*, huber_weight: float = 1.0):
     return CrossEntropy()
 """
@@ -104,6 +119,17 @@ def test_the_papers_parts_can_be_added(mine, batch):
     assert ema.pruning.schedule == Every(1, start=4)
 
 
+def test_a_whole_number_as_default_of_a_float_is_a_float(mine):
+    assert repr(methods.resolve(f"{mine}:whole").settings) == "{'weight': 1.0}"
+    assert methods.resolve(f"{mine}:whole", weight=0.5).settings == {"weight": 0.5}
+
+
+def test_a_function_may_import_what_lies_beside_it_when_it_is_called(mine, tmp_path):
+    (tmp_path / "my_helper.py").write_text("from calibrant.losses import CrossEntropy as loss\n")
+    assert isinstance(methods.resolve(f"{mine}:lazy").loss, CrossEntropy)
+    sys.modules.pop("my_helper")
+
+
 def test_own_settings_named_like_pruning_epochs_are_not_scaled(tmp_path, monkeypatch):
     (tmp_path / "my_intervals.py").write_text(
         "from calibrant.losses import Focal\ndef f(*, interval: int = 10, start: int = 40):\n    return Focal()\n"
@@ -129,6 +155,9 @@ def test_it_is_described(mine):
         ("my_methods:none", {}, "parameter width of method my_methods:none must"),
         ("my_methods:plain", {}, "method my_methods:plain must return a calibrant.losses.Loss, got function. Subclass"),
         ("my_methods:fails", {}, "method my_methods:fails with {'width': 1.0} raised KeyError: 'width'."),
+        ("my_methods:leaves", {}, "method my_methods:leaves with {} raised SystemExit: 2."),
+        ("my_methods:length", {}, "method my_methods:length must be a function or class with a signature"),
+        ("my_methods:named", {}, "must have another name than what a run has itself, got 'epochs'. Rename it."),
         ("my_methods:clash+h", {}, "must differ from those of what is added, got 'huber_weight'"),
         ("my_methods:Margin+unbiasd", {}, "got 'unbiasd'. Did you mean 'unbiased'?"),
         ("my_methods:Margin+unbiased+h", {}, "must add h at most once and first, then one way to prune"),

@@ -82,7 +82,10 @@ def test_the_trial_leaves_no_trace(own):
         ("no_such_module:f", "model module must be importable, got 'no_such_module'"),
         ("own_networks.deeper:f", "model module must be importable, got 'own_networks.deeper'"),
         ("own_broken:f", "own_broken cannot be imported: ZeroDivisionError: division by zero"),
-        ("own_incomplete:f", "own_incomplete cannot be imported: No module named 'a_package_that_is_missing'"),
+        (
+            "own_incomplete:f",
+            "own_incomplete cannot be imported: ModuleNotFoundError: No module named 'a_package_that_is_missing'",
+        ),
         ("own_networks:Goood", "name a function or class in own_networks, got 'Goood'. Did you mean 'Good'"),
         ("own_networks:", "name a function or class in own_networks"),
         ("own_networks:number", "got 'number'"),

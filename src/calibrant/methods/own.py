@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from calibrant.errors import CalibrantError, InvalidInput, did_you_mean, invalid
+from calibrant.errors import did_you_mean, invalid
 from calibrant.losses import Loss
-from calibrant.methods.plan import Blueprint, Part, Setting
+from calibrant.methods.plan import RESERVED, Blueprint, Part, Setting, Value
 from calibrant.methods.table import PRUNING, TERMS
-from calibrant.own_code import load_callable
+from calibrant.own_code import load_callable, own_code_at_work
 
 _HUBER = "h"
 
@@ -48,24 +48,37 @@ def _additions(name: str, additions: list[str]) -> tuple[tuple[Part[Loss], ...],
 
 def _settings_of(factory: Callable[..., Any], path: str) -> dict[str, Setting]:
     settings = {}
-    for parameter in inspect.signature(factory).parameters.values():
+    for parameter in _parameters_of(factory, path):
         if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
             continue
         if not isinstance(parameter.default, float | int | str | bool) or parameter.kind is parameter.POSITIONAL_ONLY:
             rule = "be given by name and have a number, a text or true/false as default"
             raise invalid(f"parameter {parameter.name} of method {path}", rule, str(parameter))
-        settings[parameter.name] = Setting(parameter.default, f"default in {path}")
+        if parameter.name in RESERVED:
+            rule = "have another name than what a run has itself"
+            raise invalid(f"a parameter of method {path}", rule, repr(parameter.name), "Rename it.")
+        settings[parameter.name] = Setting(_default_of(parameter), f"default in {path}")
     return settings
+
+
+def _parameters_of(factory: Callable[..., Any], path: str) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(factory).parameters.values())
+    except ValueError as error:  # such as int, which is written in C
+        raise invalid(f"method {path}", "be a function or class with a signature", repr(factory)) from error
+
+
+def _default_of(parameter: inspect.Parameter) -> Value:
+    """`weight: float = 1` means 1.0: it must take 0.5 too."""
+    value: Value = parameter.default
+    # With `from __future__ import annotations` it is a text.
+    return float(value) if parameter.annotation in (float, "float") and type(value) is int else value
 
 
 def _build(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> Loss:
     wanted = {key: settings[key] for key in _settings_of(factory, path)}
-    try:
+    with own_code_at_work(f"method {path} with {wanted} raised"):
         loss = factory(**wanted)
-    except CalibrantError:
-        raise
-    except Exception as error:  # whatever the user's own code raises becomes one line
-        raise InvalidInput(f"method {path} with {wanted} raised {type(error).__name__}: {error}.") from error
     if not isinstance(loss, Loss):
         way_out = "Subclass PerSampleLoss or Loss of calibrant.losses: docs/losses shows how."
         raise invalid(f"method {path}", "return a calibrant.losses.Loss", type(loss).__name__, way_out)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.own_code import load_callable
+from calibrant.own_code import load_callable, own_code_at_work
 
 
 def torchvision_model(text: str, *, classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
@@ -61,12 +61,13 @@ def factory_model(module: str, attribute: str, *, classes: int, image_shape: tup
     """
     name = f"{module}:{attribute}"
     factory = load_callable(module, attribute, kind="model")
-    try:
-        model = factory(classes=classes, image_shape=image_shape)
-    except TypeError as error:
-        raise invalid(
-            f"model {name}", "accept classes= and image_shape=", f"{type(error).__name__}: {error}"
-        ) from error
+    with own_code_at_work(f"model {name} raised"):
+        try:
+            model = factory(classes=classes, image_shape=image_shape)
+        except TypeError as error:
+            raise invalid(
+                f"model {name}", "accept classes= and image_shape=", f"{type(error).__name__}: {error}"
+            ) from error
     if not isinstance(model, nn.Module):
         raise invalid(f"model {name}", "return a torch.nn.Module", type(model).__name__)
     return _checked(model, name, classes, image_shape)
