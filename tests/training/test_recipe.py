@@ -49,6 +49,10 @@ def test_a_broken_rule_is_one_line_that_names_it(tmp_path, text, message):
         (lambda: Recipe(epoch=3), "recipe key 'epoch' is unknown. Did you mean 'epochs'?"),
         (lambda: Recipe(optimiser={"lr": -1}), "recipe key 'optimiser.lr' must be greater than 0, got -1."),
         (lambda: OptimiserSection(lr=-1), "recipe key 'lr' must be greater than 0, got -1."),
+        (
+            lambda: Recipe(method={"options": {"epochs": 4}}),
+            "method.options must hold settings of the method, got 'epochs'. The recipe has its own.",
+        ),
         (lambda: Recipe(epochs="x"), "recipe key 'epochs' must be a whole number, got 'x'."),
         (lambda: Recipe(epochs=1.5), "recipe key 'epochs' must be a whole number, got 1.5."),
         (

@@ -74,6 +74,14 @@ class MethodSection(_Section):
     name: str = "flsd+h"
     options: dict[str, Any] = Field(default_factory=dict)
 
+    @model_validator(mode="after")
+    def _no_keys_of_the_recipe(self) -> Self:
+        # `methods.resolve` takes these beside the options.
+        for key in ("name", "data", "model", "epochs"):
+            if key in self.options:
+                raise invalid("method.options", "hold settings of the method", repr(key), "The recipe has its own.")
+        return self
+
 
 class OptimiserSection(_Section):
     """The optimiser. `accumulate` splits each batch into that many pieces to save memory."""
