@@ -54,6 +54,15 @@ def test_lists_are_those_of_the_definition(draw):
     assert shortlist.listed(predictions.logits, "logits").tolist() == shortlist.listed(p).tolist()
 
 
+def test_equal_probabilities_are_listed_in_the_order_of_classes():
+    p = np.array([[0.2, 0.4, 0.0, 0.4], [0.25, 0.25, 0.25, 0.25], [0.1, 0.1, 0.1, 0.7]])
+    shortlist = Shortlist(least=0.2, n_classes=4, coverage=0.9, confidence=0.9)
+    assert shortlist.names(p) == slow_lists(p.tolist(), 0.2) == [["1", "3", "0"], ["0", "1", "2", "3"], ["3"]]
+    top = Shortlist(least=1.0, n_classes=4, coverage=0.9, confidence=0.9)
+    assert top.names(p) == [["1"], ["0"], ["3"]]
+    assert top.names(p[:0]) == []
+
+
 @pytest.mark.parametrize("temperature", [1.0, 3.0])
 def test_the_promise_is_kept_as_often_as_it_says(draw, temperature):
     """Of many teams with 120 cases each, at most 1 - confidence get a level that too many true classes stay below."""

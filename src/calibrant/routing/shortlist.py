@@ -89,10 +89,14 @@ class Shortlist:
 
     def names(self, probabilities: NDArray[np.float64]) -> list[list[str]]:
         """The listed classes of each row by name, most probable first; probabilities after the temperature."""
-        called = self.class_names or tuple(str(k) for k in range(self.n_classes))
+        called = np.array(self.class_names or [str(k) for k in range(self.n_classes)], dtype=object)
         mask = self.within(probabilities)
-        order = np.argsort(-probabilities, axis=1, kind="stable")
-        return [[called[k] for k in ranks if row[k]] for ranks, row in zip(order.tolist(), mask, strict=True)]
+        # Only what is listed is sorted: few of many classes are. The sort is stable, so that the lower class is first.
+        rows, classes = np.nonzero(mask)
+        order = np.lexsort((-probabilities[rows, classes], rows))
+        listed = called[classes[order]].tolist()
+        ends = np.cumsum(mask.sum(axis=1)).tolist()
+        return [listed[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def check_fits(self, rule: RoutingRule) -> None:
         """Refuse to stand beside a rule with other classes, probabilities or thresholds: it sees other cases."""
