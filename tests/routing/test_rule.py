@@ -124,6 +124,8 @@ def test_a_rule_that_cannot_be_applied(fields):
         lambda content: content.pop("n_classes"),
         lambda content: content["evidence"].update(extra=1),
         lambda content: content.update(class_names=5),
+        lambda content: content.update(class_names="abc"),
+        lambda content: content.update(class_names=[0, 1, 2]),
     ],
 )
 def test_damaged_file(draw, tmp_path, damage):

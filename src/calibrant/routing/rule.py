@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import read_json, write_json
-from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_scores, refuse_scores
+from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_class_names, as_scores, refuse_scores
 from calibrant.routing.bounds import is_positive
 
 FORMAT = "calibrant-routing-rule"
@@ -113,6 +113,7 @@ class RoutingRule:
         for name, sized in (("class_thresholds", self.class_thresholds), ("class_names", self.class_names)):
             if sized is not None and len(sized) != self.n_classes:
                 raise invalid(name, f"have one entry for each of the {self.n_classes} classes", f"{len(sized)} entries")
+        as_class_names(self.class_names, self.n_classes)
         if self.threshold is not None and self.class_thresholds is not None:
             raise invalid("threshold", "be None beside class_thresholds", self.threshold)
         for value in (self.threshold, *(self.class_thresholds or ())):
@@ -213,7 +214,7 @@ class RoutingRule:
             for name, kind in (("evidence", Evidence), ("costs", Costs)):
                 fields[name] = None if fields[name] is None else kind(**fields[name])
             for name in ("class_thresholds", "class_names"):
-                fields[name] = None if fields[name] is None else tuple(fields[name])
+                fields[name] = tuple(fields[name]) if isinstance(fields[name], list) else fields[name]
             return cls(**fields)
         except (KeyError, TypeError, AttributeError, InvalidInput) as error:
             fault = str(error).removesuffix(".")

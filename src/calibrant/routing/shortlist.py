@@ -136,7 +136,7 @@ class Shortlist:
         values = {field.name: content[field.name] for field in fields(cls) if field.name in content}
         try:
             for name in ("class_names", "class_thresholds"):
-                values[name] = None if values[name] is None else tuple(values[name])
+                values[name] = tuple(values[name]) if isinstance(values[name], list) else values[name]
             return cls(**values)
         except (KeyError, TypeError, InvalidInput) as error:
             fault = str(error).removesuffix(".")
