@@ -1,4 +1,5 @@
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,35 @@ def test_a_record_of_a_method_that_is_gone_is_read_as_it_was_written(make_record
     write_json(path, content)
     (record,) = read_records(tmp_path)
     assert (record.method, record.variant) == ("forgotten", "huber_weight 0.5")
+
+
+def test_reading_a_record_runs_no_code_that_it_names(make_record, tmp_path, monkeypatch):
+    (tmp_path / "bait.py").write_text("open('touched', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    path = write_record(make_record("flsd+h", options={"huber_weight": 0.5}), tmp_path / "results")
+    content = read_json(path)
+    content["method"] = content["recipe"]["method"]["name"] = "bait:f"
+    write_json(path, content)
+    (record,) = read_records(tmp_path / "results")
+    assert (record.method, record.variant) == ("bait:f", "huber_weight 0.5")
+    assert not (tmp_path / "touched").exists()
+
+
+def test_a_run_whose_own_code_is_gone_or_edited_can_be_recorded(run, tmp_path, monkeypatch):
+    """Its defaults are not those of the file that is there now: what was given is what was changed."""
+    code = "from calibrant.losses import CrossEntropy\ndef f(*, a=1.0, b=2.0):\n    return CrossEntropy()\n"
+    (tmp_path / "my_loss.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    named = run.recipe.changed({"method.name": "my_loss:f", "method.options": {"a": 3.0}}).sealed()
+    used = {"a": 3.0, "b": 2.0}
+    expected = changes_of(named, used)
+    assert {key for key in expected if "options" in key} == {"method.options.a"}
+    (tmp_path / "my_loss.py").write_text(code.replace("2.0", "5.0").replace("1.0", "3.0"))
+    monkeypatch.delitem(sys.modules, "my_loss")
+    assert changes_of(named, used) == expected
+    (tmp_path / "my_loss.py").unlink()
+    monkeypatch.delitem(sys.modules, "my_loss")
+    assert changes_of(named, used) == expected
 
 
 def test_committed_records_are_named_by_todays_recommendations():

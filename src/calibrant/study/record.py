@@ -135,6 +135,17 @@ class Record(BaseModel):
         return ", ".join(f"{key.rsplit('.', 1)[-1]} {_word(value)}" for key, value in sorted(self.changes.items()))
 
     @property
+    def label(self) -> str:
+        """The method, and what was changed in brackets."""
+        return f"{self.method} ({self.variant})" if self.variant else self.method
+
+    @property
+    def code(self) -> str:
+        """Which version of your own modules it was run with, in words; empty where there are none."""
+        known: dict[str, str] = self.recipe.get("own_code", {})
+        return ", ".join(f"{module} {digest[:8] or 'without a file'}" for module, digest in sorted(known.items()))
+
+    @property
     def file_name(self) -> str:
         """Name by content: data, network, method, changes, seed."""
         changes = [file_word(f"{k.rsplit('.', 1)[-1]}={_word(v)}") for k, v in sorted(self.changes.items())]
@@ -223,6 +234,8 @@ def read_records(folder: str | Path) -> list[Record]:
 
 
 def _as_of_today(record: Record) -> Record:
+    if ":" in record.method:
+        return record  # reading what somebody wrote must never run code that it names
     try:
         changes = changes_of(Recipe.parse(record.recipe), record.settings)
     except InvalidInput:
@@ -238,8 +251,7 @@ def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dic
         settings: The method's hyperparameters as they were used; None: those that the recipe names.
     """
     usual = flatten(default_recipe(recipe.data.name).model_dump(mode="json"))
-    defaults = resolve(recipe.changed({"method.options": {}})).settings
-    usual |= _as_options(defaults)
+    usual |= _as_options(_recommended(recipe, settings or {}))
     ours = flatten(recipe.model_dump(mode="json")) | _as_options(settings or {})
     left_out = {"seed", "model.name", "method.name"}
     return {
@@ -247,6 +259,16 @@ def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dic
         for key, value in ours.items()
         if key not in left_out and not key.startswith(("engine.", "own_code.")) and usual.get(key) != value
     }
+
+
+def _recommended(recipe: Recipe, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings that the method has by itself."""
+    if ":" in recipe.method.name:
+        try:
+            recipe.sealed()
+        except InvalidInput:  # your own code is gone or another by now: what was given is what was changed
+            return {key: value for key, value in settings.items() if key not in recipe.method.options}
+    return resolve(recipe.changed({"method.options": {}})).settings
 
 
 def _as_options(settings: Mapping[str, Any]) -> dict[str, Any]:
