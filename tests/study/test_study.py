@@ -1,4 +1,5 @@
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from calibrant.study import Study, StudySpec
 from calibrant.study.execute import execute
 from calibrant.study.output import write_pages, write_tables
 from calibrant.study.tables import paper_tables
+from calibrant.training import Recipe
 
 
 def test_a_finished_study_has_nothing_pending_and_reopens_from_its_folder(finished_study):
@@ -130,3 +132,18 @@ def test_two_processes_cannot_run_one_study(finished_study):
 def test_bad_arguments(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         Study(*arguments)
+
+
+def test_own_code_that_is_edited_while_a_study_runs_stops_its_later_runs(tmp_path, monkeypatch):
+    """What the processes are given names the code that the study began with."""
+    (tmp_path / "my_loss.py").write_text("from calibrant.losses import CrossEntropy as f\n")
+    monkeypatch.chdir(tmp_path)
+    study = Study(tmp_path / "s", StudySpec(methods=("my_loss:f",), recipe={"epochs": 1}))
+    (cell,) = study.cells
+    (tmp_path / "my_loss.py").write_text("from calibrant.losses import Brier as f\n")
+    task = study._task(cell, None)
+    monkeypatch.delitem(sys.modules, "my_loss")  # the process is another one
+    with pytest.raises(InvalidInput, match="your own my_loss must be the file with SHA-256"):
+        execute(Recipe.load(task.arguments[0]), study.folder(cell))
+    assert not study.folder(cell).exists()
+    monkeypatch.delitem(sys.modules, "my_loss")

@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 import torch
@@ -53,6 +54,24 @@ def test_running_again_adds_nothing_and_more_trials_go_on(sweep):
     again = Sweep(sweep.path)
     assert len(again.study.trials) == 3
     assert again.spec == sweep.spec
+
+
+def test_a_sweep_from_before_own_code_goes_on(sweep):
+    assert "own_code" not in sweep.study.user_attrs["sweep"]
+
+
+def test_trials_of_an_edited_method_are_not_mixed(tmp_path, monkeypatch):
+    code = "from calibrant.losses import CrossEntropy\ndef f(*, a: float = 0.0):\n    return CrossEntropy(a)\n"
+    monkeypatch.chdir(tmp_path)
+    spec = SweepSpec(method="my_swept:f", recipe={"epochs": 1}, search=("a=0.0:0.2",))
+    (tmp_path / "my_swept.py").write_text(code)
+    Sweep(tmp_path / "s", spec)
+    Sweep(tmp_path / "s")
+    (tmp_path / "my_swept.py").write_text(code + "# edited\n")
+    monkeypatch.delitem(sys.modules, "my_swept")
+    with pytest.raises(InvalidInput, match="searches something else"):
+        Sweep(tmp_path / "s")
+    monkeypatch.delitem(sys.modules, "my_swept")
 
 
 def test_a_study_is_not_mixed_with_another_search(sweep):

@@ -77,7 +77,8 @@ class Study:
 
     def _task(self, cell: Cell, data_dir: str | Path | None) -> Task:
         recipe = self.path / "recipes" / f"{cell.name}.toml"
-        cell.recipe.save(recipe)
+        # Sealed: code of yours that is edited while a long study runs stops the later runs instead of mixing with them.
+        cell.recipe.sealed().save(recipe)
         arguments = [str(recipe), str(self.folder(cell))]
         if data_dir is not None:
             arguments.append(str(data_dir))

@@ -102,7 +102,7 @@ class Sweep:
         if spec is None and not (self.path / "sweep.toml").is_file():
             raise InvalidInput(f"{self.path} has no sweep.toml yet. Say what to search: --method and --data.")
         self.spec = spec if spec is not None else SweepSpec.load(self.path / "sweep.toml")
-        self.recipe, self.space = self.spec.base(), search_space(self.spec.method, self.spec.search)
+        self.recipe, self.space = self.spec.base().sealed(), search_space(self.spec.method, self.spec.search)
         resolve(self.recipe)
         if storage is None and (self.path / "sweep.toml").is_file() and not (self.path / "sweep.db").is_file():
             # Going on without it would begin a second, empty study beside the one that is wanted.
@@ -299,7 +299,8 @@ class _Surplus(Exception):
 
 
 def _essence(recipe: Recipe) -> dict[str, Any]:
-    return recipe.model_dump(mode="json", exclude={"engine"})
+    # Left out where it is empty: sweeps that are older than this section go on.
+    return recipe.model_dump(mode="json", exclude={"engine"} if recipe.own_code else {"engine", "own_code"})
 
 
 def _digest(content: Any) -> str:
