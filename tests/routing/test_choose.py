@@ -140,6 +140,15 @@ def test_a_person_looks_where_automating_saves_nothing(cost_error, threshold):
     assert rule.threshold == threshold
 
 
+def test_scores_of_any_size_are_chosen_on_as_they_are_routed(draw):
+    """Logits in the thousands and a temperature to match: the same rule as for those of ordinary size."""
+    large, plain = draw(3000, temperature=300.0), draw(3000)
+    rule, twin = choose_threshold(large, 0.97, temperature=300.0), choose_threshold(plain, 0.97)
+    assert rule.evidence == twin.evidence
+    assert rule.evidence.automated == rule.route_logits(large.logits).automate.sum()
+    assert check_promise(rule, large).groups == check_promise(twin, plain).groups
+
+
 def test_half_precision_is_taken_with_a_temperature_too(draw):
     narrow = draw(3000, classes=8, temperature=0.5).probabilities.astype(np.float16)
     predictions = Predictions.from_probabilities(narrow, draw(3000, classes=8).targets)

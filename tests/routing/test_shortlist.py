@@ -113,6 +113,14 @@ def test_a_shortlist_stands_only_beside_the_rule_that_it_was_chosen_with(draw):
         choose_shortlist(cases).check_fits(low)
 
 
+def test_scores_of_any_size_are_read_as_they_are_listed(draw):
+    rule, twin = RoutingRule(0.9, 3, temperature=300.0), RoutingRule(0.9, 3)
+    shortlist = choose_shortlist(draw(3000, temperature=300.0), 0.97, rule=rule)
+    expected = choose_shortlist(draw(3000), 0.97, rule=twin)
+    assert shortlist.least == pytest.approx(expected.least, rel=1e-9)
+    assert (shortlist.cases, shortlist.missed) == (expected.cases, expected.missed)
+
+
 @pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("temperature", [None, 1.5])
 def test_probabilities_in_half_precision_are_taken_as_they_are(draw, precision, temperature):

@@ -103,8 +103,7 @@ def everything(predictions: "Predictions", temperature: float | None) -> Routed:
     whole = RoutingRule(threshold=0.0, n_classes=predictions.classes, temperature=temperature)
     if temperature is None:
         return Routed(np.ones(len(predictions), dtype=bool), predictions.predicted, predictions.confidence)
-    blocks = (whole.calibrated(p, "probabilities", precision=predictions.precision) for _, p in predictions.chunks())
-    parts = [whole.decide(block) for block in blocks]
+    parts = [whole.decide(block) for _, block in whole.blocks(predictions)]
     return Routed(
         np.ones(len(predictions), dtype=bool),
         np.concatenate([part.predicted for part in parts]),

@@ -1,9 +1,10 @@
 """`RoutingRule`: what is automated and what a person sees, with the evidence it rests on, as a small JSON file."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.files import read_json, write_json
 from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_class_names, as_scores, refuse_scores
 from calibrant.routing.bounds import is_positive
+
+if TYPE_CHECKING:
+    from calibrant.predictions import Predictions
 
 FORMAT = "calibrant-routing-rule"
 VERSION = 1
@@ -180,6 +184,17 @@ class RoutingRule:
             return wide
         with np.errstate(divide="ignore"):
             return _softmax(np.log(wide), self.temperature)
+
+    def blocks(self, predictions: "Predictions") -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """What `calibrated` makes of predictions in the rule's order of classes, block by block, with row numbers."""
+        for part, probabilities in predictions.chunks():
+            if self.temperature is None:
+                yield part, probabilities
+            elif predictions.kind == "logits":
+                # Not from the probabilities: a large temperature lifts what has become 0 there.
+                yield part, self.calibrated(predictions.scores[part], "logits")
+            else:
+                yield part, self.calibrated(probabilities, "probabilities", precision=predictions.precision)
 
     def check_classes(self, classes: int) -> None:
         """Refuse predictions with another number of classes."""

@@ -264,8 +264,7 @@ def _reviewed(
     predictions: "Predictions", reader: RoutingRule
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
     """Probabilities after the temperature and targets of what goes to a person, block by block."""
-    for part, block in predictions.chunks():
-        probabilities = reader.calibrated(block, "probabilities", precision=predictions.precision)
+    for part, probabilities in reader.blocks(predictions):
         kept = ~reader.decide(probabilities).automate
         yield probabilities[kept], predictions.targets[part][kept]
 
