@@ -370,6 +370,24 @@ def test_a_shortlist_that_misses_too_often_fails_the_check(calibrant, val, tmp_p
     assert json.loads(calibrant(*arguments, "--json")[1])["passed"] is False
 
 
+def test_what_the_check_of_a_shortlist_says(calibrant, tmp_path):
+    """Of 100 cases 94 have their class listed where 95 % are promised; of none nothing is known."""
+    RoutingRule(0.9, 3, target_accuracy=0.9, confidence=0.95).save(tmp_path / "rule.json")
+    Shortlist(0.3, 3, 0.95, 0.95, threshold=0.9).save(tmp_path / "s.json")
+    p, targets = np.tile([0.6, 0.3, 0.1], (100, 1)), np.where(np.arange(100) < 6, 2, 0)
+    Predictions.from_probabilities(p, targets).save(tmp_path / "some.npz")
+    Predictions.from_probabilities(np.eye(3), np.arange(3)).save(tmp_path / "none.npz")
+    said = {}
+    for name in ("some", "none"):
+        source = tmp_path / f"{name}.npz"
+        code, out, _ = calibrant("route", "check", tmp_path / "rule.json", source, "--shortlist", tmp_path / "s.json")
+        assert code == 0
+        said[name] = out.splitlines()[-1]
+    assert "in 94.00 % of 100 cases" in said["some"]
+    assert said["some"].endswith("the promised share of 0.95 is missed, but by no more than chance.")
+    assert said["none"] == "No case goes to a person: nothing is said of the shortlist."
+
+
 def test_a_shortlist_of_an_earlier_rule_is_refused(calibrant, val, tmp_path):
     _, rule = fit(calibrant, val)
     other = Shortlist(0.1, 3, 0.9, 0.95, rule.class_names, threshold=rule.threshold / 2)

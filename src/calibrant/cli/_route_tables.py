@@ -88,10 +88,16 @@ def print_shortlist(shortlist: Shortlist, path: Path) -> None:
 
 def print_shortlist_check(shortlist: Shortlist, result: ShortlistCheck) -> None:
     """One line for the reviewed cases."""
-    covered = "-" if result.covered is None else f"{100 * result.covered:.2f} %"
-    verdict = "holds" if result.held else "is contradicted"
-    Console(highlight=False, soft_wrap=True).print(
-        f"Shortlists of {result.mean_length:.2f} classes hold the true one in {covered} of {result.cases:,} cases "
+    console = Console(highlight=False, soft_wrap=True)
+    if result.covered is None:
+        console.print("No case goes to a person: nothing is said of the shortlist.")
+        return
+    verdict = "is contradicted"
+    if result.held:
+        verdict = "holds" if result.covered >= shortlist.coverage else "is missed, but by no more than chance"
+    console.print(
+        f"Shortlists of {result.mean_length:.2f} classes hold the true one in {100 * result.covered:.2f} % of "
+        f"{result.cases:,} cases "
         f"({100 * result.low:.2f} to {100 * result.high:.2f} %): "
         f"the promised share of {shortlist.coverage:g} {verdict}."
     )
