@@ -230,7 +230,11 @@ def test_only_the_calibrator_that_made_the_rules_predictions_is_taken(calibrant,
     assert "which is calibrated already" in err
     code, _, err = calibrant("route", "check", rule, tmp_path / "held.npz", "--calibrator", calibrator)
     assert code == 0
-    assert "this is no test of its promise" in err
+    assert "this is no test of the rule's promise" in err
+    for command in ("check", "shortlist"):
+        code, _, err = calibrant("route", command, rule, tmp_path / "fit.npz", "--calibrator", calibrator)
+        assert code == 0
+        assert f"{calibrator} was fitted on {tmp_path / 'fit.npz'}: this is no test of the rule's promise" in err
     code, _, err = calibrant(
         "route", "apply", rule, tmp_path / "held.npz", "--calibrator", calibrator, "-o", calibrator
     )

@@ -37,6 +37,7 @@ from calibrant.routing import (
 )
 
 app = App(name="route", help="Choose what to automate and what to send to a person.")
+_SEEN = "this is no test of the rule's promise, and no base for a shortlist's. Use cases that neither has seen."
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines.")]
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
 
@@ -197,7 +198,7 @@ def check(
     strict:
         Count it as broken already where the observed accuracy is below it; that can be chance.
     shortlist:
-        Check the promise of this shortlist too.
+        Check the promise of this shortlist too: broken where the whole interval lies below it, also with --strict.
     calibrator:
         Calibrate the scores first: for raw scores and a rule that was fitted on what this calibrator made.
     from_:
@@ -326,7 +327,9 @@ def _calibrator(given: Path | None, rule: RoutingRule, rule_path: Path, source: 
     if digest == origin.made:
         raise invalid("--calibrator", f"be left out: it made {source}, which is calibrated already", str(given))
     if digest == origin.applied_to and rule.fitted_on is not None:
-        _warn(f"the rule was fitted on what {given} made of {source}: this is no test of its promise.")
+        _warn(f"the rule was fitted on what {given} made of {source}: {_SEEN}")
+    if digest == origin.fitted_on:
+        _warn(f"{given} was fitted on {source}: {_SEEN}")
     calibrator = Calibrator.load(given)
     if calibrator.n_classes_ != rule.n_classes:
         wanted = f"be made for the rule's {rule.n_classes} classes"
