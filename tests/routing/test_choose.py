@@ -149,6 +149,11 @@ def test_scores_of_any_size_are_chosen_on_as_they_are_routed(draw):
     assert check_promise(rule, large).groups == check_promise(twin, plain).groups
 
 
+def test_shares_of_any_float_type_are_taken(draw):
+    rule = choose_threshold(draw(), np.float32(0.9), confidence=np.float32(0.9))
+    assert (rule.target_accuracy, rule.confidence) == (float(np.float32(0.9)), float(np.float32(0.9)))
+
+
 def test_half_precision_is_taken_with_a_temperature_too(draw):
     narrow = draw(3000, classes=8, temperature=0.5).probabilities.astype(np.float16)
     predictions = Predictions.from_probabilities(narrow, draw(3000, classes=8).targets)

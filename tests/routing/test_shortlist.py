@@ -177,6 +177,9 @@ def test_save_and_load(draw, tmp_path):
     shortlist = choose_shortlist(draw(300, class_names=["a", "b", "c"]))
     shortlist.save(tmp_path / "s.json")
     assert Shortlist.load(tmp_path / "s.json") == shortlist
+    narrow = choose_shortlist(draw(300), np.float32(0.9), confidence=np.float32(0.9))
+    narrow.save(tmp_path / "s.json")
+    assert Shortlist.load(tmp_path / "s.json") == narrow
     by_class = choose_shortlist(draw(300), rule=RoutingRule(None, 3, class_thresholds=(0.9, None, 0.9)))
     by_class.save(tmp_path / "s.json")
     assert Shortlist.load(tmp_path / "s.json") == by_class

@@ -56,8 +56,8 @@ def choose_threshold(
         A rule; `threshold` is None where nothing can be promised, and `evidence.cases_needed` then says how many cases
         would probably do.
     """
-    check_share("target_accuracy", target_accuracy)
-    check_share("confidence", confidence)
+    target_accuracy = check_share("target_accuracy", target_accuracy)
+    confidence = check_share("confidence", confidence)
     costs = check_costs(cost_error, cost_review)
     routed = everything(predictions, temperature)
     correct = routed.predicted == predictions.targets

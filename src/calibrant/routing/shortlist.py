@@ -168,8 +168,7 @@ def choose_shortlist(
         confidence: Probability with which the promise holds.
         rule: Make it for the cases that this rule sends to a person, behind the rule's temperature.
     """
-    check_share("coverage", coverage)
-    check_share("confidence", confidence)
+    coverage, confidence = check_share("coverage", coverage), check_share("confidence", confidence)
     require_predictions(predictions)
     reader = rule or RoutingRule(None, predictions.classes, class_names=predictions.class_names)
     reader.check_classes(predictions.classes)
