@@ -104,7 +104,7 @@ def test_weighted_mmce_of_one_sided_batches_is_zero_with_zero_gradient(right, n)
 def test_unweighted_mmce_of_one_sample_is_its_squared_gap():
     logits, targets = batch_with([0.8], [False])
     assert MMCE(weighted=False)(logits, targets).item() == pytest.approx(0.64)
-    assert float(MMCE(weighted=False, root=True)(logits, targets)) == pytest.approx(0.8)
+    assert MMCE(weighted=False, root=True)(logits, targets).item() == pytest.approx(0.8)
 
 
 def test_mmce_root_and_square(cases):
