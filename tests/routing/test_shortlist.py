@@ -155,6 +155,12 @@ def test_true_classes_of_probability_zero_are_covered_by_all_classes_only():
     assert shortlist.missed == 0
 
 
+def test_rounded_probabilities_above_one_are_no_error():
+    p = np.tile(np.array([1.0000001, 0.0, 0.0], dtype=np.float32), (100, 1))
+    shortlist = choose_shortlist(Predictions.from_probabilities(p, np.zeros(100, dtype=int)))
+    assert (shortlist.least, shortlist.missed, shortlist.mean_length) == (1.0, 0, 1.0)
+
+
 def test_a_broken_promise_is_seen(draw):
     shortlist = Shortlist(least=0.9, n_classes=3, coverage=0.99, confidence=0.95)
     result = check_shortlist(shortlist, draw(2000, temperature=0.1))

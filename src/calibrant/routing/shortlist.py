@@ -175,7 +175,8 @@ def choose_shortlist(
     predictions = in_order_of(reader.class_names, predictions, where="predictions")
     scores = np.sort(_of_true_classes(predictions, reader))
     rank = _rank(len(scores), coverage, confidence)
-    least = _SLACK * float(scores[rank - 1]) if rank else 0.0
+    # Rounded probabilities may be a little more than 1.
+    least = min(_SLACK * float(scores[rank - 1]), 1.0) if rank else 0.0
     draft = Shortlist(
         least,
         reader.n_classes,
