@@ -49,14 +49,15 @@ def class_order(
 
 
 def _other_names(wanted: tuple[str, ...], names: tuple[str, ...], *, where: str) -> InvalidInput:
-    strange = _listed([name for name in names if name not in set(wanted)])
+    strange = shortened([name for name in names if name not in set(wanted)])
     if wanted == _numbers(len(wanted)):
         way_out = "To tell classes by other names, fit on predictions that carry these names."
         return invalid(where, f"name the classes 0..{len(wanted) - 1}", strange, way_out)
-    return invalid(where, f"name the classes {_listed(wanted)}", strange)
+    return invalid(where, f"name the classes {shortened(wanted)}", strange)
 
 
-def _listed(names: Sequence[str], most: int = 5) -> str:
+def shortened(names: Sequence[str], most: int = 5) -> str:
+    """A few names for a message."""
     return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 

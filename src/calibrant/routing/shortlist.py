@@ -14,7 +14,7 @@ from calibrant.files import read_json, write_json
 from calibrant.predictions.checks import Kind
 from calibrant.predictions.guard import require_predictions
 from calibrant.routing.bounds import cases_without_error, check_share, interval
-from calibrant.routing.classes import in_order_of
+from calibrant.routing.classes import in_order_of, shortened
 from calibrant.routing.rule import RoutingRule
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class Shortlist:
         for name in ("n_classes", "class_names", "temperature"):
             ours, theirs = getattr(self, name), getattr(rule, name)
             if ours != theirs:
+                ours, theirs = (shortened(each) if isinstance(each, tuple) else each for each in (ours, theirs))
                 raise invalid(f"{name} of the shortlist", f"be the rule's ({theirs})", ours, way_out)
         own = self.reader()
         if not np.array_equal(own.thresholds, rule.thresholds):
