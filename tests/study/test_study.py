@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.files import read_json
+from calibrant.files import read_json, write_json
 from calibrant.study import Study, StudySpec
 from calibrant.study.execute import execute
 from calibrant.study.output import write_pages, write_tables
@@ -147,3 +147,15 @@ def test_own_code_that_is_edited_while_a_study_runs_stops_its_later_runs(tmp_pat
         execute(Recipe.load(task.arguments[0]), study.folder(cell))
     assert not study.folder(cell).exists()
     monkeypatch.delitem(sys.modules, "my_loss")
+
+
+def test_what_an_older_version_did_not_measure_is_measured(finished_study):
+    cell = finished_study.cells[0]
+    path = finished_study.path / "records" / f"{cell.name}.json"
+    made = finished_study.record(cell)
+    assert made.takeover
+    content = read_json(path)
+    del content["takeover"]
+    write_json(path, content)
+    assert finished_study.record(cell) == made
+    assert read_json(path)["takeover"] == made.takeover

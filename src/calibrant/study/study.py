@@ -97,7 +97,7 @@ class Study:
         if path.is_file():
             with contextlib.suppress(InvalidInput):  # written by an older version: measured again
                 kept = Record.load(path)
-                if kept.predictions_sha256 == digests(run):
+                if kept.takeover is not None and kept.predictions_sha256 == digests(run):
                     return kept
         made = record_run(run, concurrent_runs=self._concurrency().get(cell.name))
         write_json(path, made.to_json())
