@@ -48,6 +48,14 @@ def test_where_nothing_can_be_promised_nothing_is_taken_over():
     assert takeover(drawn(1, seed=0), drawn(100, seed=1)) == {}
 
 
+@pytest.mark.parametrize("rows", [2, 3, 4, 20])
+def test_a_half_of_one_class_undoes_no_run(rows):
+    """One case of a rare class is in one half only."""
+    for row in range(rows):
+        rare = Predictions.from_logits(np.tile([2.0, 0.0], (rows, 1)), (np.arange(rows) == row).astype(int))
+        assert takeover(rare, rare)["0.98"]["scaled_share"] == 0.0
+
+
 def figures(share, accuracy):
     return {"share": share, "accuracy": accuracy, "scaled_share": share / 2, "scaled_accuracy": accuracy}
 
@@ -85,6 +93,20 @@ def test_an_accuracys_error_counts_the_cases_that_were_automated(make_record):
     row = summarise(groups, "nll").rows[0]
     assert row.takeover["accuracy@0.99"].spread == pytest.approx(np.sqrt(0.9 * 0.1 / 100))
     assert row.takeover["scaled_accuracy@0.99"].spread == pytest.approx(np.sqrt(0.9 * 0.1 / 50))
+
+
+def test_accuracy_of_cases_that_are_all_right_has_no_spread(make_record):
+    groups = {"nll": [make_record(takeover={"0.99": figures(0.01, 1.0)})]}
+    row = summarise(groups, "nll").rows[0]
+    assert row.takeover["accuracy@0.99"].mean == 1.0
+    assert row.takeover["accuracy@0.99"].spread is None
+
+
+def test_nobody_is_best_where_nothing_can_be_promised(make_record):
+    told = {"0.98": figures(0.0, None), "0.99": figures(0.0, None)}
+    groups = {name: [make_record(name, takeover=told)] for name in ("nll", "flsd")}
+    grid = next(grid for grid in paper_tables(summarise(groups, "nll")) if grid.title.endswith("left to the model"))
+    assert not any(grid.best)
 
 
 def test_records_without_it_have_no_such_table(make_record):

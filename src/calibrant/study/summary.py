@@ -168,10 +168,15 @@ def _takeover(records: Sequence[Record]) -> dict[str, Estimate]:
 
 
 def _binomial_error(what: str, figures: Takeover, record: Record) -> float | None:
-    """Standard error over test images, for a threshold that stays as it is."""
+    """Standard error over test images, for a threshold that stays as it is.
+
+    None for the accuracy of cases that are all right, or all wrong: a few such cases would look certain.
+    """
     value, whole = figures[what], what.replace("accuracy", "share")
+    if value is None or (what != whole and value in {0.0, 1.0}):
+        return None
     cases = record.test_cases * (1.0 if what == whole else figures[whole] or 0.0)
-    return None if value is None else math.sqrt(value * (1.0 - value) / cases)
+    return math.sqrt(value * (1.0 - value) / cases)
 
 
 def summarise(

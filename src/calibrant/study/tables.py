@@ -157,7 +157,7 @@ def _grid(comparison: Comparison, title: str, caption: str, columns: Sequence[_C
 
 def _best(values: Sequence[float | None], higher: bool | None) -> frozenset[int]:
     known = [value for value in values if value is not None]
-    if higher is None or len(known) < 2:
+    if higher is None or len(set(known)) < 2:  # where all are equal nobody is best
         return frozenset()
     top = max(known) if higher else min(known)
     return frozenset(index for index, value in enumerate(values) if value == top)
