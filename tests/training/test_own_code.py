@@ -66,7 +66,9 @@ def test_other_code_does_not_continue_a_run(write, recipe, toy, tmp_path):
     expected = (run.path / "predictions" / "test.npz").read_bytes()
     (run.path / "summary.json").unlink()
     write(CODE.replace("1 - batch", "2 - batch"))
-    with pytest.raises(InvalidInput, match=r"your own my_code must be the file with SHA-256 \w{12}\.\.\., got \w{12}"):
+    with pytest.raises(
+        InvalidInput, match=r"your own my_code must be the file with SHA-256 \w{12}\.\.\., got the file"
+    ):
         resume(run.path, data=toy)
     with pytest.raises(InvalidInput, match="leave own_code out of its recipe"):
         train(run.recipe, tmp_path / "again", data=toy)
@@ -96,3 +98,12 @@ def test_only_own_code_is_sealed():
 def test_code_that_the_recipe_no_longer_names_is_refused():
     with pytest.raises(InvalidInput, match="your own gone must be the file with SHA-256 abc"):
         Recipe(own_code={"gone": "abc"}).sealed()
+
+
+def test_a_notebooks_code_is_not_taken_for_a_file(write):
+    write(CODE)
+    began = Recipe(own_code={"my_code": ""}).changed({"method.name": "my_code:Absolute"})
+    with pytest.raises(
+        InvalidInput, match="your own my_code must be code without a file, such as a notebook's, got the"
+    ):
+        began.sealed()

@@ -201,9 +201,9 @@ class Recipe(_Section):
         found = {module: fingerprint(module, kind=kind) for module, kind in modules.items()}
         for module, digest in self.own_code.items():
             if found.get(module) != digest:
-                now = f"{found[module][:12]}..." if module in found else "not used"
-                way_out = "Bring that file back, or begin a new run (leave own_code out of its recipe)."
-                raise invalid(f"your own {module}", f"be the file with SHA-256 {digest[:12]}...", now, way_out)
+                now = _in_words(found[module]) if module in found else "not used"
+                way_out = "Bring that code back, or begin a new run (leave own_code out of its recipe)."
+                raise invalid(f"your own {module}", f"be {_in_words(digest)}", now, way_out)
         return self if found == self.own_code else self.changed({"own_code": found})
 
     def to_toml(self) -> str:
@@ -242,6 +242,10 @@ class Recipe(_Section):
                 place = place[section]
             place[last] = value
         return self.parse(content)
+
+
+def _in_words(digest: str) -> str:
+    return f"the file with SHA-256 {digest[:12]}..." if digest else "code without a file, such as a notebook's"
 
 
 def keys() -> list[str]:
