@@ -392,6 +392,41 @@ def test_what_the_check_of_a_shortlist_says(calibrant, tmp_path):
     assert said["none"] == "No case goes to a person: nothing is said of the shortlist."
 
 
+def test_every_broken_promise_is_named(calibrant, tmp_path):
+    """One wrong case of one is no proof, but strict; of 60 reviewed cases none is on the list."""
+    RoutingRule(0.9, 2, target_accuracy=0.9, confidence=0.95).save(tmp_path / "rule.json")
+    Shortlist(0.5, 2, 0.95, 0.95, threshold=0.9).save(tmp_path / "s.json")
+    p = np.array([[1.0, 0.0], *[[0.6, 0.4]] * 60])
+    Predictions.from_probabilities(p, np.ones(61, dtype=int)).save(tmp_path / "new.npz")
+    arguments = ("route", "check", tmp_path / "rule.json", tmp_path / "new.npz", "--shortlist", tmp_path / "s.json")
+    share = "the promised share of 0.95 on the shortlist was not kept: 0.0000 [0.0000, 0.0596]"
+    code, _, err = calibrant(*arguments)
+    assert (code, err) == (1, f"calibrant: {share}\n")
+    code, out, err = calibrant(*arguments, "--strict", "--json")
+    accuracy = "the promised accuracy of 0.9 was not kept: all 0.0000 [0.0000, 0.9750]"
+    assert (code, err) == (1, f"calibrant: {accuracy}; {share}\n")
+    result = json.loads(out)
+    assert (result["held"], result["passed"], result["shortlist"]["coverage"]) == (True, False, 0.95)
+
+
+def test_the_shortlist_of_a_rule_without_a_promise_is_checked_alone(calibrant, val, tmp_path):
+    costs = ("--cost-error", 20, "--cost-review", 1, "--no-promise")
+    assert calibrant("route", "fit", val, *costs)[0] == 0
+    for seed, name in ((1, "more"), (2, "new")):
+        draw(2000, seed=seed, class_names=["a", "b", "c"]).save(tmp_path / f"{name}.npz")
+    rule, new = tmp_path / "rule.json", tmp_path / "new.npz"
+    assert calibrant("route", "shortlist", rule, tmp_path / "more.npz")[0] == 0
+    code, _, err = calibrant("route", "check", rule, new)
+    assert code == 2
+    assert "rule must promise an accuracy to be checked" in err
+    flag = ("--shortlist", tmp_path / "shortlist.json")
+    code, out, err = calibrant("route", "check", rule, new, *flag)
+    assert (code, err) == (0, "")
+    assert out.startswith("Shortlists of ")
+    result = json.loads(calibrant("route", "check", rule, new, *flag, "--json")[1])
+    assert (result["cases"], result["passed"], result["shortlist"]["held"]) == (2000, True, True)
+
+
 def test_a_shortlist_of_an_earlier_rule_is_refused(calibrant, val, tmp_path):
     _, rule = fit(calibrant, val)
     other = Shortlist(0.1, 3, 0.9, 0.95, rule.class_names, threshold=rule.threshold / 2)

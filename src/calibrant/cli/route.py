@@ -24,8 +24,10 @@ from calibrant.files import sha256_of
 from calibrant.posthoc import Calibrator, TemperatureScaling
 from calibrant.predictions import Predictions
 from calibrant.routing import (
+    PromiseCheck,
     RoutingRule,
     Shortlist,
+    ShortlistCheck,
     cheapest_threshold,
     check_promise,
     check_shortlist,
@@ -208,32 +210,47 @@ def check(
     loaded = RoutingRule.load(rule)
     lists = None if shortlist is None else Shortlist.load(shortlist)
     predictions = _labelled(path, loaded, rule, calibrator, from_)
-    result = check_promise(loaded, predictions, confidence=confidence)
+    # A rule of costs alone promises nothing, but what it sends to a person may have shortlists.
+    alone = lists is not None and loaded.target_accuracy is None
+    result = None if alone else check_promise(loaded, predictions, confidence=confidence)
     listed = None if lists is None else check_shortlist(lists, predictions, rule=loaded, confidence=confidence)
     digest = sha256_of(path)
     for what, fitted_on in (("rule", loaded.fitted_on), ("shortlist", lists and lists.fitted_on)):
         if fitted_on == digest:
             _warn(f"the {what} was fitted on {path}: this is no test of its promise. Use cases that it has not seen.")
-    good = result.reached if strict else result.held
+    broken = [*_broken_accuracy(result, strict=strict), *_broken_shortlist(lists, listed)]
     if as_json:
-        also = {} if listed is None else {"shortlist": asdict(listed)}
-        passed = good and (listed is None or listed.held)
-        _write_json({**asdict(result), **also, "strict": strict, "passed": passed})
+        promise = {"cases": len(predictions)} if result is None else asdict(result)
+        also = {} if lists is None or listed is None else {"shortlist": {"coverage": lists.coverage, **asdict(listed)}}
+        _write_json({**promise, **also, "strict": strict, "passed": not broken})
     else:
-        print_check(result)
+        if result is not None:
+            print_check(result)
         if lists is not None and listed is not None:
             print_shortlist_check(lists, listed)
-    if not good:
-        lines = [
-            line
-            for line in result.groups
-            if not line.held or (strict and (line.accuracy or 1) < result.target_accuracy)
-        ]
-        what = ", ".join(f"{line.name} {line.accuracy:.4f} [{line.low:.4f}, {line.high:.4f}]" for line in lines)
-        raise CheckFailed(f"the promised accuracy of {result.target_accuracy:g} was not kept: {what}")
-    if lists is not None and listed is not None and not listed.held:
-        seen = f"{listed.covered:.4f} [{listed.low:.4f}, {listed.high:.4f}]"
-        raise CheckFailed(f"the promised share of {lists.coverage:g} on the shortlist was not kept: {seen}")
+    if broken:
+        raise CheckFailed("; ".join(broken))
+
+
+def _broken_accuracy(result: PromiseCheck | None, *, strict: bool) -> list[str]:
+    """What to say where the promised accuracy was not kept."""
+    if result is None or (result.reached if strict else result.held):
+        return []
+    missed = [
+        line
+        for line in result.groups
+        if line.accuracy is not None and (not line.held or (strict and line.accuracy < result.target_accuracy))
+    ]
+    what = ", ".join(f"{line.name} {line.accuracy:.4f} [{line.low:.4f}, {line.high:.4f}]" for line in missed)
+    return [f"the promised accuracy of {result.target_accuracy:g} was not kept: {what}"]
+
+
+def _broken_shortlist(shortlist: Shortlist | None, result: ShortlistCheck | None) -> list[str]:
+    """What to say where the promised share of shortlists was not kept."""
+    if shortlist is None or result is None or result.held:
+        return []
+    seen = f"{result.covered:.4f} [{result.low:.4f}, {result.high:.4f}]"
+    return [f"the promised share of {shortlist.coverage:g} on the shortlist was not kept: {seen}"]
 
 
 @app.command(name="shortlist")
