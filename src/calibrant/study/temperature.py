@@ -2,9 +2,7 @@
 
 import warnings
 
-import numpy as np
-
-from calibrant.errors import CalibrantWarning
+from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.predictions import Predictions
 
 
@@ -12,13 +10,14 @@ def fit_temperature(validation: Predictions) -> tuple[float, tuple[str, ...]]:
     """Temperature of a run from its validation predictions, and what the fit had to say."""
     from calibrant.posthoc import TemperatureScaling
 
-    if len(np.unique(validation.targets)) == 1:
-        # Refused elsewhere; here a run is over, and a rare class that a few validation images miss must not undo it.
-        return 1.0, ("every case is of one class: nothing to fit, the temperature stays 1",)
     with warnings.catch_warnings():
         # They are kept as notes; a small validation set that is all right is no reason to stop a study.
         warnings.simplefilter("ignore", CalibrantWarning)
-        scaling = TemperatureScaling().fit(validation.logits, validation.targets)
+        try:
+            scaling = TemperatureScaling().fit(validation.logits, validation.targets)
+        except InvalidInput as error:
+            # A single class, or a network that says the same of every image: the run is over and is told as it is.
+            return 1.0, (f"not fitted, the temperature stays 1: {error}",)
     return float(scaling.temperature_), tuple(scaling.summary_.notes)
 
 
