@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.files import sha256_of
 from calibrant.posthoc import Calibrator
-from calibrant.routing import RoutingRule, Shortlist
+from calibrant.routing import RoutingRule
 
 
 def draw(n, *, seed, temperature=1.0, **extra):
@@ -338,112 +337,3 @@ def test_bad_input(calibrant, val, tmp_path):
         assert message in err
         assert err.count("\n") == 1
     assert not (tmp_path / "o.csv").exists()
-
-
-def test_shortlists_are_chosen_applied_and_checked(calibrant, val, tmp_path):
-    fit(calibrant, val)
-    draw(2000, seed=1, class_names=["a", "b", "c"]).save(tmp_path / "more.npz")
-    draw(2000, seed=2, class_names=["a", "b", "c"]).save(tmp_path / "new.npz")
-    rule, new = tmp_path / "rule.json", tmp_path / "new.npz"
-    code, out, err = calibrant("route", "shortlist", rule, tmp_path / "more.npz", "--coverage", 0.9)
-    assert (code, err) == (0, "")
-    chosen = Shortlist.load(tmp_path / "shortlist.json")
-    assert chosen.note in out
-    assert chosen.fitted_on == sha256_of(tmp_path / "more.npz")
-    flag = ("--shortlist", tmp_path / "shortlist.json")
-    assert calibrant("route", "apply", rule, new, "-o", tmp_path / "out.csv", *flag)[0] == 0
-    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
-    lists = [json.loads(row["shortlist"]) for row in rows if row["decision"] == "review"]
-    assert {row["shortlist"] for row in rows if row["decision"] == "auto"} == {""}
-    code, out, err = calibrant("route", "check", rule, new, *flag, "--json")
-    result = json.loads(out)
-    assert (code, err, result["passed"]) == (0, "", True)
-    assert result["shortlist"]["cases"] == len(lists)
-    assert result["shortlist"]["mean_length"] == pytest.approx(sum(map(len, lists)) / len(lists))
-    assert "hold the true one in" in calibrant("route", "check", rule, new, *flag)[1]
-
-
-def test_a_shortlist_that_misses_too_often_fails_the_check(calibrant, val, tmp_path):
-    _, rule = fit(calibrant, val)
-    draw(2000, seed=2, class_names=["a", "b", "c"]).save(tmp_path / "new.npz")
-    Shortlist(0.999, 3, 0.999, 0.95, rule.class_names, threshold=rule.threshold).save(tmp_path / "s.json")
-    arguments = ("route", "check", tmp_path / "rule.json", tmp_path / "new.npz", "--shortlist", tmp_path / "s.json")
-    code, _, err = calibrant(*arguments)
-    assert code == 1
-    assert "the promised share of 0.999 on the shortlist was not kept" in err
-    assert json.loads(calibrant(*arguments, "--json")[1])["passed"] is False
-
-
-def test_what_the_check_of_a_shortlist_says(calibrant, tmp_path):
-    """Of 100 cases 94 have their class listed where 95 % are promised; of none nothing is known."""
-    RoutingRule(0.9, 3, target_accuracy=0.9, confidence=0.95).save(tmp_path / "rule.json")
-    Shortlist(0.3, 3, 0.95, 0.95, threshold=0.9).save(tmp_path / "s.json")
-    p, targets = np.tile([0.6, 0.3, 0.1], (100, 1)), np.where(np.arange(100) < 6, 2, 0)
-    Predictions.from_probabilities(p, targets).save(tmp_path / "some.npz")
-    Predictions.from_probabilities(np.eye(3), np.arange(3)).save(tmp_path / "none.npz")
-    said = {}
-    for name in ("some", "none"):
-        source = tmp_path / f"{name}.npz"
-        code, out, _ = calibrant("route", "check", tmp_path / "rule.json", source, "--shortlist", tmp_path / "s.json")
-        assert code == 0
-        said[name] = out.splitlines()[-1]
-    assert "in 94.00 % of 100 cases" in said["some"]
-    assert said["some"].endswith("the promised share of 0.95 is missed, but by no more than chance.")
-    assert said["none"] == "No case goes to a person: nothing is said of the shortlist."
-
-
-def test_every_broken_promise_is_named(calibrant, tmp_path):
-    """One wrong case of one is no proof, but strict; of 60 reviewed cases none is on the list."""
-    RoutingRule(0.9, 2, target_accuracy=0.9, confidence=0.95).save(tmp_path / "rule.json")
-    Shortlist(0.5, 2, 0.95, 0.95, threshold=0.9).save(tmp_path / "s.json")
-    p = np.array([[1.0, 0.0], *[[0.6, 0.4]] * 60])
-    Predictions.from_probabilities(p, np.ones(61, dtype=int)).save(tmp_path / "new.npz")
-    arguments = ("route", "check", tmp_path / "rule.json", tmp_path / "new.npz", "--shortlist", tmp_path / "s.json")
-    share = "the promised share of 0.95 on the shortlist was not kept: 0.0000 [0.0000, 0.0596]"
-    code, _, err = calibrant(*arguments)
-    assert (code, err) == (1, f"calibrant: {share}\n")
-    code, out, err = calibrant(*arguments, "--strict", "--json")
-    accuracy = "the promised accuracy of 0.9 was not kept: all 0.0000 [0.0000, 0.9750]"
-    assert (code, err) == (1, f"calibrant: {accuracy}; {share}\n")
-    result = json.loads(out)
-    assert (result["held"], result["passed"], result["shortlist"]["coverage"]) == (True, False, 0.95)
-
-
-def test_the_shortlist_of_a_rule_without_a_promise_is_checked_alone(calibrant, val, tmp_path):
-    costs = ("--cost-error", 20, "--cost-review", 1, "--no-promise")
-    assert calibrant("route", "fit", val, *costs)[0] == 0
-    for seed, name in ((1, "more"), (2, "new")):
-        draw(2000, seed=seed, class_names=["a", "b", "c"]).save(tmp_path / f"{name}.npz")
-    rule, new = tmp_path / "rule.json", tmp_path / "new.npz"
-    assert calibrant("route", "shortlist", rule, tmp_path / "more.npz")[0] == 0
-    code, _, err = calibrant("route", "check", rule, new)
-    assert code == 2
-    assert "rule must promise an accuracy to be checked" in err
-    flag = ("--shortlist", tmp_path / "shortlist.json")
-    code, out, err = calibrant("route", "check", rule, new, *flag)
-    assert (code, err) == (0, "")
-    assert out.startswith("Shortlists of ")
-    result = json.loads(calibrant("route", "check", rule, new, *flag, "--json")[1])
-    assert (result["cases"], result["passed"], result["shortlist"]["held"]) == (2000, True, True)
-
-
-def test_a_shortlist_of_an_earlier_rule_is_refused(calibrant, val, tmp_path):
-    _, rule = fit(calibrant, val)
-    other = Shortlist(0.1, 3, 0.9, 0.95, rule.class_names, threshold=rule.threshold / 2)
-    other.save(tmp_path / "s.json")
-    flag = ("--shortlist", tmp_path / "s.json")
-    for arguments in (("check",), ("apply", "-o", tmp_path / "out.csv")):
-        code, _, err = calibrant("route", arguments[0], tmp_path / "rule.json", val, *arguments[1:], *flag)
-        assert code == 2
-        assert "thresholds of the shortlist must be the rule's, got those of another rule" in err
-    assert not (tmp_path / "out.csv").exists()
-
-
-def test_a_shortlist_on_the_cases_of_the_rule_is_warned_of_and_inputs_are_kept(calibrant, val, tmp_path):
-    fit(calibrant, val)
-    code, _, err = calibrant("route", "shortlist", tmp_path / "rule.json", val)
-    assert code == 0
-    assert "needs cases that the rule has not seen" in err
-    code, _, err = calibrant("route", "shortlist", tmp_path / "rule.json", val, "-o", tmp_path / "rule.json")
-    assert code == 2
-    assert RoutingRule.load(tmp_path / "rule.json").automates
