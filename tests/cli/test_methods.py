@@ -1,6 +1,7 @@
 """`calibrant methods`."""
 
 import json
+import sys
 
 import pytest
 
@@ -48,3 +49,14 @@ def test_bad_input_is_one_line_and_code_2(calibrant, arguments, words):
     assert (code, out) == (2, "")
     assert words in err
     assert err.count("\n") == 1
+
+
+def test_an_own_method_is_shown_letter_by_letter_and_its_prints_spoil_no_json(calibrant, tmp_path, monkeypatch):
+    text = 'print("hello")\nfrom calibrant.losses import Brier\ndef f(*, kind="[bold]x"):\n    return Brier()\n'
+    (tmp_path / "my_shown.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    code, out, err = calibrant("methods", "my_shown:f", "--json")
+    assert (code, err) == (0, "hello\n")
+    assert json.loads(out)["settings"] == {"kind": "[bold]x"}
+    assert "[bold]x" in calibrant("methods", "my_shown:f")[1]
+    monkeypatch.delitem(sys.modules, "my_shown", raising=False)

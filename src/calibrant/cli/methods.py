@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from calibrant import methods
@@ -64,6 +65,6 @@ def _print_one(row: dict[str, Any]) -> None:
         console.print(f"{key:<8} {row[key]}", markup=False, highlight=False)
     table = Table("setting", "value", "where it comes from")
     for key, value in row["settings"].items():
-        table.add_row(key, str(value), row["sources"][key])
+        table.add_row(key, escape(str(value)), escape(row["sources"][key]))
     if row["settings"]:
         console.print(table)
