@@ -75,7 +75,5 @@ def test_a_run_by_other_code_of_ones_own_is_refused(code, tmp_path):
     execute(recipe, tmp_path / "run")
     assert state_of(tmp_path / "run", recipe) == "finished"
     code(text + "# changed\n")
-    with pytest.raises(
-        InvalidInput, match=r"own_code\.my_executed = \w+, now it is \w+. Choose another --out"
-    ):
+    with pytest.raises(InvalidInput, match=r"own_code\.my_executed = \w+, now it is \w+. Choose another --out"):
         state_of(tmp_path / "run", recipe)
