@@ -59,6 +59,27 @@ def calibrant(capsys):
     return call
 
 
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    """Write a module into the working directory, as a new process would find it: `own_module("mine", text)`.
+
+    Called again it is an edit before that process starts. No module outlives its test, whatever the test does.
+    """
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+
+    def write(name, text):
+        path = tmp_path / f"{name}.py"
+        path.write_text(text)
+        sys.modules.pop(name, None)
+        return path
+
+    yield write
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
 @pytest.fixture(scope="session")
 def python():
     """The interpreter to start child processes with."""

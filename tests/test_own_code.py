@@ -11,12 +11,8 @@ from calibrant.own_code import fingerprint, load_callable, own_code_at_work
 
 
 @pytest.fixture
-def mine(tmp_path, monkeypatch):
-    path = tmp_path / "my_parts.py"
-    path.write_text("def twice(x):\n    return 2 * x\n")
-    monkeypatch.chdir(tmp_path)
-    yield path
-    sys.modules.pop("my_parts", None)
+def mine(own_module):
+    return own_module("my_parts", "def twice(x):\n    return 2 * x\n")
 
 
 def test_a_function_is_found_and_the_path_left_as_it_was(mine):

@@ -1,7 +1,5 @@
 """Methods from the user's own code."""
 
-import sys
-
 import pytest
 import torch
 
@@ -62,12 +60,9 @@ def clash(*, huber_weight: float = 1.0):
 
 
 @pytest.fixture
-def mine(tmp_path, monkeypatch):
-    """A module `my_methods` in the working directory."""
-    (tmp_path / "my_methods.py").write_text(MINE)
-    monkeypatch.chdir(tmp_path)
-    yield "my_methods"
-    sys.modules.pop("my_methods", None)
+def mine(own_module):
+    """A module in the working directory."""
+    return own_module("my_methods", MINE).stem
 
 
 @pytest.fixture
@@ -124,19 +119,15 @@ def test_a_whole_number_as_default_of_a_float_is_a_float(mine):
     assert methods.resolve(f"{mine}:whole", weight=0.5).settings == {"weight": 0.5}
 
 
-def test_a_function_may_import_what_lies_beside_it_when_it_is_called(mine, tmp_path):
-    (tmp_path / "my_helper.py").write_text("from calibrant.losses import CrossEntropy as loss\n")
+def test_a_function_may_import_what_lies_beside_it_when_it_is_called(mine, own_module):
+    own_module("my_helper", "from calibrant.losses import CrossEntropy as loss\n")
     assert isinstance(methods.resolve(f"{mine}:lazy").loss, CrossEntropy)
-    sys.modules.pop("my_helper")
 
 
-def test_own_settings_named_like_pruning_epochs_are_not_scaled(tmp_path, monkeypatch):
-    (tmp_path / "my_intervals.py").write_text(
-        "from calibrant.losses import Focal\ndef f(*, interval: int = 10, start: int = 40):\n    return Focal()\n"
-    )
-    monkeypatch.chdir(tmp_path)
+def test_own_settings_named_like_pruning_epochs_are_not_scaled(own_module):
+    parameters = "interval: int = 10, start: int = 40"
+    own_module("my_intervals", f"from calibrant.losses import Focal\ndef f(*, {parameters}):\n    return Focal()\n")
     assert methods.resolve("my_intervals:f", data="cifar10", epochs=16).settings == {"interval": 10, "start": 40}
-    sys.modules.pop("my_intervals")
 
 
 def test_it_is_described(mine):

@@ -1,5 +1,3 @@
-import sys
-
 import pytest
 
 from calibrant.errors import InvalidInput
@@ -55,25 +53,12 @@ def test_a_folder_from_a_kill_before_the_recipe_was_written_can_be_begun_anew(tm
     assert execute(default_recipe("digits", epochs=1, method__name="nll"), tmp_path / "run").finished
 
 
-@pytest.fixture
-def code(tmp_path, monkeypatch):
-    """Write `my_executed.py` into the working directory, as a new process would find it."""
-    monkeypatch.chdir(tmp_path)
-
-    def write(text):
-        (tmp_path / "my_executed.py").write_text(text)
-        sys.modules.pop("my_executed", None)
-
-    yield write
-    sys.modules.pop("my_executed", None)
-
-
-def test_a_run_by_other_code_of_ones_own_is_refused(code, tmp_path):
+def test_a_run_by_other_code_of_ones_own_is_refused(own_module, tmp_path):
     text = "from calibrant.losses import Focal\n\ndef mine(*, gamma: float = 1.0):\n    return Focal(gamma)\n"
-    code(text)
+    own_module("my_executed", text)
     recipe = default_recipe("digits", epochs=1, method__name="my_executed:mine")
     execute(recipe, tmp_path / "run")
     assert state_of(tmp_path / "run", recipe) == "finished"
-    code(text + "# changed\n")
+    own_module("my_executed", text + "# changed\n")
     with pytest.raises(InvalidInput, match=r"own_code\.my_executed = \w+, now it is \w+. Choose another --out"):
         state_of(tmp_path / "run", recipe)

@@ -1,5 +1,4 @@
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -125,20 +124,17 @@ def test_reading_a_record_runs_no_code_that_it_names(make_record, tmp_path, monk
     assert not (tmp_path / "touched").exists()
 
 
-def test_a_run_whose_own_code_is_gone_or_edited_can_be_recorded(run, tmp_path, monkeypatch):
+def test_a_run_whose_own_code_is_gone_or_edited_can_be_recorded(run, own_module):
     """Its defaults are not those of the file that is there now: what was given is what was changed."""
     code = "from calibrant.losses import CrossEntropy\ndef f(*, a=1.0, b=2.0):\n    return CrossEntropy()\n"
-    (tmp_path / "my_loss.py").write_text(code)
-    monkeypatch.chdir(tmp_path)
+    own_module("my_loss", code)
     named = run.recipe.changed({"method.name": "my_loss:f", "method.options": {"a": 3.0}}).sealed()
     used = {"a": 3.0, "b": 2.0}
     expected = changes_of(named, used)
     assert {key for key in expected if "options" in key} == {"method.options.a"}
-    (tmp_path / "my_loss.py").write_text(code.replace("2.0", "5.0").replace("1.0", "3.0"))
-    monkeypatch.delitem(sys.modules, "my_loss")
+    own_module("my_loss", code.replace("2.0", "5.0").replace("1.0", "3.0"))
     assert changes_of(named, used) == expected
-    (tmp_path / "my_loss.py").unlink()
-    monkeypatch.delitem(sys.modules, "my_loss")
+    own_module("my_loss", code).unlink()
     assert changes_of(named, used) == expected
 
 

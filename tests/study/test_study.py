@@ -1,5 +1,4 @@
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -134,19 +133,17 @@ def test_bad_arguments(arguments, message):
         Study(*arguments)
 
 
-def test_own_code_that_is_edited_while_a_study_runs_stops_its_later_runs(tmp_path, monkeypatch):
+def test_own_code_that_is_edited_while_a_study_runs_stops_its_later_runs(tmp_path, own_module):
     """What the processes are given names the code that the study began with."""
-    (tmp_path / "my_loss.py").write_text("from calibrant.losses import CrossEntropy as f\n")
-    monkeypatch.chdir(tmp_path)
+    path = own_module("my_loss", "from calibrant.losses import CrossEntropy as f\n")
     study = Study(tmp_path / "s", StudySpec(methods=("my_loss:f",), recipe={"epochs": 1}))
     (cell,) = study.cells
-    (tmp_path / "my_loss.py").write_text("from calibrant.losses import Brier as f\n")
+    path.write_text("from calibrant.losses import Brier as f\n")
     task = study._task(cell, None)
-    monkeypatch.delitem(sys.modules, "my_loss")  # the process is another one
+    own_module("my_loss", path.read_text())  # the process is another one
     with pytest.raises(InvalidInput, match="your own my_loss must be the file with SHA-256"):
         execute(Recipe.load(task.arguments[0]), study.folder(cell))
     assert not study.folder(cell).exists()
-    monkeypatch.delitem(sys.modules, "my_loss")
 
 
 def test_what_an_older_version_did_not_measure_is_measured(finished_study):
