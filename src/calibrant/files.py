@@ -103,6 +103,22 @@ def read_json(path: str | Path) -> Any:
         raise invalid(str(path), "be a JSON file", f"something else ({error})") from error
 
 
+def check_format(content: Any, *, what: str, name: str, version: int, where: str) -> None:
+    """Refuse JSON that is not what we wrote under this format name and version.
+
+    Args:
+        content: What was read.
+        what: What it should be, for the message: "routing rule".
+        name: Its value of "format".
+        version: Its value of "version".
+        where: The file.
+    """
+    if not isinstance(content, dict) or content.get("format") != name:
+        raise invalid(where, f"be a {what} written by calibrant", "something else")
+    if content.get("version") != version:
+        raise invalid(where, f"have version {version}", content.get("version"), "Use the calibrant that wrote it.")
+
+
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     """Read TOML; a missing or damaged file is one clear line.
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
-from calibrant.files import as_path, read_json, write_json
+from calibrant.files import as_path, check_format, read_json, write_json
 from calibrant.posthoc._arrays import (
     ArrayT,
     Floats,
@@ -274,10 +274,7 @@ class Calibrator(ABC):
     @classmethod
     def from_json(cls, content: Any, *, where: str = "content") -> Self:
         """Build a fitted calibrator from what `to_json` gave."""
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise invalid(where, "be a calibrator written by calibrant", "something else")
-        if content.get("version") != VERSION:
-            raise invalid(where, f"have version {VERSION}", content.get("version"), "Use the calibrant that wrote it.")
+        check_format(content, what="calibrator", name=FORMAT, version=VERSION, where=where)
         kinds = {kind.method: kind for kind in _all_kinds(cls)}
         method = content.get("method")
         if method not in kinds:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import read_json, write_json
+from calibrant.files import check_format, read_json, write_json
 from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_class_names, as_scores, refuse_scores
 from calibrant.routing.bounds import is_positive
 
@@ -218,12 +218,7 @@ class RoutingRule:
     def load(cls, path: str | Path) -> "RoutingRule":
         """Read what `save` wrote; a file that breaks a rule of this class is refused."""
         content = read_json(path)
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise invalid(str(path), "be a routing rule written by calibrant", "something else")
-        if content.get("version") != VERSION:
-            raise invalid(
-                str(path), f"have version {VERSION}", content.get("version"), "Use the calibrant that wrote it."
-            )
+        check_format(content, what="routing rule", name=FORMAT, version=VERSION, where=str(path))
         fields = {key: value for key, value in content.items() if key not in ("format", "version")}
         try:
             for name, kind in (("evidence", Evidence), ("costs", Costs)):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import read_json, write_json
+from calibrant.files import check_format, read_json, write_json
 from calibrant.predictions.checks import Kind
 from calibrant.predictions.guard import require_predictions
 from calibrant.routing.bounds import cases_without_error, check_share, interval
@@ -129,11 +129,7 @@ class Shortlist:
     def load(cls, path: str | Path) -> "Shortlist":
         """Read what `save` wrote; a file that breaks a rule of this class is refused."""
         content = read_json(path)
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise invalid(str(path), "be a shortlist written by calibrant", "something else")
-        if content.get("version") != VERSION:
-            way_out = "Use the calibrant that wrote it."
-            raise invalid(str(path), f"have version {VERSION}", content.get("version"), way_out)
+        check_format(content, what="shortlist", name=FORMAT, version=VERSION, where=str(path))
         values = {field.name: content[field.name] for field in fields(cls) if field.name in content}
         try:
             for name in ("class_names", "class_thresholds"):
