@@ -36,7 +36,8 @@ Method = Literal[
     "dirichlet",
     "matrix",
 ]
-From = Annotated[Literal["logits", "probabilities"] | None, Parameter(name="--from")]
+_FROM_HELP = "What the scores are, for files that do not say."
+From = Annotated[Literal["logits", "probabilities"] | None, Parameter(name="--from", help=_FROM_HELP)]
 
 
 def calibrate(
@@ -68,8 +69,6 @@ def calibrate(
         Folds of that comparison.
     seed:
         Seed of the folds.
-    from_:
-        What the scores are, for files that do not say.
     json:
         Print JSON, in fractions, instead of tables.
     """

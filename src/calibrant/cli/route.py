@@ -41,6 +41,8 @@ from calibrant.routing import (
 app = App(name="route", help="Choose what to automate and what to send to a person.")
 _SEEN = "this is no test of the rule's promise, and no base for a shortlist's. Use cases that neither has seen."
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines.")]
+_CALIBRATOR_HELP = "Calibrate the scores first: for raw scores and a rule that was fitted on what this calibrator made."
+CalibratorFile = Annotated[Path | None, Parameter(help=_CALIBRATOR_HELP)]
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
 
 
@@ -86,8 +88,6 @@ def fit(
         Of that random half.
     out:
         Where to write the rule. Default: rule.json in the run folder that the predictions belong to, or beside them.
-    from_:
-        What the scores are, for files that do not say.
     """
     path = run_predictions(source, "val") if source.is_dir() else source
     run = run_of(source)
@@ -133,7 +133,7 @@ def apply_(
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     shortlist: Path | None = None,
-    calibrator: Path | None = None,
+    calibrator: CalibratorFile = None,
     from_: From = None,
     as_json: Json = False,
 ) -> None:
@@ -150,10 +150,6 @@ def apply_(
         Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence.
     shortlist:
         Written by "calibrant route shortlist" with this rule: adds a column, the classes to look at first.
-    calibrator:
-        Calibrate the scores first: for raw scores and a rule that was fitted on what this calibrator made.
-    from_:
-        What the scores are, for files that do not say.
     """
     path = run_predictions(source, "test") if source.is_dir() else source
     refuse_overwriting([out], [rule, path, *(given for given in (calibrator, shortlist) if given is not None)])
@@ -183,7 +179,7 @@ def check(
     confidence: float = 0.95,
     strict: Annotated[bool, Parameter(negative="")] = False,
     shortlist: Path | None = None,
-    calibrator: Path | None = None,
+    calibrator: CalibratorFile = None,
     from_: From = None,
     as_json: Json = False,
 ) -> None:
@@ -201,10 +197,6 @@ def check(
         Count it as broken already where the observed accuracy is below it; that can be chance.
     shortlist:
         Check the promise of this shortlist too: broken where the whole interval lies below it, also with --strict.
-    calibrator:
-        Calibrate the scores first: for raw scores and a rule that was fitted on what this calibrator made.
-    from_:
-        What the scores are, for files that do not say.
     """
     path = run_predictions(source, "test") if source.is_dir() else source
     loaded = RoutingRule.load(rule)
@@ -262,7 +254,7 @@ def shortlist_(
     coverage: float = 0.95,
     confidence: float = 0.95,
     out: Out = None,
-    calibrator: Path | None = None,
+    calibrator: CalibratorFile = None,
     from_: From = None,
     as_json: Json = False,
 ) -> None:
@@ -280,10 +272,6 @@ def shortlist_(
         Probability with which that promise holds.
     out:
         Where to write the shortlist. Default: shortlist.json beside the rule.
-    calibrator:
-        Calibrate the scores first: for raw scores and a rule that was fitted on what this calibrator made.
-    from_:
-        What the scores are, for files that do not say.
     """
     path = run_predictions(source, "test") if source.is_dir() else source
     target = out or rule.with_name(SHORTLIST)
