@@ -13,6 +13,7 @@ from calibrant.training.checkpoint import (
     newest_name,
     remove_leftovers,
     save_checkpoint,
+    trained_data,
 )
 
 
@@ -127,3 +128,11 @@ def test_nothing_is_ever_unpickled(tmp_path):
         each.write_bytes(pickle.dumps(Trap()))
     with pytest.raises(InvalidInput, match="damaged"):
         load_checkpoint(path)
+
+
+def test_the_data_is_told_without_the_tensors(tmp_path):
+    assert trained_data(tmp_path) is None
+    for epoch, data in ((9, "old"), (10, "new")):
+        path = save_checkpoint(tmp_path, Checkpoint(epoch, {}, {"data": data}))
+    path.with_suffix(".safetensors").unlink()
+    assert trained_data(tmp_path) == "new"

@@ -18,6 +18,7 @@ from calibrant.study.spec import Cell, StudySpec
 from calibrant.study.summary import Comparison, summarise
 from calibrant.study.temperature import scaled_by
 from calibrant.training import Run
+from calibrant.training.checkpoint import trained_data
 
 
 class Study:
@@ -136,7 +137,7 @@ class Study:
         """Refuse runs that share the name of their data but not the data: a file may change while a study grows."""
         seen: dict[str, tuple[Cell, str]] = {}
         for cell in cells:
-            digest = _data_digest(self.folder(cell))
+            digest = trained_data(self.folder(cell) / "checkpoints")
             if digest is None:
                 continue
             first, there = seen.setdefault(cell.recipe.data.model_dump_json(), (cell, digest))
@@ -173,9 +174,3 @@ class Study:
             except BlockingIOError as error:
                 raise InvalidInput(f"study {self.path} is being run by another process. Wait for it to end.") from error
             yield
-
-
-def _data_digest(folder: Path) -> str | None:
-    """What the newest checkpoint of a run says about its data; None without one, which may be removed to save space."""
-    checkpoints = sorted((folder / "checkpoints").glob("epoch-*.json"))
-    return str(read_json(checkpoints[-1])["values"]["data"]) if checkpoints else None

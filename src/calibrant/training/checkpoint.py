@@ -16,7 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.files import atomic_write, write_json
+from calibrant.files import atomic_write, read_json, write_json
 
 _KEEP = 2
 _FORMAT = 1
@@ -92,6 +92,15 @@ def newest_name(folder: Path) -> str | None:
     """File name of the newest checkpoint, for messages."""
     found = _found(folder)
     return found[0].name if found else None
+
+
+def trained_data(folder: Path) -> str | None:
+    """Fingerprint of the data by the newest checkpoint's JSON, without reading its tensors; None without a checkpoint.
+
+    Whoever removed the checkpoints of a finished run to save space can no longer be told.
+    """
+    found = _found(folder)
+    return str(read_json(found[0])["values"]["data"]) if found else None
 
 
 def remove_leftovers(folder: Path) -> None:
