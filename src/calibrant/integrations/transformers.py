@@ -227,8 +227,8 @@ class CalibratedTrainer(Trainer):
             self._running.load_state_dict(state["epoch"])
         return self.pruner.epoch, self._running.batches
 
-    # Trainer passes every argument by name; only three of the eleven matter here.
-    def _run_epoch(self, **options: Any) -> None:  # type: ignore[override]
+    # Trainer passes every argument by name; only three of the eleven matter here, so the signature is not repeated.
+    def _run_epoch(self, **options: Any) -> None:  # type: ignore[override]  # as said above
         """One epoch, with the number of steps that it has."""
         if self.pruner is not None:
             batches = len(options["train_dataloader"])
@@ -237,7 +237,7 @@ class CalibratedTrainer(Trainer):
             if self._running.batches >= batches:
                 # Resumed from the last batch of an epoch: Trainer restores the generators at the next batch only.
                 self._load_rng_state(options["resume_from_checkpoint"])
-        super()._run_epoch(**options)  # type: ignore[no-untyped-call]
+        super()._run_epoch(**options)  # type: ignore[no-untyped-call]  # Trainer's
 
     def _end_epoch(self, *, stopped: bool) -> None:
         """The pruner's step, save where the training stopped in the middle of the epoch."""

@@ -52,7 +52,7 @@ class Loss(nn.Module):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "forward" not in cls.__dict__:
-            cls.forward = _own_code(cls.forward, cls)  # type: ignore[method-assign]
+            cls.forward = _own_code(cls.forward, cls)  # type: ignore[method-assign]  # meant: see there
 
     def forward(
         self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, validate: bool = False
