@@ -19,9 +19,9 @@ from calibrant.cli._places import (
 from calibrant.cli._say import say_json
 from calibrant.cli.calibrate import refuse_other_kind
 from calibrant.errors import InvalidInput, invalid
-from calibrant.export import export_onnx
 from calibrant.posthoc import SMOOTH, Calibrator, TemperatureScaling
 from calibrant.routing import RoutingRule
+from calibrant.serving import export_onnx
 from calibrant.training import Run
 from calibrant.training.checkpoint import load_checkpoint, newest_checkpoint
 

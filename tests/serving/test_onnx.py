@@ -10,9 +10,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from calibrant.errors import CheckFailed, InvalidInput
-from calibrant.export import OUTPUTS, Deployed, compare_onnx, export_onnx
 from calibrant.posthoc import TemperatureScaling, make_calibrator
 from calibrant.routing import RoutingRule
+from calibrant.serving import OUTPUTS, Deployed, compare_onnx, export_onnx
 
 
 class Small(nn.Module):
@@ -183,7 +183,7 @@ def test_a_file_that_computes_something_else_is_refused(exported, trained, digit
 
 def test_a_failed_check_leaves_what_was_there(trained, digits, tmp_path, monkeypatch):
     (tmp_path / "model.onnx").write_text("before")
-    monkeypatch.setattr("calibrant.export.TOLERANCE", -1.0)
+    monkeypatch.setattr("calibrant.serving.onnx.TOLERANCE", -1.0)
     with pytest.raises(CheckFailed):
         export_onnx(trained, tmp_path / "model.onnx", example=digits[:8])
     assert (tmp_path / "model.onnx").read_text() == "before"
