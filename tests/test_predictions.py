@@ -45,7 +45,7 @@ def test_probabilities_are_used_as_they_are():
     assert predictions.confidence.tolist() == [float(np.float32(0.7)), float(np.float32(0.8))]
     np.testing.assert_allclose(predictions.nll, -np.log([0.7, 0.2]), rtol=1e-6)
     assert predictions.correct.tolist() == [True, False]
-    assert (len(predictions), predictions.classes, predictions.kind) == (2, 2, "probabilities")
+    assert (len(predictions), predictions.n_classes, predictions.kind) == (2, 2, "probabilities")
 
 
 def test_one_value_just_above_one_changes_nothing_else():
@@ -188,22 +188,63 @@ def test_read_only_and_strided_input_is_fine():
 
 
 @pytest.mark.parametrize("rows", [2, 7, 100])
-def test_halves_share_no_row_and_leave_none_out(rows):
+def test_parts_share_no_row_and_leave_none_out(rows):
     generator = np.random.default_rng(0)
     whole = Predictions.from_logits(generator.normal(size=(rows, 3)), np.zeros(rows, int), ids=np.arange(rows))
-    first, second = whole.halves(seed=5)
+    first, second = whole.split(0.5, seed=5)
     assert (len(first), len(second)) == (rows // 2, rows - rows // 2)
     assert sorted([*first.ids, *second.ids]) == list(range(rows))
     for half in (first, second):
         assert list(half.ids) == sorted(half.ids)
         assert (half.logits == whole.logits[half.ids]).all()
-    assert list(whole.halves(seed=5)[0].ids) == list(first.ids)
-    assert rows < 100 or list(whole.halves(seed=6)[0].ids) != list(first.ids)
+    assert list(whole.split(0.5, seed=5)[0].ids) == list(first.ids)
+    assert rows < 100 or list(whole.split(0.5, seed=6)[0].ids) != list(first.ids)
 
 
-def test_one_case_has_no_halves():
+@pytest.mark.parametrize(("share", "rows", "first"), [(0.2, 10, 2), (0.29, 100, 29), (0.01, 3, 1), (0.99, 3, 2)])
+def test_a_share_of_the_rows_is_split_off(share, rows, first):
+    parts = Predictions.from_logits(np.eye(rows), np.arange(rows)).split(share)
+    assert [len(part) for part in parts] == [first, rows - first]
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, float("nan"), True])
+def test_a_share_lies_between_0_and_1(share):
+    with pytest.raises(InvalidInput, match="share"):
+        Predictions.from_logits(np.eye(3), np.arange(3)).split(share)
+
+
+@pytest.mark.parametrize(("dtype", "smallest"), [(np.float32, 1.4e-45), (np.float64, 5e-324), (np.float16, 6e-8)])
+def test_the_logit_of_zero_is_that_of_the_smallest_number_of_its_precision(dtype, smallest):
+    found = Predictions.from_probabilities(np.array([[1, 0]], dtype=dtype), [0]).as_logits()
+    assert found[0, 1] == pytest.approx(np.log(smallest), abs=0.5)
+
+
+def test_other_logits_keep_everything_else():
+    old = Predictions.from_probabilities(GOOD, [0, 1], ids=[7, 9], class_names=["a", "b"], extras={"site": ["x", "y"]})
+    new = old.with_logits([[1.0, 2.0], [4.0, 3.0]])
+    assert (new.kind, new.logits.tolist(), new.targets.tolist()) == ("logits", [[1.0, 2.0], [4.0, 3.0]], [0, 1])
+    assert (new.ids.tolist(), new.class_names, new.extras["site"].tolist()) == ([7, 9], ("a", "b"), ["x", "y"])
+
+
+def test_extras_follow_their_rows():
+    extras = {"site": ["x", "y"], "weight": np.array([0.5, 2.0])}
+    predictions = Predictions.from_probabilities(GOOD, [0, 1], extras=extras)
+    second = predictions.subset([1])
+    assert {name: column.tolist() for name, column in second.extras.items()} == {"site": ["y"], "weight": [2.0]}
+    with pytest.raises(ValueError, match="read-only"):
+        predictions.extras["weight"][0] = 1.0
+    assert extras["weight"].flags.writeable
+
+
+@pytest.mark.parametrize("extras", [{"id": [1, 2]}, {"logit_a": [1, 2]}, {"w": [1]}, {"w": [None, 1]}, {3: [1, 2]}])
+def test_extras_that_cannot_be_kept_are_refused(extras):
+    with pytest.raises(InvalidInput, match="extras"):
+        Predictions.from_probabilities(GOOD, [0, 1], extras=extras)
+
+
+def test_one_case_has_no_parts():
     with pytest.raises(InvalidInput, match="predictions must have at least 2 cases to be split, got 1"):
-        Predictions.from_logits([[1.0, 0.0]], [0]).halves()
+        Predictions.from_logits([[1.0, 0.0]], [0]).split(0.5)
 
 
 def test_subset_by_mask_and_by_number():

@@ -70,8 +70,8 @@ def test_ece_and_mce(p, n_bins):
 
 @given(predictions(), st.integers(1, 20))
 def test_classwise_error(p, n_bins):
-    per_class = [ece_reference(p.probabilities[:, k], p.targets == k, n_bins) for k in range(p.classes)]
-    assert m.classwise_calibration_error(p, n_bins) == pytest.approx(math.fsum(per_class) / p.classes, abs=1e-14)
+    per_class = [ece_reference(p.probabilities[:, k], p.targets == k, n_bins) for k in range(p.n_classes)]
+    assert m.classwise_calibration_error(p, n_bins) == pytest.approx(math.fsum(per_class) / p.n_classes, abs=1e-14)
 
 
 @given(predictions(), st.integers(1, 20))
@@ -89,7 +89,7 @@ def test_equal_mass_and_debiased(p, n_bins):
 
 @given(predictions())
 def test_proper_scores(p):
-    onehot = np.eye(p.classes)[p.targets]
+    onehot = np.eye(p.n_classes)[p.targets]
     assert m.brier_score(p) == pytest.approx(((p.probabilities - onehot) ** 2).sum(axis=1).mean(), abs=1e-14)
     chosen = p.probabilities[np.arange(len(p)), p.targets]
     expected = math.inf if (chosen == 0).any() else -np.log(chosen).mean()
@@ -130,7 +130,7 @@ def test_fifteen_bins_are_fifteen():
 
 def test_the_number_of_classes_comes_from_the_columns_not_from_the_labels():
     p = Predictions.from_probabilities([[0.2, 0.3, 0.5], [0.1, 0.2, 0.7]], [0, 1])
-    assert p.classes == 3
+    assert p.n_classes == 3
     assert m.classwise_calibration_error(p, 1) == pytest.approx((0.35 + 0.25 + 0.6) / 3)
 
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from cyclopts import Parameter
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -74,7 +73,7 @@ def calibrate(
     """
     fit_on, test, paths = _inputs(source, apply, out, from_)
     with plain_warnings():
-        logits = scores_as_logits(fit_on)
+        logits = fit_on.as_logits()
         selection = select_calibrator(logits, fit_on.targets, folds=folds, seed=seed) if method == "best" else None
         calibrator = selection.calibrator if selection else make_calibrator(method).fit(logits, fit_on.targets)
         refuse_other_kind(calibrator, fit_on.kind, test.kind)
@@ -136,18 +135,10 @@ def run_predictions(run: Path, split: Literal["val", "test"]) -> Path:
 
 def same_classes(first: Predictions, second: Predictions, first_path: Path, second_path: Path) -> Predictions:
     """`second` in the class order of `first`; refused where the two do not talk about the same classes."""
-    if first.classes != second.classes:
-        rule = f"have the {first.classes} classes of {first_path}"
-        raise invalid(str(second_path), rule, f"{second.classes} classes", "Use predictions of the same model.")
+    if first.n_classes != second.n_classes:
+        rule = f"have the {first.n_classes} classes of {first_path}"
+        raise invalid(str(second_path), rule, f"{second.n_classes} classes", "Use predictions of the same model.")
     return in_order_of(first.class_names, second, where=str(second_path))
-
-
-def scores_as_logits(predictions: Predictions) -> NDArray[Any]:
-    """Logits, or the logarithm of probabilities with 0 raised to the smallest number of their precision."""
-    if predictions.kind == "logits":
-        return predictions.logits
-    smallest = {"float16": 6e-8, "bfloat16": 1e-38, "float32": 1e-45}.get(predictions.precision, 5e-324)
-    return np.asarray(np.log(np.maximum(predictions.probabilities, smallest)))
 
 
 def refuse_other_kind(calibrator: Calibrator, fitted_on: str | None, kind: str) -> None:
@@ -162,10 +153,7 @@ def refuse_other_kind(calibrator: Calibrator, fitted_on: str | None, kind: str) 
 
 def apply_calibrator(calibrator: Calibrator, predictions: Predictions) -> Predictions:
     """Calibrated predictions, kept as log-probabilities (which are logits): small probabilities do not become 0."""
-    logits = calibrator.transform_logits(scores_as_logits(predictions))
-    return Predictions.from_logits(
-        logits, predictions.targets, ids=predictions.ids, class_names=predictions.class_names
-    )
+    return predictions.with_logits(calibrator.transform_logits(predictions.as_logits()))
 
 
 def _warn_if_worse(before: Predictions, after: Predictions) -> None:

@@ -17,7 +17,6 @@ from calibrant.cli.calibrate import (
     plain_warnings,
     refuse_other_kind,
     run_predictions,
-    scores_as_logits,
 )
 from calibrant.errors import CheckFailed, InvalidInput, invalid
 from calibrant.files import sha256_of
@@ -303,9 +302,9 @@ def _labelled(path: Path, rule: RoutingRule, rule_path: Path, calibrator: Path |
 
 def _half_calibrated(predictions: Predictions, seed: int) -> tuple[Predictions, float]:
     """A temperature from a random half, and the other half, which it has not seen."""
-    first, second = predictions.halves(seed=seed)
+    first, second = predictions.split(0.5, seed=seed)
     with plain_warnings():
-        scaling = TemperatureScaling().fit(scores_as_logits(first), first.targets)
+        scaling = TemperatureScaling().fit(first.as_logits(), first.targets)
     return second, scaling.temperature_
 
 

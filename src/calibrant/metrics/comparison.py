@@ -169,8 +169,8 @@ def _check_same_rows(a: Predictions, b: Predictions) -> None:
     way_out = "compare needs the same rows in the same order."
     if len(a) != len(b):
         raise invalid("b", f"have the {len(a)} rows of a", f"{len(b)} rows", way_out)
-    if a.classes != b.classes:
-        raise invalid("b", f"have the {a.classes} classes of a", f"{b.classes} classes")
+    if a.n_classes != b.n_classes:
+        raise invalid("b", f"have the {a.n_classes} classes of a", f"{b.n_classes} classes")
     if a.ids is not None and b.ids is not None:
         other = a.ids.astype(np.str_) != b.ids.astype(np.str_)
         if other.any():

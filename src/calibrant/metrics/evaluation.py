@@ -237,7 +237,7 @@ def _point(
     floor = noise_floor(predictions, n_bins, seed=seed)
     return Evaluation(
         n=len(predictions),
-        classes=predictions.classes,
+        classes=predictions.n_classes,
         n_bins=n_bins,
         test_error=error_rate(predictions),
         nll=negative_log_likelihood(predictions),

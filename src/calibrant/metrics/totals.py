@@ -34,7 +34,7 @@ def class_totals(predictions: Predictions, n_bins: int) -> ClassTotals:
     """Walk through the rows once."""
     require_predictions(predictions)
     edges = bin_edges(n_bins, edge_precision(predictions))
-    gap_sum = np.zeros((n_bins, predictions.classes))
+    gap_sum = np.zeros((n_bins, predictions.n_classes))
     brier = np.empty(len(predictions))
     for part, probabilities in predictions.chunks():
         residual = minus_target(probabilities, predictions.targets[part])

@@ -1,6 +1,6 @@
 """The rules for scores, targets, ids and class names, and the messages for who breaks them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -11,6 +11,10 @@ from calibrant.errors import InvalidInput, invalid
 
 Kind = Literal["logits", "probabilities"]
 Precision = Literal["float16", "bfloat16", "float32", "float64"]
+
+# What the columns of a table that hold scores begin with, and what their scores are ("scores": it does not say).
+PREFIXES = {"logit_": "logits", "probability_": "probabilities", "prob_": "probabilities", "score_": "scores"}
+SCORE_PREFIXES = tuple(PREFIXES)
 
 # How far from 1 the sum of a row of probabilities may lie. Half precision rounds each entry by up to 2^-11 (float16)
 # or 2^-9 (bfloat16) of itself, so an honest row can be off by that much.
@@ -101,6 +105,23 @@ def as_class_names(names: Sequence[str] | NDArray[Any] | None, classes: int) -> 
         again = next(name for index, name in enumerate(result) if name in result[:index])
         raise invalid("class_names", "be distinct", f"{again!r} twice")
     return result
+
+
+def as_extras(extras: Mapping[str, Any] | None, rows: int) -> dict[str, NDArray[Any]]:
+    """Check one number or string per row in each of the other columns."""
+    found = {}
+    for name, column in (extras or {}).items():
+        if not isinstance(name, str) or name in ("target", "id") or name.startswith(SCORE_PREFIXES):
+            raise invalid("extras", "have names that are not those of targets, ids or scores", repr(name))
+        values, _ = _as_array(f"extras[{name!r}]", column)
+        if values.dtype == object and all(isinstance(value, str) for value in values.ravel()):
+            values = values.astype(np.str_)
+        if values.dtype.kind not in "biufU" or values.shape != (rows,):
+            rule = f"hold {rows} numbers or strings, one per row"
+            raise invalid(f"extras[{name!r}]", rule, f"dtype {values.dtype} of shape {values.shape}")
+        found[name] = values.view()
+        found[name].flags.writeable = False
+    return found
 
 
 def refuse_scores(name: str, scores: NDArray[Any], first_row: int, tolerance: float | None) -> None:

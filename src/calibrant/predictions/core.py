@@ -1,20 +1,25 @@
 """`Predictions`: scores and targets of one model on one set of rows, checked once."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from calibrant.checks import number
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import checks
 from calibrant.predictions.checks import Kind, Precision
 from calibrant.predictions.scan import Rows, chunks, load_chunk, probabilities_of, scan, scan_chunk
 
 Scores = ArrayLike | torch.Tensor
+# The smallest number that each precision can hold: what stands for a probability of 0 where its logarithm is needed.
+_SMALLEST: dict[Precision, float] = {"float16": 6e-8, "bfloat16": 1e-38, "float32": 1e-45, "float64": 5e-324}
 
 
 class Predictions:
@@ -34,27 +39,41 @@ class Predictions:
     _targets: NDArray[np.int64]
     _ids: NDArray[Any] | None
     _class_names: tuple[str, ...] | None
+    _extras: dict[str, NDArray[Any]]
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InvalidInput("Predictions must say what its scores are: use from_logits, from_probabilities or load.")
 
     @classmethod
     def from_logits(
-        cls, logits: Scores, targets: Scores, *, ids: Any = None, class_names: Sequence[str] | None = None
+        cls,
+        logits: Scores,
+        targets: Scores,
+        *,
+        ids: Any = None,
+        class_names: Sequence[str] | None = None,
+        extras: Mapping[str, Any] | None = None,
     ) -> Self:
         """Scores before the softmax.
 
         Args:
             logits: Shape (n, K), finite; NumPy, torch or lists; float16, bfloat16, float32 or float64.
             targets: Shape (n,), integers in 0..K-1.
-            ids: Optionally one distinct string or integer a row.
-            class_names: Optionally one distinct name a class.
+            ids: Optionally one distinct string or integer per row.
+            class_names: Optionally one distinct name per class.
+            extras: Optionally other columns by name, one number or string per row: groups, weights.
         """
-        return cls._make("logits", logits, targets, ids, class_names)
+        return cls._make("logits", logits, targets, ids, class_names, extras)
 
     @classmethod
     def from_probabilities(
-        cls, probabilities: Scores, targets: Scores, *, ids: Any = None, class_names: Sequence[str] | None = None
+        cls,
+        probabilities: Scores,
+        targets: Scores,
+        *,
+        ids: Any = None,
+        class_names: Sequence[str] | None = None,
+        extras: Mapping[str, Any] | None = None,
     ) -> Self:
         """Scores after the softmax.
 
@@ -62,14 +81,15 @@ class Predictions:
             probabilities: Shape (n, K), not negative; rows sum to 1 within 1e-4 (float16: 1e-3, bfloat16: 5e-3).
                 They are used as they are, never renormalised.
             targets: Shape (n,), integers in 0..K-1.
-            ids: Optionally one distinct string or integer a row.
-            class_names: Optionally one distinct name a class.
+            ids: Optionally one distinct string or integer per row.
+            class_names: Optionally one distinct name per class.
+            extras: Optionally other columns by name, one number or string per row: groups, weights.
         """
-        return cls._make("probabilities", probabilities, targets, ids, class_names)
+        return cls._make("probabilities", probabilities, targets, ids, class_names, extras)
 
     @classmethod
-    def _make(cls, kind: Kind, scores: Any, targets: Any, ids: Any, class_names: Any) -> Self:
-        self = cls._unread(kind, scores, targets, ids, class_names)
+    def _make(cls, kind: Kind, scores: Any, targets: Any, ids: Any, class_names: Any, extras: Any) -> Self:
+        self = cls._unread(kind, scores, targets, ids, class_names, extras)
         _ = self._rows
         return self
 
@@ -81,9 +101,10 @@ class Predictions:
         targets: Any,
         ids: Any,
         class_names: Any,
+        extras: Any,
         precision: Precision | None = None,
     ) -> Self:
-        """All but the values of the scores is checked; those are when they are first read."""
+        """Check everything but the values of the scores, which are checked when they are first read."""
         values, own_precision = checks.as_scores(kind, scores, kind)
         rows, classes = values.shape
         return cls._join(
@@ -93,6 +114,7 @@ class Predictions:
             checks.as_targets(targets, rows, classes),
             checks.as_ids(ids, rows),
             checks.as_class_names(class_names, classes),
+            checks.as_extras(extras, rows),
         )
 
     @classmethod
@@ -104,11 +126,12 @@ class Predictions:
         targets: NDArray[np.int64],
         ids: NDArray[Any] | None,
         class_names: tuple[str, ...] | None,
+        extras: dict[str, NDArray[Any]],
     ) -> Self:
         """Put checked parts together."""
         self = cls.__new__(cls)
         self._kind, self._precision, self._scores = kind, precision, scores
-        self._targets, self._ids, self._class_names = targets, ids, class_names
+        self._targets, self._ids, self._class_names, self._extras = targets, ids, class_names, extras
         return self
 
     @cached_property
@@ -119,7 +142,7 @@ class Predictions:
         return int(self._scores.shape[0])
 
     def __repr__(self) -> str:
-        return f"Predictions({len(self)} rows, {self.classes} classes, from {self._kind} in {self._precision})"
+        return f"Predictions({len(self)} rows, {self.n_classes} classes, from {self._kind} in {self._precision})"
 
     @property
     def kind(self) -> Kind:
@@ -139,7 +162,7 @@ class Predictions:
         return view
 
     @property
-    def classes(self) -> int:
+    def n_classes(self) -> int:
         """Number of classes K."""
         return int(self._scores.shape[1])
 
@@ -150,13 +173,18 @@ class Predictions:
 
     @property
     def ids(self) -> NDArray[Any] | None:
-        """One name or number a row, or None."""
+        """One name or number per row, or None."""
         return self._ids
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """One name a class, or None."""
+        """One name per class, or None."""
         return self._class_names
+
+    @property
+    def extras(self) -> Mapping[str, NDArray[Any]]:
+        """Other columns by name, one number or string per row: groups, weights; read-only."""
+        return MappingProxyType(self._extras)
 
     @property
     def confidence(self) -> NDArray[np.float64]:
@@ -187,6 +215,22 @@ class Predictions:
             "logits are not in these predictions: they were made from probabilities. Use log_probabilities."
         )
 
+    def as_logits(self) -> NDArray[Any]:
+        """The logits, or the logarithm of the probabilities with 0 raised to the smallest number of their precision.
+
+        >>> Predictions.from_probabilities([[1.0, 0.0]], [0]).as_logits().round(1).tolist()
+        [[0.0, -744.4]]
+        """
+        if self._kind == "logits":
+            return self.scores
+        return np.asarray(np.log(np.maximum(self.probabilities, _SMALLEST[self._precision])))
+
+    def with_logits(self, logits: Scores) -> Self:
+        """The same rows, targets, ids, class names and extras with other scores, which are logits."""
+        return self.from_logits(
+            logits, self._targets, ids=self._ids, class_names=self._class_names, extras=self._extras
+        )
+
     @property
     def probabilities(self) -> NDArray[np.float64]:
         """All probabilities as a new float64 array of shape (n, K); see `chunks` for sets too large for that."""
@@ -206,7 +250,7 @@ class Predictions:
         """
         known: Rows | None = self.__dict__.get("_rows")
         found = Rows.of(self._kind, len(self)) if known is None else known
-        for part in chunks(len(self), self.classes):
+        for part in chunks(len(self), self.n_classes):
             chunk = load_chunk(self._scores, part)
             if known is None:
                 scan_chunk(chunk, self._targets, self._kind, self._precision, part, found)
@@ -221,22 +265,37 @@ class Predictions:
         1
         """
         rows = checks.as_rows(mask, len(self))
-        ids = None if self._ids is None else checks.as_ids(self._ids[rows], len(rows))
-        part = self._join(self._kind, self._precision, self._scores[rows], self._targets[rows], ids, self._class_names)
+        part = self._join(
+            self._kind,
+            self._precision,
+            self._scores[rows],
+            self._targets[rows],
+            None if self._ids is None else checks.as_ids(self._ids[rows], len(rows)),
+            self._class_names,
+            checks.as_extras({name: values[rows] for name, values in self._extras.items()}, len(rows)),
+        )
         part.__dict__["_rows"] = self._rows.some(rows)
         return part
 
-    def halves(self, *, seed: int = 0) -> tuple[Self, Self]:
-        """Two random halves, each in the order of the rows: what one was used for, the other has not seen.
+    def split(self, share: float, *, seed: int = 0) -> tuple[Self, Self]:
+        """Two random parts, each in the order of the rows: what one was used for, the other has not seen.
+
+        Args:
+            share: The first part's share of the rows, above 0 and below 1; each part gets at least one row.
+            seed: Of the random choice.
 
         >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.6, 0.4], [0.5, 0.5]], [0, 1, 0])
-        >>> [len(half) for half in predictions.halves()]
+        >>> [len(part) for part in predictions.split(0.5)]
         [1, 2]
         """
+        if not 0.0 < number("share", share) < 1.0:
+            raise invalid("share", "lie between 0 and 1", share)
         if len(self) < 2:
             raise invalid("predictions", "have at least 2 cases to be split", len(self))
+        # Rounded, halves down: half of seven cases is three.
+        first = min(max(math.ceil(share * len(self) - 0.5), 1), len(self) - 1)
         order = np.random.default_rng(seed).permutation(len(self))
-        return self.subset(np.sort(order[: len(self) // 2])), self.subset(np.sort(order[len(self) // 2 :]))
+        return self.subset(np.sort(order[:first])), self.subset(np.sort(order[first:]))
 
     def save(self, path: str | Path) -> None:
         """Write a `.npz` without pickle, or a table by its ending: `.csv`, `.parquet`. All or nothing."""
@@ -259,7 +318,7 @@ class Predictions:
         from calibrant.predictions.files import load
 
         found = load(path, kind, mmap=mmap)
-        content = found.kind, found.scores, found.targets, found.ids, found.class_names
+        content = found.kind, found.scores, found.targets, found.ids, found.class_names, found.extras
         self = cls._unread(*content, precision=found.precision)
         if not mmap:
             _ = self._rows

@@ -1,6 +1,6 @@
 """Predictions as files: which format, and what a file says about its scores."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ class Content:
         ids: As read, or None.
         class_names: As read, or None.
         precision: Where NumPy's type does not say it (bfloat16), else None.
+        extras: Other columns by name, or None.
     """
 
     kind: Kind
@@ -40,6 +41,7 @@ class Content:
     ids: NDArray[Any] | None
     class_names: tuple[str, ...] | None
     precision: Precision | None = None
+    extras: Mapping[str, NDArray[Any]] | None = None
 
 
 def save(predictions: "Predictions", path: str | Path) -> None:

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import atomic_write
-from calibrant.predictions.checks import Kind
+from calibrant.predictions.checks import PREFIXES, Kind
 from calibrant.predictions.files import Content, refuse_unknown, settle_kind, spool
 from calibrant.predictions.scan import chunks
 
 if TYPE_CHECKING:
     from calibrant.predictions.core import Predictions
 
-PREFIXES = {"logit_": "logits", "probability_": "probabilities", "score_": "scores"}
 _BLOCK_CELLS = 2**18
 # A class number; tables that were handled as floats (a missing value is enough) write 1.0 for 1.
 _WHOLE = re.compile(r"([0-9]+)(?:\.0*)?")
@@ -157,11 +156,11 @@ def to_floats(path: Path, block: list[list[str]], first_row: int, headings: Sequ
 
 def write_csv(predictions: "Predictions", path: str | Path) -> None:
     """Write the shortest decimals that give the same numbers back."""
-    names = predictions.class_names or tuple(map(str, range(predictions.classes)))
+    names = predictions.class_names or tuple(map(str, range(predictions.n_classes)))
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(_header(predictions, names))
-        for part in chunks(len(predictions), predictions.classes):
+        for part in chunks(len(predictions), predictions.n_classes):
             scores = predictions.scores[part].astype(np.str_)
             targets = [names[target] for target in predictions.targets[part].tolist()]
             ids = predictions.ids
@@ -233,7 +232,7 @@ def _parquet_blocks(
 def write_parquet(predictions: "Predictions", path: str | Path) -> None:
     """Write one column a class; the target is the class's name, or its number where classes have none."""
     pyarrow = _pyarrow()
-    names = predictions.class_names or tuple(map(str, range(predictions.classes)))
+    names = predictions.class_names or tuple(map(str, range(predictions.n_classes)))
     targets: Any = predictions.targets
     if predictions.class_names is not None:
         targets = np.asarray(predictions.class_names)[targets]

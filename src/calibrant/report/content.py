@@ -57,7 +57,7 @@ def _content(entry: Entry, evaluation: Evaluation, doubts: Uncertainty) -> dict[
     return {
         "name": entry.name,
         "cases": len(predictions),
-        "classes": predictions.classes,
+        "classes": predictions.n_classes,
         "precision": edge_precision(predictions),
         "confidence": _packed(predictions.confidence[order].astype("<f8")),
         "correct": _packed(np.packbits(predictions.correct[order], bitorder="little")),

@@ -78,7 +78,7 @@ class Mistake:
 
 def class_names(predictions: Predictions) -> tuple[str, ...]:
     """Names of the classes; their numbers where none were given."""
-    return predictions.class_names or tuple(str(k) for k in range(predictions.classes))
+    return predictions.class_names or tuple(str(k) for k in range(predictions.n_classes))
 
 
 def worst_classes(predictions: Predictions, *, threshold: float = 0.95, most: int = 12) -> ClassReport:
@@ -90,14 +90,14 @@ def worst_classes(predictions: Predictions, *, threshold: float = 0.95, most: in
         most: How many rows are made.
     """
     names = class_names(predictions)
-    size = np.bincount(predictions.targets, minlength=predictions.classes)
-    right = np.bincount(predictions.targets[predictions.correct], minlength=predictions.classes)
-    said = np.bincount(predictions.predicted, minlength=predictions.classes)
+    size = np.bincount(predictions.targets, minlength=predictions.n_classes)
+    right = np.bincount(predictions.targets[predictions.correct], minlength=predictions.n_classes)
+    said = np.bincount(predictions.predicted, minlength=predictions.n_classes)
     seen = np.flatnonzero(size)
     order = seen[np.lexsort((-size[seen], right[seen] / size[seen]))]
     return ClassReport(
         rows=tuple(_class_row(predictions, int(k), names, threshold) for k in order[:most]),
-        classes=predictions.classes,
+        classes=predictions.n_classes,
         never_predicted=tuple(names[k] for k in np.flatnonzero((said == 0) & (size > 0))),
         never_seen=tuple(names[k] for k in np.flatnonzero(size == 0)),
     )
@@ -107,7 +107,7 @@ def _class_row(predictions: Predictions, k: int, names: tuple[str, ...], thresho
     member = predictions.targets == k
     correct, confidence = predictions.correct[member], predictions.confidence[member]
     automated = is_confident(predictions, threshold)[member]
-    wrong_as = np.bincount(predictions.predicted[member][~correct], minlength=predictions.classes)
+    wrong_as = np.bincount(predictions.predicted[member][~correct], minlength=predictions.n_classes)
     most = int(wrong_as.argmax())
     low, high = wilson(int(correct.sum()), len(correct))
     return ClassRow(

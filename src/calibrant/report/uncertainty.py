@@ -25,7 +25,7 @@ class Uncertainty(NamedTuple):
 
 def same_cases(a: Predictions, b: Predictions) -> bool:
     """Whether two methods were measured on the same cases in the same order, as far as one can see."""
-    if a.classes != b.classes or not np.array_equal(a.targets, b.targets):
+    if a.n_classes != b.n_classes or not np.array_equal(a.targets, b.targets):
         return False
     return a.ids is None or b.ids is None or bool((a.ids.astype(np.str_) == b.ids.astype(np.str_)).all())
 

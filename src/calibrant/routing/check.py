@@ -69,7 +69,7 @@ def check_promise(rule: RoutingRule, predictions: "Predictions", *, confidence: 
     if rule.target_accuracy is None:
         raise InvalidInput("rule must promise an accuracy to be checked, got one without target_accuracy.")
     require_predictions(predictions)
-    rule.check_classes(predictions.classes)
+    rule.check_classes(predictions.n_classes)
     predictions = in_order_of(rule.class_names, predictions, where="predictions")
     routed = everything(predictions, rule.temperature)
     automate = routed.confidence >= rule.thresholds[routed.predicted]

@@ -61,7 +61,7 @@ def choose_threshold(
     costs = check_costs(cost_error, cost_review)
     routed = everything(predictions, temperature)
     correct = routed.predicted == predictions.targets
-    groups = [routed.predicted == k for k in range(predictions.classes)] if per_class else [slice(None)]
+    groups = [routed.predicted == k for k in range(predictions.n_classes)] if per_class else [slice(None)]
     tables = [
         certify(
             routed.confidence[group],
@@ -77,7 +77,7 @@ def choose_threshold(
     # The temperature-less twin decides, because `routed` already holds calibrated confidences.
     bars = RoutingRule(
         threshold=None if per_class else found[0],
-        n_classes=predictions.classes,
+        n_classes=predictions.n_classes,
         class_thresholds=found if per_class else None,
     )
     automate = routed.confidence >= bars.thresholds[routed.predicted]
@@ -100,7 +100,7 @@ def choose_threshold(
 def everything(predictions: "Predictions", temperature: float | None) -> Routed:
     """Confidence and class of every case, after the temperature."""
     require_predictions(predictions)
-    whole = RoutingRule(threshold=0.0, n_classes=predictions.classes, temperature=temperature)
+    whole = RoutingRule(threshold=0.0, n_classes=predictions.n_classes, temperature=temperature)
     if temperature is None:
         return Routed(np.ones(len(predictions), dtype=bool), predictions.predicted, predictions.confidence)
     parts = [whole.decide(block) for _, block in whole.blocks(predictions)]

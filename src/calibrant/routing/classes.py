@@ -24,7 +24,7 @@ def in_order_of(class_names: tuple[str, ...] | None, predictions: "Predictions",
         predictions: Labelled predictions.
         where: What the error calls them.
     """
-    order = class_order(class_names, predictions.class_names, predictions.classes, where=where)
+    order = class_order(class_names, predictions.class_names, predictions.n_classes, where=where)
     if order is None:
         return predictions
     scores = torch.from_numpy(predictions.scores[:, order])
@@ -32,7 +32,7 @@ def in_order_of(class_names: tuple[str, ...] | None, predictions: "Predictions",
     scores = scores.bfloat16() if predictions.precision == "bfloat16" else scores
     make = type(predictions).from_logits if predictions.kind == "logits" else type(predictions).from_probabilities
     targets = np.argsort(order)[predictions.targets]
-    return make(scores, targets, ids=predictions.ids, class_names=class_names or _numbers(predictions.classes))
+    return make(scores, targets, ids=predictions.ids, class_names=class_names or _numbers(predictions.n_classes))
 
 
 def class_order(

@@ -124,7 +124,7 @@ def cheapest_threshold(
     nothing = "Reviewing every case costs less than automating at any threshold."
     return RoutingRule(
         threshold=threshold,
-        n_classes=predictions.classes,
+        n_classes=predictions.n_classes,
         class_names=predictions.class_names,
         temperature=temperature,
         evidence=evidence,

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import DAMAGED_NPZ
-from calibrant.predictions.checks import Kind, Precision
+from calibrant.predictions.checks import PREFIXES, Kind, Precision
 from calibrant.predictions.files import settle_kind
-from calibrant.predictions.tables import PREFIXES, refuse_separator, to_floats
+from calibrant.predictions.tables import refuse_separator, to_floats
 from calibrant.routing.classes import class_order
 from calibrant.routing.rule import RoutingRule
 
@@ -138,7 +138,7 @@ def _read_npz(path: Path, rule: RoutingRule, own_kind: Kind | None) -> Iterator[
     try:
         with zipfile.ZipFile(path) as archive:
             members = {name.removesuffix(".npy") for name in archive.namelist()}
-            found = [name for name in PREFIXES.values() if name in members]
+            found = [name for name in dict.fromkeys(PREFIXES.values()) if name in members]
             if len(found) != 1:
                 rule_text = "hold one of logits, probabilities, scores"
                 raise invalid(f"{path}: arrays", rule_text, ", ".join(sorted(members)))

@@ -167,8 +167,8 @@ def choose_shortlist(
     """
     coverage, confidence = check_share("coverage", coverage), check_share("confidence", confidence)
     require_predictions(predictions)
-    reader = rule or RoutingRule(None, predictions.classes, class_names=predictions.class_names)
-    reader.check_classes(predictions.classes)
+    reader = rule or RoutingRule(None, predictions.n_classes, class_names=predictions.class_names)
+    reader.check_classes(predictions.n_classes)
     predictions = in_order_of(reader.class_names, predictions, where="predictions")
     scores = np.sort(_of_true_classes(predictions, reader))
     rank = _rank(len(scores), coverage, confidence)
@@ -223,7 +223,7 @@ def check_shortlist(
     require_predictions(predictions)
     if rule is not None:
         shortlist.check_fits(rule)
-    shortlist.reader().check_classes(predictions.classes)
+    shortlist.reader().check_classes(predictions.n_classes)
     predictions = in_order_of(shortlist.class_names, predictions, where="predictions")
     cases, missed, length = _evidence(shortlist, predictions)
     low, high = interval(cases - missed, cases, confidence=confidence)

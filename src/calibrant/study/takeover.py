@@ -24,7 +24,7 @@ def takeover(validation: Predictions, test: Predictions) -> dict[str, Takeover]:
     """
     if len(validation) < 2:
         return {}
-    first, second = validation.halves(seed=0)
+    first, second = validation.split(0.5, seed=0)
     temperature, _ = fit_temperature(first)
     made: dict[str, Takeover] = {}
     for target in TARGETS:
