@@ -14,10 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.errors import invalid
-from calibrant.predictions import Predictions
-from calibrant.predictions.checks import Precision
-from calibrant.predictions.guard import require_predictions
-from calibrant.predictions.threads import share
+from calibrant.predictions import Precision, Predictions, require_predictions, share
 
 _FEW_EDGES = 100  # twice their number fits in a byte
 _FEW_VALUES = 10_000

@@ -20,8 +20,7 @@ from calibrant.metrics.evaluation import (
     percentiles,
 )
 from calibrant.metrics.totals import class_totals
-from calibrant.predictions import Predictions
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import Predictions, require_predictions
 
 Verdict = Literal["better", "worse", "cannot tell"]
 # Fewer rows than this in a high-confidence set (or in all) and the verdict is "cannot tell".

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import invalid
 from calibrant.metrics.binning import bin_edges, check_bins, edge_precision, rounded, sum_bins
-from calibrant.predictions import Predictions
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import Predictions, require_predictions
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.metrics.binning import check_bins, reliability_bins
-from calibrant.predictions import Predictions
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import Predictions, require_predictions
 
 
 def expected_calibration_error(predictions: Predictions, n_bins: int = 15) -> float:

@@ -19,8 +19,7 @@ from calibrant.metrics.proportion import wilson
 from calibrant.metrics.ranking import aurc_of, auroc_of, ks_of, sort_rows
 from calibrant.metrics.smooth import smooth_calibration_error
 from calibrant.metrics.totals import ClassTotals, class_totals
-from calibrant.predictions import Predictions
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import Predictions, require_predictions
 
 Interval = tuple[float, float]
 FEWEST_RESAMPLES = 20

@@ -15,8 +15,16 @@ from torchmetrics import Metric
 from calibrant.checks import require_tensor
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.pending import Pending, Waiting
-from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_targets
-from calibrant.predictions.scan import Rows, probabilities_of, scan, scan_tops
+from calibrant.predictions import (
+    SUM_TOLERANCE,
+    Kind,
+    Precision,
+    Rows,
+    as_targets,
+    check_rows,
+    check_tops,
+    probabilities_of,
+)
 
 _PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float16: "float16",
@@ -46,12 +54,12 @@ class HostBatch:
     @cached_property
     def rows(self) -> Rows:
         """What `Predictions` keeps of each row; the scores are checked."""
-        return scan(self.scores, self.targets, self.kind, self.precision)
+        return check_rows(self.scores, self.targets, self.kind, self.precision)
 
     @cached_property
     def confidence(self) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Confidence and correctness of each row; the scores are checked."""
-        confidence, predicted = scan_tops(self.scores, self.targets, self.kind, self.precision)
+        confidence, predicted = check_tops(self.scores, self.targets, self.kind, self.precision)
         return confidence, predicted == self.targets
 
     @property

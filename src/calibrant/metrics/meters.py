@@ -18,7 +18,7 @@ from calibrant.metrics.binning import Bins, accumulate_bins, bin_edges, check_bi
 from calibrant.metrics.confident import check_delta
 from calibrant.metrics.meter import HostBatch, Meter, State, check_form
 from calibrant.metrics.totals import minus_target, sum_gaps
-from calibrant.predictions.checks import Kind
+from calibrant.predictions import Kind
 
 
 class CalibrationError(Meter):

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.metrics.binning import bin_edges, bin_index, check_bins, edge_precision
-from calibrant.predictions import Predictions
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import Predictions, require_predictions
 
 # Bins larger than this are drawn from the limit law of their sum instead of row by row.
 _LARGE = 10_000

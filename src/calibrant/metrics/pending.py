@@ -8,8 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant.predictions.checks import Kind, Precision
-from calibrant.predictions.scan import FEW_CLASSES
+from calibrant.predictions import FEW_CLASSES, Kind, Precision
 
 # Entries that wait at most, whatever the number of batches, and entries of a batch that is worth a pass of its own.
 _MOST_WAITING = 2**19

@@ -1,8 +1,7 @@
 """Accuracy and proper scores."""
 
 from calibrant.metrics.totals import class_totals
-from calibrant.predictions import Predictions
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import Predictions, require_predictions
 
 
 def accuracy(predictions: Predictions) -> float:

@@ -4,8 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from calibrant.predictions import Predictions
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import Predictions, require_predictions
 
 # Cells of the grid on [0, 1] and smallest bandwidth: two cells, below which the grid would show.
 CELLS = 2048

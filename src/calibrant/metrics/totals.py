@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.metrics.binning import bin_edges, bin_index, edge_precision
-from calibrant.predictions import Predictions
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import Predictions, require_predictions
 
 
 @dataclass(frozen=True)

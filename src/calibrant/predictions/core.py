@@ -15,7 +15,7 @@ from calibrant.checks import number
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import checks
 from calibrant.predictions.checks import Kind, Precision
-from calibrant.predictions.scan import Rows, chunks, load_chunk, probabilities_of, scan, scan_chunk
+from calibrant.predictions.rows import Rows, check_chunk, check_rows, chunks, load_chunk, probabilities_of
 
 Scores = ArrayLike | torch.Tensor
 # The smallest number that each precision can hold: what stands for a probability of 0 where its logarithm is needed.
@@ -136,7 +136,7 @@ class Predictions:
 
     @cached_property
     def _rows(self) -> Rows:
-        return scan(self._scores, self._targets, self._kind, self._precision)
+        return check_rows(self._scores, self._targets, self._kind, self._precision)
 
     def __len__(self) -> int:
         return int(self._scores.shape[0])
@@ -253,7 +253,7 @@ class Predictions:
         for part in chunks(len(self), self.n_classes):
             chunk = load_chunk(self._scores, part)
             if known is None:
-                scan_chunk(chunk, self._targets, self._kind, self._precision, part, found)
+                check_chunk(chunk, self._targets, self._kind, self._precision, part, found)
             yield part, probabilities_of(chunk, self._kind)
         self.__dict__["_rows"] = found.frozen()
 

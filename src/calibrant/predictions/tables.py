@@ -17,7 +17,7 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.files import atomic_write
 from calibrant.predictions.checks import PREFIXES, Kind
 from calibrant.predictions.files import Content, refuse_unknown, settle_kind, spool
-from calibrant.predictions.scan import chunks
+from calibrant.predictions.rows import chunks
 
 if TYPE_CHECKING:
     from calibrant.predictions.core import Predictions

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.predictions import Kind, Predictions
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import Kind, Predictions, require_predictions
 from calibrant.report.thumbnails import Pixels, read_images
 
 if TYPE_CHECKING:

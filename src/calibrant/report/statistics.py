@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.metrics import Bins, confident_set, reliability_bins
 from calibrant.metrics.proportion import wilson
-from calibrant.predictions import Predictions
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import Predictions, require_predictions
 
 Floats = NDArray[np.float64]
 

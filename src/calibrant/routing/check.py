@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calibrant.errors import InvalidInput
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import require_predictions
 from calibrant.routing.bounds import interval
 from calibrant.routing.choose import everything
 from calibrant.routing.classes import in_order_of

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import invalid
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import require_predictions
 from calibrant.routing.bounds import cases_at_rate, cases_without_error, check_share, interval, is_positive, lower_bound
 from calibrant.routing.certify import Certificate, Starts, certify
 from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule

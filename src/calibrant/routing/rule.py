@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import check_format, read_json, write_json
-from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, as_class_names, as_scores, refuse_scores
+from calibrant.predictions import SUM_TOLERANCE, Kind, Precision, as_class_names, as_scores, refuse_scores
 from calibrant.routing.bounds import is_positive
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from scipy.special import bdtr
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import check_format, read_json, write_json
-from calibrant.predictions.checks import Kind
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import Kind, require_predictions
 from calibrant.routing.bounds import cases_without_error, check_share, interval
 from calibrant.routing.classes import in_order_of, shortened
 from calibrant.routing.rule import RoutingRule

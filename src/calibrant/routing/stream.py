@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, atomic_write
-from calibrant.predictions.checks import SUM_TOLERANCE, Kind, as_scores, refuse_scores
+from calibrant.predictions import SUM_TOLERANCE, Kind, as_scores, refuse_scores
 from calibrant.routing.reading import parquet_module, read_blocks
 from calibrant.routing.rule import RoutingRule
 from calibrant.routing.shortlist import Shortlist

@@ -7,8 +7,7 @@ import numpy as np
 
 from calibrant.errors import invalid
 from calibrant.metrics import Bins, reliability_bins
-from calibrant.predictions import Predictions
-from calibrant.predictions.guard import require_predictions
+from calibrant.predictions import Predictions, require_predictions
 from calibrant.report.entries import check_methods
 from calibrant.report.statistics import Bands, reliability_bands
 from calibrant.report.style import BLUE, GREY, INK, VERMILLION, new_figure, percent_axis, styled

@@ -83,19 +83,19 @@ def load_chunk(scores: NDArray[Any], part: slice) -> NDArray[Any]:
     return chunk.astype(np.float32) if chunk.dtype == np.float16 else chunk
 
 
-def scan(scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision) -> Rows:
+def check_rows(scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision) -> Rows:
     """Check every row and compute its confidence, prediction and what its NLL is made of."""
     rows, classes = scores.shape
     found = Rows.of(kind, rows)
 
     def one(part: slice) -> None:
-        scan_chunk(load_chunk(scores, part), targets, kind, precision, part, found)
+        check_chunk(load_chunk(scores, part), targets, kind, precision, part, found)
 
     share(one, list(chunks(rows, classes)))
     return found.frozen()
 
 
-def scan_tops(
+def check_tops(
     scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Check every row; its confidence and prediction alone, in the narrow types in which they are found."""
@@ -115,7 +115,7 @@ def scan_tops(
     return found[0]
 
 
-def scan_chunk(
+def check_chunk(
     chunk: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, part: slice, into: Rows
 ) -> None:
     """Check the rows of one chunk and fill in their numbers."""

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.predictions import scan as module
-from calibrant.predictions.scan import FEW_CLASSES, scan, scan_tops
+from calibrant.predictions import rows as module
+from calibrant.predictions.rows import FEW_CLASSES, check_rows, check_tops
 
 LAYOUTS = {
     "by rows": np.ascontiguousarray,
@@ -43,11 +43,11 @@ def test_probabilities_are_read_the_same_in_every_layout(classes, dtype, layout)
     firsts = [row.index(max(row)) for row in rows]
     given = LAYOUTS[layout](scores)
     precision = np.dtype(dtype).name
-    found = scan(given, targets, "probabilities", precision)
+    found = check_rows(given, targets, "probabilities", precision)
     assert found.confidence.tolist() == tops
     assert found.predicted.tolist() == firsts
     assert found.of_target.tolist() == [row[target] for row, target in zip(rows, targets, strict=True)]
-    confidence, predicted = scan_tops(given, targets, "probabilities", precision)
+    confidence, predicted = check_tops(given, targets, "probabilities", precision)
     assert confidence.dtype == dtype
     assert confidence.tolist() == tops
     assert predicted.tolist() == firsts
@@ -62,11 +62,11 @@ def test_logits_are_read_the_same_in_every_layout(classes, layout):
     powers = np.exp(scores.astype(np.float64))
     own = powers[np.arange(len(scores)), targets]
     given = LAYOUTS[layout](scores)
-    found = scan(given, targets, "logits", "float32")
+    found = check_rows(given, targets, "logits", "float32")
     np.testing.assert_allclose(found.confidence, powers.max(axis=1) / powers.sum(axis=1), rtol=1e-13)
     np.testing.assert_allclose(found.nll, np.log(powers.sum(axis=1) / own), rtol=1e-12, atol=1e-14)
     assert found.predicted.tolist() == [row.index(max(row)) for row in scores.tolist()]
-    confidence, predicted = scan_tops(given, targets, "logits", "float32")
+    confidence, predicted = check_tops(given, targets, "logits", "float32")
     assert (confidence.tolist(), predicted.tolist()) == (found.confidence.tolist(), found.predicted.tolist())
 
 
@@ -82,7 +82,7 @@ def test_logits_are_read_the_same_in_every_layout(classes, layout):
         (3.0, r"sum to 1 within 0.0001 in every row, got .* in row 150\."),
     ],
 )
-@pytest.mark.parametrize("read", [scan, scan_tops])
+@pytest.mark.parametrize("read", [check_rows, check_tops])
 def test_the_first_bad_row_is_named_in_every_layout(read, bad, match, classes, layout):
     scores, targets = awkward(classes, np.float32)
     scores[150, 7] = scores[180, 2] = bad

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.predictions import scan
+from calibrant.predictions import rows as row_pass
 
 GOOD = [[0.7, 0.3], [0.2, 0.8]]
 
@@ -274,7 +274,7 @@ def test_chunks_do_not_change_values(rows, classes, step, seed):
     logits, targets = rng.normal(size=(rows, classes)), rng.integers(0, classes, rows)
     whole = Predictions.from_logits(logits, targets)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "CHUNK_ENTRIES", step)
+        patch.setattr(row_pass, "CHUNK_ENTRIES", step)
         parts = Predictions.from_logits(logits, targets)
         walked = np.concatenate([probabilities for _, probabilities in parts.chunks()])
     np.testing.assert_array_equal(parts.confidence, whole.confidence)

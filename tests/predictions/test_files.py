@@ -14,7 +14,8 @@ from pyarrow import parquet
 
 from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput, OutputError
-from calibrant.predictions import npz, scan
+from calibrant.predictions import npz
+from calibrant.predictions import rows as row_pass
 from calibrant.predictions.files import spool
 
 NAMES = ["cat", 'a "quoted", one', "<b>ü</b>"]
@@ -93,12 +94,12 @@ def test_a_mapped_file_is_read_once_and_gives_the_same_evaluation(tmp_path, monk
     predictions = some(1000)
     write = np.savez_compressed if compressed else np.savez
     write(tmp_path / "p.npz", logits=predictions.scores, targets=predictions.targets)
-    monkeypatch.setattr(scan, "CHUNK_ENTRIES", 300)
+    monkeypatch.setattr(row_pass, "CHUNK_ENTRIES", 300)
     reads, unpacked = [], []
     monkeypatch.setattr(npz, "spool", lambda blocks, mmap: unpacked.append(mmap) or spool(blocks, mmap=mmap))
-    load_chunk = scan.load_chunk
+    load_chunk = row_pass.load_chunk
     monkeypatch.setattr("calibrant.predictions.core.load_chunk", lambda *a: reads.append(a[1]) or load_chunk(*a))
-    monkeypatch.setattr(scan, "load_chunk", lambda *a: reads.append(a[1]) or load_chunk(*a))
+    monkeypatch.setattr(row_pass, "load_chunk", lambda *a: reads.append(a[1]) or load_chunk(*a))
     mapped = Predictions.load(tmp_path / "p.npz", mmap=True)
     assert reads == []
     result = evaluate(mapped)
