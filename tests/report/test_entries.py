@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -43,7 +45,7 @@ def test_images_can_be_given(predictions, tmp_path):
 def test_bad_sources_are_one_line(predictions, tmp_path):
     with pytest.raises(InvalidInput, match="at least one run folder or file"):
         read_entries([])
-    with pytest.raises(InvalidInput, match="run folder with a recipe"):
+    with pytest.raises(InvalidInput, match=re.escape(str(tmp_path))):
         read_entries([tmp_path])
     predictions.save(tmp_path / "p.npz")
     with pytest.raises(InvalidInput, match="name must be given once for each of the 1 sources"):

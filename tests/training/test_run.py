@@ -10,7 +10,7 @@ def test_a_new_run_can_be_opened(tmp_path):
     run = Run.create(tmp_path / "deep" / "run", Recipe(seed=5))
     assert Run.open(run.path).recipe == Recipe(seed=5)
     assert not run.finished
-    with pytest.raises(InvalidInput, match=r"is not finished\. Continue it with: calibrant train --resume"):
+    with pytest.raises(InvalidInput, match=r"is not finished: 0 of \d+ epochs are done\. Continue it"):
         run.summary  # noqa: B018
     with pytest.raises(InvalidInput, match="has no test predictions yet"):
         run.predictions("test")
@@ -50,6 +50,14 @@ def test_a_path_through_a_file_is_one_line(tmp_path):
 def test_a_folder_that_is_no_run_is_named(tmp_path):
     with pytest.raises(InvalidInput, match=r"run must be a run folder with a recipe\.toml"):
         Run.open(tmp_path)
+
+
+def test_a_run_is_found_from_its_folder_and_from_its_predictions_alone(tmp_path):
+    run = Run.create(tmp_path / "run", Recipe(seed=5))
+    for path in (run.path, run.predictions_path("val"), run.predictions_path("test", calibrated=True)):
+        assert Run.of(path).recipe == Recipe(seed=5)
+    for path in (tmp_path, run.rule_path, tmp_path / "predictions" / "val.npz", tmp_path / "nothing"):
+        assert Run.of(path) is None
 
 
 def test_the_log_forgives_torn_lines_and_is_cut_at_an_epoch(tmp_path):

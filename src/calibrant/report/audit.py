@@ -19,11 +19,11 @@ _SUSPECTS = 12
 
 def audit_of(run: "Run | None") -> "PruningAudit | None":
     """The audit of a run; None where nothing was pruned or nothing is known."""
-    if run is None or not (run.path / "pruning.npz").is_file():
+    if run is None or not run.pruning_path.is_file():
         return None
     from calibrant.pruning import load_audit
 
-    audit = load_audit(run.path / "pruning.npz")
+    audit = load_audit(run.pruning_path)
     everything = bool((audit.kept_counts == audit.class_sizes).all())
     return None if everything or not len(audit.kept_counts) else audit
 

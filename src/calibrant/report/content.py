@@ -71,7 +71,7 @@ def run_content(run: "Run | None") -> dict[str, Any] | None:
     """Recipe and environment as the page shows them; None without a run."""
     if run is None:
         return None
-    recipe = (run.path / "recipe.toml").read_text(encoding="utf-8")
+    recipe = run.recipe_path.read_text(encoding="utf-8")
     environment = run.summary.get("environment", {}) if run.finished else {}
     return {
         "recipe": recipe,

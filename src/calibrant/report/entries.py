@@ -96,17 +96,13 @@ def _no_entries(given: object) -> InvalidInput:
 
 
 def _read(source: Path, images: Pixels | None, kind: Kind | None) -> Entry:
-    from calibrant.training.run import Run
+    from calibrant.training import Run
 
-    if source.is_dir():
-        run = Run.open(source)
-        predictions = run.predictions("test")
-    elif source.parent.name == "predictions" and (source.parent.parent / "recipe.toml").is_file():
-        # RUN/predictions/test.npz: the file alone would be called "test" and lose its recipe.
-        run = Run.open(source.parent.parent)
-        predictions = Predictions.load(source, kind=kind)
-    else:
+    # Also of RUN/predictions/test.npz: the file alone would be called "test" and lose its recipe.
+    run = Run.of(source)
+    if run is None:
         return Entry(source.stem, Predictions.load(source, kind=kind), None, images)
+    predictions = run.predictions("test") if source.is_dir() else Predictions.load(source, kind=kind)
     return Entry(run.recipe.method.name, predictions, run, images)
 
 

@@ -18,9 +18,9 @@ def state_of(folder: Path, recipe: Recipe) -> State:
 
     The engine section is not compared: it changes speed, not the method.
     """
-    if not (folder / "recipe.toml").is_file():
+    run, recipe = Run.of(folder), recipe.sealed()
+    if run is None:
         return "new"
-    run, recipe = Run.open(folder), recipe.sealed()
     there, here = (flatten(each.model_dump(mode="json", exclude={"engine"})) for each in (run.recipe, recipe))
     for key in sorted(there.keys() | here.keys()):
         if there.get(key) != here.get(key):

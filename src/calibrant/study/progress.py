@@ -85,7 +85,7 @@ class StudyBar(StudyLines):
         self._bar = Progress(
             TextColumn("[bold]epochs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=self._console
         )
-        self._logs = [study.folder(cell) / "metrics.jsonl" for cell in pending]
+        self._logs = [Run(study.folder(cell), cell.recipe).log_path for cell in pending]
         self._task = self._bar.add_task("", total=sum(cell.recipe.epochs for cell in pending))
         with super().over(study, pending), self._bar:
             yield

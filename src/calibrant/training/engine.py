@@ -248,7 +248,7 @@ class _Training:
         predictions: dict[Split, Predictions] = {"val": self._predict("val"), "test": self._predict("test")}
         for split, prediction in predictions.items():
             prediction.save(self.run.predictions_path(split))
-        self.workshop.pruner.save(self.run.path / "pruning.npz")
+        self.workshop.pruner.save(self.run.pruning_path)
         self.run.write_summary(summarise(self.workshop, predictions, self.run.epochs()))
 
 

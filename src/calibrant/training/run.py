@@ -25,10 +25,12 @@ _RECIPE = "recipe.toml"
 
 
 class Run:
-    """A run folder.
+    """A run folder, and the only class that knows which file lies where in it.
 
-    `recipe.toml` what was asked; `metrics.jsonl` a line an epoch; `checkpoints/`; `predictions/{val,test}.npz`;
-    `pruning.npz` who left when; `summary.json` written last, so its presence says that the run is complete.
+    While a run is trained: `recipe.toml`, the settings; `metrics.jsonl`, one line per epoch; `checkpoints/`;
+    `predictions/{val,test}.npz`; `pruning.npz`, which samples left when; `summary.json`, written last, so that its
+    presence says that the run is complete. Made from a finished run: `calibrator.json`, `rule.json`, `shortlist.json`,
+    `predictions/test.calibrated.npz`, `model.onnx`, `report.html`.
     """
 
     def __init__(self, path: Path, recipe: Recipe) -> None:
@@ -51,7 +53,7 @@ class Run:
                 run.refuse_if_used()
                 run.checkpoints.mkdir(exist_ok=True)
                 run.predictions_path("test").parent.mkdir(exist_ok=True)
-                recipe.save(run.path / _RECIPE)
+                recipe.save(run.recipe_path)
         except OSError as error:
             if not existed:
                 shutil.rmtree(run.path, ignore_errors=True)
@@ -91,9 +93,27 @@ class Run:
     def open(cls, path: str | Path) -> "Run":
         """Open an existing run folder."""
         folder = Path(path)
-        if not (folder / _RECIPE).is_file():
+        if not is_run(folder):
             raise InvalidInput(f"run must be a run folder with a {_RECIPE}, got {folder}.")
         return cls(folder, Recipe.load(folder / _RECIPE))
+
+    @classmethod
+    def of(cls, path: str | Path) -> "Run | None":
+        """The run that `path` is the folder of, or that it holds predictions of; None for a file of no run.
+
+        >>> Run.of("somewhere/val.npz") is None
+        True
+        """
+        given = Path(path)
+        folder = given if given.is_dir() or given.parent.name != "predictions" else given.parent.parent
+        return cls.open(folder) if is_run(folder) else None
+
+    # The layout of the folder.
+
+    @property
+    def recipe_path(self) -> Path:
+        """The settings, as TOML."""
+        return self.path / _RECIPE
 
     @property
     def checkpoints(self) -> Path:
@@ -101,22 +121,67 @@ class Run:
         return self.path / "checkpoints"
 
     @property
+    def log_path(self) -> Path:
+        """The epoch log: one JSON object per line, one line per epoch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def pruning_path(self) -> Path:
+        """Which samples left when, and the scores of all of them."""
+        return self.path / "pruning.npz"
+
+    @property
+    def summary_path(self) -> Path:
+        """Final metrics, environment and costs."""
+        return self.path / "summary.json"
+
+    def predictions_path(self, split: Split, *, calibrated: bool = False) -> Path:
+        """The predictions of a split, as the network made them or as the run's calibrator made them of these."""
+        return self.path / "predictions" / (f"{split}.calibrated.npz" if calibrated else f"{split}.npz")
+
+    @property
+    def calibrator_path(self) -> Path:
+        """The calibrator that exports and reports use."""
+        return self.path / "calibrator.json"
+
+    @property
+    def rule_path(self) -> Path:
+        """The routing rule that exports and reports use."""
+        return self.path / "rule.json"
+
+    @property
+    def shortlist_path(self) -> Path:
+        """The shortlist for cases that the rule sends to a person."""
+        return self.path / "shortlist.json"
+
+    @property
+    def onnx_path(self) -> Path:
+        """The exported model."""
+        return self.path / "model.onnx"
+
+    @property
+    def report_path(self) -> Path:
+        """The report page."""
+        return self.path / "report.html"
+
+    @property
     def finished(self) -> bool:
         """Whether the run reached its end."""
-        return (self.path / "summary.json").is_file()
+        return self.summary_path.is_file()
+
+    def refuse_unfinished(self) -> None:
+        """Raise where the run has not reached its end."""
+        if not self.finished:
+            done = f"{len(self.epochs())} of {self.recipe.epochs} epochs are done"
+            way_out = f"Continue it with: calibrant train --resume {self.path}"
+            raise InvalidInput(f"run {self.path} is not finished: {done}. {way_out}")
 
     @property
     def summary(self) -> dict[str, Any]:
         """Final metrics, environment and costs."""
-        if not self.finished:
-            way_out = f"Continue it with: calibrant train --resume {self.path}"
-            raise InvalidInput(f"run {self.path} is not finished. {way_out}")
-        content: dict[str, Any] = read_json(self.path / "summary.json")
+        self.refuse_unfinished()
+        content: dict[str, Any] = read_json(self.summary_path)
         return content
-
-    def predictions_path(self, split: Split) -> Path:
-        """Where the predictions of a split lie."""
-        return self.path / "predictions" / f"{split}.npz"
 
     def predictions(self, split: Split) -> "Predictions":
         """Predictions of the finished model."""
@@ -158,13 +223,6 @@ class Run:
                 stacklevel=3,
             )
 
-    # The log: one JSON object a line, one line an epoch.
-
-    @property
-    def log_path(self) -> Path:
-        """The epoch log."""
-        return self.path / "metrics.jsonl"
-
     def epochs(self) -> list[dict[str, Any]]:
         """The epoch log; a line torn by a kill is left out."""
         if not self.log_path.is_file():
@@ -193,13 +251,13 @@ class Run:
         write_text(self.log_path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def remove_drafts(self) -> None:
-        """Remove the temporary files of processes that were killed; only for who holds the lock."""
+        """Remove the temporary files of processes that were killed; only the holder of the lock may do that."""
         for draft in self.path.rglob(".*.tmp"):
             draft.unlink(missing_ok=True)
 
     def write_summary(self, content: dict[str, Any]) -> None:
         """Write the summary; from now on the run counts as finished."""
-        write_json(self.path / "summary.json", content)
+        write_json(self.summary_path, content)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -219,3 +277,8 @@ class Run:
                     f"run {self.path} is being written by another process. Wait for it, or choose another folder."
                 ) from error
             yield
+
+
+def is_run(folder: Path) -> bool:
+    """Whether `folder` is a run folder: it then holds a recipe."""
+    return (folder / _RECIPE).is_file()
