@@ -19,8 +19,7 @@ from calibrant.errors import CalibrantWarning, invalid
 from calibrant.files import sha256_of, write_json
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.posthoc import SMOOTH, Calibrator, Selection, make_calibrator, select_calibrator
-from calibrant.predictions import Predictions
-from calibrant.routing import in_order_of
+from calibrant.predictions import Predictions, in_order_of
 
 Method = Literal[
     "best",

@@ -21,7 +21,7 @@ from calibrant.cli.calibrate import (
 from calibrant.errors import CheckFailed, InvalidInput, invalid
 from calibrant.files import sha256_of
 from calibrant.posthoc import Calibrator, TemperatureScaling
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, in_order_of
 from calibrant.routing import (
     PromiseCheck,
     RoutingRule,
@@ -32,7 +32,6 @@ from calibrant.routing import (
     check_shortlist,
     choose_shortlist,
     choose_threshold,
-    in_order_of,
     risk_coverage,
     route_file,
 )

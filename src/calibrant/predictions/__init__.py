@@ -9,8 +9,10 @@ from calibrant.predictions.checks import (
     as_targets,
     refuse_scores,
 )
+from calibrant.predictions.class_order import class_order, in_order_of, shortened
 from calibrant.predictions.core import Predictions
 from calibrant.predictions.guard import require_predictions
+from calibrant.predictions.origin import Origin, Part
 from calibrant.predictions.rows import FEW_CLASSES, Rows, check_rows, check_tops, probabilities_of
 from calibrant.predictions.threads import share
 
@@ -18,6 +20,8 @@ __all__ = [
     "FEW_CLASSES",
     "SUM_TOLERANCE",
     "Kind",
+    "Origin",
+    "Part",
     "Precision",
     "Predictions",
     "Rows",
@@ -26,8 +30,11 @@ __all__ = [
     "as_targets",
     "check_rows",
     "check_tops",
+    "class_order",
+    "in_order_of",
     "probabilities_of",
     "refuse_scores",
     "require_predictions",
     "share",
+    "shortened",
 ]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from calibrant.checks import number
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import checks
 from calibrant.predictions.checks import Kind, Precision
+from calibrant.predictions.origin import Origin, Part
 from calibrant.predictions.rows import Rows, check_chunk, check_rows, chunks, load_chunk, probabilities_of
 
 Scores = ArrayLike | torch.Tensor
@@ -40,6 +42,8 @@ class Predictions:
     _ids: NDArray[Any] | None
     _class_names: tuple[str, ...] | None
     _extras: dict[str, NDArray[Any]]
+    origin: Origin | None = None
+    """The file that these rows were read from; None where they were not, or where rows were picked by hand."""
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InvalidInput("Predictions must say what its scores are: use from_logits, from_probabilities or load.")
@@ -295,7 +299,11 @@ class Predictions:
         # Rounded, halves down: half of seven cases is three.
         first = min(max(math.ceil(share * len(self) - 0.5), 1), len(self) - 1)
         order = np.random.default_rng(seed).permutation(len(self))
-        return self.subset(np.sort(order[:first])), self.subset(np.sort(order[first:]))
+        parts = self.subset(np.sort(order[:first])), self.subset(np.sort(order[first:]))
+        if self.origin is not None and self.origin.part is None:
+            for index, part in enumerate(parts):
+                part.origin = replace(self.origin, part=Part(share, seed, index))
+        return parts
 
     def save(self, path: str | Path) -> None:
         """Write a `.npz` without pickle, or a table by its ending: `.csv`, `.parquet`. All or nothing."""
@@ -320,6 +328,7 @@ class Predictions:
         found = load(path, kind, mmap=mmap)
         content = found.kind, found.scores, found.targets, found.ids, found.class_names, found.extras
         self = cls._unread(*content, precision=found.precision)
+        self.origin = Origin(Path(path))
         if not mmap:
             _ = self._rows
         return self

@@ -4,7 +4,6 @@ from calibrant.routing.bounds import cases_at_rate, cases_without_error, interva
 from calibrant.routing.certify import Certificate, certify, default_starts, default_thresholds
 from calibrant.routing.check import GroupCheck, PromiseCheck, check_promise
 from calibrant.routing.choose import choose_threshold
-from calibrant.routing.classes import in_order_of
 from calibrant.routing.coverage import CoverageRow, cheapest_threshold, risk_coverage
 from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule
 from calibrant.routing.shortlist import Shortlist, ShortlistCheck, check_shortlist, choose_shortlist
@@ -32,7 +31,6 @@ __all__ = [
     "choose_threshold",
     "default_starts",
     "default_thresholds",
-    "in_order_of",
     "interval",
     "risk_coverage",
     "route_file",

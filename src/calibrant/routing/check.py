@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calibrant.errors import InvalidInput
-from calibrant.predictions import require_predictions
+from calibrant.predictions import in_order_of, require_predictions
 from calibrant.routing.bounds import interval
 from calibrant.routing.choose import everything
-from calibrant.routing.classes import in_order_of
 from calibrant.routing.rule import RoutingRule
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import DAMAGED_NPZ
+from calibrant.predictions import class_order
 from calibrant.predictions.checks import PREFIXES, Kind, Precision
 from calibrant.predictions.files import settle_kind
 from calibrant.predictions.tables import refuse_separator, to_floats
-from calibrant.routing.classes import class_order
 from calibrant.routing.rule import RoutingRule
 
 _Layout = tuple[Kind, list[int], int | None]

@@ -11,9 +11,8 @@ from scipy.special import bdtr
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import check_format, read_json, write_json
-from calibrant.predictions import Kind, require_predictions
+from calibrant.predictions import Kind, in_order_of, require_predictions, shortened
 from calibrant.routing.bounds import cases_without_error, check_share, interval
-from calibrant.routing.classes import in_order_of, shortened
 from calibrant.routing.rule import RoutingRule
 
 if TYPE_CHECKING:

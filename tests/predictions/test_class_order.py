@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.routing.classes import class_order, in_order_of
+from calibrant.predictions import Origin, Predictions
+from calibrant.predictions.class_order import class_order, in_order_of
 
 SCORES = np.array([[0.1, 1.0 / 3.0, 2.0], [3.0, -1.0, 0.7]])
 
@@ -48,3 +48,10 @@ def test_five_names_are_listed_and_of_more_the_first_five():
         class_order(tuple("abcde"), tuple("6789x"), 5, where="here")
     with pytest.raises(InvalidInput, match=r"name the classes a, b, c, d, e, \.\.\., got 5, 6, 7, 8, 9, \.\.\.\."):
         class_order(tuple("abcdef"), tuple("56789x"), 6, where="here")
+
+
+def test_extras_and_the_file_stay_with_the_rows():
+    given = Predictions.from_logits([[1.0, 2.0]], [0], class_names=["b", "a"], extras={"site": ["x"]})
+    given.origin = Origin("val.npz")
+    found = in_order_of(("a", "b"), given, where="predictions")
+    assert (found.extras["site"].tolist(), found.origin) == (["x"], given.origin)

@@ -32,7 +32,10 @@ def in_order_of(class_names: tuple[str, ...] | None, predictions: "Predictions",
     scores = scores.bfloat16() if predictions.precision == "bfloat16" else scores
     make = type(predictions).from_logits if predictions.kind == "logits" else type(predictions).from_probabilities
     targets = np.argsort(order)[predictions.targets]
-    return make(scores, targets, ids=predictions.ids, class_names=class_names or _numbers(predictions.n_classes))
+    names = class_names or _numbers(predictions.n_classes)
+    ordered = make(scores, targets, ids=predictions.ids, class_names=names, extras=predictions.extras)
+    ordered.origin = predictions.origin
+    return ordered
 
 
 def class_order(
@@ -45,11 +48,15 @@ def class_order(
         if set(names) != set(numbers):
             raise _other_names(wanted, names, where=where)
         wanted = numbers
-    return None if wanted == names else [names.index(name) for name in wanted]
+    if wanted == names:
+        return None
+    place = {name: k for k, name in enumerate(names)}
+    return [place[name] for name in wanted]
 
 
 def _other_names(wanted: tuple[str, ...], names: tuple[str, ...], *, where: str) -> InvalidInput:
-    strange = shortened([name for name in names if name not in set(wanted)])
+    known = set(wanted)
+    strange = shortened([name for name in names if name not in known])
     if wanted == _numbers(len(wanted)):
         way_out = "To tell classes by other names, fit on predictions that carry these names."
         return invalid(where, f"name the classes 0..{len(wanted) - 1}", strange, way_out)

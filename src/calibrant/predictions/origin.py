@@ -1,0 +1,42 @@
+"""Where predictions come from: what a calibrator or a rule that is fitted on them can say about itself later."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from calibrant.files import sha256_of
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the two parts that `Predictions.split` makes.
+
+    Attributes:
+        share: The first part's share of the rows.
+        seed: Seed of the random choice.
+        index: 0 for the first part, 1 for the rest.
+    """
+
+    share: float
+    seed: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A file, and what was done to the predictions that were read from it.
+
+    Attributes:
+        path: The file.
+        part: The part of its rows; None for all of them.
+        calibrated_by: Digest of the calibrator that made the scores of those in the file; None for the file's own.
+    """
+
+    path: Path
+    part: Part | None = None
+    calibrated_by: str | None = None
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of the file, read when it is first asked for."""
+        return sha256_of(self.path)
