@@ -125,7 +125,7 @@ def streaming(scores: np.ndarray, targets: np.ndarray) -> dict[str, Callable[[],
 
     classes = scores.shape[1]
     return {
-        "calibrant": lambda: feed(CalibrationError(BINS, from_="probabilities")),
+        "calibrant": lambda: feed(CalibrationError(BINS, kind="probabilities")),
         "torchmetrics": lambda: feed(MulticlassCalibrationError(classes, n_bins=BINS)),
     }
 
@@ -146,7 +146,7 @@ def classwise(scores: np.ndarray, targets: np.ndarray) -> dict[str, Callable[[],
     tensor, labels = torch.from_numpy(scores), torch.from_numpy(targets)
 
     def meter() -> float:
-        found = ClasswiseCalibrationError(scores.shape[1], BINS, from_="probabilities")
+        found = ClasswiseCalibrationError(scores.shape[1], BINS, kind="probabilities")
         for start in range(0, len(tensor), 1024):
             found.update(tensor[start : start + 1024], labels[start : start + 1024])
         return float(found.compute())
@@ -209,8 +209,8 @@ def main() -> None:
     other = Predictions.from_logits(logits * 0.7, targets)
     resamples = 100 if quick else 1000
     calls: dict[str, Callable[[], object]] = {
-        "evaluate, every metric": lambda: evaluate(predictions, bootstrap=resamples).ece,
-        "compare two models": lambda: compare(predictions, other, bootstrap=resamples)["ece"].difference or 0.0,
+        "evaluate, every metric": lambda: evaluate(predictions, n_resamples=resamples).ece,
+        "compare two models": lambda: compare(predictions, other, n_resamples=resamples)["ece"].difference or 0.0,
     }
     show(f"{resamples} resamples of 10000 x 10", calls, 2)
 

@@ -22,14 +22,14 @@ def test_json_is_the_evaluation(calibrant, saved):
     path, predictions = saved
     code, out, err = calibrant("evaluate", path, "--json")
     assert (code, err) == (0, "")
-    assert Evaluation.from_json(out) == evaluate(predictions)
+    assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions)
     code, out, _ = calibrant(
-        *("evaluate", path, "--json", "--bins", 15, "--thresholds", 0.8, 0.9, 0.95, "--bootstrap", 20),
+        *("evaluate", path, "--json", "--n-bins", 15, "--thresholds", 0.8, 0.9, 0.95, "--n-resamples", 20),
         *("--seed", 3, "--level", 0.9),
     )
     assert code == 0
-    expected = evaluate(predictions, 15, thresholds=(0.8, 0.9, 0.95), bootstrap=20, seed=3, level=0.9)
-    assert Evaluation.from_json(out) == expected
+    expected = evaluate(predictions, 15, thresholds=(0.8, 0.9, 0.95), n_resamples=20, seed=3, level=0.9)
+    assert Evaluation.from_dict(json.loads(out)) == expected
 
 
 def test_a_run_folder_is_its_test_predictions(calibrant, saved, tmp_path):
@@ -41,7 +41,7 @@ def test_a_run_folder_is_its_test_predictions(calibrant, saved, tmp_path):
     predictions.save(tmp_path / "predictions" / "test.npz")
     code, out, _ = calibrant("evaluate", tmp_path, "--json")
     assert code == 0
-    assert Evaluation.from_json(out) == evaluate(predictions)
+    assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions)
 
 
 def test_table_for_people(calibrant, saved):
@@ -133,9 +133,9 @@ def test_bad_input_is_one_line_and_code_two(calibrant, saved, tmp_path):
         ([tmp_path / "odd.csv"], "unknown column 'colour'"),
         ([tmp_path / "half.csv"], "sum to 1"),
         ([path, "--max-ece", 2], "fraction in 0..1"),
-        ([path, "--bins", 0], "n_bins"),
+        ([path, "--n-bins", 0], "n_bins"),
         ([path, "--thresholds", 95], "0.95, not 95"),
-        ([path, "--bootstrap", -1], "bootstrap"),
+        ([path, "--n-resamples", -1], "n_resamples"),
         ([path, "--from", "odds"], "odds"),
         ([path, "--from", "probabilities"], "as you said"),
         ([], "files"),
@@ -157,4 +157,4 @@ def test_large_files_stay_on_disk(calibrant, saved, monkeypatch):
     )
     code, out, _ = calibrant("evaluate", path, "--json")
     assert (code, seen) == (0, [True])
-    assert Evaluation.from_json(out) == evaluate(predictions)
+    assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions)

@@ -23,7 +23,7 @@ class Module(pl.LightningModule):
 
     def __init__(self, pruner, leave_out=None, skip=()):
         super().__init__()
-        self.net, self.criterion, self.ece = task.network(), task.criterion(), CalibrationError(10, from_="logits")
+        self.net, self.criterion, self.ece = task.network(), task.criterion(), CalibrationError(10, kind="logits")
         self.weights_of, self.leave_out, self.skip = pruner.weights, leave_out, skip
         self.validated = []
 

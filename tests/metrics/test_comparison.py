@@ -20,21 +20,21 @@ def model(rows=1500, sharpness=1.0, seed=0, **more):
 
 
 def test_an_overconfident_model_is_worse_and_sharpening_does_not_change_its_error():
-    result = compare(model(), model(sharpness=3.0), bootstrap=200)
+    result = compare(model(), model(sharpness=3.0), n_resamples=200)
     assert result["ece"].verdict == "worse"
     assert result["nll"].verdict == "worse"
     assert result["share@0.95"].verdict == "better"  # more rows above the threshold, whatever they are worth
     assert result["accuracy@0.95"].verdict == "worse"
     assert result["test_error"].verdict == "cannot tell"
     assert result["test_error"].interval == (0.0, 0.0)
-    back = compare(model(sharpness=3.0), model(), bootstrap=200)
+    back = compare(model(sharpness=3.0), model(), n_resamples=200)
     assert back["ece"].verdict == "better"
     assert back["ece"].difference == pytest.approx(-result["ece"].difference)
 
 
 def test_differences_are_those_of_the_evaluations():
     a, b = model(), model(sharpness=1.3)
-    result = compare(a, b, n_bins=7, thresholds=(0.8,), bootstrap=50)
+    result = compare(a, b, n_bins=7, thresholds=(0.8,), n_resamples=50)
     for name, value in evaluate(a, 7, thresholds=(0.8,)).values().items():
         assert result[name].a == value
         low, high = result[name].interval
@@ -44,19 +44,19 @@ def test_differences_are_those_of_the_evaluations():
 
 def test_unless_told_it_evaluates_as_evaluate_does_and_intervals_have_95_percent():
     a, b = model(300), model(300, sharpness=1.3)
-    result = compare(a, b, bootstrap=50)
+    result = compare(a, b, n_resamples=50)
     assert {row.name: row.a for row in result.rows} == evaluate(a).values()
-    assert result.rows == compare(a, b, bootstrap=50, level=0.95).rows
+    assert result.rows == compare(a, b, n_resamples=50, level=0.95).rows
 
 
 def test_equal_models_cannot_be_told_apart():
-    assert {row.verdict for row in compare(model(), model(), bootstrap=50).rows} == {"cannot tell"}
+    assert {row.verdict for row in compare(model(), model(), n_resamples=50).rows} == {"cannot tell"}
 
 
 def test_pairing_makes_intervals_narrow():
     a, b = model(), model(sharpness=1.2)
-    low, high = compare(a, b, bootstrap=200)["nll"].interval
-    alone = evaluate(a, bootstrap=200).intervals["nll"]
+    low, high = compare(a, b, n_resamples=200)["nll"].interval
+    alone = evaluate(a, n_resamples=200).intervals["nll"]
     assert high - low < 0.5 * (alone[1] - alone[0])
 
 
@@ -67,8 +67,8 @@ def test_a_handful_of_confident_rows_decides_nothing():
     a = Predictions.from_probabilities(np.stack([top, 1 - top], axis=1), np.where(right, 0, 1))
     b = Predictions.from_probabilities(np.full((100, 2), 0.5), np.where(right, 0, 1))
     c = Predictions.from_probabilities(np.tile([0.98, 0.02], (100, 1)), np.where(right, 0, 1))
-    assert compare(c, a, bootstrap=50)["accuracy@0.95"].verdict == "cannot tell"
-    assert compare(a, b, bootstrap=50)["accuracy@0.95"].interval is None
+    assert compare(c, a, n_resamples=50)["accuracy@0.95"].verdict == "cannot tell"
+    assert compare(a, b, n_resamples=50)["accuracy@0.95"].interval is None
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_a_value_that_one_model_does_not_have_leaves_no_difference():
 
 def test_infinite_nll_on_both_sides_is_not_a_verdict():
     a = Predictions.from_probabilities([[1.0, 0.0]] * 40, [0, 1] * 20)
-    result = compare(a, a, bootstrap=20)
+    result = compare(a, a, n_resamples=20)
     assert result["nll"].verdict == "cannot tell"
     assert json.loads(result.to_json())["rows"][1]["a"] is None
 
 
 def test_result_as_table_and_json():
-    result = compare(model(200), model(200, sharpness=2.0), bootstrap=30)
+    result = compare(model(200), model(200, sharpness=2.0), n_resamples=30)
     assert "b is" in result.table()
     content = json.loads(result.to_json())
     assert (content["n"], content["resamples"]) == (200, 30)
@@ -145,7 +145,7 @@ def test_other_rows_are_refused():
     ):
         with pytest.raises(InvalidInput, match=match):
             compare(a, b)
-    compare(a, model(40), bootstrap=20)
-    compare(a, model(40, ids=np.arange(40).astype(str)), bootstrap=20)  # a table has its ids as text
+    compare(a, model(40), n_resamples=20)
+    compare(a, model(40, ids=np.arange(40).astype(str)), n_resamples=20)  # a table has its ids as text
     with pytest.raises(InvalidInput, match="be at least 20 to compare, got 0"):
-        compare(a, a, bootstrap=0)
+        compare(a, a, n_resamples=0)

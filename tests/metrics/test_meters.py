@@ -16,24 +16,24 @@ from calibrant.metrics.meter import Meter, State, bad_rows
 from calibrant.metrics.meters import read_batch
 
 
-def batch(rows, classes, from_, dtype=torch.float32, seed=0):
+def batch(rows, classes, kind, dtype=torch.float32, seed=0):
     generator = torch.Generator().manual_seed(seed)
     # Drawn in float64, so that float64 scores have digits that no float32 has.
     scores = (torch.randn(rows, classes, generator=generator, dtype=torch.float64) * 3).to(dtype)
     targets = torch.randint(0, classes, (rows,), generator=generator)
-    return (scores.double().softmax(1).to(dtype) if from_ == "probabilities" else scores), targets
+    return (scores.double().softmax(1).to(dtype) if kind == "probabilities" else scores), targets
 
 
-def all_meters(classes, from_):
+def all_meters(classes, kind):
     return {
-        "ece": m.CalibrationError(15, from_=from_),
-        "mce": m.CalibrationError(15, from_=from_, norm="maximum"),
-        "classwise": m.ClasswiseCalibrationError(classes, 15, from_=from_),
-        "nll": m.NegativeLogLikelihood(from_=from_),
-        "brier": m.BrierScore(from_=from_),
-        "share": m.ConfidentSetMeter(0.9, "share", from_=from_),
-        "accuracy": m.ConfidentSetMeter(0.9, "accuracy", from_=from_),
-        "set_ece": m.ConfidentSetMeter(0.9, "ece", from_=from_),
+        "ece": m.CalibrationError(15, kind=kind),
+        "mce": m.CalibrationError(15, kind=kind, norm="maximum"),
+        "classwise": m.ClasswiseCalibrationError(classes, 15, kind=kind),
+        "nll": m.NegativeLogLikelihood(kind=kind),
+        "brier": m.BrierScore(kind=kind),
+        "share": m.ConfidentSetMeter(0.9, "share", kind=kind),
+        "accuracy": m.ConfidentSetMeter(0.9, "accuracy", kind=kind),
+        "set_ece": m.ConfidentSetMeter(0.9, "ece", kind=kind),
     }
 
 
@@ -51,13 +51,13 @@ def one_shot(p):
     }
 
 
-@pytest.mark.parametrize("from_", ["logits", "probabilities"])
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("classes", [2, 7, 120])
-def test_batches_give_the_one_shot_value(from_, dtype, classes):
-    scores, targets = batch(400, classes, from_, dtype)
-    expected = one_shot(getattr(Predictions, f"from_{from_}")(scores, targets))
-    for name, meter in all_meters(classes, from_).items():
+def test_batches_give_the_one_shot_value(kind, dtype, classes):
+    scores, targets = batch(400, classes, kind, dtype)
+    expected = one_shot(getattr(Predictions, f"from_{kind}")(scores, targets))
+    for name, meter in all_meters(classes, kind).items():
         for part in torch.arange(400).split(37):
             meter.update(scores[part], targets[part])
         assert meter.compute().item() == pytest.approx(expected[name], abs=1e-12), name
@@ -71,7 +71,7 @@ def test_any_split_into_batches_merges_by_addition(rows, classes, n_bins, data):
     meters = []
     for part in np.split(np.arange(rows), cuts):
         if len(part):
-            meters.append(m.CalibrationError(n_bins, from_="logits"))
+            meters.append(m.CalibrationError(n_bins, kind="logits"))
             meters[-1].update(scores[part], targets[part])
     total = meters[0]
     for meter in meters[1:]:
@@ -80,13 +80,13 @@ def test_any_split_into_batches_merges_by_addition(rows, classes, n_bins, data):
     assert total.compute().item() == pytest.approx(whole, abs=1e-13)
 
 
-@pytest.mark.parametrize("from_", ["logits", "probabilities"])
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_the_code_for_other_devices_gives_the_same(from_, dtype):
-    scores, targets = batch(400, 6, from_, dtype)
-    expected = one_shot(getattr(Predictions, f"from_{from_}")(scores, targets))
-    on_host = all_meters(6, from_)
-    for name, meter in all_meters(6, from_).items():
+def test_the_code_for_other_devices_gives_the_same(kind, dtype):
+    scores, targets = batch(400, 6, kind, dtype)
+    expected = one_shot(getattr(Predictions, f"from_{kind}")(scores, targets))
+    on_host = all_meters(6, kind)
+    for name, meter in all_meters(6, kind).items():
         for part in torch.arange(400).split(37):
             meter._add_device(scores[part], targets[part])
             on_host[name].update(scores[part], targets[part])
@@ -95,11 +95,11 @@ def test_the_code_for_other_devices_gives_the_same(from_, dtype):
         torch.testing.assert_close(meter.metric_state, on_host[name].metric_state, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("from_", ["logits", "probabilities"])
-def test_update_on_a_device_never_asks_for_a_value(from_):
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_update_on_a_device_never_asks_for_a_value(kind):
     # Tensors on "meta" have shapes but no values: any synchronisation or data-dependent shape is an error there.
-    scores, targets = (each.to("meta") for each in batch(16, 6, from_))
-    for meter in all_meters(6, from_).values():
+    scores, targets = (each.to("meta") for each in batch(16, 6, kind))
+    for meter in all_meters(6, kind).values():
         meter.to("meta").update(scores, targets)
     with pytest.raises((RuntimeError, NotImplementedError)):
         scores.sum().item()
@@ -122,7 +122,7 @@ class Elsewhere(torch.Tensor):
 
 
 def test_update_on_a_device_counts_what_it_cannot_refuse():
-    meter = m.NegativeLogLikelihood(from_="logits")
+    meter = m.NegativeLogLikelihood(kind="logits")
     good, bad = torch.zeros(2, 4), torch.tensor([[torch.nan, 0.0, 0.0, 0.0]]).expand(3, 4)
     for scores in (good, torch.cat([good, bad])):
         meter.update(scores.as_subclass(Elsewhere), torch.zeros(len(scores), dtype=torch.int64))
@@ -141,7 +141,7 @@ def test_update_on_a_device_counts_what_it_cannot_refuse():
 )
 def test_forms_are_refused_on_a_device_too(scores, targets, match):
     with pytest.raises(InvalidInput, match=match):
-        m.BrierScore(from_="logits").to("meta").update(scores.to("meta"), targets.to("meta"))
+        m.BrierScore(kind="logits").to("meta").update(scores.to("meta"), targets.to("meta"))
 
 
 def test_a_sum_slightly_above_one_means_one_on_a_device_too():
@@ -154,7 +154,7 @@ def test_forty_million_rows_in_one_bin_are_counted():
     # float32 counts stop at 2^24, and the answer becomes 0.
     scores = torch.tensor([[0.55, 0.45]]).expand(1_000_000, 2)
     targets = torch.zeros(1_000_000, dtype=torch.int64).index_fill_(0, torch.arange(900_000), 1)
-    meter = m.CalibrationError(10, from_="probabilities")
+    meter = m.CalibrationError(10, kind="probabilities")
     for _ in range(40):
         meter.update(scores, targets)
     assert meter.counts[5].item() == 40_000_000
@@ -163,7 +163,7 @@ def test_forty_million_rows_in_one_bin_are_counted():
 
 
 def test_size_is_constant():
-    meter = m.CalibrationError(15, from_="logits")
+    meter = m.CalibrationError(15, kind="logits")
     sizes = set()
     for _ in range(5):
         meter.update(*batch(50, 4, "logits"))
@@ -188,9 +188,9 @@ def test_in_a_collection_forward_and_reset():
 
 def test_a_collection_never_takes_one_meter_for_another():
     # Up to the first batch all these have seen the same: no confident row, no loss at all.
-    from_ = "probabilities"
-    share = MetricCollection({name: m.ConfidentSetMeter(float(f"0.{name}"), from_=from_) for name in ("9", "99")})
-    loss = MetricCollection({"nll": m.NegativeLogLikelihood(from_=from_), "brier": m.BrierScore(from_=from_)})
+    kind = "probabilities"
+    share = MetricCollection({name: m.ConfidentSetMeter(float(f"0.{name}"), kind=kind) for name in ("9", "99")})
+    loss = MetricCollection({"nll": m.NegativeLogLikelihood(kind=kind), "brier": m.BrierScore(kind=kind)})
     share.update(torch.tensor([[0.6, 0.4]]), torch.tensor([0]))
     loss.update(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
     for each in (share, loss):
@@ -201,10 +201,10 @@ def test_a_collection_never_takes_one_meter_for_another():
 
 
 def test_state_survives_saving_and_half_precision_models():
-    meter = m.CalibrationError(10, from_="logits").half()
+    meter = m.CalibrationError(10, kind="logits").half()
     meter.persistent(mode=True)
     meter.update(*batch(40, 3, "logits"))
-    again = m.CalibrationError(10, from_="logits")
+    again = m.CalibrationError(10, kind="logits")
     again.persistent(mode=True)
     again.load_state_dict(meter.state_dict())
     again._update_count = 1
@@ -213,13 +213,13 @@ def test_state_survives_saving_and_half_precision_models():
 
 
 def test_empty_sets_are_nan():
-    meter = m.ConfidentSetMeter(0.99, "accuracy", from_="probabilities")
+    meter = m.ConfidentSetMeter(0.99, "accuracy", kind="probabilities")
     meter.update(torch.tensor([[0.6, 0.4]]), torch.tensor([0]))
     assert torch.isnan(meter.compute())
 
 
 def test_one_row_has_a_maximum_error():
-    meter = m.CalibrationError(10, from_="probabilities", norm="maximum")
+    meter = m.CalibrationError(10, kind="probabilities", norm="maximum")
     meter.update(torch.tensor([[0.75, 0.25]]), torch.tensor([0]))
     assert meter.compute().item() == 0.25
 
@@ -256,7 +256,7 @@ def test_bad_batches_are_refused(scores, targets, match):
 
 
 def test_an_array_is_refused_in_a_later_batch_too():
-    meter = m.CalibrationError(from_="probabilities")
+    meter = m.CalibrationError(kind="probabilities")
     meter.update(GOOD, LABELS)
     with pytest.raises(InvalidInput, match="probabilities must be a torch tensor, got ndarray"):
         meter.update(GOOD.numpy(), LABELS.numpy())
@@ -266,11 +266,11 @@ def test_an_array_is_refused_in_a_later_batch_too():
 
 def test_infinite_logits_are_refused():
     with pytest.raises(InvalidInput, match="logits must be finite, got -inf in row 0, column 1"):
-        m.CalibrationError(from_="logits").update(torch.tensor([[0.0, -torch.inf]]), torch.tensor([0]))
+        m.CalibrationError(kind="logits").update(torch.tensor([[0.0, -torch.inf]]), torch.tensor([0]))
 
 
 def test_rows_refused_on_a_device_surface_in_compute():
-    meter = m.CalibrationError(from_="logits")
+    meter = m.CalibrationError(kind="logits")
     meter.update(*batch(4, 3, "logits"))
     meter.refused += 2  # what an update with two bad rows leaves on a GPU, where it must not wait
     with pytest.raises(InvalidInput, match="got 2 rows that do not"):
@@ -278,20 +278,20 @@ def test_rows_refused_on_a_device_surface_in_compute():
 
 
 def test_the_kind_is_never_guessed():
-    with pytest.raises(TypeError, match="from_"):
+    with pytest.raises(TypeError, match="kind"):
         m.CalibrationError(15)
-    for options, match in (({"from_": "odds"}, "from_"), ({"from_": "logits", "norm": "l2"}, "norm")):
+    for options, match in (({"kind": "odds"}, "kind"), ({"kind": "logits", "norm": "l2"}, "norm")):
         with pytest.raises(InvalidInput, match=f"{match} must be"):
             m.CalibrationError(15, **options)
     with pytest.raises(InvalidInput, match="what must be"):
-        m.ConfidentSetMeter(0.9, "size", from_="logits")
+        m.ConfidentSetMeter(0.9, "size", kind="logits")
     for bad in (0, True, 2.0):
-        with pytest.raises(InvalidInput, match="num_classes must be"):
-            m.ClasswiseCalibrationError(bad, from_="logits")
+        with pytest.raises(InvalidInput, match="n_classes must be"):
+            m.ClasswiseCalibrationError(bad, kind="logits")
     with pytest.raises(InvalidInput, match="have 3 columns"):
-        m.ClasswiseCalibrationError(3, from_="probabilities").update(GOOD, LABELS)
+        m.ClasswiseCalibrationError(3, kind="probabilities").update(GOOD, LABELS)
     # Logits that happen to lie in [0, 1] are still logits.
-    meter = m.CalibrationError(1, from_="logits")
+    meter = m.CalibrationError(1, kind="logits")
     meter.update(torch.tensor([[0.9, 0.1]]), torch.tensor([0]))
     assert meter.compute().item() == pytest.approx(
         1 - 1 / (1 + np.exp(-float(np.float32(0.9) - np.float32(0.1)))), abs=1e-7
@@ -306,10 +306,10 @@ def test_metrics_do_not_import_torchmetrics_until_a_meter_is_used(python):
 
 
 def test_bins_and_threshold_unless_told():
-    meters = m.CalibrationError(from_="logits"), m.ClasswiseCalibrationError(3, from_="logits")
+    meters = m.CalibrationError(kind="logits"), m.ClasswiseCalibrationError(3, kind="logits")
     assert [meter.n_bins for meter in meters] == [15, 15]
-    confident = m.ConfidentSetMeter(from_="logits")
-    assert (confident.n_bins, confident.delta, confident.what) == (10, 0.95, "share")  # the paper's
+    confident = m.ConfidentSetMeter(kind="logits")
+    assert (confident.n_bins, confident.threshold, confident.what) == (15, 0.95, "share")
 
 
 def test_every_meter_is_one():
@@ -318,7 +318,7 @@ def test_every_meter_is_one():
 
 
 @pytest.mark.parametrize(
-    ("from_", "shape", "way_out", "rows"),
+    ("kind", "shape", "way_out", "rows"),
     [
         ("probabilities", (6,), "torch.stack([1 - p, p], dim=1)", lambda p: torch.stack([1 - p, p], dim=1)),
         (
@@ -331,12 +331,12 @@ def test_every_meter_is_one():
         ("logits", (2, 4, 3), "logits.flatten(0, -2) and targets.flatten()", lambda z: z.flatten(0, -2)),
     ],
 )
-def test_the_way_out_of_a_wrong_shape_leads_out(from_, shape, way_out, rows):
+def test_the_way_out_of_a_wrong_shape_leads_out(kind, shape, way_out, rows):
     generator = torch.Generator().manual_seed(0)
     scores = torch.rand(shape, generator=generator)
     places = shape[:1] + shape[2:] if len(shape) == 4 else shape[:2]
     targets = torch.randint(0, 2, places, generator=generator)
-    meter = m.CalibrationError(from_=from_)
+    meter = m.CalibrationError(kind=kind)
     with pytest.raises(InvalidInput, match=r"must have shape \(n, K\)") as caught:
         meter.update(scores, targets)
     assert way_out in str(caught.value)
@@ -346,7 +346,7 @@ def test_the_way_out_of_a_wrong_shape_leads_out(from_, shape, way_out, rows):
 
 def test_one_hot_targets_are_told_from_labels():
     with pytest.raises(InvalidInput, match=r"one label a row, got shape \(3, 2\)\. One-hot rows: .*argmax\(dim=1\)"):
-        m.CalibrationError(from_="logits").update(torch.zeros(3, 2), torch.eye(3, 2).long())
+        m.CalibrationError(kind="logits").update(torch.zeros(3, 2), torch.eye(3, 2).long())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

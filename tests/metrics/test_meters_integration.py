@@ -27,11 +27,11 @@ def everything():
 def collection():
     return MetricCollection(
         {
-            "ece": m.CalibrationError(15, from_="logits"),
-            "classwise": m.ClasswiseCalibrationError(CLASSES, 15, from_="logits"),
-            "share": m.ConfidentSetMeter(0.9, "share", from_="logits"),
-            "nll": m.NegativeLogLikelihood(from_="logits"),
-            "brier": m.BrierScore(from_="logits"),
+            "ece": m.CalibrationError(15, kind="logits"),
+            "classwise": m.ClasswiseCalibrationError(CLASSES, 15, kind="logits"),
+            "share": m.ConfidentSetMeter(0.9, "share", kind="logits"),
+            "nll": m.NegativeLogLikelihood(kind="logits"),
+            "brier": m.BrierScore(kind="logits"),
         }
     )
 
@@ -82,7 +82,7 @@ class Module(lightning.LightningModule):
     def __init__(self):
         super().__init__()
         self.scale = torch.nn.Parameter(torch.ones(()))
-        self.ece = m.CalibrationError(15, from_="logits")
+        self.ece = m.CalibrationError(15, kind="logits")
         self.meters = collection()
 
     def training_step(self, batch, _):

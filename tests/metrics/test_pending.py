@@ -16,11 +16,11 @@ GENERATOR = torch.Generator().manual_seed(5)
 SCORES = (torch.randn(96, 4, generator=GENERATOR) * 2).softmax(dim=1)
 TARGETS = torch.randint(0, 4, (96,), generator=GENERATOR)
 METERS = {
-    "ece": lambda: m.CalibrationError(15, from_="probabilities"),
-    "classwise": lambda: m.ClasswiseCalibrationError(4, 15, from_="probabilities"),
-    "nll": lambda: m.NegativeLogLikelihood(from_="probabilities"),
-    "brier": lambda: m.BrierScore(from_="probabilities"),
-    "share": lambda: m.ConfidentSetMeter(0.6, "share", from_="probabilities"),
+    "ece": lambda: m.CalibrationError(15, kind="probabilities"),
+    "classwise": lambda: m.ClasswiseCalibrationError(4, 15, kind="probabilities"),
+    "nll": lambda: m.NegativeLogLikelihood(kind="probabilities"),
+    "brier": lambda: m.BrierScore(kind="probabilities"),
+    "share": lambda: m.ConfidentSetMeter(0.6, "share", kind="probabilities"),
 }
 
 
@@ -142,7 +142,7 @@ def test_moving_takes_along_what_waits(waiting):
 
 def test_compute_groups_share_what_waits():
     collection = MetricCollection(
-        {"ece": METERS["ece"](), "mce": m.CalibrationError(15, from_="probabilities", norm="maximum")}
+        {"ece": METERS["ece"](), "mce": m.CalibrationError(15, kind="probabilities", norm="maximum")}
     )
     feed(collection, 0, 48)
     assert collection.compute_groups == {0: ["ece", "mce"]}
@@ -177,7 +177,7 @@ def test_few_and_many_classes_with_ties_give_what_rows_read_one_by_one_give(clas
     rng = np.random.default_rng(classes)
     grid = torch.from_numpy(rng.multinomial(32, rng.dirichlet(np.full(classes, 0.5), 3000)) / 32).to(dtype)
     targets = torch.from_numpy(rng.integers(0, classes, 3000))
-    meters = [m.CalibrationError(15, from_=kind), m.ConfidentSetMeter(0.5, "ece", from_=kind)]
+    meters = [m.CalibrationError(15, kind=kind), m.ConfidentSetMeter(0.5, "ece", kind=kind)]
     for meter in meters:
         for part in torch.arange(3000).split(100):
             meter.update(grid[part], targets[part])
@@ -247,7 +247,7 @@ def test_a_second_batch_has_to_have_the_form_too(scores, labels, match):
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_later_logits_are_refused_on_the_spot(bad):
-    meter = m.NegativeLogLikelihood(from_="logits")
+    meter = m.NegativeLogLikelihood(kind="logits")
     for _ in range(2):
         meter.update(SCORES.log(), TARGETS)
     with pytest.raises(InvalidInput, match="logits must be finite"):

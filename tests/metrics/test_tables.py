@@ -11,7 +11,7 @@ from calibrant.metrics.tables import comparison_table, evaluation_table, evaluat
 
 PLAIN = Evaluation(
     n=40,
-    classes=3,
+    n_classes=3,
     n_bins=10,
     test_error=0.125,
     nll=0.4567,

@@ -7,7 +7,7 @@ from calibrant.metrics.proportion import wilson
 from calibrant.report.statistics import automated, reliability_bands
 
 
-def slow_automated(predictions, delta, n_bins=10):
+def slow_automated(predictions, delta, n_bins=15):
     """The definition row by row."""
     rows = [(c, r) for c, r in zip(predictions.confidence.tolist(), predictions.correct.tolist(), strict=True)]
     chosen = [(c, r) for c, r in rows if c >= delta]

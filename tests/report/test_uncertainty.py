@@ -16,11 +16,11 @@ def measured(methods, resamples=40):
 def test_one_shared_pass_gives_what_evaluate_and_compare_give(make):
     methods = [make(seed=1), make(seed=2, sharpness=2.0), make(seed=3)]
     for each, found in zip(methods, measured(methods), strict=True):
-        expected = evaluate(each, thresholds=(0.9,), bootstrap=40).intervals
+        expected = evaluate(each, thresholds=(0.9,), n_resamples=40).intervals
         assert {n: e for n, e in found.intervals.items() if n not in SHARES} == {
             n: e for n, e in expected.items() if n not in SHARES
         }
-        rows = [] if each is methods[0] else compare(methods[0], each, thresholds=(0.9,), bootstrap=40).rows
+        rows = [] if each is methods[0] else compare(methods[0], each, thresholds=(0.9,), n_resamples=40).rows
         assert found.verdicts == {row.name: row.verdict for row in rows if row.verdict != "cannot tell"}
     assert measured(methods)[1].verdicts["ece"] == "worse"
 
@@ -51,7 +51,7 @@ def test_nothing_automated_has_no_interval():
 def test_methods_on_other_cases_are_measured_but_not_judged(make):
     methods = [make(n=300), make(n=200, sharpness=0.3), make(n=300, sharpness=0.3)]
     found = measured(methods)
-    assert found[1].intervals["ece"] == evaluate(methods[1], thresholds=(0.9,), bootstrap=40).intervals["ece"]
+    assert found[1].intervals["ece"] == evaluate(methods[1], thresholds=(0.9,), n_resamples=40).intervals["ece"]
     assert found[1].verdicts == {}
     assert found[2].verdicts["ece"] == "worse"
 

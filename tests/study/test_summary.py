@@ -121,7 +121,7 @@ def test_with_one_seed_the_differences_are_the_paired_bootstrap_over_images(fini
     records = {cell.label: [finished_study.record(cell)] for cell in cells}
     tests = {cell.label: Run.open(finished_study.folder(cell)).predictions("test") for cell in cells}
     found = summarise(records, "nll", predictions_of=lambda record, scaled: tests[record.method])
-    reference = compare(tests["nll"], tests["flsd+h+p-ema"], bootstrap=400)
+    reference = compare(tests["nll"], tests["flsd+h+p-ema"], n_bins=10, n_resamples=400)
     ece = found.differences[0]
     assert (ece.metric, ece.over, ece.pairs) == ("ece", "images", 1)
     assert (ece.difference, ece.interval, ece.verdict) == (

@@ -58,7 +58,7 @@ def demo(*, out: Path = Path("demo"), epochs: int = 40, seed: int = 0, bootstrap
     for name, meaning in _METHODS.items():
         console.print(f"[bold]{name}[/bold]: {meaning}", highlight=False)
         runs[name] = _finished_run(recipes[name], out / name)
-    evaluations = {name: evaluate(run.predictions("test"), bootstrap=bootstrap) for name, run in runs.items()}
+    evaluations = {name: evaluate(run.predictions("test"), n_resamples=bootstrap) for name, run in runs.items()}
     console.print(_table(runs, evaluations))
     with console.status("Writing the report ..."):
         entries = read_entries([run.path for run in runs.values()], names=list(runs))

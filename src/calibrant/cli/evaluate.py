@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from calibrant.cli.calibrate import run_predictions
 from calibrant.errors import CheckFailed, invalid
-from calibrant.metrics import Evaluation
+from calibrant.metrics import DEFAULT_N_BINS, Evaluation
 from calibrant.metrics import evaluate as evaluate_predictions
 from calibrant.metrics.tables import evaluations_table
 from calibrant.predictions import Predictions
@@ -67,9 +67,9 @@ def evaluate(
     files: Annotated[list[Path], Parameter(negative="")],
     *,
     from_: Annotated[Literal["logits", "probabilities"] | None, Parameter(name="--from")] = None,
-    bins: int = 10,
+    n_bins: int = DEFAULT_N_BINS,
     thresholds: Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative="")] = (0.95, 0.99),
-    bootstrap: int = 0,
+    n_resamples: int = 0,
     level: float = 0.95,
     seed: int = 0,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -83,16 +83,16 @@ def evaluate(
         Predictions: .npz, .csv or .parquet; or run folders (their test predictions).
     from_:
         What the scores are, for files that do not say.
-    bins:
+    n_bins:
         Bins of every binned metric.
     thresholds:
-        Deltas of the high-confidence sets.
-    bootstrap:
+        Least confidences of the high-confidence sets.
+    n_resamples:
         Resamples for intervals; 0 for none, 1000 for a report.
     level:
         Level of the intervals.
     seed:
-        Of the bootstrap and of the noise floor.
+        Seed of the resampling and of the noise floor.
     json:
         Print JSON, in fractions, instead of a table.
     """
@@ -103,7 +103,7 @@ def evaluate(
         path = run_predictions(source, "test") if source.is_dir() else source
         predictions = Predictions.load(path, kind=from_, mmap=path.is_file() and path.stat().st_size > _LARGE)
         results[str(path)] = evaluate_predictions(
-            predictions, bins, thresholds=thresholds, bootstrap=bootstrap, seed=seed, level=level
+            predictions, n_bins, thresholds=thresholds, n_resamples=n_resamples, seed=seed, level=level
         )
     sys.stdout.write(_text(results, json=json) + "\n")
     failures = [failure for path, result in results.items() for failure in failed(path, result, asked)]

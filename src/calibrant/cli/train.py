@@ -1,6 +1,5 @@
 """`calibrant train`: a recipe file, flags, or both (flags win)."""
 
-import json as json_module
 import os
 import sys
 import warnings
@@ -268,7 +267,7 @@ def report(run: Run, *, as_json: bool) -> None:
         say_json({"run": str(run.path), **run.summary})
         return
     summary, console = run.summary, Console()
-    console.print(Evaluation.from_json(json_module.dumps(summary["test"])).table())
+    console.print(Evaluation.from_dict(summary["test"]).table())
     console.print(
         f"trained on {summary['seen_share']:.1%} of the sample updates in {summary['timing']['train_seconds']:.1f} s; "
         f"run folder: {run.path}",

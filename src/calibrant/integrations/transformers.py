@@ -19,7 +19,7 @@ from calibrant import distributed
 from calibrant.errors import InvalidInput, invalid
 from calibrant.integrations.epoch import RunningEpoch, read_state, share_scores, write_state
 from calibrant.losses import Loss
-from calibrant.metrics import evaluate
+from calibrant.metrics import DEFAULT_N_BINS, evaluate
 from calibrant.predictions import Predictions
 from calibrant.pruning import ConfidencePruner, Indexed
 from calibrant.pruning.sampling import steps_in
@@ -39,7 +39,7 @@ STATE_FILE = "pruner.safetensors"
 
 
 def calibration_metrics(
-    n_bins: int = 10, *, thresholds: Sequence[float] = (0.95, 0.99)
+    n_bins: int = DEFAULT_N_BINS, *, thresholds: Sequence[float] = (0.95, 0.99)
 ) -> Callable[[EvalPrediction], dict[str, float]]:
     """A `compute_metrics` for the `Trainer`: every metric of `calibrant.evaluate` as a plain number.
 
@@ -47,8 +47,8 @@ def calibration_metrics(
     `noise_floor`; the `Trainer` adds `eval_`. What is not defined (an AUROC without errors) is left out.
 
     Args:
-        n_bins: Bins of every binned metric; the paper uses 10.
-        thresholds: The deltas of the high-confidence sets.
+        n_bins: Bins of every binned metric.
+        thresholds: Least confidences of the high-confidence sets.
     """
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from calibrant.metrics.binning import Bins, accumulate_bins, reliability_bins
+from calibrant.metrics.binning import DEFAULT_N_BINS, Bins, accumulate_bins, reliability_bins
 from calibrant.metrics.comparison import Comparison, Difference, compare
 from calibrant.metrics.confident import ConfidentSet, confident_set
 from calibrant.metrics.errors import (
@@ -14,6 +14,7 @@ from calibrant.metrics.errors import (
     maximum_calibration_error,
 )
 from calibrant.metrics.evaluation import Evaluation, evaluate
+from calibrant.metrics.names import higher_is_better, set_metric
 from calibrant.metrics.noise import NoiseFloor, noise_floor
 from calibrant.metrics.proper import accuracy, brier_score, error_rate, negative_log_likelihood
 from calibrant.metrics.ranking import AccuracyCoverage, accuracy_coverage, aurc, auroc, ks_calibration_error
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "DEFAULT_N_BINS",
     "AccuracyCoverage",
     "Bins",
     "BrierScore",
@@ -57,11 +59,13 @@ __all__ = [
     "error_rate",
     "evaluate",
     "expected_calibration_error",
+    "higher_is_better",
     "ks_calibration_error",
     "maximum_calibration_error",
     "negative_log_likelihood",
     "noise_floor",
     "reliability_bins",
+    "set_metric",
     "smooth_calibration_error",
 ]
 

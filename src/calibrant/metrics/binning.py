@@ -16,6 +16,8 @@ from torch import Tensor
 from calibrant.errors import invalid
 from calibrant.predictions import Precision, Predictions, require_predictions, share
 
+DEFAULT_N_BINS = 15
+"""Bins of every binned metric unless told otherwise, as in most of the literature; the paper of this method uses 10."""
 _FEW_EDGES = 100  # twice their number fits in a byte
 _FEW_VALUES = 10_000
 _SMALL_BATCH = 2**15
@@ -158,7 +160,7 @@ def equal_mass_edges(ascending: NDArray[np.float64], n_bins: int) -> NDArray[np.
     return np.concatenate([[0.0], cuts[cuts < ascending[-1]], [1.0]])
 
 
-def reliability_bins(predictions: Predictions, n_bins: int = 15, *, equal_mass: bool = False) -> Bins:
+def reliability_bins(predictions: Predictions, n_bins: int = DEFAULT_N_BINS, *, equal_mass: bool = False) -> Bins:
     """Count, confidence and accuracy in bins of confidence.
 
     Args:

@@ -10,22 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.metrics.binning import check_bins
+from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins
 from calibrant.metrics.evaluation import (
     FEWEST_RESAMPLES,
     Interval,
-    check_bootstrap,
+    check_resamples,
     check_thresholds,
     evaluate,
     percentiles,
 )
+from calibrant.metrics.names import higher_is_better
 from calibrant.metrics.totals import class_totals
 from calibrant.predictions import Predictions, require_predictions
 
 Verdict = Literal["better", "worse", "cannot tell"]
 # Fewer rows than this in a high-confidence set (or in all) and the verdict is "cannot tell".
 _ENOUGH = 30
-_HIGHER_IS_BETTER = {"auroc", "share", "accuracy"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Comparison:
     """All metrics of two models on the same rows; `comparison["ece"]` gives one of them."""
 
     n: int
-    resamples: int
+    n_resamples: int
     level: float
     rows: tuple[Difference, ...]
 
@@ -67,6 +67,7 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is infinite becomes None."""
         content = asdict(self)
+        content["resamples"] = content.pop("n_resamples")
         content["rows"] = [{name: _plain(value) for name, value in row.items()} for row in content["rows"]]
         return content
 
@@ -91,9 +92,9 @@ def compare(
     a: Predictions,
     b: Predictions,
     *,
-    n_bins: int = 10,
+    n_bins: int = DEFAULT_N_BINS,
     thresholds: Sequence[float] = (0.95, 0.99),
-    bootstrap: int = 1000,
+    n_resamples: int = 1000,
     seed: int = 0,
     level: float = 0.95,
 ) -> Comparison:
@@ -106,25 +107,25 @@ def compare(
         a: The first model, the one you have.
         b: The second, the one you consider; verdicts are about it.
         n_bins: Bins of every binned metric.
-        thresholds: The deltas of the high-confidence sets.
-        bootstrap: Number of resamples, at least 20.
+        thresholds: Least confidences of the high-confidence sets.
+        n_resamples: Number of resamples, at least 20.
         seed: Of the draws.
         level: Level of the intervals.
     """
     require_predictions(a, "a")
     require_predictions(b, "b")
     check_bins(n_bins)
-    check_bootstrap(bootstrap, level, seed)
-    if bootstrap == 0:
-        raise invalid("bootstrap", f"be at least {FEWEST_RESAMPLES} to compare", bootstrap)
+    check_resamples(n_resamples, level, seed)
+    if n_resamples == 0:
+        raise invalid("n_resamples", f"be at least {FEWEST_RESAMPLES} to compare", n_resamples)
     _check_same_rows(a, b)
     from calibrant.metrics.resampling import WeightedMetrics, resample
 
-    deltas = check_thresholds(thresholds)
-    both = [WeightedMetrics(each, class_totals(each, n_bins).brier, n_bins, deltas) for each in (a, b)]
-    of_a, of_b = resample(both, bootstrap, seed)
-    values_a, values_b = (evaluate(each, n_bins, thresholds=deltas).values() for each in (a, b))
-    return Comparison(len(a), bootstrap, level, differences(values_a, values_b, of_a, of_b, n=len(a), level=level))
+    limits = check_thresholds(thresholds)
+    both = [WeightedMetrics(each, class_totals(each, n_bins).brier, n_bins, limits) for each in (a, b)]
+    of_a, of_b = resample(both, n_resamples, seed)
+    values_a, values_b = (evaluate(each, n_bins, thresholds=limits).values() for each in (a, b))
+    return Comparison(len(a), n_resamples, level, differences(values_a, values_b, of_a, of_b, n=len(a), level=level))
 
 
 def differences(
@@ -148,11 +149,11 @@ def differences(
 
 def rests_on_few(name: str, a: Mapping[str, float | None], b: Mapping[str, float | None], n: int) -> bool:
     """Whether a metric rests on so few rows that resampling them hides the chance in it (3 of 3 right stays 3 of 3)."""
-    metric, _, delta = name.partition("@")
-    if metric == "share" or not delta:
+    metric, _, threshold = name.partition("@")
+    if metric == "share" or not threshold:
         return n < _ENOUGH
     # Rounded: the share of 30 of 44 rows, times 44, is a little less than 30.
-    return any(round((values[f"share@{delta}"] or 0.0) * n) < _ENOUGH for values in (a, b))
+    return any(round((values[f"share@{threshold}"] or 0.0) * n) < _ENOUGH for values in (a, b))
 
 
 def _difference(name: str, a: float | None, b: float | None, interval: Interval | None, *, few: bool) -> Difference:
@@ -160,7 +161,7 @@ def _difference(name: str, a: float | None, b: float | None, interval: Interval 
     if few or interval is None or difference is None or interval[0] <= 0.0 <= interval[1]:
         return Difference(name, a, b, difference, interval, "cannot tell")
     rises = interval[0] > 0.0
-    better = rises == (name.split("@", maxsplit=1)[0] in _HIGHER_IS_BETTER)
+    better = rises == higher_is_better(name)
     return Difference(name, a, b, difference, interval, "better" if better else "worse")
 
 

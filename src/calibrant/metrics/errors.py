@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics.binning import check_bins, reliability_bins
+from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins, reliability_bins
 from calibrant.predictions import Predictions, require_predictions
 
 
-def expected_calibration_error(predictions: Predictions, n_bins: int = 15) -> float:
+def expected_calibration_error(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) -> float:
     """ECE over equal-width bins: sum over bins of (count / n) * |mean confidence - accuracy| (Guo et al. 2017).
 
     >>> expected_calibration_error(Predictions.from_probabilities([[0.95, 0.05], [1.0, 0.0]], [0, 1]), 10)
@@ -16,17 +16,17 @@ def expected_calibration_error(predictions: Predictions, n_bins: int = 15) -> fl
     return reliability_bins(predictions, n_bins).expected_error
 
 
-def equal_mass_calibration_error(predictions: Predictions, n_bins: int = 15) -> float:
+def equal_mass_calibration_error(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) -> float:
     """ECE over bins that hold (almost) the same number of rows; equal confidences stay together."""
     return reliability_bins(predictions, n_bins, equal_mass=True).expected_error
 
 
-def maximum_calibration_error(predictions: Predictions, n_bins: int = 15) -> float:
+def maximum_calibration_error(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) -> float:
     """MCE: the largest |mean confidence - accuracy| of an equal-width bin that is not empty."""
     return reliability_bins(predictions, n_bins).maximum_error
 
 
-def debiased_calibration_error(predictions: Predictions, n_bins: int = 15) -> float:
+def debiased_calibration_error(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) -> float:
     """Debiased L2 calibration error over equal-mass bins (Kumar, Liang and Ma 2019).
 
     With m rows, gap g and accuracy a in a bin: sqrt(max(0, sum of (m / n) * (g^2 - a (1 - a) / (m - 1)))); the part
@@ -50,7 +50,7 @@ def debiased(
     return np.asarray(np.sqrt(np.maximum(total, 0.0)))
 
 
-def classwise_calibration_error(predictions: Predictions, n_bins: int = 15) -> float:
+def classwise_calibration_error(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) -> float:
     """Class-wise ECE (static calibration error, SCE): the mean over all K classes of the ECE of that class.
 
     The ECE of class k bins the probability of k and compares its mean with the share of rows whose target is k.

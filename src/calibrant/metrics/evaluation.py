@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import invalid
-from calibrant.metrics.binning import check_bins, reliability_bins
-from calibrant.metrics.confident import ConfidentSet, check_delta, confident_set
+from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins, reliability_bins
+from calibrant.metrics.confident import ConfidentSet, check_threshold, confident_set
 from calibrant.metrics.errors import debiased_calibration_error, equal_mass_calibration_error
+from calibrant.metrics.names import METRICS, SET_METRICS, set_metric
 from calibrant.metrics.noise import noise_floor
 from calibrant.metrics.proper import error_rate, negative_log_likelihood
 from calibrant.metrics.proportion import wilson
@@ -32,7 +33,7 @@ class Evaluation:
 
     Attributes:
         n: Rows.
-        classes: Classes.
+        n_classes: Classes; "classes" in JSON.
         n_bins: Bins of the binned metrics.
         test_error: Share of wrong predictions.
         nll: Mean negative log likelihood; infinite where a target has probability 0 (null in JSON).
@@ -54,7 +55,7 @@ class Evaluation:
     """
 
     n: int
-    classes: int
+    n_classes: int
     n_bins: int
     test_error: float
     nll: float
@@ -79,13 +80,15 @@ class Evaluation:
         flat: dict[str, float | None] = {name: getattr(self, name) for name in METRICS}
         for row in self.thresholds:
             for name in SET_METRICS:
-                flat[f"{name}@{row.delta:g}"] = getattr(row, name)
+                flat[set_metric(name, row.threshold)] = getattr(row, name)
         return flat
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, which has no infinity: an infinite NLL, or end of its interval, becomes None."""
-        content = asdict(self)
-        content["thresholds"] = list(content["thresholds"])
+        content = {_KEYS.get(name, name): value for name, value in asdict(self).items()}
+        content["thresholds"] = [
+            {_KEYS.get(name, name): value for name, value in asdict(row).items()} for row in self.thresholds
+        ]
         content["nll"] = _finite(self.nll)
         if self.intervals is None:
             del content["intervals"], content["level"]
@@ -93,23 +96,25 @@ class Evaluation:
             content["intervals"] = {name: [_finite(end) for end in ends] for name, ends in self.intervals.items()}
         return content
 
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Build an evaluation from what `to_dict` gave."""
+        try:
+            own = {_NAMES.get(key, key): value for key, value in content.items()}
+            own["thresholds"] = tuple(
+                ConfidentSet(**{_NAMES.get(key, key): value for key, value in row.items()}) for row in own["thresholds"]
+            )
+            own["nll"] = _number(own["nll"])
+            if "intervals" in own:
+                pairs = own["intervals"].items()
+                own["intervals"] = {name: (_number(low), _number(high)) for name, (low, high) in pairs}
+            return cls(**own)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise invalid("content", "be what Evaluation.to_dict gave", f"something else ({error})") from error
+
     def to_json(self) -> str:
         """The result as JSON, in fractions."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
-        try:
-            content = json.loads(text)
-            content["thresholds"] = tuple(ConfidentSet(**row) for row in content["thresholds"])
-            content["nll"] = _number(content["nll"])
-            if "intervals" in content:
-                pairs = content["intervals"].items()
-                content["intervals"] = {name: (_number(low), _number(high)) for name, (low, high) in pairs}
-            return cls(**content)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise invalid("text", "be what Evaluation.to_json wrote", f"something else ({error})") from error
 
     def table(self) -> str:
         """A table for people, in percent, with intervals where there are any."""
@@ -118,21 +123,9 @@ class Evaluation:
         return evaluation_table(self)
 
 
-SET_METRICS = ("share", "accuracy", "ece", "ece_inside")
-METRICS = (
-    "test_error",
-    "nll",
-    "brier",
-    "ece",
-    "ece_equal_mass",
-    "mce",
-    "classwise_ece",
-    "smooth_ece",
-    "debiased_ece",
-    "ks",
-    "auroc",
-    "aurc",
-)
+# Keys of JSON files that are older than the Python names.
+_KEYS = {"n_classes": "classes", "threshold": "delta"}
+_NAMES = {key: name for name, key in _KEYS.items()}
 
 
 def _finite(value: float) -> float | None:
@@ -145,10 +138,10 @@ def _number(value: float | None) -> float:
 
 def evaluate(
     predictions: Predictions,
-    n_bins: int = 10,
+    n_bins: int = DEFAULT_N_BINS,
     *,
     thresholds: Sequence[float] = (0.95, 0.99),
-    bootstrap: int = 0,
+    n_resamples: int = 0,
     seed: int = 0,
     level: float = 0.95,
 ) -> Evaluation:
@@ -156,10 +149,10 @@ def evaluate(
 
     Args:
         predictions: What the model said.
-        n_bins: Bins of every binned metric; the paper uses 10.
-        thresholds: The deltas of the high-confidence sets.
-        bootstrap: Number of resamples for percentile intervals, at least 20; 0 for none, 1000 for a report.
-        seed: Of the noise floor's simulation and of the bootstrap.
+        n_bins: Bins of every binned metric.
+        thresholds: Least confidences of the high-confidence sets.
+        n_resamples: Number of resamples for percentile intervals, at least 20; 0 for none, 1000 for a report.
+        seed: Seed of the noise floor's simulation and of the bootstrap.
         level: Level of the intervals.
 
     >>> predictions = Predictions.from_probabilities([[0.98, 0.02], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1])
@@ -168,16 +161,16 @@ def evaluate(
     """
     require_predictions(predictions)
     check_bins(n_bins)
-    deltas = check_thresholds(thresholds)
-    check_bootstrap(bootstrap, level, seed)
+    limits = check_thresholds(thresholds)
+    check_resamples(n_resamples, level, seed)
     totals = class_totals(predictions, n_bins)
-    plain = _point(predictions, n_bins, deltas, totals, seed)
-    if not bootstrap:
+    plain = _point(predictions, n_bins, limits, totals, seed)
+    if not n_resamples:
         return plain
     from calibrant.metrics.resampling import WeightedMetrics, resample
 
-    weighted = WeightedMetrics(predictions, totals.brier, n_bins, deltas)
-    (draws,) = resample([weighted], bootstrap, seed)
+    weighted = WeightedMetrics(predictions, totals.brier, n_bins, limits)
+    (draws,) = resample([weighted], n_resamples, seed)
     found = {name: percentiles(values, level) for name, values in draws.items()}
     intervals = {name: ends for name, ends in found.items() if ends is not None}
     return replace(plain, intervals=intervals | _certain_shares(plain, intervals, level), level=level)
@@ -187,7 +180,10 @@ def _certain_shares(plain: Evaluation, intervals: Mapping[str, Interval], level:
     """Wilson's interval for the shares of cases in which no resample differs: 100 of 100 is not "certainly all"."""
     cases = {"test_error": plain.n}
     for part in plain.thresholds:
-        cases |= {f"share@{part.delta:g}": plain.n, f"accuracy@{part.delta:g}": round(part.share * plain.n)}
+        cases |= {
+            set_metric("share", part.threshold): plain.n,
+            set_metric("accuracy", part.threshold): round(part.share * plain.n),
+        }
     values, better = plain.values(), {}
     for name, count in cases.items():
         value, ends = values.get(name), intervals.get(name)
@@ -198,21 +194,21 @@ def _certain_shares(plain: Evaluation, intervals: Mapping[str, Interval], level:
 
 
 def check_thresholds(thresholds: Any) -> list[float]:
-    """The deltas of high-confidence sets, each in range."""
+    """The limits of high-confidence sets, each in range."""
     if not isinstance(thresholds, Iterable):
         raise invalid("thresholds", "be a sequence of numbers", repr(thresholds), "One is written (0.95,).")
-    return [check_delta(delta) for delta in thresholds]
+    return [check_threshold(each) for each in thresholds]
 
 
-def check_bootstrap(bootstrap: int, level: float, seed: int = 0) -> None:
+def check_resamples(n_resamples: int, level: float, seed: int = 0) -> None:
     """Refuse too few resamples for an interval (0 is none), a level outside 0..1 and a negative seed."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise invalid("seed", "be a whole number from 0 on", repr(seed))
-    if isinstance(bootstrap, bool) or not isinstance(bootstrap, int | np.integer) or bootstrap < 0:
-        raise invalid("bootstrap", "be a whole number of resamples, 0 for none", repr(bootstrap))
-    if 0 < bootstrap < FEWEST_RESAMPLES:
+    if isinstance(n_resamples, bool) or not isinstance(n_resamples, int | np.integer) or n_resamples < 0:
+        raise invalid("n_resamples", "be a whole number, 0 for none", repr(n_resamples))
+    if 0 < n_resamples < FEWEST_RESAMPLES:
         way_out = "An interval from a few draws says nothing; 1000 are usual."
-        raise invalid("bootstrap", f"be 0 for none, or at least {FEWEST_RESAMPLES}", bootstrap, way_out)
+        raise invalid("n_resamples", f"be 0 for none, or at least {FEWEST_RESAMPLES}", n_resamples, way_out)
     if not isinstance(level, int | float | np.number) or not 0.0 < level < 1.0:
         raise invalid("level", "lie between 0 and 1", repr(level), "It is a fraction: 0.95, not 95.")
 
@@ -229,14 +225,14 @@ def percentiles(values: NDArray[np.float64], level: float) -> Interval | None:
 
 
 def _point(
-    predictions: Predictions, n_bins: int, deltas: Sequence[float], totals: ClassTotals, seed: int
+    predictions: Predictions, n_bins: int, limits: Sequence[float], totals: ClassTotals, seed: int
 ) -> Evaluation:
     bins = reliability_bins(predictions, n_bins)
     rows = sort_rows(predictions)
     floor = noise_floor(predictions, n_bins, seed=seed)
     return Evaluation(
         n=len(predictions),
-        classes=predictions.n_classes,
+        n_classes=predictions.n_classes,
         n_bins=n_bins,
         test_error=error_rate(predictions),
         nll=negative_log_likelihood(predictions),
@@ -252,5 +248,5 @@ def _point(
         aurc=aurc_of(rows),
         noise_floor=floor.mean,
         noise_floor_95=floor.upper,
-        thresholds=tuple(confident_set(predictions, delta, n_bins=n_bins) for delta in deltas),
+        thresholds=tuple(confident_set(predictions, limit, n_bins=n_bins) for limit in limits),
     )

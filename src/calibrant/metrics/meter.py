@@ -106,7 +106,7 @@ class Meter(Metric):
     """What all meters share: the kind of scores, the rules, and the count of rows that broke them.
 
     Args:
-        from_: What `update` is given: "logits" or "probabilities". It is never guessed.
+        kind: What `update` is given: "logits" or "probabilities". It is never guessed.
         kwargs: For torchmetrics, such as `process_group` or `sync_on_compute`.
     """
 
@@ -116,12 +116,12 @@ class Meter(Metric):
     refused = State()
     _tops_only = False  # whether the meter asks for `HostBatch.confidence` and for nothing else
 
-    def __init__(self, *, from_: Kind, **kwargs: Any) -> None:
+    def __init__(self, *, kind: Kind, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if from_ not in ("logits", "probabilities"):
-            raise invalid("from_", "be 'logits' or 'probabilities'", repr(from_))
-        self.from_ = from_
-        self._pending = Pending(from_, tops_only=self._tops_only)
+        if kind not in ("logits", "probabilities"):
+            raise invalid("kind", "be 'logits' or 'probabilities'", repr(kind))
+        self.kind = kind
+        self._pending = Pending(kind, tops_only=self._tops_only)
         self._add("refused", dtype=torch.int64)
 
     def _add(self, name: str, *shape: int, dtype: torch.dtype) -> None:
@@ -142,12 +142,12 @@ class Meter(Metric):
             scores: Shape (n, K), of the kind that the constructor names.
             targets: Shape (n,), integers in 0..K-1.
         """
-        check_form(scores, targets, self.from_)
+        check_form(scores, targets, self.kind)
         scores = scores.detach()
         if scores.device.type == "cpu":
-            self._add_host(HostBatch.read(scores, targets, self.from_))
+            self._add_host(HostBatch.read(scores, targets, self.kind))
         else:
-            self.refused += bad_rows(scores, targets, self.from_).sum()
+            self.refused += bad_rows(scores, targets, self.kind).sum()
             self._add_device(scores, targets)
 
     def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
@@ -180,7 +180,7 @@ class Meter(Metric):
             return
         waiting = self._pending.drain()
         try:
-            self._add_host(HostBatch(waiting.scores, waiting.targets, self.from_, waiting.precision))
+            self._add_host(HostBatch(waiting.scores, waiting.targets, self.kind, waiting.precision))
         except InvalidInput:
             self._add_one_by_one(waiting)
 
@@ -191,7 +191,7 @@ class Meter(Metric):
             np.split(waiting.scores, waiting.cuts), np.split(waiting.targets, waiting.cuts), strict=True
         ):
             try:
-                self._add_host(HostBatch(scores, targets, self.from_, waiting.precision))
+                self._add_host(HostBatch(scores, targets, self.kind, waiting.precision))
             except InvalidInput as error:
                 refusal = refusal or error
         raise InvalidInput(f"{refusal} The row came in an earlier update; its batch is left out.") from refusal
@@ -223,7 +223,7 @@ class Meter(Metric):
         """The metric over everything seen, a float64 scalar; NaN before the first row."""
         if self.refused > 0:
             rules = "finite scores, probabilities that sum to 1, labels in 0..K-1"
-            raise InvalidInput(f"{self.from_} must obey the rules ({rules}), got {int(self.refused)} rows that do not.")
+            raise InvalidInput(f"{self.kind} must obey the rules ({rules}), got {int(self.refused)} rows that do not.")
         return self._result()
 
     def _add_host(self, batch: HostBatch) -> None:
@@ -236,15 +236,15 @@ class Meter(Metric):
         raise NotImplementedError
 
 
-def check_form(scores: Tensor, targets: Tensor, from_: Kind) -> None:
+def check_form(scores: Tensor, targets: Tensor, kind: Kind) -> None:
     """Shapes and types: known without waiting for the device."""
-    require_tensor(from_, scores)
+    require_tensor(kind, scores)
     require_tensor("targets", targets)
     if scores.ndim != 2 or len(scores) == 0 or scores.shape[1] < 2:
         rule = "have shape (n, K) with at least one row and two classes"
-        raise invalid(from_, rule, f"shape {tuple(scores.shape)}", _as_rows(scores.shape, targets.shape, from_))
+        raise invalid(kind, rule, f"shape {tuple(scores.shape)}", _as_rows(scores.shape, targets.shape, kind))
     if scores.dtype not in _PRECISIONS:
-        raise invalid(from_, "hold floating-point numbers", f"dtype {scores.dtype}")
+        raise invalid(kind, "hold floating-point numbers", f"dtype {scores.dtype}")
     if targets.shape != scores.shape[:1]:
         way_out = "One-hot rows: give targets.argmax(dim=1)." if targets.shape == scores.shape else ""
         raise invalid(
@@ -254,22 +254,22 @@ def check_form(scores: Tensor, targets: Tensor, from_: Kind) -> None:
         raise invalid("targets", "be integers", f"dtype {targets.dtype}")
 
 
-def _as_rows(scores: torch.Size, targets: torch.Size, from_: Kind) -> str:
+def _as_rows(scores: torch.Size, targets: torch.Size, kind: Kind) -> str:
     """How to get one row a prediction from scores of another shape; empty where it cannot be told."""
     if scores in (targets, (*targets, 1)) and len(targets) == 1:
-        first = "1 - p, p" if from_ == "probabilities" else "torch.zeros_like(z), z"
+        first = "1 - p, p" if kind == "probabilities" else "torch.zeros_like(z), z"
         return f"Of two classes give both: torch.stack([{first}], dim=1), each of shape (n,)."
     if len(scores) < 3:
         return ""
     if targets == (scores[0], *scores[2:]):
-        return f"One row a pixel: {from_}.movedim(1, -1).flatten(0, -2) and targets.flatten()."
-    return f"One row a position: {from_}.flatten(0, -2) and targets.flatten()." if targets == scores[:-1] else ""
+        return f"One row a pixel: {kind}.movedim(1, -1).flatten(0, -2) and targets.flatten()."
+    return f"One row a position: {kind}.flatten(0, -2) and targets.flatten()." if targets == scores[:-1] else ""
 
 
-def bad_rows(scores: Tensor, targets: Tensor, from_: Kind) -> Tensor:
+def bad_rows(scores: Tensor, targets: Tensor, kind: Kind) -> Tensor:
     """Which rows break a rule, on the device."""
     total = scores.sum(dim=1, dtype=torch.float64)
-    if from_ == "logits":
+    if kind == "logits":
         fine = torch.isfinite(total)
     else:
         fine = ((total - 1.0).abs() <= SUM_TOLERANCE[_PRECISIONS[scores.dtype]]) & (scores.amin(dim=1) >= 0)

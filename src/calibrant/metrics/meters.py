@@ -14,8 +14,17 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import invalid
-from calibrant.metrics.binning import Bins, accumulate_bins, bin_edges, check_bins, device_edges, rounded, sum_bins
-from calibrant.metrics.confident import check_delta
+from calibrant.metrics.binning import (
+    DEFAULT_N_BINS,
+    Bins,
+    accumulate_bins,
+    bin_edges,
+    check_bins,
+    device_edges,
+    rounded,
+    sum_bins,
+)
+from calibrant.metrics.confident import check_threshold
 from calibrant.metrics.meter import HostBatch, Meter, State, check_form
 from calibrant.metrics.totals import minus_target, sum_gaps
 from calibrant.predictions import Kind
@@ -26,11 +35,11 @@ class CalibrationError(Meter):
 
     Args:
         n_bins: Number of bins on [0, 1].
-        from_: "logits" or "probabilities".
+        kind: "logits" or "probabilities".
         norm: "expected" for the ECE, "maximum" for the MCE.
         kwargs: See `Meter`.
 
-    >>> meter = CalibrationError(10, from_="probabilities")
+    >>> meter = CalibrationError(10, kind="probabilities")
     >>> meter.update(torch.tensor([[0.95, 0.05], [1.0, 0.0]]), torch.tensor([0, 1]))
     >>> round(meter.compute().item(), 6)
     0.475
@@ -42,9 +51,14 @@ class CalibrationError(Meter):
     _tops_only = True
 
     def __init__(
-        self, n_bins: int = 15, *, from_: Kind, norm: Literal["expected", "maximum"] = "expected", **kwargs: Any
+        self,
+        n_bins: int = DEFAULT_N_BINS,
+        *,
+        kind: Kind,
+        norm: Literal["expected", "maximum"] = "expected",
+        **kwargs: Any,
     ) -> None:
-        super().__init__(from_=from_, **kwargs)
+        super().__init__(kind=kind, **kwargs)
         if norm not in ("expected", "maximum"):
             raise invalid("norm", "be 'expected' or 'maximum'", repr(norm))
         self.n_bins, self.norm = check_bins(n_bins), norm
@@ -65,7 +79,7 @@ class CalibrationError(Meter):
             total += sums
 
     def _add_device(self, scores: Tensor, targets: Tensor) -> None:
-        counts, confidence_sums, correct_sums = accumulate_bins(*read_batch(scores, targets, self.from_), self.n_bins)
+        counts, confidence_sums, correct_sums = accumulate_bins(*read_batch(scores, targets, self.kind), self.n_bins)
         self.counts += counts
         self.confidence_sums += confidence_sums
         self.correct_sums += correct_sums
@@ -79,13 +93,13 @@ class CalibrationError(Meter):
 
 
 class ConfidentSetMeter(CalibrationError):
-    """The paper's high-confidence set S_delta: rows with confidence >= delta.
+    """The paper's high-confidence set S: rows with confidence >= threshold.
 
     Args:
-        delta: The threshold.
+        threshold: Least confidence of the set.
         what: "share" (|S| / n), "accuracy" of S, or "ece" of S over equal-width bins on [0, 1].
-        n_bins: Number of bins of the ECE; the paper uses 10.
-        from_: "logits" or "probabilities".
+        n_bins: Number of bins of the ECE.
+        kind: "logits" or "probabilities".
         kwargs: See `Meter`.
     """
 
@@ -94,32 +108,32 @@ class ConfidentSetMeter(CalibrationError):
 
     def __init__(
         self,
-        delta: float = 0.95,
+        threshold: float = 0.95,
         what: Literal["share", "accuracy", "ece"] = "share",
         *,
-        from_: Kind,
-        n_bins: int = 10,
+        kind: Kind,
+        n_bins: int = DEFAULT_N_BINS,
         **kwargs: Any,
     ) -> None:
-        super().__init__(n_bins, from_=from_, **kwargs)
+        super().__init__(n_bins, kind=kind, **kwargs)
         if what not in ("share", "accuracy", "ece"):
             raise invalid("what", "be 'share', 'accuracy' or 'ece'", repr(what))
-        self.delta, self.what = check_delta(delta), what
+        self.threshold, self.what = check_threshold(threshold), what
         self._add("rows", dtype=torch.int64)
-        self._set_apart(f"above_{self.delta!r}")
+        self._set_apart(f"above_{self.threshold!r}")
 
     def _add_host(self, batch: HostBatch) -> None:
         confidence, correct = batch.confidence
-        chosen = confidence >= rounded(np.asarray([self.delta]), batch.edge_precision)
+        chosen = confidence >= rounded(np.asarray([self.threshold]), batch.edge_precision)
         edges = bin_edges(self.n_bins, batch.edge_precision)
         self._add_bins(sum_bins(confidence[chosen], correct[chosen], edges))
         self.rows += len(chosen)
 
     def _add_device(self, scores: Tensor, targets: Tensor) -> None:
-        confidence, correct = read_batch(scores, targets, self.from_)
+        confidence, correct = read_batch(scores, targets, self.kind)
         self.rows += len(targets)
         # A fixed shape: rows outside the set go into the first bin with confidence 0, and out of its count again.
-        inside = confidence >= torch.full_like(confidence, self.delta)
+        inside = confidence >= torch.full_like(confidence, self.threshold)
         kept = torch.where(inside, confidence, 0)
         counts, confidence_sums, correct_sums = accumulate_bins(kept, correct & inside, self.n_bins)
         counts[0] -= (~inside).sum()
@@ -139,29 +153,29 @@ class ClasswiseCalibrationError(Meter):
     """Class-wise ECE: the mean over classes of the ECE of that class's probability.
 
     Args:
-        num_classes: Number of classes K.
+        n_classes: Number of classes K.
         n_bins: Number of bins on [0, 1].
-        from_: "logits" or "probabilities".
+        kind: "logits" or "probabilities".
         kwargs: See `Meter`.
     """
 
     rows = State()
     gap_sums = State()
 
-    def __init__(self, num_classes: int, n_bins: int = 15, *, from_: Kind, **kwargs: Any) -> None:
-        super().__init__(from_=from_, **kwargs)
-        if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
-            raise invalid("num_classes", "be a whole number of at least 1", repr(num_classes))
-        self._pending.classes = num_classes
-        self.num_classes, self.n_bins = num_classes, check_bins(n_bins)
+    def __init__(self, n_classes: int, n_bins: int = DEFAULT_N_BINS, *, kind: Kind, **kwargs: Any) -> None:
+        super().__init__(kind=kind, **kwargs)
+        if isinstance(n_classes, bool) or not isinstance(n_classes, int) or n_classes < 1:
+            raise invalid("n_classes", "be a whole number of at least 1", repr(n_classes))
+        self._pending.classes = n_classes
+        self.n_classes, self.n_bins = n_classes, check_bins(n_bins)
         self._add("rows", dtype=torch.int64)
-        self._add("gap_sums", self.n_bins, num_classes, dtype=torch.float64)
+        self._add("gap_sums", self.n_bins, n_classes, dtype=torch.float64)
 
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch; see `Meter.update`."""
-        check_form(scores, targets, self.from_)
-        if scores.shape[1] != self.num_classes:
-            raise invalid(self.from_, f"have {self.num_classes} columns", f"shape {tuple(scores.shape)}")
+        check_form(scores, targets, self.kind)
+        if scores.shape[1] != self.n_classes:
+            raise invalid(self.kind, f"have {self.n_classes} columns", f"shape {tuple(scores.shape)}")
         super().update(scores, targets)
 
     def _add_host(self, batch: HostBatch) -> None:
@@ -171,9 +185,9 @@ class ClasswiseCalibrationError(Meter):
         self.rows += len(residual)
 
     def _add_device(self, scores: Tensor, targets: Tensor) -> None:
-        probabilities = _probabilities(scores, self.from_)
+        probabilities = _probabilities(scores, self.kind)
         gaps = _minus_target(probabilities, targets)
-        edges = device_edges(self.n_bins, torch.float64 if self.from_ == "logits" else scores.dtype, scores.device)
+        edges = device_edges(self.n_bins, torch.float64 if self.kind == "logits" else scores.dtype, scores.device)
         # As many passes as bins, but fixed shapes and the same order of additions on every run.
         low = edges.new_full((), -1.0)
         for index, high in enumerate([*edges, edges.new_full((), torch.inf)]):
@@ -183,22 +197,22 @@ class ClasswiseCalibrationError(Meter):
         self.rows += len(targets)
 
     def _result(self) -> Tensor:
-        return self.gap_sums.abs().sum() / (self.rows * self.num_classes)
+        return self.gap_sums.abs().sum() / (self.rows * self.n_classes)
 
 
 class NegativeLogLikelihood(Meter):
     """Mean of minus the log probability of the target, in nats.
 
     Args:
-        from_: "logits" or "probabilities".
+        kind: "logits" or "probabilities".
         kwargs: See `Meter`.
     """
 
     rows = State()
     total = State()
 
-    def __init__(self, *, from_: Kind, **kwargs: Any) -> None:
-        super().__init__(from_=from_, **kwargs)
+    def __init__(self, *, kind: Kind, **kwargs: Any) -> None:
+        super().__init__(kind=kind, **kwargs)
         self._add("rows", dtype=torch.int64)
         self._add("total", dtype=torch.float64)
         self._set_apart(f"of_{type(self).__name__}")
@@ -209,7 +223,7 @@ class NegativeLogLikelihood(Meter):
 
     def _add_device(self, scores: Tensor, targets: Tensor) -> None:
         wide = scores.to(torch.float64)
-        logs = wide.log_softmax(dim=1) if self.from_ == "logits" else wide.clamp(max=1.0).log()
+        logs = wide.log_softmax(dim=1) if self.kind == "logits" else wide.clamp(max=1.0).log()
         self.total -= logs.gather(1, _inside(targets, scores.shape[1]).unsqueeze(1)).sum()
         self.rows += len(targets)
 
@@ -221,7 +235,7 @@ class BrierScore(NegativeLogLikelihood):
     """Mean over rows of the squared distance to the one-hot target, summed over classes.
 
     Args:
-        from_: "logits" or "probabilities".
+        kind: "logits" or "probabilities".
         kwargs: See `Meter`.
     """
 
@@ -231,26 +245,26 @@ class BrierScore(NegativeLogLikelihood):
         self.rows += len(residual)
 
     def _add_device(self, scores: Tensor, targets: Tensor) -> None:
-        self.total += _minus_target(_probabilities(scores, self.from_), targets).square().sum()
+        self.total += _minus_target(_probabilities(scores, self.kind), targets).square().sum()
         self.rows += len(targets)
 
 
-def read_batch(scores: Tensor, targets: Tensor, from_: Kind) -> tuple[Tensor, Tensor]:
+def read_batch(scores: Tensor, targets: Tensor, kind: Kind) -> tuple[Tensor, Tensor]:
     """Confidence and correctness of a batch on its device; logits are taken through a float64 softmax.
 
     Probabilities keep their type, so that the edges of bins and thresholds can be rounded to it.
     """
     top, predicted = scores.max(dim=1, keepdim=True)
     correct = predicted.squeeze(1) == targets
-    if from_ == "probabilities":
+    if kind == "probabilities":
         return top.squeeze(1).clamp(max=1.0), correct
     powers = (scores.to(torch.float64) - top.to(torch.float64)).exp_()
     return powers.sum(dim=1).reciprocal_(), correct
 
 
-def _probabilities(scores: Tensor, from_: Kind) -> Tensor:
+def _probabilities(scores: Tensor, kind: Kind) -> Tensor:
     wide = scores.to(torch.float64)
-    return wide.softmax(dim=1) if from_ == "logits" else wide
+    return wide.softmax(dim=1) if kind == "logits" else wide
 
 
 def _minus_target(probabilities: Tensor, targets: Tensor) -> Tensor:

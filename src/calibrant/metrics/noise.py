@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics.binning import bin_edges, bin_index, check_bins, edge_precision
+from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, bin_index, check_bins, edge_precision
 from calibrant.predictions import Predictions, require_predictions
 
 # Bins larger than this are drawn from the limit law of their sum instead of row by row.
@@ -25,7 +25,9 @@ class NoiseFloor:
     upper: float
 
 
-def noise_floor(predictions: Predictions, n_bins: int = 10, *, draws: int = 400, seed: int = 0) -> NoiseFloor:
+def noise_floor(
+    predictions: Predictions, n_bins: int = DEFAULT_N_BINS, *, draws: int = 400, seed: int = 0
+) -> NoiseFloor:
     """Simulate targets that are right with exactly the stated confidence, and measure the ECE of each simulation."""
     require_predictions(predictions)
     generator = np.random.default_rng(seed)

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from calibrant.metrics.binning import bin_edges, bin_index, edge_precision, rounded
 from calibrant.metrics.errors import debiased
+from calibrant.metrics.names import set_metric
 from calibrant.metrics.ranking import aurc_sum, harmonic_numbers, sort_rows
 from calibrant.metrics.smooth import CELLS, grid_position, smooth_error
 from calibrant.predictions import Predictions
@@ -26,13 +27,13 @@ _BLOCK = 2**19
 CLASSWISE_ENTRIES = 20_000_000
 
 
-def draw_weights(rows: int, resamples: int, seed: int) -> list[Callable[[], Floats]]:
+def draw_weights(rows: int, n_resamples: int, seed: int) -> list[Callable[[], Floats]]:
     """Recipes for blocks of bootstrap weights of shape (r, rows): how often n draws with replacement hit each row.
 
     Each block has its own generator, so the values depend on the seed alone, not on who computes which block when.
     """
     step = max(1, _BLOCK // rows)
-    sizes = [min(step, resamples - start) for start in range(0, resamples, step)]
+    sizes = [min(step, n_resamples - start) for start in range(0, n_resamples, step)]
     seeds = np.random.SeedSequence(seed).spawn(len(sizes))
 
     def draw(size: int, own: np.random.SeedSequence) -> Floats:
@@ -43,7 +44,7 @@ def draw_weights(rows: int, resamples: int, seed: int) -> list[Callable[[], Floa
     return [partial(draw, size, own) for size, own in zip(sizes, seeds, strict=True)]
 
 
-def resample(metrics: Sequence["WeightedMetrics"], resamples: int, seed: int) -> list[dict[str, Floats]]:
+def resample(metrics: Sequence["WeightedMetrics"], n_resamples: int, seed: int) -> list[dict[str, Floats]]:
     """Bootstrap values of each set of predictions; all of them see the same draws."""
 
     def block(draw: Callable[[], Floats]) -> list[dict[str, Floats]]:
@@ -53,7 +54,7 @@ def resample(metrics: Sequence["WeightedMetrics"], resamples: int, seed: int) ->
     rows = len(metrics[0].rows.order)
     # NumPy lets go of the interpreter inside its loops: as many threads as torch may use, no more.
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        blocks = list(pool.map(block, draw_weights(rows, resamples, seed)))
+        blocks = list(pool.map(block, draw_weights(rows, n_resamples, seed)))
     return [
         {name: np.concatenate([part[which][name] for part in blocks]) for name in blocks[0][which]}
         for which in range(len(metrics))
@@ -67,7 +68,7 @@ class WeightedMetrics:
         predictions: The rows.
         brier: Brier score of each row.
         n_bins: Bins of every binned metric.
-        thresholds: Deltas of the high-confidence sets.
+        thresholds: Least confidences of the high-confidence sets.
     """
 
     def __init__(self, predictions: Predictions, brier: Floats, n_bins: int, thresholds: Sequence[float]) -> None:
@@ -84,11 +85,11 @@ class WeightedMetrics:
         self.cuts = self._cuts(bin_edges(n_bins, precision))
         self.thresholds = [
             (
-                delta,
-                self._from(float(rounded(np.asarray([delta]), precision)[0])),
-                self._cuts(bin_edges(n_bins, precision, delta)),
+                threshold,
+                self._from(float(rounded(np.asarray([threshold]), precision)[0])),
+                self._cuts(bin_edges(n_bins, precision, threshold)),
             )
-            for delta in thresholds
+            for threshold in thresholds
         ]
         low, self.part = grid_position(self.rows.confidence)
         self.cells, self.cell_starts = np.unique(low, return_index=True)
@@ -99,8 +100,8 @@ class WeightedMetrics:
         inner = np.searchsorted(self.rows.confidence, edges[1:-1], side="right")
         return np.concatenate([[0], inner, [len(self.rows.order)]])
 
-    def _from(self, delta: float) -> int:
-        return int(np.searchsorted(self.rows.confidence, delta, side="left"))
+    def _from(self, threshold: float) -> int:
+        return int(np.searchsorted(self.rows.confidence, threshold, side="left"))
 
     def __call__(self, weights: Floats) -> dict[str, Floats]:
         """Metric name to one value for each row of weights, shape (r, n) in the order of the predictions.
@@ -123,8 +124,8 @@ class WeightedMetrics:
             values["classwise_ece"] = self.classwise(weights)
         values["smooth_ece"] = self._smooth(residuals) if len(total) else total
         values["ks"], values["auroc"], values["aurc"] = self._ranked(count, gap, wrong)
-        for delta, start, cuts in self.thresholds:
-            values |= self._confident(count, gap, wrong, delta, start, cuts)
+        for threshold, start, cuts in self.thresholds:
+            values |= self._confident(count, gap, wrong, threshold, start, cuts)
         return values
 
     def _ranked(self, count: Floats, gap: Floats, wrong: Floats) -> tuple[Floats, Floats, Floats]:
@@ -154,15 +155,19 @@ class WeightedMetrics:
         return np.abs(gaps).sum(axis=1) / n, debiased(size, gaps + right, right)
 
     def _confident(
-        self, count: Floats, gap: Floats, wrong: Floats, delta: float, start: int, cuts: NDArray[np.int64]
+        self, count: Floats, gap: Floats, wrong: Floats, threshold: float, start: int, cuts: NDArray[np.int64]
     ) -> dict[str, Floats]:
         size = count[:, -1] - count[:, start]
         with np.errstate(invalid="ignore", divide="ignore"):
             return {
-                f"share@{delta:g}": size / count[:, -1],
-                f"accuracy@{delta:g}": 1.0 - (wrong[:, -1] - wrong[:, start]) / size,
-                f"ece@{delta:g}": np.abs(np.diff(gap[:, np.maximum(self.cuts, start)], axis=1)).sum(axis=1) / size,
-                f"ece_inside@{delta:g}": np.abs(np.diff(gap[:, np.maximum(cuts, start)], axis=1)).sum(axis=1) / size,
+                set_metric("share", threshold): size / count[:, -1],
+                set_metric("accuracy", threshold): 1.0 - (wrong[:, -1] - wrong[:, start]) / size,
+                set_metric("ece", threshold): np.abs(np.diff(gap[:, np.maximum(self.cuts, start)], axis=1)).sum(axis=1)
+                / size,
+                set_metric("ece_inside", threshold): np.abs(np.diff(gap[:, np.maximum(cuts, start)], axis=1)).sum(
+                    axis=1
+                )
+                / size,
             }
 
     def _smooth(self, residuals: Floats) -> Floats:

@@ -3,6 +3,7 @@
 import io
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -35,8 +36,9 @@ def label(name: str) -> str:
     """Name for people of a flat metric name: "share@0.95" is "|S95|"."""
     if "@" not in name:
         return LABELS[name]
-    metric, delta = name.split("@")
-    return _SET_LABELS[metric].format(f"{100 * float(delta):g}")
+    metric, threshold = name.split("@")
+    # Decimal: 100 * 0.07 is not 7, and six digits may not tell two thresholds apart.
+    return _SET_LABELS[metric].format(f"{(100 * Decimal(threshold)).normalize():f}")
 
 
 def number(name: str, value: float | None, *, signed: bool = False) -> str:
@@ -51,7 +53,9 @@ def number(name: str, value: float | None, *, signed: bool = False) -> str:
 
 def evaluation_table(evaluation: "Evaluation") -> str:
     """One row a metric."""
-    table = Table(box=box.SIMPLE, title=f"{evaluation.n} rows, {evaluation.classes} classes, {evaluation.n_bins} bins")
+    table = Table(
+        box=box.SIMPLE, title=f"{evaluation.n} rows, {evaluation.n_classes} classes, {evaluation.n_bins} bins"
+    )
     table.add_column("metric")
     table.add_column("value", justify="right")
     if evaluation.intervals is not None:
@@ -81,7 +85,7 @@ def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
         table.add_column(Text(name), justify="right", overflow="fold")
     results = list(evaluations.values())
     table.add_row("rows", *(str(result.n) for result in results))
-    table.add_row("classes", *(str(result.classes) for result in results))
+    table.add_row("classes", *(str(result.n_classes) for result in results))
     flat = [result.values() for result in results]
     for name in flat[0]:
         table.add_row(label(name), *(number(name, values[name]) for values in flat))
@@ -92,7 +96,7 @@ def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
 
 def comparison_table(comparison: "Comparison") -> str:
     """One row a metric: both values, the difference, its interval, the verdict."""
-    table = Table(box=box.SIMPLE, title=f"{comparison.n} rows, {comparison.resamples} paired resamples")
+    table = Table(box=box.SIMPLE, title=f"{comparison.n} rows, {comparison.n_resamples} paired resamples")
     for name in ("metric", "a", "b", "b - a", f"{100 * comparison.level:g} % interval", "b is"):
         table.add_column(name, justify="left" if name in {"metric", "b is"} else "right")
     for row in comparison.rows:

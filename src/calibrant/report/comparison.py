@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
+from calibrant.metrics import higher_is_better, set_metric
 from calibrant.report.wording import DASH, fixed, percent
 
 
@@ -17,7 +18,6 @@ class Column:
         key: Name of the number in the page's JSON.
         label: Heading.
         about: One sentence for people who do not know the metric.
-        better: Which end is good; None where neither is.
         unit: percent (of a fraction) or plain.
         digits: Decimals.
     """
@@ -25,9 +25,13 @@ class Column:
     key: str
     label: str
     about: str
-    better: Literal["low", "high"] | None
     unit: Literal["percent", "plain"] = "percent"
     digits: int = 2
+
+    @property
+    def better(self) -> Literal["low", "high"]:
+        """Which end is good."""
+        return "high" if higher_is_better(self.key) else "low"
 
 
 @dataclass(frozen=True)
@@ -53,17 +57,17 @@ def columns(delta: float) -> tuple[Column, ...]:
     """The columns, with the threshold in their words."""
     there = f"at {delta:g}"
     return (
-        Column("test_error", "Test error", "Share of all cases that is wrong.", "low"),
-        Column("ece", "ECE", "Expected calibration error: how far confidence is from accuracy, on average.", "low"),
-        Column("smooth_ece", "Smooth ECE", "The same without bins.", "low"),
-        Column("nll", "NLL", "Negative log-likelihood: punishes confident mistakes.", "low", "plain", 3),
-        Column("auroc", "AUROC", "How well confidence tells right from wrong.", "high"),
-        Column("aurc", "AURC", "Mean error over all shares that could be automated.", "low"),
-        Column(f"share@{delta:g}", f"Automated {there}", f"Share of cases with confidence {delta:g} or more.", "high"),
-        Column(f"accuracy@{delta:g}", f"Right {there}", "Accuracy of what is automated.", "high"),
-        Column(f"ece@{delta:g}", f"ECE {there}", "Calibration error of what is automated.", "low"),
-        Column("samples_seen", "Samples seen", "Sample updates in training.", "low", "plain", 0),
-        Column("train_seconds", "Training time (s)", "Seconds of training.", "low", "plain", 1),
+        Column("test_error", "Test error", "Share of all cases that is wrong."),
+        Column("ece", "ECE", "Expected calibration error: how far confidence is from accuracy, on average."),
+        Column("smooth_ece", "Smooth ECE", "The same without bins."),
+        Column("nll", "NLL", "Negative log-likelihood: punishes confident mistakes.", "plain", 3),
+        Column("auroc", "AUROC", "How well confidence tells right from wrong."),
+        Column("aurc", "AURC", "Mean error over all shares that could be automated."),
+        Column(set_metric("share", delta), f"Automated {there}", f"Share of cases with confidence {delta:g} or more."),
+        Column(set_metric("accuracy", delta), f"Right {there}", "Accuracy of what is automated."),
+        Column(set_metric("ece", delta), f"ECE {there}", "Calibration error of what is automated."),
+        Column("samples_seen", "Samples seen", "Sample updates in training.", "plain", 0),
+        Column("train_seconds", "Training time (s)", "Seconds of training.", "plain", 1),
     )
 
 
@@ -88,7 +92,7 @@ def _value(column: Column, method: Mapping[str, Any]) -> float | None:
 
 def _best(column: Column, methods: Sequence[Mapping[str, Any]]) -> float | None:
     known = [value for value in (_value(column, method) for method in methods) if value is not None]
-    if len(known) < 2 or column.better is None:
+    if len(known) < 2:
         return None
     return min(known) if column.better == "low" else max(known)
 

@@ -11,6 +11,7 @@ from typing import Any
 from calibrant import __version__
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, write_text
+from calibrant.metrics import DEFAULT_N_BINS
 from calibrant.metrics.evaluation import FEWEST_RESAMPLES
 from calibrant.report.comparison import comparison
 from calibrant.report.content import method_contents, run_content
@@ -33,7 +34,7 @@ def write_report(
     *,
     title: str = "What may the model decide alone?",
     threshold: float = 0.95,
-    n_bins: int = 10,
+    n_bins: int = DEFAULT_N_BINS,
     resamples: int = 1000,
     pictures: bool = True,
 ) -> Path:
@@ -62,7 +63,7 @@ def build_page(
     *,
     title: str = "What may the model decide alone?",
     threshold: float = 0.95,
-    n_bins: int = 10,
+    n_bins: int = DEFAULT_N_BINS,
     resamples: int = 1000,
     pictures: bool = True,
 ) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics import Bins, confident_set, reliability_bins
+from calibrant.metrics import DEFAULT_N_BINS, Bins, confident_set, reliability_bins
 from calibrant.metrics.proportion import wilson
 from calibrant.predictions import Predictions, require_predictions
 
@@ -77,7 +77,7 @@ class Automated:
         return 1000 * ((self.automated - self.right) * error + self.reviewed * review) / self.cases
 
 
-def reliability_bands(predictions: Predictions, n_bins: int = 10) -> Bands:
+def reliability_bands(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) -> Bands:
     """Equal-width bins with the interval of each accuracy and the band of a perfectly calibrated model."""
     from scipy.stats import binom
 
@@ -93,16 +93,18 @@ def reliability_bands(predictions: Predictions, n_bins: int = 10) -> Bands:
     return Bands(bins, low, high, ends[0], ends[1])
 
 
-def automated(predictions: Predictions, delta: float, *, n_bins: int = 10) -> Automated:
+def automated(predictions: Predictions, delta: float, *, n_bins: int = DEFAULT_N_BINS) -> Automated:
     """What is decided alone at confidence `delta` and above, as counts."""
     require_predictions(predictions)
     chosen = confident_set(predictions, delta, n_bins=n_bins)
     # Shares of whole counts: multiplying back is exact after rounding for any set that fits into memory.
     count = round(chosen.share * len(predictions))
     right = 0 if chosen.accuracy is None else round(chosen.accuracy * count)
-    return Automated(chosen.delta, len(predictions), count, right, chosen.ece)
+    return Automated(chosen.threshold, len(predictions), count, right, chosen.ece)
 
 
-def automated_over(predictions: Predictions, deltas: Iterable[float], *, n_bins: int = 10) -> list[Automated]:
+def automated_over(
+    predictions: Predictions, deltas: Iterable[float], *, n_bins: int = DEFAULT_N_BINS
+) -> list[Automated]:
     """`automated` for several thresholds."""
     return [automated(predictions, float(delta), n_bins=n_bins) for delta in deltas]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant.metrics import Evaluation
+from calibrant.metrics import Evaluation, set_metric
 from calibrant.metrics.comparison import differences
 from calibrant.metrics.evaluation import percentiles
 from calibrant.metrics.proportion import wilson
@@ -68,9 +68,9 @@ def proportions(evaluation: Evaluation) -> dict[str, tuple[float, float]]:
     """Wilson intervals of the shares: where nothing is wrong, the bootstrap would claim certainty, [100, 100]."""
     counts = {"test_error": (evaluation.test_error, evaluation.n)}
     for row in evaluation.thresholds:
-        counts[f"share@{row.delta:g}"] = (row.share, evaluation.n)
+        counts[set_metric("share", row.threshold)] = (row.share, evaluation.n)
         if row.accuracy is not None:
-            counts[f"accuracy@{row.delta:g}"] = (row.accuracy, round(row.share * evaluation.n))
+            counts[set_metric("accuracy", row.threshold)] = (row.accuracy, round(row.share * evaluation.n))
     ends = {}
     for name, (share, trials) in counts.items():
         low, high = wilson(round(share * trials), trials)
@@ -79,6 +79,6 @@ def proportions(evaluation: Evaluation) -> dict[str, tuple[float, float]]:
 
 
 def _weighted(predictions: Predictions, evaluation: Evaluation) -> WeightedMetrics:
-    deltas = [row.delta for row in evaluation.thresholds]
+    deltas = [row.threshold for row in evaluation.thresholds]
     brier = class_totals(predictions, evaluation.n_bins).brier
     return WeightedMetrics(predictions, brier, evaluation.n_bins, deltas)

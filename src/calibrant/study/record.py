@@ -96,7 +96,7 @@ class Record(BaseModel):
     @cached_property
     def _evaluations(self) -> dict[tuple[int, bool], Evaluation]:
         return {
-            (int(bins), scaled): Evaluation.from_json(json.dumps(content))
+            (int(bins), scaled): Evaluation.from_dict(content)
             for scaled, group in ((False, self.test), (True, self.test_scaled))
             for bins, content in group.items()
         }
@@ -188,7 +188,7 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         settings=summary["method"]["settings"],
         test=_evaluations(test),
         test_scaled=_evaluations(scaled_by(test, temperature)),
-        validation=evaluate(validation).to_dict(),
+        validation=evaluate(validation, BINS[0]).to_dict(),
         temperature=temperature,
         temperature_notes=notes,
         best_validation=summary["best_validation"],
@@ -278,7 +278,7 @@ def _as_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _evaluations(predictions: Predictions) -> dict[str, dict[str, Any]]:
     made = {}
     for bins in BINS:
-        content = evaluate(predictions, bins, bootstrap=_RESAMPLES if bins == BINS[0] else 0).to_dict()
+        content = evaluate(predictions, bins, n_resamples=_RESAMPLES if bins == BINS[0] else 0).to_dict()
         if "intervals" in content:
             content["intervals"] = {name: ends for name, ends in content["intervals"].items() if name in TABLED}
         made[str(bins)] = content

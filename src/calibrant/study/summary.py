@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from calibrant.metrics import higher_is_better
 from calibrant.metrics.comparison import Verdict, rests_on_few
 from calibrant.study.images import RESAMPLES, ImageNoise, PredictionsOf
 from calibrant.study.record import TABLED, Record
@@ -14,7 +15,6 @@ from calibrant.study.takeover import Takeover
 COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95")
 # A temperature never changes the predicted class.
 COMPARED_SCALED = tuple(metric for metric in COMPARED if metric != "test_error")
-_HIGHER_IS_BETTER = {"auroc", "share"}
 # Differences that agree but for rounding have no spread to learn from.
 _NO_SPREAD = 1e-9
 Over = Literal["seeds", "images"]
@@ -270,7 +270,7 @@ def _over_images(label: str, ours: Record, theirs: Record, predictions_of: Predi
 
     made = []
     for scaled, metrics in ((False, COMPARED), (True, COMPARED_SCALED)):
-        result = compare(predictions_of(theirs, scaled), predictions_of(ours, scaled), bootstrap=RESAMPLES)
+        result = compare(predictions_of(theirs, scaled), predictions_of(ours, scaled), n_bins=10, n_resamples=RESAMPLES)
         for metric in metrics:
             row = result[metric]
             over: Over | None = None if row.interval is None else "images"
@@ -282,4 +282,4 @@ def _verdict(metric: str, interval: tuple[float, float]) -> Verdict:
     if interval[0] <= 0.0 <= interval[1]:
         return "cannot tell"
     rises = interval[0] > 0.0
-    return "better" if rises == (metric.split("@", maxsplit=1)[0] in _HIGHER_IS_BETTER) else "worse"
+    return "better" if rises == higher_is_better(metric) else "worse"

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
+from calibrant.metrics import higher_is_better
 from calibrant.study.summary import Comparison, Estimate, PairedDifference, Row
 from calibrant.study.takeover import CONFIDENCE
 
@@ -97,8 +98,8 @@ def left_out(comparison: Comparison) -> str:
     return f" Not finished (failed or stopped), so in none of these figures: {told}."
 
 
-_Column = tuple[str, Callable[[Row], Estimate], bool | None]
-"""Heading, what it shows, whether higher is better (None: neither)."""
+_Column = tuple[str, Callable[[Row], Estimate], str | None]
+"""Heading, what it shows, and the metric that says which end is better (None: neither)."""
 
 
 def _test(metric: str) -> Callable[[Row], Estimate]:
@@ -110,17 +111,17 @@ def _scaled(metric: str) -> Callable[[Row], Estimate]:
 
 
 _FIRST: tuple[_Column, ...] = (
-    ("ECE", _test("ece"), False),
-    ("ECE +TS", _scaled("ece"), False),
-    ("ECE, 15 bins", lambda row: row.ece_15_bins, False),
-    ("TE", _test("test_error"), False),
-    ("AUROC", _test("auroc"), True),
+    ("ECE", _test("ece"), "ece"),
+    ("ECE +TS", _scaled("ece"), "ece"),
+    ("ECE, 15 bins", lambda row: row.ece_15_bins, "ece"),
+    ("TE", _test("test_error"), "test_error"),
+    ("AUROC", _test("auroc"), "auroc"),
 )
 _SECOND: tuple[_Column, ...] = (
-    ("ECE(S95)", _test("ece@0.95"), False),
-    ("ECE(S95) +TS", _scaled("ece@0.95"), False),
-    ("|S95|", _test("share@0.95"), True),
-    ("|S95| +TS", _scaled("share@0.95"), True),
+    ("ECE(S95)", _test("ece@0.95"), "ece"),
+    ("ECE(S95) +TS", _scaled("ece@0.95"), "ece"),
+    ("|S95|", _test("share@0.95"), "share"),
+    ("|S95| +TS", _scaled("share@0.95"), "share"),
 )
 
 
@@ -138,10 +139,10 @@ def _taken(key: str) -> Callable[[Row], Estimate]:
 
 
 _TAKEOVER: tuple[_Column, ...] = (
-    ("at 98 %", _taken("share@0.98"), True),
-    ("at 98 % +TS", _taken("scaled_share@0.98"), True),
-    ("at 99 %", _taken("share@0.99"), True),
-    ("at 99 % +TS", _taken("scaled_share@0.99"), True),
+    ("at 98 %", _taken("share@0.98"), "share"),
+    ("at 98 % +TS", _taken("scaled_share@0.98"), "share"),
+    ("at 99 %", _taken("share@0.99"), "share"),
+    ("at 99 % +TS", _taken("scaled_share@0.99"), "share"),
     ("right", _taken("accuracy@0.99"), None),
 )
 
@@ -150,16 +151,16 @@ def _grid(comparison: Comparison, title: str, caption: str, columns: Sequence[_C
     rows = tuple(
         (row.label, str(len(row.seeds)), *(percent(read(row)) for _, read, _ in columns)) for row in comparison.rows
     )
-    best = tuple(_best([read(row).mean for row in comparison.rows], higher) for _, read, higher in columns)
+    best = tuple(_best([read(row).mean for row in comparison.rows], metric) for _, read, metric in columns)
     heads = ("method", "seeds", *(head for head, _, _ in columns))
     return Grid(title, caption, heads, rows, (frozenset(), frozenset(), *best))
 
 
-def _best(values: Sequence[float | None], higher: bool | None) -> frozenset[int]:
+def _best(values: Sequence[float | None], metric: str | None) -> frozenset[int]:
     known = [value for value in values if value is not None]
-    if higher is None or len(set(known)) < 2:  # where all are equal nobody is best
+    if metric is None or len(set(known)) < 2:  # where all are equal nobody is best
         return frozenset()
-    top = max(known) if higher else min(known)
+    top = max(known) if higher_is_better(metric) else min(known)
     return frozenset(index for index, value in enumerate(values) if value == top)
 
 

@@ -19,9 +19,9 @@ def summarise(workshop: Workshop, predictions: dict[Split, Predictions], log: li
     return {
         "recipe": recipe.model_dump(mode="json"),
         "method": {"name": workshop.plan.name, "settings": workshop.plan.settings},
-        "test": evaluate(predictions["test"]).to_dict(),
+        "test": evaluate(predictions["test"], 10).to_dict(),
         "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
-        "validation": evaluate(predictions["val"]).to_dict(),
+        "validation": evaluate(predictions["val"], 10).to_dict(),
         "best_validation": _best(log),
         "samples_seen": pruning.seen,
         "samples_full": pruning.full,

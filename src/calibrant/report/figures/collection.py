@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from calibrant.files import as_path
+from calibrant.metrics import DEFAULT_N_BINS
 from calibrant.report.audit import audit_of, names_of
 from calibrant.report.entries import Entries, Entry, check_entries
 from calibrant.report.figures.coverage import accuracy_coverage, risk_coverage, threshold_curves
@@ -11,7 +12,7 @@ from calibrant.report.figures.reliability import confidence_histogram, reliabili
 from calibrant.report.style import save
 
 
-def save_all(entries: Entries, folder: str | Path, *, n_bins: int = 10) -> list[Path]:
+def save_all(entries: Entries, folder: str | Path, *, n_bins: int = DEFAULT_N_BINS) -> list[Path]:
     """Write every figure that the entries have the data for, as SVG and PNG.
 
     Args:

@@ -31,7 +31,9 @@ def risk_coverage(methods: Mapping[str, Predictions], *, title: str = "") -> "Fi
 
 
 @styled
-def threshold_curves(predictions: Predictions, *, n_bins: int = 10, points: int = 101, title: str = "") -> "Figure":
+def threshold_curves(
+    predictions: Predictions, *, n_bins: int = metrics.DEFAULT_N_BINS, points: int = 101, title: str = ""
+) -> "Figure":
     """Share, accuracy and ECE of S, the samples at confidence `delta` and above, for `delta` from 0.5 to 1.
 
     The accuracy carries its 95 % Wilson band. Where S is empty, accuracy and ECE end: they are not zero there.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.errors import invalid
-from calibrant.metrics import Bins, reliability_bins
+from calibrant.metrics import DEFAULT_N_BINS, Bins, reliability_bins
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.report.entries import check_methods
 from calibrant.report.statistics import Bands, reliability_bands
@@ -21,7 +21,7 @@ _BAND, _BAND_EDGE = "#fbe3ad", "#d98c00"
 
 
 @styled
-def reliability_diagram(predictions: Predictions, *, n_bins: int = 10, title: str = "") -> "Figure":
+def reliability_diagram(predictions: Predictions, *, n_bins: int = DEFAULT_N_BINS, title: str = "") -> "Figure":
     """Accuracy over confidence, with counts.
 
     Blue bars are the accuracy of each bin with its 95 % Wilson interval; the amber boxes are where 95 % of the bins of
@@ -45,7 +45,7 @@ def reliability_diagram(predictions: Predictions, *, n_bins: int = 10, title: st
 
 @styled
 def reliability_grid(
-    methods: Mapping[str, Predictions], *, n_bins: int = 10, columns: int = 4, counts: bool = True
+    methods: Mapping[str, Predictions], *, n_bins: int = DEFAULT_N_BINS, columns: int = 4, counts: bool = True
 ) -> "Figure":
     """Reliability diagrams of several methods side by side on common axes, as in the paper's figure.
 
