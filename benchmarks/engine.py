@@ -20,8 +20,7 @@ from torch.nn import functional
 from calibrant.data import Augmentation, Dataset, Images
 from calibrant.data.transforms import augment, draw_augmentation, normalise
 from calibrant.models import build_model
-from calibrant.training import Recipe
-from calibrant.training.setup import Splits, Workshop, make_fabric
+from calibrant.training import Recipe, Setup, TrainingData, make_fabric
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
@@ -75,21 +74,21 @@ def plain_loop(model_name: str, dataset: Dataset, device: torch.device, batch: i
     return batch * steps / (time.perf_counter() - started)
 
 
-def engine_epochs(recipe: Recipe, dataset: Dataset, epochs: int) -> tuple[Workshop, list[tuple[int, float]]]:
+def engine_epochs(recipe: Recipe, dataset: Dataset, epochs: int) -> tuple[Setup, list[tuple[int, float]]]:
     """Samples and seconds of each epoch, without evaluation and checkpoints."""
-    workshop = Workshop(recipe, make_fabric(recipe), Splits.make(recipe, dataset))
+    setup = Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, dataset))
     measured = []
-    workshop.network.train()
+    setup.network.train()
     for epoch in range(1, epochs + 1):
-        wait(workshop.fabric.device)
+        wait(setup.fabric.device)
         started = time.perf_counter()
-        workshop.learner.meter.reset()
-        workshop.steps.source.begin(epoch)
-        workshop.steps.run_epoch(_nothing)
-        samples = workshop.learner.meter.read()["samples"]
-        workshop.pruner.step(loss=1.0)
+        setup.learner.meter.reset()
+        setup.steps.source.begin(epoch)
+        setup.steps.run_epoch(_nothing)
+        samples = setup.learner.meter.read()["samples"]
+        setup.pruner.step(loss=1.0)
         measured.append((samples, time.perf_counter() - started))
-    return workshop, measured
+    return setup, measured
 
 
 def engine_curve(mode: str, model: str, epochs: int) -> list[dict[str, float]]:
@@ -112,16 +111,16 @@ def engine_curve(mode: str, model: str, epochs: int) -> list[dict[str, float]]:
             "engine.precision": "64-true",
         }
     )
-    workshop = Workshop(recipe, make_fabric(recipe), Splits.make(recipe, dataset))
-    workshop.network.train()
+    setup = Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, dataset))
+    setup.network.train()
     curve = []
     for epoch in range(1, epochs + 1):
-        workshop.learner.meter.reset()
-        workshop.steps.source.begin(epoch)
-        workshop.set_learning_rate(recipe.learning_rate(epoch - 1))
-        workshop.steps.run_epoch(_nothing)
-        curve.append(workshop.learner.meter.read())
-        workshop.pruner.step(loss=curve[-1]["loss"])
+        setup.learner.meter.reset()
+        setup.steps.source.begin(epoch)
+        setup.set_learning_rate(recipe.learning_rate(epoch - 1))
+        setup.steps.run_epoch(_nothing)
+        curve.append(setup.learner.meter.read())
+        setup.pruner.step(loss=curve[-1]["loss"])
     return curve
 
 

@@ -15,8 +15,7 @@ from multiprocessing.synchronize import Barrier
 
 import torch
 
-from calibrant.training import Recipe
-from calibrant.training.setup import Splits, Workshop, make_fabric
+from calibrant.training import Recipe, Setup, TrainingData, make_fabric
 from engine import _nothing, random_set, wait
 
 
@@ -25,15 +24,15 @@ def train_for(seconds: float, model: str, engine: dict[str, bool], ready: Barrie
     recipe = Recipe().changed(
         {"epochs": 100, "data.name": "cifar10", "model.name": model, "method.name": "flsd+h", **engine}
     )
-    workshop = Workshop(recipe, make_fabric(recipe), Splits.make(recipe, random_set(11_378)))
-    workshop.network.train()
+    setup = Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, random_set(11_378)))
+    setup.network.train()
 
     def epoch(number: int) -> int:
-        workshop.learner.meter.reset()
-        workshop.steps.source.begin(number)
-        workshop.steps.run_epoch(_nothing)
-        samples = int(workshop.learner.meter.read()["samples"])
-        wait(workshop.fabric.device)
+        setup.learner.meter.reset()
+        setup.steps.source.begin(number)
+        setup.steps.run_epoch(_nothing)
+        samples = int(setup.learner.meter.read()["samples"])
+        wait(setup.fabric.device)
         return samples
 
     epoch(1)

@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 from calibrant import methods
-from calibrant.training import Recipe
-from calibrant.training.defaults import named_recipes
+from calibrant.training import Recipe, named_recipes
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes"
 

@@ -1,4 +1,4 @@
-"""The little that this package needs to know about `torch.distributed`, in one place."""
+"""Everything that this package needs from `torch.distributed`."""
 
 from typing import Any
 
@@ -31,10 +31,13 @@ def _all_reduced(local: Tensor) -> Tensor:
 
 
 def _sum_of_gradients(gradient: Tensor) -> Tensor:
-    """Over all ranks; where the backward pass is itself followed (`create_graph=True`), so that it can be."""
-    # A compiler never follows it, and would have to trace a Function inside itself.
-    again = torch.is_grad_enabled() and not torch.compiler.is_compiling()
-    return global_sum(gradient) if again else _all_reduced(gradient)
+    """Sum a gradient over all ranks; differentiable where the caller asked for second derivatives.
+
+    With `create_graph=True` autograd records the backward pass, so the sum must be an autograd function there too.
+    """
+    # The compiler never takes second derivatives, and it cannot trace an autograd function inside its own backward.
+    twice = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    return global_sum(gradient) if twice else _all_reduced(gradient)
 
 
 class _GlobalSum(torch.autograd.Function):
@@ -63,7 +66,7 @@ def global_sum(local: Tensor) -> Tensor:
 
 
 class _GlobalRows(torch.autograd.Function):
-    """All ranks' rows, forwards; the sum of all ranks' gradients for this rank's rows, backwards."""
+    """Forwards: the rows of all ranks. Backwards: the gradient of this rank's rows, summed over all ranks."""
 
     @staticmethod
     def forward(ctx: Any, padded: Tensor) -> Tensor:
@@ -80,12 +83,12 @@ class _GlobalRows(torch.autograd.Function):
 def global_rows(local: Tensor, *, capacity: int | None = None) -> Tensor:
     """Join the rows of all ranks in the order of ranks; differentiable; the identity without a process group.
 
-    Ranks may hold different numbers of rows: each is padded with zeros to the largest, so give the rows a column of
-    ones where a reader must tell them from padding. Gradients follow the convention of `global_sum`.
+    Ranks may hold different numbers of rows: each is padded with zeros to the largest number. Give the rows a column
+    of ones where real rows must be told from padding. Gradients follow the convention of `global_sum`.
 
     Args:
         local: `[n, ...]`, n may differ from rank to rank.
-        capacity: At least the largest n. None: the ranks agree on it first, and the host waits for that.
+        capacity: At least the largest n. With None the ranks agree on it first, and the host waits for that.
     """
     if not is_distributed():
         return local

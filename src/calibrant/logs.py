@@ -1,4 +1,4 @@
-"""Other libraries' remarks about their own insides, kept out of our users' terminal for a while."""
+"""Quieten the loggers of other libraries for a while."""
 
 import logging
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def at_level(level: int, *names: str) -> Iterator[None]:
-    """Let loggers say only what is at least as grave as `level` inside the block, and restore them after it.
+    """Let loggers pass only messages of at least `level` inside the block, and restore them after it.
 
     >>> with at_level(logging.ERROR, "noisy"):
     ...     logging.getLogger("noisy").isEnabledFor(logging.WARNING)

@@ -3,9 +3,9 @@ import pytest
 
 from calibrant.data import load_dataset
 from calibrant.report.samples import images_for_test, training_samples
+from calibrant.training.data import TrainingData
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run
-from calibrant.training.splits import Splits
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_test_images_are_those_of_the_data_set(run):
 
 
 def test_training_samples_are_what_the_engine_trains_on(run):
-    splits = Splits.make(run.recipe, load_dataset("digits"))
+    splits = TrainingData.make(run.recipe, load_dataset("digits"))
     targets = splits.targets.numpy()
     samples = training_samples(run, targets, np.array([17, 3]))
     for sample, position in zip(samples, (17, 3), strict=True):

@@ -128,7 +128,7 @@ def test_a_run_whose_own_code_is_gone_or_edited_can_be_recorded(run, own_module)
     """Its defaults are not those of the file that is there now: what was given is what was changed."""
     code = "from calibrant.losses import CrossEntropy\ndef f(*, a=1.0, b=2.0):\n    return CrossEntropy()\n"
     own_module("my_loss", code)
-    named = run.recipe.changed({"method.name": "my_loss:f", "method.options": {"a": 3.0}}).sealed()
+    named = run.recipe.changed({"method.name": "my_loss:f", "method.options": {"a": 3.0}}).with_code_digests()
     used = {"a": 3.0, "b": 2.0}
     expected = changes_of(named, used)
     assert {key for key in expected if "options" in key} == {"method.options.a"}

@@ -32,7 +32,7 @@ def test_the_mean_is_that_of_the_last_epochs_and_statistics_are_the_means_own():
     average = WeightAverage(network, first=3)
     snapshots = walk(network, average, 6)
     batches = list(torch.randn(3, 8, 2, 6, 6, dtype=torch.float64))
-    average.settle(iter(batches))
+    average.apply_mean(iter(batches))
     for parameter, *values in zip(network.parameters(), *snapshots[2:], strict=True):
         np.testing.assert_allclose(parameter.detach().numpy(), np.mean(values, axis=0), rtol=1e-12, atol=1e-14)
     convolved = [network[0](images).detach().transpose(0, 1).flatten(1) for images in batches]
@@ -53,7 +53,7 @@ def test_state_goes_over_to_another_average():
         torch.manual_seed(1)
         network.load_state_dict(here)
         walk(network, average, 2)
-        average.settle([torch.ones(2, 2, 6, 6, dtype=torch.float64)])
+        average.apply_mean([torch.ones(2, 2, 6, 6, dtype=torch.float64)])
     for left, right in zip(*(network.parameters() for network in networks), strict=True):
         assert torch.equal(left, right)
     assert int(averages[1].state_dict()["count"]) == 5
@@ -89,9 +89,9 @@ def test_a_run_ends_with_the_mean_of_what_it_would_have_passed_through(undisturb
 
 def test_batch_statistics_are_those_of_the_samples_of_the_last_epoch(recipe, toy, tmp_path, monkeypatch):
     seen = []
-    real = WeightAverage.settle
+    real = WeightAverage.apply_mean
     monkeypatch.setattr(
-        WeightAverage, "settle", lambda self, images: real(self, (seen.append(len(x)) or x for x in images))
+        WeightAverage, "apply_mean", lambda self, images: real(self, (seen.append(len(x)) or x for x in images))
     )
     # Cut after the third epoch, and due again after the fourth, when nobody trains any more.
     run = train(recipe.changed({"method.options.interval": 1}), tmp_path / "run", data=toy)

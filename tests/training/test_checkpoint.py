@@ -47,7 +47,7 @@ def test_the_newest_two_are_kept_and_others_may_read_them(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {
         *("epoch-00009.json", "epoch-00009.safetensors", "epoch-00010.json", "epoch-00010.safetensors"),
     }
-    assert newest_checkpoint(tmp_path).name == newest_name(tmp_path) == "epoch-00010.json"
+    assert newest_checkpoint(tmp_path).path.name == newest_name(tmp_path) == "epoch-00010.json"
     umask = os.umask(0)
     os.umask(umask)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o666 & ~umask}
@@ -91,13 +91,13 @@ def test_a_missing_or_empty_half_is_damage_and_the_one_before_is_used(tmp_path, 
     save_checkpoint(tmp_path, state(2))
     (tmp_path / name).write_bytes(b"")
     with pytest.warns(CalibrantWarning, match=r"epoch-00002\.json is damaged.*The one before it is used"):
-        assert newest_checkpoint(tmp_path).name == "epoch-00001.json"
+        assert newest_checkpoint(tmp_path).path.name == "epoch-00001.json"
     (tmp_path / name).unlink()
     if name.endswith("json"):
-        assert newest_checkpoint(tmp_path).name == "epoch-00001.json"
+        assert newest_checkpoint(tmp_path).path.name == "epoch-00001.json"
     else:
         with pytest.warns(CalibrantWarning, match="FileNotFoundError"):
-            assert newest_checkpoint(tmp_path).name == "epoch-00001.json"
+            assert newest_checkpoint(tmp_path).path.name == "epoch-00001.json"
 
 
 def test_another_version_is_named(tmp_path, monkeypatch):

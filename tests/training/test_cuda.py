@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from calibrant.training.data import TrainingData
 from calibrant.training.engine import resume, train
-from calibrant.training.setup import Workshop, make_fabric
-from calibrant.training.splits import Splits
+from calibrant.training.setup import Setup, make_fabric
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -56,13 +56,13 @@ def test_a_resumed_run_ends_like_an_undisturbed_one(mode, eager_run, big_toy, to
 
 def test_a_captured_step_follows_the_learning_rate(big_toy, toy_recipe):
     recipe = toy_recipe(**ON_GPU, engine__mode="graphed", engine__fuse=False, optimiser__momentum=0.0)
-    workshop = Workshop(recipe, make_fabric(recipe), Splits.make(recipe, big_toy))
-    workshop.network.train()
+    setup = Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, big_toy))
+    setup.network.train()
     for epoch in (1, 2):
-        workshop.steps.source.begin(epoch)
-        workshop.steps.run_epoch(lambda step: None)
-    before = [parameter.detach().clone() for parameter in workshop.network.parameters()]
-    workshop.set_learning_rate(0.0)
-    workshop.steps.source.begin(3)
-    workshop.steps.run_epoch(lambda step: None)
-    assert all(torch.equal(a, b) for a, b in zip(before, workshop.network.parameters(), strict=True))
+        setup.steps.source.begin(epoch)
+        setup.steps.run_epoch(lambda step: None)
+    before = [parameter.detach().clone() for parameter in setup.network.parameters()]
+    setup.set_learning_rate(0.0)
+    setup.steps.source.begin(3)
+    setup.steps.run_epoch(lambda step: None)
+    assert all(torch.equal(a, b) for a, b in zip(before, setup.network.parameters(), strict=True))

@@ -290,13 +290,13 @@ def test_divergence_after_good_epochs_keeps_the_last_good_checkpoint(toy, toy_re
     poisoned = {}
     import calibrant.training.engine as engine
 
-    class Spy(engine.Workshop):
+    class Spy(engine.Setup):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             poisoned["network"] = self.network
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "Workshop", Spy)
+        patch.setattr(engine, "Setup", Spy)
         with pytest.raises(CalibrantError, match=r"epoch 3 at step 1 of 5.*checkpoint is epoch-00002\.json"):
             train(recipe, tmp_path / "part", data=toy, reporter=Poison())
     # What was good can be gone on from.
@@ -306,14 +306,14 @@ def test_divergence_after_good_epochs_keeps_the_last_good_checkpoint(toy, toy_re
 def test_weights_broken_by_an_epochs_last_step_are_never_saved(toy, toy_recipe, tmp_path):
     import calibrant.training.engine as engine
 
-    class Spy(engine.Workshop):
+    class Spy(engine.Setup):
         def set_learning_rate(self, value):
             # The sixth and last step of the first epoch: a finite loss, then a step into nothing.
             self.calls = getattr(self, "calls", 0) + 1
             super().set_learning_rate(float("nan") if self.calls == 6 else value)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "Workshop", Spy)
+        patch.setattr(engine, "Setup", Spy)
         with pytest.raises(TrainingDiverged, match="a weight became NaN or infinite in epoch 1 at step 6 of 6"):
             train(toy_recipe(), tmp_path / "part", data=toy)
     assert list((tmp_path / "part").iterdir()) == []

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from calibrant.training import Run
-from calibrant.training.checkpoint import load_checkpoint, newest_checkpoint
+from calibrant.training.checkpoint import newest_checkpoint
 
 _DIGITS = [
     *("--data", "digits", "--method", "flsd+h+p-ema", "--epochs", "6", "--seed", "3", "--accelerator", "cpu"),
@@ -167,7 +167,7 @@ def assert_equal_but_for_rounding(run, expected, tolerance):
     assert [line["kept"] for line in run.epochs()] == [line["kept"] for line in expected.epochs()]
     assert run.epochs()[-1]["loss"] == pytest.approx(expected.epochs()[-1]["loss"], rel=tolerance)
     assert run.summary["samples_seen"] == expected.summary["samples_seen"]
-    state, other = (load_checkpoint(newest_checkpoint(each.checkpoints)) for each in (run, expected))
+    state, other = (newest_checkpoint(each.checkpoints) for each in (run, expected))
     for name, value in other.tensors.items():
         if name.startswith(("model.", "optimiser.")):
             torch.testing.assert_close(state.tensors[name], value, rtol=tolerance, atol=tolerance)

@@ -81,15 +81,15 @@ def test_a_network_from_an_edited_file_is_warned_of(write, recipe, toy, tmp_path
         run.load_model()
 
 
-def test_only_own_code_is_sealed():
+def test_only_own_code_has_a_digest():
     recipe = Recipe().changed({"model.name": "torchvision:resnet18"})
-    assert recipe.sealed() is recipe
+    assert recipe.with_code_digests() is recipe
     assert "own_code" not in recipe.to_toml()
 
 
 def test_code_that_the_recipe_no_longer_names_is_refused():
     with pytest.raises(InvalidInput, match="your own gone must be the file with SHA-256 abc"):
-        Recipe(own_code={"gone": "abc"}).sealed()
+        Recipe(own_code={"gone": "abc"}).with_code_digests()
 
 
 def test_a_notebooks_code_is_not_taken_for_a_file(write):
@@ -98,4 +98,4 @@ def test_a_notebooks_code_is_not_taken_for_a_file(write):
     with pytest.raises(
         InvalidInput, match="your own my_code must be code without a file, such as a notebook's, got the"
     ):
-        began.sealed()
+        began.with_code_digests()

@@ -9,10 +9,10 @@ from calibrant.data.transforms import draw_augmentation
 from calibrant.pruning import load_audit
 from calibrant.pruning.sampling import ORDER, generator_for
 from calibrant.training import train
-from calibrant.training.checkpoint import load_checkpoint, newest_checkpoint
+from calibrant.training.checkpoint import newest_checkpoint
+from calibrant.training.data import TrainingData
 from calibrant.training.seeds import derive_seed
 from calibrant.training.setup import make_model
-from calibrant.training.splits import Splits
 
 _NETWORK = """
 import torch
@@ -108,7 +108,7 @@ def _reference(recipe, splits):
                     velocity[number] = step if velocity[number] is None else _MOMENTUM * velocity[number] + step
                     parameter.sub_(_learning_rate(epoch) * velocity[number])
         if epoch in _PRUNE_AFTER:
-            kept = _prune_using_ema(kept, labels, scores, splits.classes)
+            kept = _prune_using_ema(kept, labels, scores, splits.n_classes)
     assert visited == {"gamma 3", "gamma 5", "linear", "quadratic"}, "the problem is too easy to show all branches"
     return parameters, scores, history
 
@@ -132,7 +132,7 @@ def test_the_engine_follows_the_papers_procedure_step_by_step(toy, toy_recipe, t
         optimiser__lr=0.05,
         schedule__milestones=(3,),
     )
-    parameters, scores, history = _reference(recipe, Splits.make(recipe, toy))
+    parameters, scores, history = _reference(recipe, TrainingData.make(recipe, toy))
     assert [len(kept) for kept in history] == [81, 81, 66, 66, 54]
 
     run = train(recipe, tmp_path / "run", data=toy)
@@ -141,10 +141,10 @@ def test_the_engine_follows_the_papers_procedure_step_by_step(toy, toy_recipe, t
     audit = load_audit(run.path / "pruning.npz")
     assert np.flatnonzero(audit.kept).tolist() == history[-1]
     np.testing.assert_allclose(audit.score, scores, atol=2e-7)
-    weights = load_checkpoint(newest_checkpoint(run.checkpoints)).tensors
+    weights = newest_checkpoint(run.checkpoints).tensors
     names = ("1.weight", "1.bias", "3.weight", "3.bias")
     for name, expected in zip(names, parameters, strict=True):
         torch.testing.assert_close(weights[f"model.{name}"], expected.detach(), rtol=0, atol=1e-9)
         # Training has moved it: equality with the start would prove nothing.
-        initial = dict(make_model(recipe, Splits.make(recipe, toy)).named_parameters())[name]
+        initial = dict(make_model(recipe, TrainingData.make(recipe, toy)).named_parameters())[name]
         assert (weights[f"model.{name}"] - initial).abs().max() > 1e-2

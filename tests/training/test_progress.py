@@ -7,7 +7,7 @@ from rich.console import Console
 
 from calibrant.errors import OutputError
 from calibrant.training import train
-from calibrant.training.progress import Beside, LiveBar, PlainLines, Quiet, TensorBoard, describe
+from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, TensorBoard, describe
 
 _LINE = {
     "epoch": 2,
@@ -68,7 +68,7 @@ def test_the_bar_moves_within_an_epoch_a_few_times_a_second(monkeypatch):
     assert shown == [2.25, 2.25, 2.75, 3.0]
 
 
-@pytest.mark.parametrize("outer", [Beside, TensorBoard])
+@pytest.mark.parametrize("outer", [ForwardingReporter, TensorBoard])
 def test_a_reporter_beside_another_passes_everything_on(outer, tmp_path):
     told = []
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
 from calibrant.training import Recipe
-from calibrant.training.recipe import OptimiserSection, keys
+from calibrant.training.recipe import OptimiserSection, recipe_keys
 
 
 def test_a_recipe_survives_toml(tmp_path):
@@ -98,7 +98,7 @@ def test_dotted_keys_change_a_copy():
     with pytest.raises(InvalidInput, match="stay as it is"):
         base.seed = 3
     assert base.seed == 0
-    assert {"seed", "optimiser.lr", "engine.mode"} <= set(keys())
+    assert {"seed", "optimiser.lr", "engine.mode"} <= set(recipe_keys())
 
 
 def test_the_papers_steps():

@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.training.data import TrainingData
 from calibrant.training.setup import (
-    Workshop,
+    Setup,
     choose_data_path,
     choose_mode,
     load_data,
@@ -11,7 +12,6 @@ from calibrant.training.setup import (
     make_model,
     make_optimiser,
 )
-from calibrant.training.splits import Splits
 
 
 class FakeFabric:
@@ -66,7 +66,7 @@ def test_a_missing_gpu_is_one_line(toy_recipe, monkeypatch):
 
 def test_the_batch_must_fit_data_and_processes(toy, toy_recipe, monkeypatch):
     with pytest.raises(InvalidInput, match=r"optimiser\.batch_size must not exceed the 81 training images, got 82"):
-        Splits.make(toy_recipe(optimiser__batch_size=82), toy)
+        TrainingData.make(toy_recipe(optimiser__batch_size=82), toy)
     from lightning.fabric import Fabric
 
     monkeypatch.setattr(Fabric, "launch", lambda self: None)
@@ -78,11 +78,11 @@ def test_the_batch_must_fit_data_and_processes(toy, toy_recipe, monkeypatch):
 def test_a_pruning_that_would_begin_after_the_end_is_refused(toy, toy_recipe):
     recipe = toy_recipe(method__options={"start": 5}, epochs=4)
     with pytest.raises(InvalidInput, match="epochs must reach the first pruning, after epoch 5, got 4"):
-        Workshop(recipe, make_fabric(recipe), Splits.make(recipe, toy))
+        Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, toy))
     # After the last epoch it changes nothing, which is allowed and said.
     recipe = toy_recipe(method__options={"start": 4}, epochs=4)
     with pytest.warns(CalibrantWarning, match="too late to change anything"):
-        Workshop(recipe, make_fabric(recipe), Splits.make(recipe, toy))
+        Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, toy))
 
 
 def test_data_that_came_from_python_cannot_be_loaded_by_name(toy_recipe):
@@ -94,7 +94,7 @@ def test_the_initial_weights_follow_from_the_seed_alone(toy, toy_recipe):
     def weights(seed):
         torch.rand(1)
         recipe = toy_recipe(seed=seed)
-        return torch.cat([p.flatten() for p in make_model(recipe, Splits.make(recipe, toy)).parameters()])
+        return torch.cat([p.flatten() for p in make_model(recipe, TrainingData.make(recipe, toy)).parameters()])
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))

@@ -1,22 +1,22 @@
 import pytest
 import torch
 
-from calibrant.training.setup import Workshop, make_fabric
-from calibrant.training.splits import Splits
+from calibrant.training.data import TrainingData
+from calibrant.training.setup import Setup, make_fabric
 from calibrant.training.state import pack, unpack
 
 
 def make_workshop(recipe, toy):
-    return Workshop(recipe, make_fabric(recipe), Splits.make(recipe, toy))
+    return Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, toy))
 
 
 @pytest.fixture
 def trained(toy, toy_recipe):
-    workshop = make_workshop(toy_recipe(), toy)
-    workshop.steps.source.begin(1)
-    workshop.steps.run_epoch(lambda step: None)
-    workshop.pruner.step()
-    return workshop
+    setup = make_workshop(toy_recipe(), toy)
+    setup.steps.source.begin(1)
+    setup.steps.run_epoch(lambda step: None)
+    setup.pruner.step()
+    return setup
 
 
 def test_everything_that_matters_goes_through_a_checkpoint(trained, toy, toy_recipe):
@@ -54,11 +54,11 @@ def test_rows_count_as_shared_by_all_ranks(trained, toy, toy_recipe):
 def test_optimiser_buffers_come_back_in_the_layout_of_the_parameters(toy, toy_recipe):
     # Files hold plain order; the fused GPU optimiser refuses buffers whose strides differ from the parameters'.
     recipe = toy_recipe()
-    workshop = make_workshop(recipe, toy)
-    workshop.network.to(memory_format=torch.channels_last)
-    workshop.steps.source.begin(1)
-    workshop.steps.run_epoch(lambda step: None)
-    checkpoint = pack(workshop, 1)
+    setup = make_workshop(recipe, toy)
+    setup.network.to(memory_format=torch.channels_last)
+    setup.steps.source.begin(1)
+    setup.steps.run_epoch(lambda step: None)
+    checkpoint = pack(setup, 1)
     on_disk = {name: value.contiguous() for name, value in checkpoint.tensors.items()}
     fresh = make_workshop(recipe, toy)
     fresh.network.to(memory_format=torch.channels_last)
@@ -66,6 +66,6 @@ def test_optimiser_buffers_come_back_in_the_layout_of_the_parameters(toy, toy_re
     pairs = [(p, s["momentum_buffer"]) for p, s in fresh.optimiser.state.items()]
     assert any(not parameter.is_contiguous() for parameter, _ in pairs)
     assert all(parameter.stride() == buffer.stride() for parameter, buffer in pairs)
-    old = workshop.optimiser.state_dict()["state"]
+    old = setup.optimiser.state_dict()["state"]
     for number, (_, buffer) in enumerate(pairs):
         assert torch.equal(buffer, old[number]["momentum_buffer"])

@@ -7,7 +7,7 @@ from torch import nn
 from calibrant.losses import CrossEntropy, Focal, HuberCalibration
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import train
-from calibrant.training.batches import Batch
+from calibrant.training.batches import TrainingBatch
 from calibrant.training.setup import make_fabric
 from calibrant.training.step import Learner
 
@@ -26,7 +26,7 @@ def make_batch(size):
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(size, 4, generator=generator, dtype=torch.float64)
     indices = torch.arange(size)
-    return Batch(images, indices % 3, indices)
+    return TrainingBatch(images, indices % 3, indices)
 
 
 @pytest.mark.parametrize("size", [12, 11, 3, 2, 1])

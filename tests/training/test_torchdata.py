@@ -111,7 +111,7 @@ def test_labels_come_from_the_argument_the_attribute_or_the_items(parts, toy_rec
     given = TorchData(**{**parts, "train": Tagged(*parts["train"].tensors)}, targets=labels.tolist())
     attribute = TorchData(**{**parts, "train": Tagged(*parts["train"].tensors)})
     for data in (given, attribute, TorchData(**parts)):
-        assert torch.equal(data.splits(toy_recipe()).targets, labels)
+        assert torch.equal(data.prepare(toy_recipe()).targets, labels)
 
 
 @pytest.mark.parametrize(
@@ -144,23 +144,23 @@ def test_labels_come_from_the_argument_the_attribute_or_the_items(parts, toy_rec
         ({"train": [(torch.zeros(1, 6, 6), 0, "name")] * 72}, "train items must be .*, got 3 entries"),
         (
             {"train": [(torch.zeros(1, 6, 6), "cat")] * 72},
-            r"train labels must be whole numbers, one an item, got 'cat' in item 0\. Give the class's number, counted",
+            r"train labels must be whole numbers, one per item, got 'cat' in item 0\. Give the class's number, counted",
         ),
         (
             {"train": [(torch.zeros(1, 6, 6), torch.eye(3)[0])] * 72},
-            r"train labels must be whole numbers, one an item, got torch\.float32 of shape \(3,\) in item 0",
+            r"train labels must be whole numbers, one per item, got torch\.float32 of shape \(3,\) in item 0",
         ),
-        ({"test": [(torch.zeros(1, 6, 6), "cat")] * 9}, "test labels must be whole numbers, one an item, got 'cat'"),
+        ({"test": [(torch.zeros(1, 6, 6), "cat")] * 9}, "test labels must be whole numbers, one per item, got 'cat'"),
         (
             {"test": TensorDataset(torch.zeros(9, 1, 6, 6), torch.arange(9) % 4)},
             "test labels must lie between 0 and 2 for 3 class names, got 3 in row 3",
         ),
         (
             {"validation": TensorDataset(torch.zeros(9, 1, 6, 6), torch.zeros(9))},
-            r"validation labels must be whole numbers, one an item, got torch\.float32 of shape \(\)",
+            r"validation labels must be whole numbers, one per item, got torch\.float32 of shape \(\)",
         ),
-        ({"class_names": "abc"}, "class_names must be a list of names, one a class, got 'abc'"),
-        ({"class_names": [0, 1, 2]}, "class_names must be a list of names, one a class"),
+        ({"class_names": "abc"}, "class_names must be a list of names, one per class, got 'abc'"),
+        ({"class_names": [0, 1, 2]}, "class_names must be a list of names, one per class"),
         ({"class_names": ["a", "b", "a"]}, "class_names must be distinct"),
     ],
 )
@@ -186,7 +186,7 @@ def test_labels_behind_a_target_transform_are_those_of_the_items(parts, toy_reci
     labels = parts["test"].tensors[1]
     odd = [["cat"] * len(labels), torch.eye(3), [{}], [None], [], np.array(["a"]), len]
     for listed in ((labels + 100).tolist(), *odd):
-        TorchData(**{**parts, "test": Listed(parts["test"], listed)}).splits(toy_recipe())
+        TorchData(**{**parts, "test": Listed(parts["test"], listed)}).prepare(toy_recipe())
 
 
 def test_a_batch_larger_than_the_set_and_resident_data_are_refused(parts, toy_recipe, tmp_path):

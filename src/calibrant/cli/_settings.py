@@ -15,12 +15,12 @@ def assignment(text: str, *, method_options: bool = False) -> tuple[str, Any]:
         text: What stands behind --set.
         method_options: Whether `method.options.NAME` may be set too; the method itself then knows which names exist.
     """
-    from calibrant.training.recipe import keys, suggest_key
+    from calibrant.training import recipe_keys, suggest_key
 
     key, sign, value = text.partition("=")
     if not sign or not key:
         raise InvalidInput(f"--set must be key=value, got {text!r}. For example --set schedule.kind=cosine")
-    if key not in keys() and not (method_options and key.startswith(_METHOD_OPTION)):
+    if key not in recipe_keys() and not (method_options and key.startswith(_METHOD_OPTION)):
         raise InvalidInput(f"--set: key '{key}' is unknown. {suggest_key(key)}")
     return key, literal(value)
 

@@ -69,8 +69,7 @@ def demo(*, out: Path = Path("demo"), epochs: int = 40, seed: int = 0, bootstrap
 def _finished_run(recipe: "Recipe", folder: Path) -> "Run":
     """Train, go on, or take what is there."""
     from calibrant.cli.train import make_reporter
-    from calibrant.training import Run
-    from calibrant.training.engine import resume, train
+    from calibrant.training import Run, resume, train
 
     if not (folder / "recipe.toml").is_file():
         return train(recipe, folder, reporter=make_reporter())

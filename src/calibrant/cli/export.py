@@ -22,8 +22,7 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.posthoc import SMOOTH, Calibrator, TemperatureScaling
 from calibrant.routing import RoutingRule
 from calibrant.serving import export_onnx
-from calibrant.training import Run
-from calibrant.training.checkpoint import load_checkpoint, newest_checkpoint
+from calibrant.training import Run, newest_checkpoint
 
 
 def export(
@@ -66,7 +65,7 @@ def export(
             f"run {run} is not finished: {done} of {opened.recipe.epochs} epochs are done. "
             f"Continue it with: calibrant train --resume {run}"
         )
-    about = load_checkpoint(newest).values
+    about = newest.values
     if "mean" not in about:
         raise invalid(str(run), "be trained by a calibrant that keeps the normalisation", "an older checkpoint")
     rule = rule or (run / RULE if (run / RULE).is_file() else None)
@@ -74,7 +73,7 @@ def export(
     if rule is not None and routing is not None:
         routing.check_classes(about["classes"])
     target = out or run / "model.onnx"
-    refuse_overwriting([target], [path for path in (rule, calibrator, newest) if path is not None])
+    refuse_overwriting([target], [path for path in (rule, calibrator, newest.path) if path is not None])
     calibration = _calibration(run, calibrator, routing, about["classes"], uncalibrated=uncalibrated)
     if rule is not None and routing is not None:
         made = None if calibration.source is None else made_by(calibration.source)
@@ -83,7 +82,7 @@ def export(
     noise = torch.randn(64, *about["image_shape"], generator=torch.Generator().manual_seed(0))
     centre, spread = (torch.tensor(about[name]).view(1, -1, 1, 1) for name in ("mean", "std"))
     check = export_onnx(
-        opened.load_model(),
+        opened.load_model(newest),
         target,
         example=(centre + spread * noise).clamp(0, 1),
         mean=about["mean"],

@@ -15,8 +15,7 @@ from calibrant.cli._say import say_json
 from calibrant.cli._settings import assignment
 from calibrant.data.spec import anchored
 from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput
-from calibrant.training import Recipe, Run, default_recipe
-from calibrant.training.progress import LiveBar, PlainLines, Reporter, TensorBoard
+from calibrant.training import LiveBar, PlainLines, Recipe, Reporter, Run, TensorBoard, default_recipe
 
 # Flags whose value goes to one key of the recipe, and those that change the method's own settings.
 _RECIPE_FLAGS = {
@@ -175,7 +174,7 @@ def _recipe(path: Path | None, data: str | None) -> Recipe:
 
 
 def _train(recipe: Recipe, out: Path, data_dir: Path | None, reporter: Reporter) -> Run:
-    from calibrant.training.engine import train as run_training
+    from calibrant.training import train as run_training
 
     try:
         return run_training(recipe, out, data_dir=data_dir, reporter=reporter)
@@ -184,7 +183,7 @@ def _train(recipe: Recipe, out: Path, data_dir: Path | None, reporter: Reporter)
 
 
 def _resume(path: Path, data_dir: Path | None, reporter: Reporter) -> Run:
-    from calibrant.training.engine import resume as go_on
+    from calibrant.training import resume as go_on
 
     if Run.open(path).finished:
         sys.stderr.write(f"run {path} is finished already: nothing to do\n")

@@ -10,7 +10,7 @@ from calibrant.report.thumbnails import check_images, data_uri
 
 if TYPE_CHECKING:
     from calibrant.pruning import PruningAudit
-    from calibrant.training.run import Run
+    from calibrant.training import Run
 
 # More lines than this cannot be told apart; then the lowest and the highest class stand for all.
 _LINES = 12

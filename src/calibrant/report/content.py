@@ -18,7 +18,7 @@ from calibrant.report.statistics import reliability_bands
 from calibrant.report.uncertainty import Uncertainty, uncertainties
 
 if TYPE_CHECKING:
-    from calibrant.training.run import Run
+    from calibrant.training import Run
 
 
 def method_contents(

@@ -9,7 +9,7 @@ from calibrant.predictions import Kind, Predictions, require_predictions
 from calibrant.report.thumbnails import Pixels, read_images
 
 if TYPE_CHECKING:
-    from calibrant.training.run import Run
+    from calibrant.training import Run
 
 _FOR_ONE = 'For one model write {"its name": predictions}.'
 

@@ -11,7 +11,7 @@ from calibrant.report.thumbnails import Pixels
 
 if TYPE_CHECKING:
     from calibrant.data import Dataset
-    from calibrant.training.run import Run
+    from calibrant.training import Run
 
 
 class Sample(NamedTuple):

@@ -8,7 +8,7 @@ from calibrant.study.spec import flatten
 from calibrant.training import Recipe, Run
 
 if TYPE_CHECKING:
-    from calibrant.training.progress import Reporter
+    from calibrant.training import Reporter
 
 State = Literal["new", "stopped", "finished"]
 
@@ -18,7 +18,7 @@ def state_of(folder: Path, recipe: Recipe) -> State:
 
     The engine section is not compared: it changes speed, not the method.
     """
-    run, recipe = Run.of(folder), recipe.sealed()
+    run, recipe = Run.of(folder), recipe.with_code_digests()
     if run is None:
         return "new"
     there, here = (flatten(each.model_dump(mode="json", exclude={"engine"})) for each in (run.recipe, recipe))

@@ -265,7 +265,7 @@ def _recommended(recipe: Recipe, settings: Mapping[str, Any]) -> Mapping[str, An
     """The settings that the method has by itself."""
     if ":" in recipe.method.name:
         try:
-            recipe.sealed()
+            recipe.with_code_digests()
         except InvalidInput:  # your own code is gone or another by now: what was given is what was changed
             return {key: value for key, value in settings.items() if key not in recipe.method.options}
     return resolve(recipe.changed({"method.options": {}})).settings

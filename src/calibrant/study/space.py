@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant import methods
 from calibrant.errors import InvalidInput, invalid
-from calibrant.training.recipe import keys, suggest_key
+from calibrant.training import recipe_keys, suggest_key
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -81,12 +81,12 @@ def search_space(method: str, asked: Sequence[str] = ()) -> Space:
 
 def recipe_key(name: str) -> str:
     """Where a searched setting goes in the recipe: names without a section are settings of the method."""
-    return name if name in keys() else f"method.options.{name}"
+    return name if name in recipe_keys() else f"method.options.{name}"
 
 
 def _parse(word: str, own: Any) -> tuple[str, Range | Choice]:
     name, sign, text = word.partition("=")
-    if name not in [*own, *keys()]:
+    if name not in [*own, *recipe_keys()]:
         raise invalid("search", "name a setting of the method or a recipe key", repr(name), suggest_key(name, *own))
     if not sign:
         if name not in _USUAL:

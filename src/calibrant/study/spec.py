@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from calibrant import methods
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
-from calibrant.training import Recipe, default_recipe
-from calibrant.training.recipe import OneLineErrors, one_line
+from calibrant.training import OneLineErrors, Recipe, default_recipe, one_line
 
 
 class _Part(BaseModel, metaclass=OneLineErrors):

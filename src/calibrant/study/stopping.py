@@ -9,8 +9,7 @@ middle of a training are noisy, and error and ECE still move when the learning r
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from calibrant.training import Run
-from calibrant.training.progress import Beside, Reporter
+from calibrant.training import ForwardingReporter, Reporter, Run
 
 Figures = tuple[float, float, float]
 """Validation error, validation ECE, samples seen so far: lower is better in each."""
@@ -67,7 +66,7 @@ class Hopeless(Exception):
         return reason.startswith(cls._WORDS)
 
 
-class RungReporter(Beside):
+class RungReporter(ForwardingReporter):
     """Shows a trial's figures at each rung to `judge(epoch, figures)` and stops the training where it says so."""
 
     def __init__(self, judge: Callable[[int, Figures], bool], inner: Reporter) -> None:

@@ -17,8 +17,7 @@ from calibrant.study.record import Record, digests, record_run
 from calibrant.study.spec import Cell, StudySpec
 from calibrant.study.summary import Comparison, summarise
 from calibrant.study.temperature import scaled_by
-from calibrant.training import Run
-from calibrant.training.checkpoint import trained_data
+from calibrant.training import Run, trained_data
 
 
 class Study:
@@ -79,7 +78,7 @@ class Study:
     def _task(self, cell: Cell, data_dir: str | Path | None) -> Task:
         recipe = self.path / "recipes" / f"{cell.name}.toml"
         # Sealed: code of yours that is edited while a long study runs stops the later runs instead of mixing with them.
-        cell.recipe.sealed().save(recipe)
+        cell.recipe.with_code_digests().save(recipe)
         arguments = [str(recipe), str(self.folder(cell))]
         if data_dir is not None:
             arguments.append(str(data_dir))

@@ -19,9 +19,7 @@ from calibrant.study.space import recipe_key, search_space
 from calibrant.study.spec import resolve
 from calibrant.study.stopping import Figures, Hopeless, RungReporter, figures_at_rungs, is_hopeless
 from calibrant.study.workers import is_dead, worker
-from calibrant.training import Recipe, Run, default_recipe
-from calibrant.training.progress import Quiet, Reporter
-from calibrant.training.recipe import OneLineErrors, one_line
+from calibrant.training import OneLineErrors, Quiet, Recipe, Reporter, Run, default_recipe, one_line
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
@@ -102,7 +100,7 @@ class Sweep:
         if spec is None and not (self.path / "sweep.toml").is_file():
             raise InvalidInput(f"{self.path} has no sweep.toml yet. Say what to search: --method and --data.")
         self.spec = spec if spec is not None else SweepSpec.load(self.path / "sweep.toml")
-        self.recipe, self.space = self.spec.base().sealed(), search_space(self.spec.method, self.spec.search)
+        self.recipe, self.space = self.spec.base().with_code_digests(), search_space(self.spec.method, self.spec.search)
         resolve(self.recipe)
         if storage is None and (self.path / "sweep.toml").is_file() and not (self.path / "sweep.db").is_file():
             # Going on without it would begin a second, empty study beside the one that is wanted.
@@ -178,7 +176,7 @@ class Sweep:
         """
         if trials < 1:
             raise invalid("trials", "be at least 1", trials)
-        from calibrant.training.setup import load_data
+        from calibrant.training import load_data
 
         # Data that are missing are missing for every trial: say so before the first.
         load_data(self.recipe, data_dir)
@@ -213,7 +211,7 @@ class Sweep:
         trial.set_user_attr("run", folder.name)
         from torch import OutOfMemoryError
 
-        from calibrant.training.engine import TrainingDiverged
+        from calibrant.training import TrainingDiverged
 
         try:
             run = execute(recipe, folder, data_dir=data_dir, reporter=RungReporter(self._is_hopeless, reporter))

@@ -16,7 +16,7 @@ def main(arguments: Sequence[str]) -> int:
     """Work on the sweep until it is done and return the exit code."""
     from calibrant.errors import CalibrantError
     from calibrant.study.sweep import Sweep
-    from calibrant.training.progress import PlainLines
+    from calibrant.training import PlainLines
 
     folder, trials, timeout, *rest = arguments
     try:

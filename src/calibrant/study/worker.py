@@ -16,8 +16,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run one cell and return the exit code."""
     from calibrant.errors import CalibrantError
     from calibrant.study.execute import execute
-    from calibrant.training import Recipe
-    from calibrant.training.progress import PlainLines
+    from calibrant.training import PlainLines, Recipe
 
     recipe, folder, *rest = arguments
     try:

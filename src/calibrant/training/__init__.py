@@ -1,22 +1,62 @@
-"""The loop: a recipe goes in, a run folder comes out."""
+"""The training loop: a recipe goes in, a run folder comes out."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from calibrant.training.defaults import default_recipe
-from calibrant.training.recipe import Recipe
-from calibrant.training.run import Run
+from calibrant.training.defaults import default_recipe, named_recipes
+from calibrant.training.recipe import OneLineErrors, Recipe, one_line, recipe_keys, suggest_key
+from calibrant.training.run import Run, Split
 
 if TYPE_CHECKING:
+    from calibrant.training.checkpoint import Checkpoint, newest_checkpoint, trained_data
+    from calibrant.training.data import TrainingData
     from calibrant.training.engine import TrainingDiverged, resume, train
+    from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, Reporter, TensorBoard
+    from calibrant.training.setup import Setup, load_data, make_fabric
     from calibrant.training.torchdata import TorchData
 
-__all__ = ["Recipe", "Run", "TorchData", "TrainingDiverged", "default_recipe", "resume", "train"]
+__all__ = [
+    "Checkpoint",
+    "ForwardingReporter",
+    "LiveBar",
+    "OneLineErrors",
+    "PlainLines",
+    "Quiet",
+    "Recipe",
+    "Reporter",
+    "Run",
+    "Setup",
+    "Split",
+    "TensorBoard",
+    "TorchData",
+    "TrainingData",
+    "TrainingDiverged",
+    "default_recipe",
+    "load_data",
+    "make_fabric",
+    "named_recipes",
+    "newest_checkpoint",
+    "one_line",
+    "recipe_keys",
+    "resume",
+    "suggest_key",
+    "train",
+    "trained_data",
+]
+
+# torch takes a second to import, the engine more: reading a recipe or a run must not wait for them.
+_IMPORTED_ON_USE = {
+    "checkpoint": ("Checkpoint", "newest_checkpoint", "trained_data"),
+    "data": ("TrainingData",),
+    "engine": ("TrainingDiverged", "resume", "train"),
+    "progress": ("ForwardingReporter", "LiveBar", "PlainLines", "Quiet", "Reporter", "TensorBoard"),
+    "setup": ("Setup", "load_data", "make_fabric"),
+    "torchdata": ("TorchData",),
+}
 
 
 def __getattr__(name: str) -> Any:
-    # torch takes a second to import, the engine more; reading a recipe or a run must not wait for them.
-    if name not in {"TorchData", "TrainingDiverged", "resume", "train"}:
-        raise AttributeError(f"module 'calibrant.training' has no attribute {name!r}")
-    from calibrant.training import engine
-
-    return getattr(engine, name)
+    for file, names in _IMPORTED_ON_USE.items():
+        if name in names:
+            return getattr(import_module(f"calibrant.training.{file}"), name)
+    raise AttributeError(f"module 'calibrant.training' has no attribute {name!r}")

@@ -1,8 +1,8 @@
 """The mean of the weights over the last epochs of a run (stochastic weight averaging, Izmailov et al. 2018).
 
-Weights that walk around a good place at a constant learning rate have a mean nearer to its middle than any of them: a
-lower error for the same number of sample updates. The mean's batch statistics are those of none of the averaged
-networks, so they are measured anew on the training data before the network is used.
+At a constant learning rate the weights move around a minimum, and their mean lies nearer to it than any one of them:
+the error is lower for the same number of sample updates. None of the averaged networks has batch statistics that fit
+the mean weights, so these statistics are measured on the training data before the network is used.
 """
 
 from collections.abc import Iterable
@@ -20,12 +20,12 @@ class WeightAverage:
         self._mean = AveragedModel(network)
 
     def include(self, epoch: int) -> None:
-        """Count the weights as they are after `epoch`, if it is one of the averaged."""
+        """Add the weights as they are after `epoch`, if it is one of the epochs that are averaged."""
         if epoch >= self.first:
             self._mean.update_parameters(self.network)
 
     @torch.no_grad()
-    def settle(self, images: Iterable[Tensor]) -> None:
+    def apply_mean(self, images: Iterable[Tensor]) -> None:
         """Give the network the mean weights, in place, and the batch statistics that belong to them.
 
         Args:
@@ -41,7 +41,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Put back what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self._mean.n_averaged.copy_(state["count"])
         for name, mean in self._mean.module.named_parameters():
             mean.copy_(state[name])

@@ -1,7 +1,7 @@
-"""Two ways to a batch on the device: a resident set, and any `Dataset` through a `DataLoader`.
+"""Two sources of batches: a set that lives on the device, and any `Dataset` through a `DataLoader`.
 
-Both number the samples of an epoch by their position in the epoch's global order and draw the augmentation of a
-position from the seed and the epoch alone. So the two paths, and one process or several, train on the same pixels.
+Both number the samples of an epoch by their position in the epoch's global order, and draw the augmentation of a
+position from the seed and the epoch alone. So both sources, and any number of processes, train on the same pixels.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,14 +13,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from calibrant.data.dataset import Augmentation
-from calibrant.data.transforms import augment, draw_augmentation, normalise
+from calibrant.data import Augmentation, augment, draw_augmentation, normalise
 from calibrant.pruning import ConfidencePruner, Indexed
 from calibrant.training.seeds import derive_seed
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainingBatch:
     """What a step trains on: images ready for the network, targets, and indices into the training set."""
 
     images: Tensor
@@ -72,14 +71,14 @@ class Preparation:
 
 
 class BatchSource(Protocol):
-    """An epoch's batches. `begin` once an epoch, then `batches`."""
+    """The batches of an epoch. Call `begin` once per epoch, then `batches`."""
 
     tables: "EpochTables"
 
     def begin(self, epoch: int) -> None:
         """Lay out the order and the augmentation of an epoch."""
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[TrainingBatch]:
         """The batches of the epoch in order."""
 
 
@@ -113,7 +112,7 @@ class EpochTables:
         if self.augmentation is None:
             return
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "augment", epoch))
-        # Always for as many positions as there are samples: the draw must not depend on who was pruned.
+        # Always draw for as many positions as there are samples: the draw must not depend on what was pruned.
         offsets, flips = draw_augmentation(
             self.capacity, self.augmentation.crop_padding, self.augmentation.flip, generator
         )
@@ -143,16 +142,16 @@ class ResidentBatches:
         """Lay out an epoch."""
         self.tables.begin(epoch)
 
-    def take(self, size: int) -> Batch:
+    def take(self, size: int) -> TrainingBatch:
         """The next `size` samples at the cursor; only tensor operations, so it can be captured."""
         tables = self.tables
         positions = tables.cursor + self._steps[:size]
         indices = tables.order[positions]
         images = self.preparation(self.images[indices], tables.offsets[positions], tables.flips[positions])
         tables.cursor += size
-        return Batch(images, self.labels[indices], indices)
+        return TrainingBatch(images, self.labels[indices], indices)
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
         for size in self.tables.sizes(self.batch_size):
             yield self.take(size)
@@ -189,16 +188,18 @@ class LoaderBatches:
         )
 
     def begin(self, epoch: int) -> None:
-        """Lay out an epoch; a dataset whose items are random hears which one it is."""
+        """Lay out an epoch; a dataset with random items is told which epoch it is."""
         self.tables.begin(epoch)
         if self._set_epoch is not None:
             self._set_epoch(epoch)
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
         start = 0
         for images, targets, indices in self.loader:
             here = slice(start, start + len(indices))
             start += len(indices)
             moved, labels, rows = (part.to(self.device, non_blocking=True) for part in (images, targets, indices))
-            yield Batch(self.preparation(moved, self.tables.offsets[here], self.tables.flips[here]), labels, rows)
+            yield TrainingBatch(
+                self.preparation(moved, self.tables.offsets[here], self.tables.flips[here]), labels, rows
+            )

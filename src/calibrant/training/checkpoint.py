@@ -29,14 +29,16 @@ class Checkpoint:
     epoch: int
     tensors: dict[str, Tensor]
     values: dict[str, Any]
+    path: Path | None = None
+    """Its JSON file, where it was read from one."""
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint, remove all but the newest two, and return the path of its JSON."""
-    stem = folder / f"epoch-{checkpoint.epoch:05d}"
+    path = checkpoint_path(folder, checkpoint.epoch)
     # Not safetensors' own `save_file`: on a full disk it raises an error of its own instead of the system's.
     blob = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.tensors.items()})
-    with atomic_write(stem.with_suffix(".safetensors")) as temporary:
+    with atomic_write(path.with_suffix(".safetensors")) as temporary:
         temporary.write_bytes(blob)
     content = {
         "format": _FORMAT,
@@ -44,26 +46,29 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         "tensors_sha256": hashlib.sha256(blob).hexdigest(),
         "values": checkpoint.values,
     }
-    write_json(stem.with_suffix(".json"), {**content, "sha256": _digest(content)})
+    write_json(path, {**content, "sha256": _digest(content)})
     _flush_folder(folder)
     remove_leftovers(folder)
-    return stem.with_suffix(".json")
+    return path
 
 
-def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint whose digests hold, by the path of its JSON; None where there never was one.
+def checkpoint_path(folder: Path, epoch: int) -> Path:
+    """The JSON of the checkpoint after that many epochs."""
+    return folder / f"epoch-{epoch:05d}.json"
 
-    A damaged one is named in a warning and the one before it is taken. Where all are damaged that is an error and not
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint whose digests hold; None where there are no checkpoints.
+
+    A damaged one is named in a warning and the one before it is taken. Where all are damaged this is an error and not
     a silent new beginning: the folder may be the only trace of days of work.
     """
     found = _found(folder)
     for path in found:
         try:
-            load_checkpoint(path)
+            return load_checkpoint(path)
         except InvalidInput as error:
             warnings.warn(f"{error} The one before it is used.", CalibrantWarning, stacklevel=2)
-        else:
-            return path
     if found:
         raise InvalidInput(
             f"none of the {len(found)} checkpoints in {folder} can be read. "
@@ -85,7 +90,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     # From here on the content is what some version of this package wrote.
     if content["format"] != _FORMAT:
         raise InvalidInput(f"checkpoint {path.name} was written by another version (format {content['format']}).")
-    return Checkpoint(content["epoch"], load(blob), content["values"])
+    return Checkpoint(content["epoch"], load(blob), content["values"], path)
 
 
 def newest_name(folder: Path) -> str | None:
@@ -97,7 +102,7 @@ def newest_name(folder: Path) -> str | None:
 def trained_data(folder: Path) -> str | None:
     """Fingerprint of the data by the newest checkpoint's JSON, without reading its tensors; None without a checkpoint.
 
-    Whoever removed the checkpoints of a finished run to save space can no longer be told.
+    Nothing else in a run folder holds it: without checkpoints (removed to save space, for one) it is unknown.
     """
     found = _found(folder)
     return str(read_json(found[0])["values"]["data"]) if found else None

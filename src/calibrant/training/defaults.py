@@ -1,4 +1,4 @@
-"""The paper's training settings, set by set (METHOD facts: 160 epochs on CIFAR-10, 200 on CIFAR-100, ...), and ours.
+"""The paper's training settings for each data set (160 epochs on CIFAR-10, 200 on CIFAR-100, ...), and ours.
 
 `recipes/*.toml` are written from this table, so the files and the defaults of the command line cannot differ.
 """
@@ -55,11 +55,6 @@ def default_recipe(data: str, **changes: Any) -> Recipe:
     """
     settings = {"data.name": data, **_BY_DATA.get(data, _OTHER)}
     return Recipe().changed(settings | {key.replace("__", "."): value for key, value in changes.items()})
-
-
-def data_sets() -> tuple[str, ...]:
-    """Data sets with settings of their own."""
-    return tuple(_BY_DATA)
 
 
 # The rows of the paper's tables, and the digits: recipe file by data set and network.

@@ -1,4 +1,4 @@
-"""The main job: train by a recipe, leave a run folder; go on after anything that stopped it."""
+"""Train by a recipe into a run folder, and resume a run after anything that stopped it."""
 
 import os
 import time
@@ -12,20 +12,22 @@ from calibrant.data import Dataset
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid
 from calibrant.predictions import Predictions
 from calibrant.training.checkpoint import (
+    Checkpoint,
+    checkpoint_path,
     load_checkpoint,
     newest_checkpoint,
     newest_name,
     remove_leftovers,
     save_checkpoint,
 )
+from calibrant.training.data import TrainingData
 from calibrant.training.predict import predict
 from calibrant.training.progress import Quiet, Reporter
 from calibrant.training.ranks import on_first_rank
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run, Split
 from calibrant.training.seeds import seeded
-from calibrant.training.setup import OWN_DATA, Workshop, load_data, make_fabric
-from calibrant.training.splits import Splits
+from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric
 from calibrant.training.state import pack, unpack
 from calibrant.training.summary import brief, summarise
 from calibrant.training.torchdata import TorchData
@@ -53,19 +55,19 @@ def train(
         out: The run folder; it must not hold anything yet.
         data_dir: Where image sets lie; defaults to CALIBRANT_DATA, then the user's cache.
         data: A data set of your own instead of the one that the recipe names.
-        reporter: Who is told about progress; nobody by default.
+        reporter: Is told about progress; nothing is shown by default.
     """
     _check_types(recipe, out, data)
     if isinstance(data, TorchData):
         recipe = recipe.changed({"data.name": f"{OWN_DATA}{data.name}"})
-    recipe = recipe.sealed()
+    recipe = recipe.with_code_digests()
     Run(Path(out), recipe).refuse_if_used()
     fabric = make_fabric(recipe)
     # Built before the folder: a recipe that cannot run leaves nothing behind.
-    workshop = Workshop(recipe, fabric, _splits(recipe, data, data_dir))
+    setup = Setup(recipe, fabric, _training_data(recipe, data, data_dir))
     run = on_first_rank(fabric, lambda: Run.create(out, recipe))
     try:
-        return _Training(run, workshop, reporter or Quiet()).go()
+        return _Training(run, setup, reporter or Quiet()).go()
     except OutputError:
         raise  # a full disk, for one: with more space the run can be resumed
     except Exception:
@@ -89,18 +91,18 @@ def resume(
         path: The run folder.
         data_dir: Where image sets lie, as for `train`.
         data: The data set that the run began with, where that was given to `train`.
-        reporter: Who is told about progress; nobody by default.
+        reporter: Is told about progress; nothing is shown by default.
     """
     run = Run.open(path)
     if run.finished:
         return run
-    run.recipe.sealed()
-    workshop = Workshop(run.recipe, make_fabric(run.recipe), _splits(run.recipe, data, data_dir))
-    return _Training(run, workshop, reporter or Quiet()).go()
+    run.recipe.with_code_digests()
+    setup = Setup(run.recipe, make_fabric(run.recipe), _training_data(run.recipe, data, data_dir))
+    return _Training(run, setup, reporter or Quiet()).go()
 
 
 def _check_types(recipe: object, out: object, data: object) -> None:
-    """What people pass by mistake: a name or a dictionary for the recipe, bare tensors for the data."""
+    """Refuse what is easily passed by mistake: a name or a dictionary for the recipe, bare tensors for the data."""
     if not isinstance(recipe, Recipe):
         way_out = "Recipe.load(path) reads one, default_recipe(data) gives the recommended one."
         raise invalid("recipe", "be a Recipe", type(recipe).__name__, way_out)
@@ -111,31 +113,26 @@ def _check_types(recipe: object, out: object, data: object) -> None:
         raise invalid("data", "be a Dataset or TorchData", type(data).__name__, way_out)
 
 
-def _splits(recipe: Recipe, data: Dataset | TorchData | None, data_dir: str | Path | None) -> Splits:
+def _training_data(recipe: Recipe, data: Dataset | TorchData | None, data_dir: str | Path | None) -> TrainingData:
     if isinstance(data, TorchData):
-        return data.splits(recipe)
-    return Splits.make(recipe, data if data is not None else load_data(recipe, data_dir))
+        return data.prepare(recipe)
+    return TrainingData.make(recipe, data if data is not None else load_data(recipe, data_dir))
 
 
 class _Training:
     """One run's loop."""
 
-    def __init__(self, run: Run, workshop: Workshop, reporter: Reporter) -> None:
-        self.run, self.workshop = run, workshop
+    def __init__(self, run: Run, setup: Setup, reporter: Reporter) -> None:
+        self.run, self.setup = run, setup
         self.recipe = run.recipe
-        self.fabric: Fabric = workshop.fabric
+        self.fabric: Fabric = setup.fabric
         self.reporter = reporter if self.fabric.global_rank == 0 else Quiet()
+        self.final_validation: Predictions | None = None
 
     def go(self) -> Run:
         with ExitStack() as held:
-
-            def prepare() -> Path | None:
-                held.enter_context(self.run.locked())
-                self.run.remove_drafts()
-                remove_leftovers(self.run.checkpoints)
-                return newest_checkpoint(self.run.checkpoints)
-
-            done = self._restore(on_first_rank(self.fabric, prepare))
+            on_first_rank(self.fabric, lambda: held.enter_context(self.run.locked()))
+            done = self._restore()
             self.reporter.start(self.run, done)
             held.callback(self.reporter.stop)
             for epoch in range(done + 1, self.recipe.epochs + 1):
@@ -143,47 +140,56 @@ class _Training:
             on_first_rank(self.fabric, self._finish)
         return self.run
 
-    def _restore(self, path: Path | None) -> int:
-        """Put a checkpoint's state into the workshop; returns the number of finished epochs."""
-        done = 0
-        if path is not None:
-            checkpoint = load_checkpoint(path)
-            if checkpoint.values["data"] != self.workshop.splits.fingerprint:
+    def _restore(self) -> int:
+        """Put the newest checkpoint's state into the setup; returns the number of finished epochs."""
+        newest: Checkpoint | None = None
+
+        def find() -> int:
+            nonlocal newest
+            self.run.remove_drafts()
+            remove_leftovers(self.run.checkpoints)
+            newest = newest_checkpoint(self.run.checkpoints)
+            return 0 if newest is None else newest.epoch
+
+        done = on_first_rank(self.fabric, find)
+        if done:
+            # The first rank has read it already; the others read the one that it chose.
+            checkpoint = newest or load_checkpoint(checkpoint_path(self.run.checkpoints, done))
+            if checkpoint.values["data"] != self.setup.data.fingerprint:
                 raise InvalidInput(
                     f"run {self.run.path} began with other data than what is found now. "
                     "Point --data-dir to the data that it began with."
                 )
-            unpack(self.workshop, checkpoint)
-            done = checkpoint.epoch
+            unpack(self.setup, checkpoint)
         on_first_rank(self.fabric, lambda: self.run.cut_log(done))
         return done
 
     def _epoch(self, epoch: int) -> None:
-        workshop, meter, source = self.workshop, self.workshop.learner.meter, self.workshop.steps.source
+        setup, meter, source = self.setup, self.setup.learner.meter, self.setup.steps.source
         started = time.perf_counter()
-        workshop.network.train()
+        setup.network.train()
         meter.reset()
         source.begin(epoch)
-        steps = len(source.tables.sizes(workshop.batch_size))
+        steps = len(source.tables.sizes(setup.batch_size))
         self.reporter.begin_epoch(epoch, steps)
 
         def before_step(step: int) -> None:
-            workshop.set_learning_rate(self.recipe.learning_rate(epoch - 1 + step / steps))
+            setup.set_learning_rate(self.recipe.learning_rate(epoch - 1 + step / steps))
             self.reporter.step()
 
         with seeded(self.recipe.seed, "epoch", epoch, self.fabric.global_rank):
-            workshop.steps.run_epoch(before_step)
+            setup.steps.run_epoch(before_step)
         figures = meter.read()
         self._stop_if_diverged(epoch, steps)
-        kept = workshop.pruner.n_kept
+        kept = setup.pruner.n_kept
         self._average(epoch)  # before the pruner's step: on the samples of this epoch
-        workshop.pruner.step(loss=figures["loss"])
+        setup.pruner.step(loss=figures["loss"])
         seconds = time.perf_counter() - started
         line = {
             "epoch": epoch,
             "lr": self.recipe.learning_rate(epoch - 1),
             "kept": kept,
-            "kept_share": kept / workshop.pruner.samples,
+            "kept_share": kept / setup.pruner.samples,
             **figures,
             "train_seconds": seconds,
             "samples_per_second": figures["samples"] / seconds,
@@ -191,32 +197,35 @@ class _Training:
         on_first_rank(self.fabric, lambda: self._record(epoch, line, started))
 
     def _average(self, epoch: int) -> None:
-        """Count this epoch's weights, where they are averaged; after the last epoch the network becomes their mean."""
-        average, source = self.workshop.average, self.workshop.steps.source
+        """Add this epoch's weights to the mean, if there is one; after the last epoch the network takes the mean."""
+        average, source = self.setup.average, self.setup.steps.source
         if average is None:
             return
         average.include(epoch)
         if epoch == self.recipe.epochs:
             source.begin(epoch + 1)
+            # "settle" is this stream's name in runs since 0.1.0: another name would change their numbers.
             with seeded(self.recipe.seed, "settle", self.fabric.global_rank):
-                average.settle(batch.images for batch in source.batches())
+                average.apply_mean(batch.images for batch in source.batches())
 
     def _record(self, epoch: int, line: dict[str, Any], started: float) -> None:
-        """Evaluate, log, save: a checkpoint is written only of what was logged, so no epoch can be missing there."""
+        """Evaluate, log, save, in this order: an epoch that a checkpoint contains is always in the log."""
         last, engine = epoch == self.recipe.epochs, self.recipe.engine
         if last or epoch % engine.evaluate_every == 0:
-            line["validation"] = brief(self._predict("val"))
+            validation = self._predict("val")
+            line["validation"] = brief(validation)
+            self.final_validation = validation if last else None
         line["seconds"] = time.perf_counter() - started
         self.run.log_epoch(line)
         if last or epoch % engine.checkpoint_every == 0:
-            save_checkpoint(self.run.checkpoints, pack(self.workshop, epoch))
+            save_checkpoint(self.run.checkpoints, pack(self.setup, epoch))
         self.reporter.end_epoch(line)
 
     def _stop_if_diverged(self, epoch: int, steps: int) -> None:
-        step = self.workshop.learner.meter.first_bad_step()
+        step = self.setup.learner.meter.first_bad_step()
         if step is not None:
             what = "the loss became NaN or infinite"
-        elif not _all_finite(self.workshop.network):
+        elif not _all_finite(self.setup.network):
             # The last step broke the weights: no loss was computed with them yet.
             what, step = "a weight became NaN or infinite", steps - 1
         else:
@@ -232,24 +241,26 @@ class _Training:
         )
 
     def _predict(self, split: Split) -> Predictions:
-        workshop, part = self.workshop, self.workshop.splits.held_out[split]
+        setup, part = self.setup, self.setup.data.held_out[split]
         logits, labels = predict(
-            workshop.network,
-            part.batches(workshop.batch_size, self.recipe.engine.workers),
-            workshop.preparation.plain,
+            setup.network,
+            part.batches(setup.batch_size, self.recipe.engine.workers),
+            setup.preparation.plain,
             device=self.fabric.device,
         )
         try:
-            return Predictions.from_logits(logits, labels, ids=part.ids, class_names=workshop.splits.class_names)
+            return Predictions.from_logits(logits, labels, ids=part.ids, class_names=setup.data.class_names)
         except InvalidInput as error:
             raise InvalidInput(f"the {'validation' if split == 'val' else 'test'} data: {error}") from error
 
     def _finish(self) -> None:
-        predictions: dict[Split, Predictions] = {"val": self._predict("val"), "test": self._predict("test")}
+        # The last epoch predicted the validation part already, unless this process began after that epoch.
+        validation = self.final_validation or self._predict("val")
+        predictions: dict[Split, Predictions] = {"val": validation, "test": self._predict("test")}
         for split, prediction in predictions.items():
             prediction.save(self.run.predictions_path(split))
-        self.workshop.pruner.save(self.run.pruning_path)
-        self.run.write_summary(summarise(self.workshop, predictions, self.run.epochs()))
+        self.setup.pruner.save(self.run.pruning_path)
+        self.run.write_summary(summarise(self.setup, predictions, self.run.epochs()))
 
 
 def _all_finite(network: torch.nn.Module) -> bool:

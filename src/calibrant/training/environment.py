@@ -1,4 +1,4 @@
-"""What a result was measured on: versions, hardware, commit. Recorded in every summary."""
+"""What a result was measured with: versions, hardware, commit. Every summary records it."""
 
 import os
 import platform
@@ -41,7 +41,7 @@ def git_commit() -> str | None:
 def _git(folder: Path, *words: str) -> str | None:
     try:
         command = ["git", "-C", str(folder), *words]
-        # Fixed words, no shell: nothing of the user's enters the command.
+        # The words are fixed and there is no shell: no user input enters the command.
         result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -1,4 +1,4 @@
-"""Running totals of an epoch, kept on the device; the host reads them once, when the epoch is over."""
+"""Running totals of an epoch, kept on the device; the host reads them once, at the end of the epoch."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _NEVER = -1
 class TrainingMeter:
     """Accuracy, calibration error and loss terms over the epoch's batches, in float64 and integers.
 
-    Only in-place tensor operations with fixed shapes, so that a captured step can carry it.
+    It uses only in-place tensor operations with fixed shapes, so that a captured step can contain it.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""What the network says about images, in float32 whatever it was trained in."""
+"""A network's logits for images, in float32 whatever precision it was trained in."""
 
 from collections.abc import Callable, Iterable
 
@@ -16,7 +16,7 @@ def predict(
 ) -> tuple[Tensor, Tensor]:
     """Logits and labels of images in batches, on the CPU.
 
-    Mixed precision is left to training: a logit of 10 in bfloat16 is uncertain by 0.03, enough to move a confidence
+    Mixed precision is for training only: a logit of 10 in bfloat16 is uncertain by 0.03, enough to move a confidence
     across a threshold. For the same reason convolutions on a GPU must not round to TF32 here, as they do by default.
     """
     was_training = network.training

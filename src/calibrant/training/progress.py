@@ -1,4 +1,4 @@
-"""Telling a person how a run is going: a live bar on a terminal, a line an epoch elsewhere."""
+"""Show a person how a run is going: a live bar on a terminal, one line per epoch elsewhere."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ from calibrant.training.run import Run
 
 
 class Reporter(Protocol):
-    """Who is told about progress."""
+    """An object that is told about progress."""
 
     def start(self, run: Run, done: int) -> None:
         """A run begins or goes on after `done` finished epochs."""
@@ -54,7 +54,7 @@ class Quiet:
 
 
 class PlainLines(Quiet):
-    """One line an epoch, for logs and pipes."""
+    """One line per epoch, for logs and pipes."""
 
     def __init__(self, write: Any = None) -> None:
         self._write = write or (lambda text: sys.stderr.write(text + "\n"))
@@ -101,7 +101,7 @@ class LiveBar(Quiet):
         self._done, self._inside, self._share = epoch - 1, 0.0, 1 / max(steps, 1)
 
     def step(self) -> None:
-        """Move a little; the bar is redrawn a few times a second, whatever the pace of the steps."""
+        """Move a little; the bar is redrawn at most ten times per second, however fast the steps are."""
         self._inside += self._share
         now = time.monotonic()
         if now - self._drawn > 0.1:
@@ -119,8 +119,8 @@ class LiveBar(Quiet):
         self._live.stop()
 
 
-class Beside:
-    """Tells another reporter everything; the base of those that do something of their own as well."""
+class ForwardingReporter:
+    """Passes everything on to another reporter; a base for reporters that add something of their own."""
 
     def __init__(self, inner: Reporter) -> None:
         self._inner = inner
@@ -146,7 +146,7 @@ class Beside:
         self._inner.stop()
 
 
-class TensorBoard(Beside):
+class TensorBoard(ForwardingReporter):
     """Scalars for TensorBoard, beside another reporter."""
 
     def __init__(self, inner: Reporter) -> None:
@@ -165,7 +165,7 @@ class TensorBoard(Beside):
         """Open the event file inside the run folder."""
         self._folder = run.path / "tensorboard"
         try:
-            # Epochs that are run again after a resume replace those that were written before.
+            # Epochs that are trained again after a resume replace those that were written before.
             self._writer = self._open(str(self._folder), purge_step=done + 1)
         except OSError as error:
             raise output_error(self._folder, error) from error

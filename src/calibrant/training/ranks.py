@@ -1,4 +1,4 @@
-"""Work that one process does for all of them."""
+"""Work that the first of several processes does for all of them."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar, cast

@@ -14,7 +14,7 @@ from calibrant.files import read_toml, write_text
 from calibrant.own_code import fingerprint
 
 if TYPE_CHECKING:
-    # Type checkers cannot follow `type(BaseModel)`; at run time nothing private is imported.
+    # Type checkers cannot follow `type(BaseModel)`. Nothing private is imported at run time.
     from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
 else:
     _ModelMetaclass = type(BaseModel)
@@ -28,20 +28,21 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class OneLineErrors(_ModelMetaclass):
-    """Calling a class tells the first broken rule in one line, as reading a file does; `explain` words it.
+    """A metaclass: a model that is built from wrong values raises one line about the first broken rule.
 
-    An `__init__` would not do: pydantic calls it for nested sections too, and their place in the recipe would be lost.
+    An `__init__` cannot do this: pydantic calls it for nested sections too, and the error would no longer say where in
+    the recipe they stand. `explain` words the line.
     """
 
     def __call__(self, *args: Any, **values: Any) -> Any:
-        """An instance, or one line about what is wrong."""
+        """Build an instance, or raise one line about what is wrong."""
         try:
             return super().__call__(*args, **values)
         except ValidationError as error:
             raise self.explain(error) from error
 
     def explain(self, error: ValidationError) -> InvalidInput:
-        """The first broken rule; a class may have its own words."""
+        """The line about the first broken rule; a class may override it with its own words."""
         return one_line(error, "recipe key", suggest_key)
 
 
@@ -76,7 +77,7 @@ class MethodSection(_Section):
 
     @model_validator(mode="after")
     def _no_keys_of_the_recipe(self) -> Self:
-        # `methods.resolve` takes these beside the options.
+        # `methods.resolve` takes these as arguments of its own, from the recipe.
         for key in ("name", "data", "model", "epochs"):
             if key in self.options:
                 raise invalid("method.options", "hold settings of the method", repr(key), "The recipe has its own.")
@@ -130,8 +131,8 @@ class EngineSection(_Section):
 class Recipe(_Section):
     """All settings of one run.
 
-    `own_code` is filled in when a run begins: the SHA-256 of each file that a network or method `module:name` of yours
-    comes from.
+    `own_code` is filled in when a run begins: the SHA-256 of the file of each module that a network or method
+    `module:name` of yours comes from.
 
     >>> Recipe(epochs=3).optimiser.batch_size
     128
@@ -193,7 +194,7 @@ class Recipe(_Section):
         passed = sum(progress >= (m * self.epochs if m < 1 else m) for m in schedule.milestones)
         return float(base * schedule.factor**passed)
 
-    def sealed(self) -> Self:
+    def with_code_digests(self) -> Self:
         """The recipe with the fingerprints of your own code, or a refusal where the code is another one by now."""
         named = {"method": self.method.name, "model": self.model.name}
         modules = {name.partition(":")[0]: kind for kind, name in named.items() if ":" in name}
@@ -248,8 +249,8 @@ def _in_words(digest: str) -> str:
     return f"the file with SHA-256 {digest[:12]}..." if digest else "code without a file, such as a notebook's"
 
 
-def keys() -> list[str]:
-    """Every dotted key that one may set; `own_code` is filled in."""
+def recipe_keys() -> list[str]:
+    """Every dotted key that a user may set; `own_code` is filled in by `train`."""
     found = []
     for name, field in Recipe.model_fields.items():
         if name == "own_code":
@@ -263,11 +264,11 @@ def keys() -> list[str]:
 
 
 def suggest_key(key: str, *also: str) -> str:
-    """The closest key of a recipe, or of `also`; where none is close, what there is without all of them."""
-    if get_close_matches(key, [*also, *keys()], n=1):
-        return did_you_mean(key, [*also, *keys()])
-    plain = [name for name in keys() if "." not in name]
-    sections = dict.fromkeys(name.split(".")[0] for name in keys() if "." in name)
+    """A sentence that names the closest key of a recipe or of `also`; where none is close it lists the sections."""
+    if get_close_matches(key, [*also, *recipe_keys()], n=1):
+        return did_you_mean(key, [*also, *recipe_keys()])
+    plain = [name for name in recipe_keys() if "." not in name]
+    sections = dict.fromkeys(name.split(".")[0] for name in recipe_keys() if "." in name)
     listed = ", ".join([*also, *plain, *(f"{section}.*" for section in sections)])
     return f"Known: {listed}; a run's recipe.toml shows all."
 

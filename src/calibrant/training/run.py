@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from calibrant.predictions import Predictions
+    from calibrant.training.checkpoint import Checkpoint
 
 Split = Literal["val", "test"]
 _RECIPE = "recipe.toml"
@@ -192,15 +193,14 @@ class Run:
             raise InvalidInput(f"run {self.path} has no {split} predictions yet. Continue it with --resume.")
         return Predictions.load(path)
 
-    def load_model(self) -> "nn.Module":
-        """The network with the newest checkpoint's weights, in evaluation mode."""
+    def load_model(self, checkpoint: "Checkpoint | None" = None) -> "nn.Module":
+        """The network with the weights of a checkpoint, by default the newest, in evaluation mode."""
         from calibrant.models import build_model
-        from calibrant.training.checkpoint import load_checkpoint, newest_checkpoint
+        from calibrant.training.checkpoint import newest_checkpoint
 
-        newest = newest_checkpoint(self.checkpoints)
-        if newest is None:
+        checkpoint = checkpoint or newest_checkpoint(self.checkpoints)
+        if checkpoint is None:
             raise InvalidInput(f"run {self.path} has no checkpoint yet. Continue it with --resume.")
-        checkpoint = load_checkpoint(newest)
         channels, height, width = checkpoint.values["image_shape"]
         self._warn_of_another_network()
         model = build_model(

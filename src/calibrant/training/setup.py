@@ -17,16 +17,16 @@ from calibrant.pruning import ConfidencePruner
 from calibrant.training.averaging import WeightAverage
 from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
 from calibrant.training.batchnorm import synchronise_batch_norm
+from calibrant.training.data import TrainingData
 from calibrant.training.recipe import OptimiserSection, Recipe
 from calibrant.training.seeds import derive_seed, seeded
-from calibrant.training.splits import Splits
 from calibrant.training.step import EagerSteps, GraphedSteps, Learner
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
 # Below this batch size a compiled but not captured step waits for Python longer than an eager one (measured on an
-# H200: ResNet-32 at batch 128, 10.0 against 13.7 thousand images a second; at 1024 compiling wins by half).
+# H200: ResNet-32 at batch 128, 10.0 against 13.7 thousand images per second; at 1024 compiling wins by half).
 _COMPILE_FROM = 512
 # What the recipe calls data that came as Python objects; no such set can be loaded by name.
 OWN_DATA = "python:"
@@ -50,12 +50,12 @@ def make_fabric(recipe: Recipe) -> "Fabric":
     if precision == "auto":
         precision = "bf16-mixed" if accelerator == "cuda" else "32-true"
     elif precision == "64-true":
-        # The workshop casts network and images to float64. Fabric's own plugin would turn the logits back into
+        # `Setup` casts network and images to float64. Fabric's own plugin would turn the logits back into
         # float32, and the loss with them; under this name it leaves everything as it is.
         precision = "32-true"
     devices, nodes = _torchrun_layout() if _launched_by_torchrun() else (engine.devices, 1)
     strategy = "ddp" if engine.devices > 1 or _launched_by_torchrun() else "auto"
-    # Fabric's remarks on precision and tensor cores; whichever half of Lightning was imported last makes them.
+    # Fabric logs remarks on precision and tensor cores, under the name of the half of Lightning that was imported last.
     with at_level(logging.WARNING, "lightning.fabric", "lightning.pytorch"):
         fabric = Fabric(
             accelerator=accelerator, devices=devices, num_nodes=nodes, precision=precision, strategy=strategy
@@ -89,7 +89,7 @@ def load_data(recipe: Recipe, data_dir: str | Path | None) -> Dataset:
 
 
 def make_pruner(
-    recipe: Recipe, plan: methods.Plan, targets: Tensor, *, classes: int, batch_size: int
+    recipe: Recipe, plan: methods.Plan, targets: Tensor, *, n_classes: int, batch_size: int
 ) -> ConfidencePruner:
     """The pruner of the recipe's method; one that keeps everything where the method prunes nothing."""
     options: dict[str, Any] = plan.pruning.options() if plan.pruning is not None else {}
@@ -100,14 +100,14 @@ def make_pruner(
             recipe.epochs,
             "Train longer, or prune earlier with --prune-start.",
         )
-    settings: dict[str, Any] = {"classes": classes, "epochs": recipe.epochs, "batch_size": batch_size, **options}
+    settings: dict[str, Any] = {"classes": n_classes, "epochs": recipe.epochs, "batch_size": batch_size, **options}
     return ConfidencePruner(targets, seed=derive_seed(recipe.seed, "order"), **settings)
 
 
-def make_model(recipe: Recipe, splits: Splits) -> nn.Module:
+def make_model(recipe: Recipe, data: TrainingData) -> nn.Module:
     """The network, initialised from the recipe's seed."""
     with seeded(recipe.seed, "initialise"):
-        return build_model(recipe.model.name, classes=splits.classes, image_shape=splits.image_shape)
+        return build_model(recipe.model.name, classes=data.n_classes, image_shape=data.image_shape)
 
 
 def make_optimiser(settings: OptimiserSection, model: nn.Module, lr: Tensor) -> torch.optim.Optimizer:
@@ -129,11 +129,11 @@ def make_optimiser(settings: OptimiserSection, model: nn.Module, lr: Tensor) -> 
     return kind(parameters, lr=rate, weight_decay=settings.weight_decay, fused=on_gpu, capturable=on_gpu)
 
 
-class Workshop:
+class Setup:
     """Everything that a run's loop holds, built once from the recipe."""
 
-    def __init__(self, recipe: Recipe, fabric: "Fabric", splits: Splits) -> None:
-        self.recipe, self.fabric, self.splits = recipe, fabric, splits
+    def __init__(self, recipe: Recipe, fabric: "Fabric", data: TrainingData) -> None:
+        self.recipe, self.fabric, self.data = recipe, fabric, data
         device = fabric.device
         self.plan = methods.resolve(
             recipe.method.name,
@@ -145,9 +145,9 @@ class Workshop:
         self.dtype = torch.float64 if recipe.engine.precision == "64-true" else torch.float32
         self.batch_size = recipe.optimiser.batch_size // fabric.world_size
         self.pruner = make_pruner(
-            recipe, self.plan, splits.targets, classes=splits.classes, batch_size=self.batch_size
+            recipe, self.plan, data.targets, n_classes=data.n_classes, batch_size=self.batch_size
         ).to(device)
-        self.network = make_model(recipe, splits).to(device=device, dtype=self.dtype)
+        self.network = make_model(recipe, data).to(device=device, dtype=self.dtype)
         if device.type == "cuda":
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if fabric.world_size > 1 and recipe.engine.sync_batch_norm:
@@ -159,9 +159,9 @@ class Workshop:
         self.lr = torch.tensor(recipe.learning_rate(0.0), device=device)
         self.optimiser = make_optimiser(recipe.optimiser, self.network, self.lr)
         self.preparation = Preparation(
-            splits.mean, splits.std, augmentation=splits.augmentation, device=device, dtype=self.dtype
+            data.mean, data.std, augmentation=data.augmentation, device=device, dtype=self.dtype
         )
-        self.data_path = choose_data_path(recipe, splits.images, device)
+        self.data_path = choose_data_path(recipe, data.images, device)
         self.mode = choose_mode(recipe, fabric, self.data_path)
         self.steps = self._make_steps()
 
@@ -174,7 +174,7 @@ class Workshop:
                 group["lr"] = value
 
     def _make_steps(self) -> EagerSteps | GraphedSteps:
-        recipe, fabric, splits = self.recipe, self.fabric, self.splits
+        recipe, fabric, data = self.recipe, self.fabric, self.data
         tables = EpochTables(
             self.pruner,
             augmentation=self.preparation.augmentation,
@@ -196,14 +196,14 @@ class Workshop:
         if self.mode != "eager" and (self.mode == "compiled" or recipe.engine.fuse):
             self.learner.compile(tune=recipe.engine.tune)
             self.preparation.compile(local)
-        if self.data_path == "resident" and splits.images is not None:
-            images, labels = splits.images.to(fabric.device), splits.targets.to(fabric.device)
+        if self.data_path == "resident" and data.images is not None:
+            images, labels = data.images.to(fabric.device), data.targets.to(fabric.device)
             resident = ResidentBatches(images, labels, tables, self.preparation, batch_size=local)
             return (
                 GraphedSteps(self.learner, resident) if self.mode == "graphed" else EagerSteps(self.learner, resident)
             )
         loader = LoaderBatches(
-            splits.train,
+            data.train,
             tables,
             self.preparation,
             batch_size=local,

@@ -6,45 +6,45 @@ import torch
 from torch import Tensor
 
 from calibrant.training.checkpoint import Checkpoint
-from calibrant.training.setup import Workshop
+from calibrant.training.setup import Setup
 
 
-def pack(workshop: Workshop, epoch: int) -> Checkpoint:
+def pack(setup: Setup, epoch: int) -> Checkpoint:
     """Everything that the rest of the run depends on. Generators have no state worth keeping: see `seeds`."""
-    tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in workshop.network.state_dict().items()}
-    for number, slots in workshop.optimiser.state_dict()["state"].items():
+    tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in setup.network.state_dict().items()}
+    for number, slots in setup.optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{number}.{slot}": value for slot, value in slots.items() if value is not None}
-    if workshop.average is not None:
-        tensors |= {f"average.{name}": value for name, value in workshop.average.state_dict().items()}
+    if setup.average is not None:
+        tensors |= {f"average.{name}": value for name, value in setup.average.state_dict().items()}
     values: dict[str, Any] = {}
-    for name, value in workshop.pruner.state_dict().items():
+    for name, value in setup.pruner.state_dict().items():
         if isinstance(value, Tensor):
             tensors[f"pruner.{name}"] = value
         else:
             values[name] = value
-    splits = workshop.splits
-    about = {"data": splits.fingerprint, "classes": splits.classes, "image_shape": list(splits.image_shape)}
+    data = setup.data
+    about = {"data": data.fingerprint, "classes": data.n_classes, "image_shape": list(data.image_shape)}
     # Export puts the normalisation into the deployed file, where the data set is not at hand.
-    about |= {"mean": list(splits.mean), "std": list(splits.std)}
+    about |= {"mean": list(data.mean), "std": list(data.std)}
     return Checkpoint(epoch, tensors, {"pruner": values, **about})
 
 
-def unpack(workshop: Workshop, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint's state into a freshly built workshop."""
+def unpack(setup: Setup, checkpoint: Checkpoint) -> None:
+    """Put a checkpoint's state into a freshly built setup."""
     by_owner: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "pruner": {}, "average": {}}
     for name, value in checkpoint.tensors.items():
         owner, rest = name.split(".", 1)
         by_owner[owner][rest] = value
-    workshop.network.load_state_dict(by_owner["model"])
-    if workshop.average is not None:
-        workshop.average.load_state_dict(by_owner["average"])
+    setup.network.load_state_dict(by_owner["model"])
+    if setup.average is not None:
+        setup.average.load_state_dict(by_owner["average"])
     # Checkpoints lie between epochs, when all ranks hold the same rows.
-    workshop.pruner.load_state_dict({**by_owner["pruner"], **checkpoint.values["pruner"]}, shared=True)
+    setup.pruner.load_state_dict({**by_owner["pruner"], **checkpoint.values["pruner"]}, shared=True)
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in by_owner["optimiser"].items():
         number, slot = name.split(".", 1)
         state.setdefault(int(number), {})[slot] = value
-    optimiser = workshop.optimiser
+    optimiser = setup.optimiser
     rates = [group["lr"] for group in optimiser.param_groups]
     with torch.no_grad():
         optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -1,4 +1,4 @@
-"""One training step: forward, loss, backward, optimiser, scores; and its three ways to run.
+"""One training step (forward, loss, backward, optimiser, scores) and its three modes.
 
 `eager` runs it as written. `compiled` compiles the network, the loss and the preparation of images. `graphed` does
 that and then captures the whole step once in a CUDA graph; the learning rate, the loss weights, the sample weights and
@@ -17,15 +17,15 @@ from torch import Tensor
 from calibrant.distributed import global_sum
 from calibrant.losses import Loss
 from calibrant.pruning import ConfidencePruner
-from calibrant.training.batches import Batch, BatchSource, ResidentBatches
+from calibrant.training.batches import BatchSource, ResidentBatches, TrainingBatch
 from calibrant.training.meter import TrainingMeter
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
     from lightning.fabric.wrappers import _FabricModule
 
-# Steps that run for real before the capture: they let cuDNN choose, compile what is compiled, and create the
-# optimiser's state, none of which may happen inside a capture.
+# Number of ordinary steps before the capture: in them cuDNN chooses its kernels, compilation happens and the optimiser
+# creates its state, none of which may happen inside a capture.
 _WARM_UP = 3
 
 
@@ -77,7 +77,7 @@ class Learner:
         self._full_forward = torch.compile(self.model, dynamic=False, options={"max_autotune": True} if tune else None)
         self._full_terms = torch.compile(self.loss.terms, dynamic=False)
 
-    def learn(self, batch: Batch) -> None:
+    def learn(self, batch: TrainingBatch) -> None:
         """Train on one batch."""
         self.optimiser.zero_grad(set_to_none=True)
         size = len(batch.indices)
@@ -86,7 +86,7 @@ class Learner:
             for here, share in self._pieces(size):
                 # Ranks exchange gradients once, with the last piece.
                 with self.fabric.no_backward_sync(self.model, enabled=here.stop < size):
-                    piece = Batch(batch.images[here], batch.targets[here], batch.indices[here])
+                    piece = TrainingBatch(batch.images[here], batch.targets[here], batch.indices[here])
                     self._backward(piece, share, full=full)
         self.optimiser.step()
         self.meter.count_step()
@@ -111,7 +111,7 @@ class Learner:
             for number, (start, stop) in enumerate(pairwise([*cuts, size]))
         ]
 
-    def _backward(self, batch: Batch, share: float, *, full: bool) -> None:
+    def _backward(self, batch: TrainingBatch, share: float, *, full: bool) -> None:
         images, targets, indices = batch.images, batch.targets, batch.indices
         logits = self._full_forward(images) if full else self.model(images)
         terms = (self._full_terms if full else self.loss.terms)(logits, targets, self.pruner.weights(indices))
@@ -124,7 +124,7 @@ class Learner:
 
 
 class EagerSteps:
-    """Runs every batch as written; also the way for compiled parts, which look the same from here."""
+    """Runs every batch as an ordinary step; compiled parts are called in the same way."""
 
     def __init__(self, learner: Learner, source: BatchSource) -> None:
         self.learner, self.source = learner, source
@@ -152,12 +152,12 @@ class GraphedSteps:
             if size == self.source.batch_size:
                 self._full_batch()
             else:
-                self._aside(size)
+                self._on_side_stream(size)
 
     def _full_batch(self) -> None:
         if self._warmed < _WARM_UP:
             self._warmed += 1
-            self._aside(self.source.batch_size)
+            self._on_side_stream(self.source.batch_size)
             return
         if self._graph is None:
             self._graph = torch.cuda.CUDAGraph()
@@ -165,8 +165,8 @@ class GraphedSteps:
                 self.learner.learn(self.source.take(self.source.batch_size))
         self._graph.replay()
 
-    def _aside(self, size: int) -> None:
-        # On another stream, as capture asks of warm-up work: nothing may be left pending on the legacy stream.
+    def _on_side_stream(self, size: int) -> None:
+        # Capture requires warm-up work to run on another stream: nothing may be left pending on the legacy stream.
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             self.learner.learn(self.source.take(size))

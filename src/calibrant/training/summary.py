@@ -6,19 +6,19 @@ from calibrant.metrics import evaluate, expected_calibration_error
 from calibrant.predictions import Predictions
 from calibrant.training.environment import describe_environment
 from calibrant.training.run import Split
-from calibrant.training.setup import Workshop
+from calibrant.training.setup import Setup
 
 
-def summarise(workshop: Workshop, predictions: dict[Split, Predictions], log: list[dict[str, Any]]) -> dict[str, Any]:
+def summarise(setup: Setup, predictions: dict[Split, Predictions], log: list[dict[str, Any]]) -> dict[str, Any]:
     """The content of `summary.json`.
 
     Everything but `timing` and `environment` follows from the recipe and the data alone: it is the same after any
     number of kills and resumes on the same machine.
     """
-    recipe, pruning = workshop.recipe, workshop.pruner.report(suspects=0)
+    recipe, pruning = setup.recipe, setup.pruner.report(suspects=0)
     return {
         "recipe": recipe.model_dump(mode="json"),
-        "method": {"name": workshop.plan.name, "settings": workshop.plan.settings},
+        "method": {"name": setup.plan.name, "settings": setup.plan.settings},
         "test": evaluate(predictions["test"], 10).to_dict(),
         "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
         "validation": evaluate(predictions["val"], 10).to_dict(),
@@ -26,8 +26,8 @@ def summarise(workshop: Workshop, predictions: dict[Split, Predictions], log: li
         "samples_seen": pruning.seen,
         "samples_full": pruning.full,
         "seen_share": pruning.seen / pruning.full,
-        "steps_mode": workshop.mode,
-        "data_path": workshop.data_path,
+        "steps_mode": setup.mode,
+        "data_path": setup.data_path,
         "timing": {
             "train_seconds": sum(line["train_seconds"] for line in log),
             "seconds": sum(line["seconds"] for line in log),

@@ -1,4 +1,4 @@
-"""Torch datasets of the user's own as the data of a run."""
+"""A user's own torch datasets as the data of a run."""
 
 import operator
 import random
@@ -13,9 +13,9 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
 from calibrant.errors import InvalidInput, invalid
+from calibrant.training.data import HeldOut, TrainingData, check_batch_size, digest
 from calibrant.training.recipe import Recipe
 from calibrant.training.seeds import derive_seed
-from calibrant.training.splits import HeldOut, Splits, check_batch_size, digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,15 +43,15 @@ class TorchData:
     targets: Sequence[int] | Tensor | None = None
     name: str = "own"
 
-    def splits(self, recipe: Recipe) -> Splits:
-        """The data as the engine takes it; what does not fit is refused here."""
+    def prepare(self, recipe: Recipe) -> TrainingData:
+        """The data in the form that the engine takes; datasets that do not fit are refused here."""
         names = self.class_names
         if (
             isinstance(names, str)
             or not isinstance(names, Sequence)
             or not all(isinstance(name, str) for name in names)
         ):
-            raise invalid("class_names", "be a list of names, one a class", repr(names))
+            raise invalid("class_names", "be a list of names, one per class", repr(names))
         if len(set(names)) != len(names):
             raise invalid("class_names", "be distinct", repr(names))
         items = SeededItems(self.train, recipe.seed)
@@ -67,7 +67,7 @@ class TorchData:
             self._check_held_out(argument, others)
         check_batch_size(recipe, len(targets))
         channels, height, width = image.shape
-        return Splits(
+        return TrainingData(
             train=items,
             targets=targets,
             images=None,
@@ -106,16 +106,16 @@ class TorchData:
             raise invalid(argument, rule, f"{labels[row].item()} in row {row}")
 
     def _check_held_out(self, argument: str, items: Any) -> None:
-        """Labels that would be refused after the training: all of them where they can be had without reading images."""
+        """Refuse wrong labels before the training: all labels where the dataset lists them, else the first item's."""
         _label(argument, items[0], 0)
         first = torch.as_tensor(items[0][1])
         if first.dtype == torch.bool or first.dim():
-            rule = "be whole numbers, one an item"
+            rule = "be whole numbers, one per item"
             raise invalid(f"{argument} labels", rule, f"{first.dtype} of shape {tuple(first.shape)}")
         known = _whole_numbers(
             items.tensors[1] if isinstance(items, TensorDataset) else getattr(items, "targets", None)
         )
-        # A `target_transform` may stand between the list and the items: then the list says nothing.
+        # A `target_transform` may change the items' labels: then the list does not describe them and is not checked.
         agrees = known is not None and len(known) == _length(items) and bool(known[0] == first)
         self._check_range(f"{argument} labels", known if known is not None and agrees else first[None])
 
@@ -150,7 +150,7 @@ class SeededItems(TorchDataset[Any]):
 
 
 def _whole_numbers(values: Any) -> Tensor | None:
-    """A flat list of integers as a tensor; None for anything else that a dataset may keep under that name."""
+    """A flat list of integers as a tensor; None for anything else that a dataset may call `targets`."""
     try:
         labels = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
@@ -166,7 +166,9 @@ def _label(argument: str, item: Any, row: int) -> int:
     except TypeError as error:  # a name, a one-hot row, a fraction
         got = f"{label.dtype} of shape {tuple(label.shape)}" if isinstance(label, Tensor) else repr(label)
         way_out = "Give the class's number, counted from 0, in the order of class_names."
-        raise invalid(f"{argument} labels", "be whole numbers, one an item", f"{got} in item {row}", way_out) from error
+        raise invalid(
+            f"{argument} labels", "be whole numbers, one per item", f"{got} in item {row}", way_out
+        ) from error
 
 
 def _length(items: TorchDataset[Any]) -> int:
@@ -178,7 +180,7 @@ def _names(split: str, items: TorchDataset[Any]) -> tuple[str, ...]:
 
 
 def _first_image(argument: str, items: Any) -> Tensor:
-    """The first image of a dataset; what is no dataset of images and labels is refused."""
+    """The first image of a dataset; anything that is not a dataset of images and labels is refused."""
     if not hasattr(items, "__getitem__") or not hasattr(items, "__len__"):
         raise invalid(argument, "be a map-style dataset with a length", type(items).__name__)
     if len(items) == 0:

@@ -5,12 +5,12 @@ import torch
 from torch.utils.data import TensorDataset
 
 from calibrant.data.dataset import Augmentation
-from calibrant.training.splits import HeldOut, Splits, digest, some
+from calibrant.training.data import HeldOut, TrainingData, digest, sample_rows
 
 
 def test_training_and_validation_part_the_images_and_test_is_untouched(toy, toy_recipe):
-    splits = Splits.make(toy_recipe(), toy)
-    assert (len(splits.train), splits.classes, splits.image_shape) == (81, 3, (1, 6, 6))
+    splits = TrainingData.make(toy_recipe(), toy)
+    assert (len(splits.train), splits.n_classes, splits.image_shape) == (81, 3, (1, 6, 6))
     held = splits.held_out["val"]
     rows = [int(name.removeprefix("train-")) for name in held.ids]
     assert torch.equal(held.items.tensors[0], toy.train.images[rows])
@@ -22,7 +22,7 @@ def test_training_and_validation_part_the_images_and_test_is_untouched(toy, toy_
 
 def test_the_fingerprint_tells_sets_and_splits_apart(toy, toy_recipe, make_toy):
     def fingerprint(data=toy, **changes):
-        return Splits.make(toy_recipe(**changes), data).fingerprint
+        return TrainingData.make(toy_recipe(**changes), data).fingerprint
 
     assert fingerprint() == fingerprint(seed=9, optimiser__lr=0.3)
     assert len({fingerprint(), fingerprint(make_toy(seed=1)), fingerprint(data__split_seed=1)}) == 3
@@ -36,12 +36,12 @@ def test_one_changed_image_or_label_changes_the_fingerprint(toy, toy_recipe, par
     changed = getattr(images, field).clone()
     changed[-1] = (changed[-1] + 1) % 3
     other = replace(toy, **{part: replace(images, **{field: changed})})
-    assert Splits.make(toy_recipe(), other).fingerprint != Splits.make(toy_recipe(), toy).fingerprint
+    assert TrainingData.make(toy_recipe(), other).fingerprint != TrainingData.make(toy_recipe(), toy).fingerprint
 
 
 @pytest.mark.parametrize("rows", [1, 511, 512, 513, 5000])
 def test_a_fingerprint_reads_hundreds_of_images_from_the_whole_set(rows):
-    chosen = some(torch.arange(rows))
+    chosen = sample_rows(torch.arange(rows))
     assert min(rows, 512) <= len(chosen) < 2 * 512
     assert (torch.diff(chosen, append=torch.tensor([rows])) <= -(-rows // 512)).all()
 
@@ -81,9 +81,9 @@ def test_a_view_and_its_copy_have_the_same_digest():
 def test_augmentation_can_be_left_out(toy, toy_recipe):
     some_way = Augmentation(crop_padding=3)
     toy = replace(toy, augmentation=some_way)
-    assert Splits.make(toy_recipe(data__augment=True), toy).augmentation == some_way
-    assert Splits.make(toy_recipe(data__augment=False), toy).augmentation is None
+    assert TrainingData.make(toy_recipe(data__augment=True), toy).augmentation == some_way
+    assert TrainingData.make(toy_recipe(data__augment=False), toy).augmentation is None
 
 
 def test_a_batch_may_hold_the_whole_set(toy, toy_recipe):
-    assert len(Splits.make(toy_recipe(optimiser__batch_size=81), toy).targets) == 81
+    assert len(TrainingData.make(toy_recipe(optimiser__batch_size=81), toy).targets) == 81

@@ -1,6 +1,6 @@
 """The data of a run: what is trained on, what is held out, what is reported on.
 
-The engine sees a `Splits` and does not ask where it came from: one of our image sets, or torch datasets of the user's.
+The engine sees a `TrainingData` and does not ask where it came from: one of our image sets, or a user's torch datasets.
 """
 
 import hashlib
@@ -13,13 +13,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
-from calibrant.data import Dataset, split_validation
-from calibrant.data.dataset import Augmentation
+from calibrant.data import Augmentation, Dataset, split_validation
 from calibrant.errors import invalid
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Split
 
-# About so many images of a large set enter its fingerprint.
+# The fingerprint of a large set covers about this many of its images.
 _FINGERPRINT_ROWS = 512
 _SLICE = 1000
 
@@ -46,7 +45,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True, eq=False)
-class Splits:
+class TrainingData:
     """Everything that the engine knows about the data.
 
     Args:
@@ -59,7 +58,7 @@ class Splits:
         mean: Per channel; images that are not uint8 come as the network wants them and are not normalised.
         std: Per channel.
         augmentation: What is done to uint8 training images.
-        fingerprint: A run is continued on the data that it began with, or not at all.
+        fingerprint: A digest of the data. A run is resumed only on data with the fingerprint that it began with.
     """
 
     train: TorchDataset[Any]
@@ -74,12 +73,12 @@ class Splits:
     fingerprint: str
 
     @property
-    def classes(self) -> int:
+    def n_classes(self) -> int:
         """Number of classes, K."""
         return len(self.class_names)
 
     @classmethod
-    def make(cls, recipe: Recipe, dataset: Dataset) -> "Splits":
+    def make(cls, recipe: Recipe, dataset: Dataset) -> "TrainingData":
         """Hold a part of the training images out, stratified and seeded."""
         labels, images = dataset.train.labels, dataset.train.images
         train, validation = split_validation(labels, fraction=recipe.data.validation, seed=recipe.data.split_seed)
@@ -100,7 +99,9 @@ class Splits:
             mean=dataset.mean,
             std=dataset.std,
             augmentation=dataset.augmentation if recipe.data.augment else None,
-            fingerprint=digest(train, validation, labels, dataset.test.labels, some(images), some(dataset.test.images)),
+            fingerprint=digest(
+                *(train, validation, labels, dataset.test.labels, sample_rows(images), sample_rows(dataset.test.images))
+            ),
         )
 
 
@@ -115,8 +116,8 @@ def check_batch_size(recipe: Recipe, samples: int) -> None:
         )
 
 
-def some(images: Tensor) -> Tensor:
-    """Rows spread over the whole set: enough to tell another set from this one in no time."""
+def sample_rows(images: Tensor) -> Tensor:
+    """Rows spread evenly over the whole set: enough to tell two sets apart, and quick to digest."""
     return images[:: max(1, len(images) // _FINGERPRINT_ROWS)]
 
 
