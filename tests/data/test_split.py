@@ -52,11 +52,11 @@ def test_every_sample_can_be_held_out():
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, float("nan")])
 def test_refuses_a_fraction_that_leaves_a_side_empty(fraction):
-    with pytest.raises(InvalidInput, match="fraction must lie between 0 and 1"):
+    with pytest.raises(InvalidInput, match="fraction must"):
         split_validation(torch.arange(10), fraction=fraction)
 
 
 @pytest.mark.parametrize("labels", [torch.zeros(4), torch.zeros(2, 2, dtype=torch.int64), torch.tensor([1])])
 def test_refuses_labels_that_are_none(labels):
-    with pytest.raises(InvalidInput, match="labels must be at least two integers"):
+    with pytest.raises(InvalidInput, match="labels must"):
         split_validation(labels)

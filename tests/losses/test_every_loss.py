@@ -67,7 +67,7 @@ def test_vmap_over_batches_is_a_loop_over_batches(case, cases):
     logits, targets, weights = (torch.stack(parts) for parts in zip(*batches, strict=True))
     found = torch.func.vmap(torch.func.grad(case.loss))(logits, targets, weights)
     torch.testing.assert_close(found, torch.stack([gradient(case.loss, *batch) for batch in batches]))
-    with pytest.raises(InvalidInput, match="targets must be class indices of shape"):
+    with pytest.raises(InvalidInput, match="targets must"):
         torch.func.vmap(case.loss)(logits, targets[:, :3], weights)
 
 

@@ -125,7 +125,7 @@ def test_margin_is_free_inside_and_linear_outside():
         (lambda: DualFocal(-0.5), "gamma must be finite and not negative, got -0.5"),
         (lambda: SampleDependentFocal(gamma_low=-1), "gamma_low must be finite and not negative, got -1"),
         (lambda: SampleDependentFocal(gamma_high=-1), "gamma_high must be"),
-        (lambda: SampleDependentFocal(threshold=2), r"threshold must lie in \[0, 1\], got 2"),
+        (lambda: SampleDependentFocal(threshold=2), "threshold must"),
         (lambda: Focal(gamma="x"), "gamma must be a number, got 'x'"),
         (lambda: Focal(gamma=None), "gamma must be a number, got None"),
         (lambda: Focal(gamma=torch.tensor(2.0)), "gamma must be a number, got tensor"),

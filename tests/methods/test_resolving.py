@@ -219,7 +219,7 @@ def test_each_call_makes_its_own_loss():
         ("flsd+h", {"huber_weight": "10"}, "huber_weight must be of type float, got '10'. The default is 10.0."),
         ("flsd+h", {"huber_weight": True}, "huber_weight must be of type float, got True"),
         ("flsd+h+p", {"interval": 2.5}, "interval must be of type int, got 2.5"),
-        ("flsd+h+p", {"interval": 0}, "interval must be a whole number, at least 1, got 0"),
+        ("flsd+h+p", {"interval": 0}, "interval must"),
         ("flsd+h+p", {"fraction": 1.5}, "fraction must"),
         ("flsd+h", {"epochs": 0}, "epochs must be at least 1, got 0"),
     ],

@@ -163,7 +163,7 @@ def test_wrong_images_and_paths_are_refused(predictions, tmp_path):
         write_report([("a", predictions)], tmp_path / "report.pdf")
     with pytest.raises(InvalidInput, match="images of 'a' must hold one image for each of the 600 predictions"):
         build_page([Entry("a", predictions, None, np.zeros((3, 4, 4), np.uint8))], resamples=0)
-    with pytest.raises(InvalidInput, match=r"thresholds must lie in 0\.\.1, got 95"):
+    with pytest.raises(InvalidInput, match="thresholds must"):
         build_page([("a", predictions)], threshold=95)
 
 

@@ -6,11 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from calibrant.errors import InvalidInput
 from calibrant.routing.bounds import (
     cases_at_rate,
     cases_without_error,
-    check_share,
     error_p_value,
     interval,
     lower_bound,
@@ -66,9 +64,3 @@ def test_cases_at_rate_is_the_first_that_passes(rate):
 def test_no_number_of_cases_helps_at_the_target_rate():
     assert cases_at_rate(0.05, 0.95, 0.05) is None
     assert cases_at_rate(0.2, 0.95, 0.05) is None
-
-
-@pytest.mark.parametrize("value", [0, 1, -0.1, 99, True, float("nan"), "0.9"])
-def test_shares_only(value):
-    with pytest.raises(InvalidInput, match="strictly between 0 and 1"):
-        check_share("target_accuracy", value)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from calibrant.checks import labels
 from calibrant.data.dataset import Augmentation, Dataset, Images, Splits, channel_statistics
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import DAMAGED_NPZ
@@ -68,8 +69,8 @@ def _load(path: Path) -> Mapping[str, Any]:
 
 def _split(content: Mapping[str, Any], split: str, path: str | Path) -> Images:
     images = _pixels(content[f"x_{split}"], f"x_{split} in {path}")
-    labels = _labels(content[f"y_{split}"], f"y_{split} in {path}", len(images))
-    return Images(torch.from_numpy(images), torch.from_numpy(labels), _texts(content, f"ids_{split}", path))
+    classes = labels(f"y_{split} in {path}", content[f"y_{split}"], rows=len(images)).astype(np.int64)
+    return Images(torch.from_numpy(images), torch.from_numpy(classes), _texts(content, f"ids_{split}", path))
 
 
 def _pixels(array: np.ndarray[Any, Any], argument: str) -> np.ndarray[Any, Any]:
@@ -87,15 +88,6 @@ def _pixels(array: np.ndarray[Any, Any], argument: str) -> np.ndarray[Any, Any]:
             way_out = "The channels seem to come first: use x.transpose(0, 2, 3, 1)."
         raise invalid(argument, f"have at most {_MOST_CHANNELS} channels, in the last place", array.shape, way_out)
     return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
-
-
-def _labels(array: np.ndarray[Any, Any], argument: str, count: int) -> np.ndarray[Any, Any]:
-    if array.dtype.kind not in "iu":
-        raise invalid(argument, "be integers", array.dtype, "Number the classes 0, 1, 2, ... and save those.")
-    if array.shape != (count,):
-        way_out = "Use y.ravel()." if array.size == count else ""
-        raise invalid(argument, f"have the shape ({count},), one label an image", array.shape, way_out)
-    return array.astype(np.int64)
 
 
 def _texts(content: Mapping[str, Any], key: str, path: str | Path) -> tuple[str, ...] | None:

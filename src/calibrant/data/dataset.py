@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from calibrant.checks import labels
 from calibrant.errors import invalid
 
 
@@ -100,7 +101,7 @@ class Dataset:
                 tuple(self.test.images.shape[1:]),
             )
         for split, part in (("train", self.train), ("test", self.test)):
-            _check_labels(part.labels, f"{split} labels", self.classes)
+            labels(f"{split} labels", part.labels, n_classes=self.classes)
         absent = set(range(self.classes)) - set(self.train.labels.tolist())
         if absent:
             raise invalid(
@@ -136,17 +137,6 @@ class Dataset:
         if part.ids is None:
             return tuple(f"{split}-{row:06d}" for row in chosen)
         return tuple(part.ids[row] for row in chosen)
-
-
-def _check_labels(labels: Tensor, argument: str, classes: int) -> None:
-    if len(labels) == 0:
-        raise invalid(argument, "not be empty", "0 images")
-    lowest, highest = int(labels.min()), int(labels.max())
-    if lowest < 0 or highest >= classes:
-        bad = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
-        raise invalid(
-            argument, f"lie between 0 and {classes - 1} for {classes} classes", f"{int(labels[bad])} in row {bad}"
-        )
 
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

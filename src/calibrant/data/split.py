@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from calibrant import checks
 from calibrant.errors import invalid
 
 
@@ -26,13 +27,10 @@ def split_validation(labels: Tensor, *, fraction: float = 0.1, seed: int = 0) ->
     >>> len(train), len(validation)
     (36, 4)
     """
-    if not 0 < fraction < 1:
-        raise invalid("fraction", "lie between 0 and 1, ends excluded", fraction, "The paper uses 0.1.")
-    if labels.dim() != 1 or labels.is_floating_point() or len(labels) < 2:
-        raise invalid(
-            "labels", "be at least two integers in one dimension", f"{labels.dtype} of shape {tuple(labels.shape)}"
-        )
-    generator = torch.Generator().manual_seed(seed)
+    checks.fraction("fraction", fraction)
+    if len(checks.labels("labels", labels)) < 2:
+        raise invalid("labels", "hold at least two samples", len(labels))
+    generator = torch.Generator().manual_seed(checks.whole("seed", seed, 0))
     on_cpu = labels.cpu()
     held_out = torch.zeros(len(labels), dtype=torch.bool)
     for label in sorted(set(on_cpu.tolist())):

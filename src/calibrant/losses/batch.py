@@ -3,12 +3,11 @@
 import torch
 from torch import Tensor
 
-from calibrant.checks import require_tensor
+from calibrant.checks import labels, require_tensor
 from calibrant.errors import invalid
 from calibrant.losses.functional import pick
 
 _TWO_LOGITS = "One logit z of a binary classifier is the same as two: torch.cat([torch.zeros_like(z), z], dim=1)."
-_UNLABELLED = "Leave rows without a label out: keep = targets >= 0; loss(logits[keep], targets[keep])."
 
 
 class Batch:
@@ -80,17 +79,13 @@ def check(logits: Tensor, targets: Tensor, weights: Tensor | None, *, validate: 
 
 
 def _check_values(n_classes: int, targets: Tensor, weights: Tensor | None) -> None:
-    inside = (targets >= 0) & (targets < n_classes)
-    _all("targets", f"lie in 0..{n_classes - 1} for {n_classes} classes", targets, inside, _UNLABELLED)
-    if weights is not None:
-        _all("weights", "be finite and not negative", weights, (weights >= 0) & torch.isfinite(weights))
-
-
-def _all(argument: str, rule: str, values: Tensor, holds: Tensor, way_out: str = "") -> None:
-    if not bool(holds.all()):
-        row = int((~holds).int().argmax())
-        found = values[row].item()
-        raise invalid(argument, rule, f"{found} in row {row}", way_out if found < 0 else "")
+    labels("targets", targets, n_classes=n_classes)
+    if weights is None:
+        return
+    fine = (weights >= 0) & torch.isfinite(weights)
+    if not bool(fine.all()):
+        row = int((~fine).int().argmax())
+        raise invalid("weights", "be finite and not negative", f"{weights[row].item()} in row {row}")
 
 
 def _check_shapes(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
@@ -105,13 +100,7 @@ def _check_shapes(logits: Tensor, targets: Tensor, weights: Tensor | None) -> No
         raise invalid("logits", "hold at least one sample", "an empty batch", "Skip empty batches before the loss.")
     if n_classes < 2:
         raise invalid("logits", "have at least 2 classes", n_classes, _TWO_LOGITS)
-    if targets.shape != (n,):
-        way_out = "Call targets.squeeze(1)." if targets.shape == (n, 1) else ""
-        if targets.shape == logits.shape:
-            way_out = "One-hot rows: call targets.argmax(dim=1). Soft ones have no class to be right about."
-        raise invalid("targets", f"be class indices of shape [{n}]", f"{targets.dtype} {tuple(targets.shape)}", way_out)
-    if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
-        raise invalid("targets", "be class indices of an integer type", targets.dtype, "Call targets.long().")
+    labels("targets", targets, rows=n)
     if weights is None:
         return
     require_tensor("weights", weights)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant.errors import invalid
+from calibrant.checks import whole
 from calibrant.predictions import Precision, Predictions, require_predictions, share
 
 DEFAULT_N_BINS = 15
@@ -32,9 +32,7 @@ _DTYPES: dict[Precision, torch.dtype] = {
 
 def check_bins(n_bins: int) -> int:
     """Refuse anything but a whole number of at least one."""
-    if isinstance(n_bins, bool) or not isinstance(n_bins, int | np.integer) or n_bins < 1:
-        raise invalid("n_bins", "be a whole number of at least 1", repr(n_bins))
-    return int(n_bins)
+    return whole("n_bins", n_bins, 1)
 
 
 def rounded(values: NDArray[np.float64], precision: Precision) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import invalid
+from calibrant.checks import fraction
 from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, check_bins, edge_precision, rounded, sum_bins
 from calibrant.predictions import Predictions, require_predictions
 
@@ -32,11 +32,7 @@ class ConfidentSet:
 
 def check_threshold(threshold: float) -> float:
     """Refuse a threshold outside 0..1."""
-    if not isinstance(threshold, int | float | np.number):
-        raise invalid("thresholds", "be numbers", repr(threshold))
-    if not 0.0 <= threshold <= 1.0:
-        raise invalid("thresholds", "lie in 0..1", threshold, "They are fractions: 0.95, not 95.")
-    return float(threshold)
+    return fraction("thresholds", threshold, ends=True)
 
 
 def is_confident(predictions: Predictions, threshold: float) -> NDArray[np.bool_]:

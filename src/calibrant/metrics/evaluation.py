@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.checks import fraction, whole
 from calibrant.errors import invalid
 from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins, reliability_bins
 from calibrant.metrics.confident import ConfidentSet, check_threshold, confident_set
@@ -202,15 +203,11 @@ def check_thresholds(thresholds: Any) -> list[float]:
 
 def check_resamples(n_resamples: int, level: float, seed: int = 0) -> None:
     """Refuse too few resamples for an interval (0 is none), a level outside 0..1 and a negative seed."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise invalid("seed", "be a whole number from 0 on", repr(seed))
-    if isinstance(n_resamples, bool) or not isinstance(n_resamples, int | np.integer) or n_resamples < 0:
-        raise invalid("n_resamples", "be a whole number, 0 for none", repr(n_resamples))
-    if 0 < n_resamples < FEWEST_RESAMPLES:
+    whole("seed", seed, 0)
+    if 0 < whole("n_resamples", n_resamples, 0) < FEWEST_RESAMPLES:
         way_out = "An interval from a few draws says nothing; 1000 are usual."
         raise invalid("n_resamples", f"be 0 for none, or at least {FEWEST_RESAMPLES}", n_resamples, way_out)
-    if not isinstance(level, int | float | np.number) or not 0.0 < level < 1.0:
-        raise invalid("level", "lie between 0 and 1", repr(level), "It is a fraction: 0.95, not 95.")
+    fraction("level", level)
 
 
 def percentiles(values: NDArray[np.float64], level: float) -> Interval | None:

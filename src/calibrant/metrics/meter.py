@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics import Metric
 
-from calibrant.checks import require_tensor
+from calibrant.checks import labels, require_tensor
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.pending import Pending, Waiting
 from calibrant.predictions import (
@@ -245,13 +245,7 @@ def check_form(scores: Tensor, targets: Tensor, kind: Kind) -> None:
         raise invalid(kind, rule, f"shape {tuple(scores.shape)}", _as_rows(scores.shape, targets.shape, kind))
     if scores.dtype not in _PRECISIONS:
         raise invalid(kind, "hold floating-point numbers", f"dtype {scores.dtype}")
-    if targets.shape != scores.shape[:1]:
-        way_out = "One-hot rows: give targets.argmax(dim=1)." if targets.shape == scores.shape else ""
-        raise invalid(
-            "targets", f"have shape ({len(scores)},), one label a row", f"shape {tuple(targets.shape)}", way_out
-        )
-    if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
-        raise invalid("targets", "be integers", f"dtype {targets.dtype}")
+    labels("targets", targets, rows=len(scores))
 
 
 def _as_rows(scores: torch.Size, targets: torch.Size, kind: Kind) -> str:

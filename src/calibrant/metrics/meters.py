@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.checks import whole
 from calibrant.errors import invalid
 from calibrant.metrics.binning import (
     DEFAULT_N_BINS,
@@ -164,9 +165,7 @@ class ClasswiseCalibrationError(Meter):
 
     def __init__(self, n_classes: int, n_bins: int = DEFAULT_N_BINS, *, kind: Kind, **kwargs: Any) -> None:
         super().__init__(kind=kind, **kwargs)
-        if isinstance(n_classes, bool) or not isinstance(n_classes, int) or n_classes < 1:
-            raise invalid("n_classes", "be a whole number of at least 1", repr(n_classes))
-        self._pending.classes = n_classes
+        self._pending.classes = whole("n_classes", n_classes, 1)
         self.n_classes, self.n_bins = n_classes, check_bins(n_bins)
         self._add("rows", dtype=torch.int64)
         self._add("gap_sums", self.n_bins, n_classes, dtype=torch.float64)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from calibrant.checks import as_array, labels
 from calibrant.errors import CalibrantWarning, invalid
 from calibrant.predictions import Predictions
 
@@ -17,15 +18,6 @@ Integers = NDArray[np.int64]
 Matrix = NDArray[np.floating[Any]]
 # Squares, and differences in float32, stay finite below it; no network says anything near it.
 _LARGEST = 1e30
-
-
-def as_numpy(values: Any) -> NDArray[Any]:
-    """A NumPy view where possible; bfloat16, which NumPy lacks, becomes float32."""
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu()
-        array: NDArray[Any] = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
-        return array
-    return np.asarray(values)
 
 
 def like(probabilities: NDArray[Any], template: Any) -> Any:
@@ -39,7 +31,7 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     """Return logits as a finite float array of shape (n, K), K >= 2; float32 and float64 are kept as they are."""
     if isinstance(logits, Predictions):
         raise invalid("logits", "be an array", "Predictions", "Pass predictions.logits and predictions.targets.")
-    matrix = as_numpy(logits)
+    matrix = as_array("logits", logits)
     if matrix.ndim != 2 or matrix.shape[0] == 0 or matrix.shape[1] < 2:
         rule = "have shape (cases, classes) with at least 1 case and 2 classes"
         raise invalid("logits", rule, matrix.shape, _as_rows(matrix.shape))
@@ -72,30 +64,18 @@ def _as_rows(shape: tuple[int, ...]) -> str:
 def check_targets(targets: Any, shape: tuple[int, ...]) -> Integers:
     """Return targets as int64 of shape (n,) in 0..K-1."""
     cases, classes = shape
-    labels = as_numpy(targets)
-    if labels.ndim != 1 or len(labels) != cases:
-        way_out = "One-hot rows: pass targets.argmax(1)." if labels.shape == shape else ""
-        raise invalid("targets", f"have shape ({cases},), one for each row of logits", labels.shape, way_out)
-    if labels.dtype.kind not in "iu":
-        raise invalid("targets", "be integers", labels.dtype, "Pass class indices 0..K-1, not one-hot rows or names.")
-    labels = labels.astype(np.int64)
-    wrong = (labels < 0) | (labels >= classes)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        way_out = "Leave cases without a label out: keep = targets >= 0." if labels[row] < 0 else ""
-        raise invalid("targets", f"lie in 0..{classes - 1}", f"{labels[row]} in row {row}", way_out)
-    return labels
+    return labels("targets", as_array("targets", targets), rows=cases, n_classes=classes).astype(np.int64)
 
 
 def check_fit(logits: Any, targets: Any) -> tuple[Matrix, Integers]:
     """Check a fit set; one that cannot teach a calibrator anything is refused."""
     matrix = check_logits(logits)
-    labels = check_targets(targets, matrix.shape)
-    if (labels == labels[0]).all():
+    classes = check_targets(targets, matrix.shape)
+    if (classes == classes[0]).all():
         raise invalid(
             "targets",
             "hold at least two classes",
-            f"class {labels[0]} in all {len(labels)} cases",
+            f"class {classes[0]} in all {len(classes)} cases",
             "A calibrator learns from cases that differ: fit on a sample of the whole stream.",
         )
     shifted = matrix - matrix.max(axis=1, keepdims=True) if _first_rows_agree(matrix) else None
@@ -107,7 +87,7 @@ def check_fit(logits: Any, targets: Any) -> tuple[Matrix, Integers]:
             "The model ignores its input, which no calibrator can repair: check its weights and its inputs.",
         )
     _warn_if_probabilities(matrix)
-    return matrix, labels
+    return matrix, classes
 
 
 def _first_rows_agree(matrix: Matrix) -> bool:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.checks import whole
 from calibrant.errors import invalid
 from calibrant.posthoc._arrays import Integers
 
@@ -36,7 +37,5 @@ def stratified_folds(targets: Integers, folds: int, seed: int) -> Integers:
 
 def check_folds(folds: Any, seed: Any) -> None:
     """Refuse fewer than two folds and seeds that are not whole numbers."""
-    if not isinstance(folds, int) or folds < 2:
-        raise invalid("folds", "be a whole number of at least 2", folds)
-    if not isinstance(seed, int) or seed < 0:
-        raise invalid("seed", "be a whole number of at least 0", seed)
+    whole("folds", folds, 2)
+    whole("seed", seed, 0)

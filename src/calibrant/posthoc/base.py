@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from calibrant.checks import as_array
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, check_format, read_json, write_json
 from calibrant.posthoc._arrays import (
@@ -16,7 +17,6 @@ from calibrant.posthoc._arrays import (
     Floats,
     Integers,
     Matrix,
-    as_numpy,
     check_fit,
     check_logits,
     check_targets,
@@ -188,7 +188,9 @@ class Calibrator(ABC):
 
     def _map(self, logits: ArrayT, *, exponentiate: bool) -> ArrayT:
         matrix = self._check_fitted(logits)
-        result = np.empty(matrix.shape, dtype=np.float64 if as_numpy(logits).dtype == np.float64 else np.float32)
+        result = np.empty(
+            matrix.shape, dtype=np.float64 if as_array("logits", logits).dtype == np.float64 else np.float32
+        )
         for rows in _blocks(matrix):
             block = self._block(matrix[rows])
             result[rows] = np.exp(block) if exponentiate else block

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from scipy.optimize import isotonic_regression
 
+from calibrant.checks import whole
 from calibrant.errors import invalid
 from calibrant.posthoc._arrays import Floats, Integers, Matrix, log_softmax
 from calibrant.posthoc.base import Calibrator, Progress, finite_array
@@ -177,8 +178,7 @@ class HistogramBinning(_CurveCalibration):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not isinstance(self.n_bins, int) or self.n_bins < 1:
-            raise invalid("n_bins", "be a whole number of at least 1", self.n_bins)
+        whole("n_bins", self.n_bins, 1)
         if self.strategy not in ("equal-mass", "equal-width"):
             raise invalid("strategy", "be 'equal-mass' or 'equal-width'", repr(self.strategy))
 

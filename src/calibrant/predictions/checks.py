@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from calibrant.checks import as_array, labels
 from calibrant.errors import InvalidInput, invalid
 
 Kind = Literal["logits", "probabilities"]
@@ -23,7 +24,8 @@ SUM_TOLERANCE: dict[Precision, float] = {"float16": 1e-3, "bfloat16": 5e-3, "flo
 
 def as_scores(name: str, values: Any, kind: Kind) -> tuple[NDArray[Any], Precision]:
     """Turn what the user passed into an (n, K) NumPy float array without copying where possible."""
-    values, precision = _as_array(name, values)
+    precision: Precision | None = "bfloat16" if getattr(values, "dtype", None) == torch.bfloat16 else None
+    values = as_array(name, values)
     if values.dtype.kind in "iu":
         values = values.astype(np.float64)
     if values.dtype.kind != "f" or values.dtype.itemsize > 8:
@@ -42,35 +44,13 @@ def as_scores(name: str, values: Any, kind: Kind) -> tuple[NDArray[Any], Precisi
     return values, precision or _precision_of(values.dtype)
 
 
-def _as_array(name: str, values: Any) -> tuple[NDArray[Any], Precision | None]:
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu()
-        if values.dtype == torch.bfloat16:
-            # NumPy has no bfloat16; float32 holds every one of its values exactly.
-            return values.float().numpy(), "bfloat16"
-        return values.numpy(), None
-    try:
-        return np.asarray(values), None
-    except (ValueError, TypeError) as error:
-        raise invalid(name, "be a rectangular array of numbers", f"something else ({error})") from error
-
-
 def _precision_of(dtype: np.dtype[Any]) -> Precision:
     return {2: "float16", 4: "float32", 8: "float64"}[dtype.itemsize]  # type: ignore[return-value] # closed by as_scores
 
 
 def as_targets(targets: Any, rows: int, classes: int) -> NDArray[np.int64]:
     """Check one integer label in 0..K-1 for each row."""
-    values, _ = _as_array("targets", targets)
-    if values.shape != (rows,):
-        way_out = "Pass class indices, not one-hot rows." if values.ndim == 2 else ""
-        raise invalid("targets", f"have shape ({rows},), one label a row", f"shape {values.shape}", way_out)
-    if values.dtype.kind not in "iu":
-        raise invalid("targets", "be integers", f"dtype {values.dtype}", "Convert them yourself if they are whole.")
-    if values.min() < 0 or values.max() >= classes:
-        row = int(np.argmax((values < 0) | (values >= classes)))
-        rule = f"lie in 0..{classes - 1} for {classes} classes"
-        raise invalid("targets", rule, f"{values[row]} in row {row}", "Classes are counted from 0.")
+    values = labels("targets", as_array("targets", targets), rows=rows, n_classes=classes)
     return np.ascontiguousarray(values, dtype=np.int64)
 
 
@@ -78,7 +58,7 @@ def as_ids(ids: Any, rows: int) -> NDArray[Any] | None:
     """Check one distinct string or integer for each row."""
     if ids is None:
         return None
-    values, _ = _as_array("ids", ids)
+    values = as_array("ids", ids)
     if values.dtype == object and all(isinstance(value, str) for value in values.ravel()):
         values = values.astype(np.str_)
     if values.dtype.kind not in "iuU":
@@ -113,7 +93,7 @@ def as_extras(extras: Mapping[str, Any] | None, rows: int) -> dict[str, NDArray[
     for name, column in (extras or {}).items():
         if not isinstance(name, str) or name in ("target", "id") or name.startswith(SCORE_PREFIXES):
             raise invalid("extras", "have names that are not those of targets, ids or scores", repr(name))
-        values, _ = _as_array(f"extras[{name!r}]", column)
+        values = as_array(f"extras[{name!r}]", column)
         if values.dtype == object and all(isinstance(value, str) for value in values.ravel()):
             values = values.astype(np.str_)
         if values.dtype.kind not in "biufU" or values.shape != (rows,):
@@ -163,7 +143,7 @@ def _refuse(name: str, rule: str, value: float, row: int, column: int, way_out: 
 
 def as_rows(mask: Any, rows: int) -> NDArray[Any]:
     """Check a boolean mask or integer row numbers for `subset`."""
-    values, _ = _as_array("mask", mask)
+    values = as_array("mask", mask)
     if values.dtype == bool:
         if values.shape != (rows,):
             raise invalid("mask", f"have shape ({rows},)", f"shape {values.shape}")

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant.checks import number, require_tensor, whole
+from calibrant.checks import as_array, labels, number, require_tensor, whole
 from calibrant.errors import invalid
 
+_MOST_CLASSES = 2**20
+"""A hash or an id that is given as a label would ask for a table of its size."""
 _DATA = ("samples", "classes", "targets")
 """Settings that describe the data: a state of other data is never of use."""
 _COURSE = ("weights", "kept_mask", "left", "history", "epoch", "memory", "notes")
@@ -50,30 +52,10 @@ def checked_targets(
     targets: Tensor | NDArray[Any] | Sequence[int], classes: int | None
 ) -> tuple[NDArray[np.int64], list[int]]:
     """Labels as int64, a copy of our own, and the number of samples of each class."""
-    try:
-        labels = targets.detach().cpu().numpy() if isinstance(targets, Tensor) else np.asarray(targets)
-    except (ValueError, TypeError, RuntimeError) as error:  # a dataset, or rows of different lengths
-        way_out = "Give the labels alone, not the dataset."
-        raise invalid("targets", "be one label per sample", type(targets).__name__, way_out) from error
-    if labels.ndim != 1 or labels.size == 0:
-        way_out = "One-hot or soft labels: take the argmax." if labels.ndim == 2 else ""
-        raise invalid("targets", "be one label per sample, at least one", f"shape {labels.shape}", way_out)
-    if not np.issubdtype(labels.dtype, np.integer):
-        way_out = "Number the classes 0..K-1."
-        if labels.dtype.kind in "US":
-            way_out = "Number the names: np.unique(names, return_inverse=True)[1]."
-        raise invalid("targets", "be whole numbers", labels.dtype, way_out)
-    if classes is not None:
-        classes = whole("classes", classes, 1)
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0:
-        raise invalid("targets", "not be negative", f"{low} at index {int(labels.argmin())}")
-    if classes is not None and high >= classes:
-        raise invalid("targets", f"lie in 0..{classes - 1}", f"{high} at index {int(labels.argmax())}")
-    if high >= 2**20:
-        raise invalid("targets", "lie below 2**20", high, "Number the classes 0..K-1.")
-    labels = np.array(labels, dtype=np.int64)  # a copy of our own, contiguous
-    sizes = np.bincount(labels, minlength=classes or 0)
+    limit = _MOST_CLASSES if classes is None else min(whole("classes", classes, 1), _MOST_CLASSES)
+    found = labels("targets", as_array("targets", targets), n_classes=limit)
+    found = np.array(found, dtype=np.int64)  # a copy of our own, contiguous
+    sizes = np.bincount(found, minlength=classes or 0)
     if classes is None and not sizes.all():
         raise invalid(
             "targets",
@@ -81,15 +63,14 @@ def checked_targets(
             f"none of class {int(np.argmin(sizes))}",
             "Number the classes 0..K-1, or give classes= where a class is meant to be empty.",
         )
-    return labels, sizes.tolist()
+    return found, sizes.tolist()
 
 
 def check_options(*, ema: float, seed: int) -> None:
     """Refuse values outside their range."""
     if not 0 < number("ema", ema) <= 1:
         raise invalid("ema", "lie in (0, 1]", ema, "The paper uses 0.3; 1.0 keeps the last confidence alone.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise invalid("seed", "be a whole number, at least 0", repr(seed))
+    whole("seed", seed, 0)
 
 
 def check_settings(state: object, mine: Mapping[str, Any], *, strict: bool) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from calibrant.checks import number
+from calibrant.checks import number, whole
 from calibrant.errors import invalid
 
 
@@ -39,12 +39,6 @@ class Schedule(ABC):
         return f"{type(self).__name__}({options})"
 
 
-def _whole(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise invalid(name, f"be a whole number, at least {least}", repr(value))
-    return value
-
-
 @dataclass(frozen=True)
 class Every(Schedule):
     """After epochs `start`, `start + interval`, `start + 2 * interval`, ..., none later than `until`.
@@ -64,10 +58,10 @@ class Every(Schedule):
     until: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        _whole("interval", self.interval, 1)
+        whole("interval", self.interval, 1)
         if self.start is not None:
-            _whole("start", self.start, 1)
-        if self.until is not None and _whole("until", self.until, 1) < self.first:
+            whole("start", self.start, 1)
+        if self.until is not None and whole("until", self.until, 1) < self.first:
             raise invalid("until", f"not lie before the first cut (epoch {self.first})", self.until)
 
     @property
@@ -101,7 +95,7 @@ class AtEpochs(Schedule):
         if not listed:
             raise invalid("epochs", "name at least one epoch", "none", "Leave the schedule and the policy out instead.")
         for epoch in listed:
-            _whole("each of epochs", epoch, 1)
+            whole("each of epochs", epoch, 1)
         object.__setattr__(self, "epochs", tuple(sorted(set(listed))))
 
     @property
@@ -141,8 +135,8 @@ class OnPlateau(Schedule):
     known_ahead = False
 
     def __post_init__(self) -> None:
-        _whole("patience", self.patience, 1)
-        _whole("start", self.start, 1)
+        whole("patience", self.patience, 1)
+        whole("start", self.start, 1)
         if not 0 <= number("improvement", self.improvement) < 1:
             raise invalid("improvement", "lie in [0, 1)", self.improvement)
 

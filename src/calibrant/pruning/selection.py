@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.checks import fraction
 from calibrant.errors import invalid
 
 Keys = NDArray[np.uint64]
@@ -22,9 +23,7 @@ def exact_fraction(name: str, value: float) -> Fraction:
     >>> exact_fraction("fraction", 0.29)
     Fraction(29, 100)
     """
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not 0 < value < 1:
-        raise invalid(name, "lie strictly between 0 and 1", repr(value), "It is a share, not a percentage.")
-    ratio = Fraction(float(value)).limit_denominator(1_000_000)
+    ratio = Fraction(fraction(name, value)).limit_denominator(1_000_000)
     if not 0 < ratio < 1:
         raise invalid(name, "lie between 0.000001 and 0.999999", repr(value))
     return ratio

@@ -3,26 +3,14 @@
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, betaincinv
 
+from calibrant.checks import fraction
 from calibrant.errors import invalid
-
-
-def check_share(name: str, value: float) -> float:
-    """Refuse anything that is not strictly between 0 and 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not 0 < value < 1:
-        raise invalid(name, "lie strictly between 0 and 1", repr(value), "For 99 percent write 0.99.")
-    return float(value)
-
-
-def is_positive(value: object) -> bool:
-    """Whether it is a number, above 0 and finite."""
-    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < math.inf
 
 
 def check_numbers(name: str, values: Any, rule: str) -> NDArray[np.float64]:
@@ -51,7 +39,7 @@ def interval(hits: Any, cases: Any, *, confidence: float = 0.95) -> tuple[Any, A
     >>> round(float(low), 3), round(float(high), 3)
     (0.887, 0.984)
     """
-    tail = (1.0 - check_share("confidence", confidence)) / 2.0
+    tail = (1.0 - fraction("confidence", confidence)) / 2.0
     return lower_bound(hits, cases, 1.0 - tail), 1.0 - lower_bound(np.subtract(cases, hits), cases, 1.0 - tail)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.checks import positive
 from calibrant.errors import invalid
-from calibrant.routing.bounds import check_numbers, error_p_value, is_positive
+from calibrant.routing.bounds import check_numbers, error_p_value
 
 Starts = Sequence[float] | Mapping[float, float]
 
@@ -111,6 +112,6 @@ def _strictest_first(name: str, values: Starts | NDArray[Any]) -> NDArray[np.flo
 def _parts(starts: Starts) -> dict[float, float]:
     places = _strictest_first("starts", starts)
     parts = [starts[at] for at in places] if isinstance(starts, Mapping) else [1.0 / len(places)] * len(places)
-    if not all(map(is_positive, parts)) or sum(parts) > 1 + 1e-9:
-        raise invalid("starts", "have positive parts that make at most 1 together", starts)
+    if sum(positive("starts", part) for part in parts) > 1 + 1e-9:
+        raise invalid("starts", "have parts that make at most 1 together", starts)
     return dict(zip(places.tolist(), parts, strict=True))

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.checks import fraction, positive
 from calibrant.errors import invalid
 from calibrant.predictions import require_predictions
-from calibrant.routing.bounds import cases_at_rate, cases_without_error, check_share, interval, is_positive, lower_bound
+from calibrant.routing.bounds import cases_at_rate, cases_without_error, interval, lower_bound
 from calibrant.routing.certify import Certificate, Starts, certify
 from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule
 
@@ -56,8 +57,8 @@ def choose_threshold(
         A rule; `threshold` is None where nothing can be promised, and `evidence.cases_needed` then says how many cases
         would probably do.
     """
-    target_accuracy = check_share("target_accuracy", target_accuracy)
-    confidence = check_share("confidence", confidence)
+    target_accuracy = fraction("target_accuracy", target_accuracy)
+    confidence = fraction("confidence", confidence)
     costs = check_costs(cost_error, cost_review)
     routed = everything(predictions, temperature)
     correct = routed.predicted == predictions.targets
@@ -117,10 +118,7 @@ def check_costs(cost_error: float | None, cost_review: float | None) -> tuple[fl
         return None
     if cost_error is None or cost_review is None:
         raise invalid("cost_error and cost_review", "be given together", f"{cost_error} and {cost_review}")
-    for name, value in (("cost_error", cost_error), ("cost_review", cost_review)):
-        if not is_positive(value):
-            raise invalid(name, "be a positive number", repr(value))
-    return float(cost_error), float(cost_review)
+    return positive("cost_error", cost_error), positive("cost_review", cost_review)
 
 
 def _pick(table: Certificate, costs: tuple[float, float] | None) -> float | None:

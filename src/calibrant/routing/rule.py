@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from calibrant.checks import fraction, positive, whole
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import check_format, read_json, write_json
 from calibrant.predictions import SUM_TOLERANCE, Kind, Precision, as_class_names, as_scores, refuse_scores
-from calibrant.routing.bounds import is_positive
 
 if TYPE_CHECKING:
     from calibrant.predictions import Predictions
@@ -112,8 +112,7 @@ class RoutingRule:
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""
-        if not isinstance(self.n_classes, int) or self.n_classes < 1:
-            raise invalid("n_classes", "be a whole number of at least 1", self.n_classes)
+        whole("n_classes", self.n_classes, 1)
         for name, sized in (("class_thresholds", self.class_thresholds), ("class_names", self.class_names)):
             if sized is not None and len(sized) != self.n_classes:
                 raise invalid(name, f"have one entry for each of the {self.n_classes} classes", f"{len(sized)} entries")
@@ -121,13 +120,13 @@ class RoutingRule:
         if self.threshold is not None and self.class_thresholds is not None:
             raise invalid("threshold", "be None beside class_thresholds", self.threshold)
         for value in (self.threshold, *(self.class_thresholds or ())):
-            if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):
-                raise invalid("threshold", "lie in 0..1", value)
+            if value is not None:
+                fraction("threshold", value, ends=True)
         for name, share in (("target_accuracy", self.target_accuracy), ("confidence", self.confidence)):
-            if share is not None and not (isinstance(share, int | float) and 0 < share < 1):
-                raise invalid(name, "lie strictly between 0 and 1", share)
-        if self.temperature is not None and not is_positive(self.temperature):
-            raise invalid("temperature", "be a positive number", repr(self.temperature))
+            if share is not None:
+                fraction(name, share)
+        if self.temperature is not None:
+            positive("temperature", self.temperature)
 
     @property
     def thresholds(self) -> NDArray[np.float64]:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
+from calibrant.checks import fraction
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import check_format, read_json, write_json
 from calibrant.predictions import Kind, in_order_of, require_predictions, shortened
-from calibrant.routing.bounds import cases_without_error, check_share, interval
+from calibrant.routing.bounds import cases_without_error, interval
 from calibrant.routing.rule import RoutingRule
 
 if TYPE_CHECKING:
@@ -60,10 +61,9 @@ class Shortlist:
 
     def __post_init__(self) -> None:
         """Refuse one that cannot be applied."""
-        if isinstance(self.least, bool) or not isinstance(self.least, int | float) or not 0 <= self.least <= 1:
-            raise invalid("least", "lie in 0..1", repr(self.least))
-        check_share("coverage", self.coverage)
-        check_share("confidence", self.confidence)
+        fraction("least", self.least, ends=True)
+        fraction("coverage", self.coverage)
+        fraction("confidence", self.confidence)
         self.reader()
 
     def listed(self, scores: Any, kind: Kind = "probabilities") -> NDArray[np.bool_]:
@@ -163,7 +163,7 @@ def choose_shortlist(
         confidence: Probability with which the promise holds.
         rule: Make it for the cases that this rule sends to a person, behind the rule's temperature.
     """
-    coverage, confidence = check_share("coverage", coverage), check_share("confidence", confidence)
+    coverage, confidence = fraction("coverage", coverage), fraction("confidence", confidence)
     require_predictions(predictions)
     reader = rule or RoutingRule(None, predictions.n_classes, class_names=predictions.class_names)
     reader.check_classes(predictions.n_classes)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
+from calibrant.checks import labels
 from calibrant.errors import InvalidInput, invalid
 from calibrant.training.data import HeldOut, TrainingData, check_batch_size, digest
 from calibrant.training.recipe import Recipe
@@ -87,37 +88,23 @@ class TorchData:
         given: Any = self.targets if self.targets is not None else getattr(self.train, "targets", None)
         if given is None:
             given = [_label("train", items[row], row) for row in range(len(items))]
-        labels = torch.as_tensor(given)
-        if labels.shape != (len(items),) or labels.is_floating_point():
-            rule = f"be {len(items)} whole numbers, one for each training item"
-            raise invalid("targets", rule, f"{labels.dtype} of shape {tuple(labels.shape)}")
-        self._check_range("targets", labels)
+        targets = labels("targets", torch.as_tensor(given), rows=len(items), n_classes=len(self.class_names))
         first = _label("train", items[0], 0)
-        if int(labels[0]) != first:
-            raise invalid("targets", f"agree with the items, whose first label is {first}", int(labels[0]))
-        return labels.to(torch.int64)
-
-    def _check_range(self, argument: str, labels: Tensor) -> None:
-        classes = len(self.class_names)
-        outside = torch.nonzero((labels < 0) | (labels >= classes)).flatten()
-        if len(outside):
-            row = int(outside[0])
-            rule = f"lie between 0 and {classes - 1} for {classes} class names"
-            raise invalid(argument, rule, f"{labels[row].item()} in row {row}")
+        if int(targets[0]) != first:
+            raise invalid("targets", f"agree with the items, whose first label is {first}", int(targets[0]))
+        return targets.to(torch.int64)
 
     def _check_held_out(self, argument: str, items: Any) -> None:
         """Refuse wrong labels before the training: all labels where the dataset lists them, else the first item's."""
         _label(argument, items[0], 0)
         first = torch.as_tensor(items[0][1])
-        if first.dtype == torch.bool or first.dim():
-            rule = "be whole numbers, one per item"
-            raise invalid(f"{argument} labels", rule, f"{first.dtype} of shape {tuple(first.shape)}")
         known = _whole_numbers(
             items.tensors[1] if isinstance(items, TensorDataset) else getattr(items, "targets", None)
         )
         # A `target_transform` may change the items' labels: then the list does not describe them and is not checked.
         agrees = known is not None and len(known) == _length(items) and bool(known[0] == first)
-        self._check_range(f"{argument} labels", known if known is not None and agrees else first[None])
+        read = known if known is not None and agrees else first[None]
+        labels(f"{argument} labels", read, n_classes=len(self.class_names))
 
 
 class SeededItems(TorchDataset[Any]):
