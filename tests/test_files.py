@@ -1,10 +1,12 @@
 import errno
+import json
 import os
 
 import pytest
 
+from calibrant import files
 from calibrant.errors import InvalidInput, OutputError
-from calibrant.files import atomic_write, read_json, write_json
+from calibrant.files import atomic_write, check_format, parse_json, read_json, read_toml, write_json, write_with_digest
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path):
@@ -34,9 +36,100 @@ def test_what_is_no_path_is_refused():
             call()
 
 
-@pytest.mark.parametrize("content", ["{", ""])
-def test_damaged_json_names_the_file(tmp_path, content):
+DAMAGED_JSON = {
+    "half": b"{",
+    "nothing": b"",
+    "another encoding": b'"\xff"',
+    "a code point beyond Unicode": b'"\xf4\x90\x80\x80"',
+    "half a character": b'{"a": "\\ud800"}',
+    "half a character in a name": b'{"\\udfff": 1}',
+    "nested too deep for Python": b"[" * 100_000,
+    "objects nested too deep for Python": b'{"a":' * 100_000,
+    "nested too deep for us": b"[" * 65 + b"]" * 65,
+    "a number of 5,000 digits": b"1" * 5000,
+    "a number of 50 digits": b"1" * 50,
+    "a number beyond floating point": b"1e400",
+    "not a number": b"[NaN]",
+    "infinity": b"-Infinity",
+    "a name twice": b'{"a": 1, "b": {"c": 1, "c": 1}}',
+    "too many objects": b"[" + b"{}," * 500_000 + b"{}]",
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
+def test_json_that_is_none_of_ours_is_one_line(tmp_path, content):
     path = tmp_path / "damaged.json"
-    path.write_text(content)
-    with pytest.raises(InvalidInput, match=r"damaged\.json must be a JSON file"):
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"damaged\.json must be a JSON file, got something else") as caught:
         read_json(path)
+    assert len(str(caught.value)) < 300 + len(str(path))
+
+
+DAMAGED_TOML = {
+    "no value": b"a",
+    "another encoding": b"a = '\xff'",
+    "a code point beyond Unicode": b'a = "\\U00110000"',
+    "half a character": b'a = "\\ud800"',
+    "a name twice": b"a = 1\na = 2",
+    "a number of 5,000 digits": b"a = " + b"1" * 5000,
+    "a number of 50 digits": b"a = " + b"1" * 50,
+    "infinity": b"a = inf",
+    "arrays nested too deep": b"a = " + b"[" * 100_000,
+    "tables nested too deep": b"a = " + b"{a = " * 100_000,
+    # tomllib would take 40 GB for this key.
+    "a key with too many parts": b".".join([b"a"] * 100_000) + b" = 1",
+    "a quoted key with too many parts": b"['b'. " + b" . ".join([b'"a"'] * 100_000) + b"]",
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED_TOML.values(), ids=DAMAGED_TOML)
+def test_toml_that_is_none_of_ours_is_one_line(tmp_path, content):
+    path = tmp_path / "damaged.toml"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"recipe .*damaged\.toml must be TOML, got something else") as caught:
+        read_toml(path, "recipe")
+    assert len(str(caught.value)) < 300 + len(str(path))
+
+
+def test_values_at_the_limits_are_read(tmp_path):
+    deep = "[" * 63 + "1" + "]" * 63
+    for text in (deep, str(2**128), '"\\ud83d\\ude00"', "[1e308, -0.0]", '{"a": 1, "b": {"a": 1}}'):
+        assert parse_json(text, "here") == json.loads(text)
+    path = tmp_path / "recipe.toml"
+    path.write_text(f"{'.'.join(['a'] * 62)} = [{', '.join(['0.5'] * 200)}]\n")
+    assert read_toml(path, "recipe")
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_parsed(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MOST_BYTES", 1000)
+    path = tmp_path / "large.json"
+    path.write_text(json.dumps("a" * 998))
+    assert read_json(path) == "a" * 998
+    for text in (json.dumps("a" * 999), json.dumps("é" * 200, ensure_ascii=False)):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(InvalidInput, match="a larger file"):
+            read_json(path)
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(InvalidInput, match="must be a file"):
+            read_json(path)
+    with pytest.raises(InvalidInput, match="does not exist"):
+        read_toml(tmp_path / "missing", "recipe")
+
+
+def test_a_digest_vouches_for_the_members_in_any_order(tmp_path):
+    path = tmp_path / "thing.json"
+    about = {"what": "thing", "name": "a-thing", "version": 1, "where": "here"}
+    write_with_digest(path, {"format": "a-thing", "version": 1, "a": [0.1], "b": "x"})
+    content = read_json(path)
+    assert check_format(content, **about) == ({"a": [0.1], "b": "x"}, True)
+    assert check_format(dict(reversed(content.items())), **about)[1]
+    with pytest.raises(InvalidInput, match="here must be an undamaged thing, got one that was changed"):
+        check_format(content | {"a": [0.2]}, **about)
+    with pytest.raises(InvalidInput, match="undamaged"):
+        check_format(content | {"sha256": None}, **about)
+    del content["sha256"]
+    assert check_format(content, **about) == ({"a": [0.1], "b": "x"}, False)

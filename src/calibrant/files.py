@@ -38,14 +38,17 @@ header, which NumPy reads as Python.
 """
 
 # Limits of JSON and TOML files. Ours stay far below: the largest is matrix scaling of some thousand classes. With these
-# a hostile file takes less than 500 MB of memory, and is refused in seconds.
+# a hostile file takes less than 500 MB of memory, and is refused in seconds. A file that declares more classes than
+# MOST_CLASSES is refused before arrays of that size are made.
 MOST_BYTES = 100 * 2**20
 MOST_TOML_BYTES = 2**20
 MOST_LEVELS = 64
+MOST_CLASSES = 1_000_000
 _MOST_SIGNS = {",": 3_500_000, ":": 500_000, "[": 500_000, "{": 500_000}
 _MOST_BITS = 160
 _LONG_KEY = re.compile(rf"(?<![\w\-\"'])(?:[\w\-\"']++\s*+\.\s*+){{{MOST_LEVELS}}}")
 _DIGEST = "sha256"
+_RESTORE = "Restore it from a copy, or make it again."
 _TOO_DEEP = f"values nested more than {MOST_LEVELS} deep"
 _T = TypeVar("_T")
 
@@ -204,7 +207,7 @@ def check_format(content: Any, *, what: str, name: str, version: int, where: str
         raise invalid(where, f"have version {version}", content.get("version"), "Use the calibrant that wrote it.")
     members = {key: value for key, value in content.items() if key != _DIGEST}
     if _DIGEST in content and content[_DIGEST] != content_digest(members):
-        raise invalid(where, f"be an undamaged {what}", "one that was changed after it was written", "Write it again.")
+        raise invalid(where, f"be an undamaged {what}", "one that was changed after it was written", _RESTORE)
     return {key: value for key, value in members.items() if key not in ("format", "version")}, _DIGEST in content
 
 

@@ -125,7 +125,7 @@ def test_a_class_without_a_case_keeps_its_probability(draw, kind, diagonal, reg_
     assert np.isfinite(far).all()
     mapped = found.to_module()(torch.from_numpy(300 * logits)).numpy()
     np.testing.assert_allclose(mapped, far, rtol=1e-11, atol=1e-11)
-    again = type(found).from_json(json.loads(json.dumps(found.to_json())))
+    again = type(found).from_dict(json.loads(json.dumps(found.to_dict())))
     np.testing.assert_array_equal(again.transform(logits), after)
 
 

@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.files import parse_json
 from calibrant.posthoc import (
     METHODS,
     BetaCalibration,
@@ -251,6 +252,14 @@ def test_probabilities_passed_as_logits_are_noticed(draw):
         lambda content: content.update(format="other"),
         lambda content: content.update(version=2),
         lambda content: content.update(method="magic"),
+        lambda content: content.update(method=["vector"]),
+        lambda content: content.update(parameters=[]),
+        lambda content: content.update(classes=10**9),
+        lambda content: content.update(identity=0),
+        lambda content: content.update(extra=1),
+        lambda content: content.update(fitted=[]),
+        lambda content: content.update(fitted_on=3),
+        lambda content: content["summary"].update(cases="100"),
         lambda content: content.update(classes=3),
         lambda content: content.update(classes="4"),
         lambda content: content.pop("summary"),
@@ -260,14 +269,11 @@ def test_probabilities_passed_as_logits_are_noticed(draw):
         lambda content: content["parameters"].update(unknown=1),
     ],
 )
-def test_damaged_file(draw, tmp_path, damage):
-    path = tmp_path / "calibrator.json"
-    VectorScaling(reg_lambda=1.0).fit(*draw(100)).save(path)
-    content = json.loads(path.read_text())
+def test_damaged_content(draw, damage):
+    content = VectorScaling(reg_lambda=1.0).fit(*draw(100)).to_dict()
     damage(content)
-    path.write_text(json.dumps(content))
-    with pytest.raises(InvalidInput, match=str(path)):
-        Calibrator.load(path)
+    with pytest.raises(InvalidInput, match="here must"):
+        Calibrator.from_dict(content, where="here")
 
 
 @pytest.mark.parametrize(
@@ -284,14 +290,35 @@ def test_damaged_file(draw, tmp_path, damage):
         (HistogramBinning, "curves", [[[0.5, 0.6], [0.0, 1.1]]] * 4),
     ],
 )
-def test_damaged_values(draw, tmp_path, kind, key, value):
-    path = tmp_path / "calibrator.json"
-    kind().fit(*draw(100)).save(path)
-    content = json.loads(path.read_text())
+def test_damaged_values(draw, kind, key, value):
+    content = kind().fit(*draw(100)).to_dict()
     content["fitted"][key] = value
-    path.write_text(json.dumps(content))
     with pytest.raises(InvalidInput, match="undamaged"):
-        Calibrator.load(path)
+        Calibrator.from_dict(content)
+
+
+def test_a_flipped_bit_is_refused_or_changes_nothing(draw, tmp_path):
+    found = TemperatureScaling().fit(*draw(100))
+    found.save(tmp_path / "calibrator.json")
+    content = (tmp_path / "calibrator.json").read_bytes()
+    for place in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[place // 8] ^= 1 << place % 8
+        try:
+            again = Calibrator.from_dict(parse_json(bytes(damaged), "here"))
+        except InvalidInput:
+            continue
+        assert again.verified_
+        assert again.to_dict() == found.to_dict()
+
+
+def test_a_file_of_0_1_0_has_no_digest_and_says_so(draw, tmp_path):
+    path = tmp_path / "calibrator.json"
+    found = TemperatureScaling().fit(*draw(100))
+    path.write_text(json.dumps(found.to_dict() | {"kind": "logits", "fitted_on": "0" * 64}))
+    again = Calibrator.load(path)
+    assert again.to_dict() == found.to_dict()
+    assert not again.verified_
 
 
 def test_a_file_of_another_method(draw, tmp_path):

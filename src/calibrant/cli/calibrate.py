@@ -16,7 +16,7 @@ from rich.table import Table
 from calibrant.cli._places import CALIBRATOR, refuse_overwriting, run_of
 from calibrant.cli._say import say_json
 from calibrant.errors import CalibrantWarning, invalid
-from calibrant.files import sha256_of, write_json
+from calibrant.files import sha256_of, write_with_digest
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.posthoc import SMOOTH, Calibrator, Selection, make_calibrator, select_calibrator
 from calibrant.predictions import Predictions, in_order_of
@@ -85,7 +85,7 @@ def calibrate(
     # The digests tell an export whether this calibrator belongs to the run, and whether a rule was chosen behind it.
     digests = {"fitted_on": paths.fitted_on, "applied_to": paths.applied_to, "made": paths.predictions}
     origin = {"kind": fit_on.kind, **{name: sha256_of(path) for name, path in digests.items()}}
-    write_json(paths.calibrator, {**calibrator.to_json(), **origin})
+    write_with_digest(paths.calibrator, {**calibrator.to_dict(), **origin})
     if json:
         content = _as_json(calibrator, selection, before, after, paths)
         say_json(content)

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant.checks import as_array
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
-from calibrant.files import as_path, check_format, read_json, write_json
+from calibrant.files import MOST_CLASSES, check_format, read_json, typed, write_with_digest
 from calibrant.posthoc._arrays import (
     ArrayT,
     Floats,
@@ -80,12 +80,15 @@ class Calibrator(ABC):
         n_classes_: Number of classes K of the fit set.
         identity_: Whether `transform` is a plain softmax.
         summary_: A `FitSummary`.
+        verified_: False where it was read from a file without a digest, as 0.1.0 wrote them: nobody can tell whether
+            such a file was changed.
     """
 
     method: ClassVar[str]
     n_classes_: int
     identity_: bool
     summary_: FitSummary
+    verified_: bool = True
 
     # -- what a subclass says ------------------------------------------------------------------------------------
 
@@ -250,15 +253,15 @@ class Calibrator(ABC):
     # -- on disk -------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write parameters and fitted values as JSON; float64 values come back bit for bit."""
-        write_json(path, self.to_json())
+        """Write parameters and fitted values as JSON with a digest; float64 values come back bit for bit."""
+        write_with_digest(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote; `Calibrator.load` reads any method, a subclass only its own."""
-        return cls.from_json(read_json(as_path(path)), where=str(path))
+        return cls.from_dict(read_json(path), where=str(path))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything `load` needs, as plain JSON values."""
         if not hasattr(self, "summary_"):
             raise InvalidInput(f"this {type(self).__name__} is not fitted yet: there is nothing to save.")
@@ -274,18 +277,35 @@ class Calibrator(ABC):
         }
 
     @classmethod
-    def from_json(cls, content: Any, *, where: str = "content") -> Self:
-        """Build a fitted calibrator from what `to_json` gave."""
-        check_format(content, what="calibrator", name=FORMAT, version=VERSION, where=where)
+    def from_dict(cls, content: Any, *, where: str = "content") -> Self:
+        """Build a fitted calibrator from what `to_dict` gave, or from the content of a file."""
+        members, verified = check_format(content, what="calibrator", name=FORMAT, version=VERSION, where=where)
+        fitted = members.pop("fitted", None)
+        file = typed(_File, members, what="calibrator", where=where)
         kinds = {kind.method: kind for kind in _all_kinds(cls)}
-        method = content.get("method")
-        if method not in kinds:
-            raise invalid(where, f"hold one of the methods {sorted(kinds)}", repr(method))
+        if file.method not in kinds:
+            raise invalid(where, f"hold one of the methods {sorted(kinds)}", repr(file.method))
         try:
-            restored: Self = _restore(kinds[method], content)
+            restored: Self = _restore(kinds[file.method], file, fitted)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise invalid(where, "be an undamaged calibrator file", f"one with a fault: {error}") from error
+            raise invalid(where, "be an undamaged calibrator", f"one with a fault: {error}") from error
+        restored.verified_ = verified
         return restored
+
+
+@dataclass(frozen=True)
+class _File:
+    """What a calibrator's file says besides its format and fitted values; `calibrant calibrate` adds the last four."""
+
+    method: str
+    parameters: dict[str, Any]
+    classes: int
+    identity: bool
+    summary: FitSummary
+    kind: str | None = None
+    fitted_on: str | None = None
+    applied_to: str | None = None
+    made: str | None = None
 
 
 def _blocks(matrix: Matrix) -> list[slice]:
@@ -299,15 +319,12 @@ def _all_kinds(cls: type[Any]) -> list[type[Any]]:
     return found + [kind for child in cls.__subclasses__() for kind in _all_kinds(child)]
 
 
-def _restore(kind: type[Any], content: dict[str, Any]) -> Any:
-    parameters = {k: tuple(v) if isinstance(v, list) else v for k, v in content["parameters"].items()}
-    calibrator = kind(**parameters)
-    classes, identity = content["classes"], content["identity"]
-    if not isinstance(classes, int) or classes < 2 or not isinstance(identity, bool):
-        raise ValueError("classes or identity")
-    calibrator.n_classes_, calibrator.identity_ = classes, identity
-    calibrator._set_state(content["fitted"])  # noqa: SLF001 (the same family)
-    calibrator.summary_ = FitSummary(**{**content["summary"], "notes": tuple(content["summary"]["notes"])})
+def _restore(kind: type[Any], file: _File, fitted: Any) -> Any:
+    calibrator = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in file.parameters.items()})
+    if not 2 <= file.classes <= MOST_CLASSES:
+        raise ValueError(f"classes: {file.classes}")
+    calibrator.n_classes_, calibrator.identity_, calibrator.summary_ = file.classes, file.identity, file.summary
+    calibrator._set_state(fitted)  # noqa: SLF001 (the same family)
     return calibrator
 
 

@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,14 +11,12 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction, positive, whole
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import check_format, read_json, write_json
+from calibrant.files import MOST_CLASSES
 from calibrant.predictions import SUM_TOLERANCE, Kind, Precision, as_class_names, as_scores, refuse_scores
+from calibrant.routing.saved import Saved
 
 if TYPE_CHECKING:
     from calibrant.predictions import Predictions
-
-FORMAT = "calibrant-routing-rule"
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class RoutingRule:
+class RoutingRule(Saved):
     """Automate where the top probability reaches the threshold; send the rest to a person.
 
     Attributes:
@@ -98,6 +95,9 @@ class RoutingRule:
         fitted_on: SHA-256 of the predictions file that the rule was chosen on, where it was one.
     """
 
+    _what: ClassVar[str] = "routing rule"
+    _format: ClassVar[str] = "calibrant-routing-rule"
+
     threshold: float | None
     n_classes: int
     target_accuracy: float | None = None
@@ -112,7 +112,8 @@ class RoutingRule:
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""
-        whole("n_classes", self.n_classes, 1)
+        if whole("n_classes", self.n_classes, 1) > MOST_CLASSES:
+            raise invalid("n_classes", f"be at most {MOST_CLASSES:,}", self.n_classes)
         for name, sized in (("class_thresholds", self.class_thresholds), ("class_names", self.class_names)):
             if sized is not None and len(sized) != self.n_classes:
                 raise invalid(name, f"have one entry for each of the {self.n_classes} classes", f"{len(sized)} entries")
@@ -208,26 +209,6 @@ class RoutingRule:
         predicted = probabilities.argmax(axis=1)
         top = np.minimum(probabilities[np.arange(len(predicted)), predicted], 1.0)
         return Routed(top >= self.thresholds[predicted], predicted, top)
-
-    def save(self, path: str | Path) -> None:
-        """Write as JSON."""
-        write_json(path, {"format": FORMAT, "version": VERSION, **asdict(self)})
-
-    @classmethod
-    def load(cls, path: str | Path) -> "RoutingRule":
-        """Read what `save` wrote; a file that breaks a rule of this class is refused."""
-        content = read_json(path)
-        check_format(content, what="routing rule", name=FORMAT, version=VERSION, where=str(path))
-        fields = {key: value for key, value in content.items() if key not in ("format", "version")}
-        try:
-            for name, kind in (("evidence", Evidence), ("costs", Costs)):
-                fields[name] = None if fields[name] is None else kind(**fields[name])
-            for name in ("class_thresholds", "class_names"):
-                fields[name] = tuple(fields[name]) if isinstance(fields[name], list) else fields[name]
-            return cls(**fields)
-        except (KeyError, TypeError, AttributeError, InvalidInput) as error:
-            fault = str(error).removesuffix(".")
-            raise invalid(str(path), "be an undamaged routing rule", f"one with a fault: {fault}") from error
 
 
 def _softmax(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:

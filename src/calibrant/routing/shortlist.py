@@ -1,32 +1,29 @@
 """For cases that go to a person: the few classes to look at first, with a promise that the true one is among them."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from calibrant.checks import fraction
-from calibrant.errors import InvalidInput, invalid
-from calibrant.files import check_format, read_json, write_json
+from calibrant.errors import invalid
 from calibrant.predictions import Kind, in_order_of, require_predictions, shortened
 from calibrant.routing.bounds import cases_without_error, interval
 from calibrant.routing.rule import RoutingRule
+from calibrant.routing.saved import Saved
 
 if TYPE_CHECKING:
     from calibrant.predictions import Predictions
 
-FORMAT = "calibrant-shortlist"
-VERSION = 1
 # A softmax may round otherwise in another block of rows; what is listed must not hang on that. Lower is safe.
 _SLACK = 1 - 1e-9
 
 
 @dataclass(frozen=True)
-class Shortlist:
+class Shortlist(Saved):
     """List every class whose probability is at least `least`, and always the most probable one.
 
     Attributes:
@@ -44,6 +41,9 @@ class Shortlist:
         threshold: The rule's threshold: the promise is for what that rule sends to a person. None for all cases.
         class_thresholds: The same for a rule with one threshold for each predicted class.
     """
+
+    _what: ClassVar[str] = "shortlist"
+    _format: ClassVar[str] = "calibrant-shortlist"
 
     least: float
     n_classes: int
@@ -118,24 +118,6 @@ class Shortlist:
             class_names=self.class_names,
             temperature=self.temperature,
         )
-
-    def save(self, path: str | Path) -> None:
-        """Write as JSON."""
-        write_json(path, {"format": FORMAT, "version": VERSION, **asdict(self)})
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Shortlist":
-        """Read what `save` wrote; a file that breaks a rule of this class is refused."""
-        content = read_json(path)
-        check_format(content, what="shortlist", name=FORMAT, version=VERSION, where=str(path))
-        values = {field.name: content[field.name] for field in fields(cls) if field.name in content}
-        try:
-            for name in ("class_names", "class_thresholds"):
-                values[name] = tuple(values[name]) if isinstance(values[name], list) else values[name]
-            return cls(**values)
-        except (KeyError, TypeError, InvalidInput) as error:
-            fault = str(error).removesuffix(".")
-            raise invalid(str(path), "be an undamaged shortlist", f"one with a fault: {fault}") from error
 
 
 def choose_shortlist(
