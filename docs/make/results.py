@@ -1,11 +1,15 @@
 """Writes docs/results.md from results/; a test compares what `page` gives with what is committed."""
 
+import sys
 from pathlib import Path
 
 from calibrant.files import write_text
-from calibrant.study.page import results_page
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # `paper` is not part of the installed package
+
+from paper.page import results_page
+
 TARGET = ROOT / "docs" / "results.md"
 
 

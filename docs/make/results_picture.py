@@ -4,6 +4,7 @@ python docs/make/results_picture.py
 """
 
 import statistics
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from calibrant.report.style import BLUE, GREY, VERMILLION, new_figure, save, styled
-from calibrant.study.page import group_records
-from calibrant.study.paper import METRICS, paper_rows
 from calibrant.study.record import Record, read_records
 
 if TYPE_CHECKING:
@@ -22,6 +21,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # `paper` is not part of the installed package
+
+from paper.numbers import METRICS, paper_rows
+from paper.page import group_records
+
 TARGET = ROOT / "docs" / "results"
 DATA, NETWORKS = "cifar10", {"resnet32": "ResNet-32", "resnet50": "ResNet-50"}
 # How the settings of the sixty-percent plan are named in results/, network by network.
@@ -39,7 +43,7 @@ PANELS = {
     "ece": "ECE, %",
     "share@0.95": "above 0.95: |S95|, %",
     "ece@0.95": "ECE(S95), %",
-    "takeover": "automated at a\npromised 99 %, %",
+    "automated": "automated at a\npromised 99 %, %",
 }
 
 
@@ -81,8 +85,8 @@ def line_of(
 def value(record: Record, metric: str, scaled: bool) -> float:
     if metric == "seen_share":
         found: float | None = record.seen_share
-    elif metric == "takeover":
-        found = (record.takeover or {})["0.99"]["scaled_share" if scaled else "share"]
+    elif metric == "automated":
+        found = (record.automation or {})["0.99"]["scaled_share" if scaled else "share"]
     else:
         found = record.value(metric, scaled=scaled)
     assert found is not None, f"{record.file_name} has no {metric}"

@@ -4,7 +4,7 @@ import pytest
 
 from calibrant.study import Study
 from calibrant.study.ablation import ablation_spec
-from calibrant.study.execute import execute
+from calibrant.training import train_or_resume
 
 
 @pytest.fixture(scope="module")
@@ -12,8 +12,8 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("ablate") / "study"
     spec = ablation_spec("lambda", values=[0.5, 10.0], seeds=[0], data=["digits"], recipe={"epochs": 2})
     study = Study(path, spec)
-    for cell in study.cells:
-        execute(cell.recipe, study.folder(cell))
+    for planned in study.runs:
+        train_or_resume(planned.recipe, study.folder(planned))
     return path
 
 
@@ -24,7 +24,7 @@ def test_the_choice_is_by_validation_and_its_test_figures_are_told(calibrant, fo
     code, out, said = calibrant("ablate", "lambda", *FLAGS, "--out", folder)
     assert code == 0, said
     study = Study(folder)
-    by_validation = min(study.cells, key=lambda cell: study.record(cell).validation_ece)
+    by_validation = min(study.runs, key=lambda planned: study.record(planned).validation_ece)
     assert f"chosen on validation: {by_validation.label} (validation ECE " in out
     assert f"on test: ECE {100 * study.record(by_validation).value('ece'):.2f}" in out
     assert {path.name for path in folder.glob("lambda.*")} == {"lambda.svg", "lambda.png"}
@@ -46,7 +46,7 @@ def test_a_smaller_grid_in_the_same_folder_says_what_it_leaves_out(calibrant, fo
 
 
 def test_a_recipe_file_names_data_and_network(calibrant, folder, tmp_path):
-    Study(folder).cells[0].recipe.save(tmp_path / "recipe.toml")
+    Study(folder).runs[0].recipe.save(tmp_path / "recipe.toml")
     code, _, said = calibrant("ablate", "lambda", *FLAGS, "--recipe", tmp_path / "recipe.toml", "--out", folder)
     assert code == 0, said
     assert "2 of them finished before" in said

@@ -4,7 +4,7 @@ import pytest
 
 from calibrant.cli._study import names_in
 from calibrant.study import Study, StudySpec
-from calibrant.study.execute import execute
+from calibrant.training import train_or_resume
 
 FLAGS = ("--methods", "nll", "flsd+h", "--seeds", 0, 1, "--epochs", 2)
 
@@ -15,8 +15,8 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("compare") / "study"
     spec = StudySpec(methods=("nll", "flsd+h"), seeds=(0, 1), recipe={"epochs": 2})
     study = Study(path, spec)
-    for cell in study.cells:
-        execute(cell.recipe, study.folder(cell))
+    for planned in study.runs:
+        train_or_resume(planned.recipe, study.folder(planned))
     return path
 
 
@@ -33,10 +33,10 @@ def test_finished_runs_are_not_run_again_and_the_tables_are_shown(calibrant, fol
 def test_the_folder_alone_goes_on_and_json_is_only_json(calibrant, folder):
     code, out, _ = calibrant("compare", "--out", folder, "--json", "--no-page")
     assert code == 0
-    (comparison,) = json.loads(out)["comparisons"]
-    assert [row["label"] for row in comparison["rows"]] == ["nll", "flsd+h"]
-    assert comparison["baseline"] == "nll"
-    assert len(comparison["differences"]) == 9
+    (results,) = json.loads(out)["comparisons"]
+    assert [row["label"] for row in results["rows"]] == ["nll", "flsd+h"]
+    assert results["baseline"] == "nll"
+    assert len(results["differences"]) == 9
 
 
 def test_records_are_written_and_another_outcome_is_not_replaced(calibrant, folder, tmp_path):
@@ -61,7 +61,7 @@ def test_a_toml_file_and_flags_that_override_it(calibrant, folder, tmp_path):
 
 
 def test_a_recipe_file_is_the_shared_part(calibrant, folder, tmp_path):
-    recipe = Study(folder).cells[-1].recipe
+    recipe = Study(folder).runs[-1].recipe
     recipe.save(tmp_path / "recipe.toml")
     code, _, said = calibrant(
         "compare", "--methods", "nll", "--recipe", tmp_path / "recipe.toml", "--out", folder, "--no-page"

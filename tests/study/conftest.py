@@ -7,12 +7,10 @@ import pytest
 
 from calibrant.predictions import Predictions
 from calibrant.study import Study, StudySpec
-from calibrant.study.execute import execute
 from calibrant.study.record import Record as _Record
 from calibrant.study.record import _evaluations, changes_of, evaluate
-from calibrant.study.spec import resolve
 from calibrant.study.temperature import fit_temperature, scaled_by
-from calibrant.training import default_recipe
+from calibrant.training import default_recipe, train_or_resume
 
 
 @pytest.fixture(scope="session")
@@ -20,8 +18,8 @@ def finished_study(tmp_path_factory):
     """Two methods, two seeds, two epochs; trained in this process, so that no test waits for another interpreter."""
     spec = StudySpec(methods=("nll", "flsd+h+p-ema"), seeds=(0, 1), recipe={"epochs": 2})
     study = Study(tmp_path_factory.mktemp("study") / "s", spec)
-    for cell in study.cells:
-        execute(cell.recipe, study.folder(cell))
+    for planned in study.runs:
+        train_or_resume(planned.recipe, study.folder(planned))
     study.run()
     return study
 
@@ -42,7 +40,7 @@ def measured(seed, sharpness):
     return {
         "test": _evaluations(test),
         "test_scaled": _evaluations(scaled_by(test, temperature)),
-        "validation": evaluate(validation).to_dict(),
+        "validation": evaluate(validation, 10).to_dict(),
         "temperature": temperature,
         "temperature_notes": notes,
     }
@@ -65,7 +63,7 @@ def make_record():
             "seed": seed,
             "changes": changes_of(recipe),
             "recipe": recipe.model_dump(mode="json"),
-            "settings": resolve(recipe).settings,
+            "settings": recipe.plan().settings,
             "best_validation": None,
             "samples_seen": 1000,
             "samples_full": 1000,

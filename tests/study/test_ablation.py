@@ -19,7 +19,9 @@ def test_grids_are_the_papers():
 def test_each_value_reaches_the_method(name):
     spec = ablation_spec(name, data=["cifar10"], models=["resnet32"])
     setting = ABLATIONS[name].setting
-    found = [methods.resolve("flsd+h+p-ema", **cell.recipe.method.options).settings[setting] for cell in spec.cells()]
+    found = [
+        methods.resolve("flsd+h+p-ema", **planned.recipe.method.options).settings[setting] for planned in spec.runs()
+    ]
     assert found == list(ABLATIONS[name].values)
 
 
@@ -28,7 +30,7 @@ def test_components_are_methods_and_flsd_is_the_baseline():
     assert spec.baseline_label() == "FLSD"
     assert [row.method for row in spec.rows()] == list(COMPONENTS.values())
     assert set(COMPONENTS.values()) <= set(methods.names())
-    assert len(spec.cells()) == 2 * 9
+    assert len(spec.runs()) == 2 * 9
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def test_bad_input(name, arguments, message):
 
 
 @pytest.fixture
-def comparison(make_record):
+def results(make_record):
     """Validation prefers 5, the test set 0.5."""
     groups = {
         f"lambda={value:g}": [make_record("flsd+h", options={"huber_weight": value})] for value in (0.5, 5.0, 50.0)
@@ -67,21 +69,21 @@ def fixed(value):
     return Estimate(value, None, None, (value,))
 
 
-def test_the_choice_is_made_on_validation_never_on_test(comparison):
-    assert choose(comparison).label == "lambda=5"
-    table = ablation_table("lambda", comparison)
+def test_the_choice_is_made_on_validation_never_on_test(results):
+    assert choose(results).label == "lambda=5"
+    table = ablation_table("lambda", results)
     marked = [(row, column) for row in range(3) for column in range(len(table.columns)) if table.is_best(row, column)]
     assert marked == [(1, table.columns.index("validation ECE"))]
     assert [row[0] for row in table.rows] == ["0.5", "5", "50"]
 
 
-def test_values_that_did_not_finish_are_told(comparison):
-    table = ablation_table("lambda", replace(comparison, unfinished={"lambda=100": (0, 3)}))
+def test_values_that_did_not_finish_are_told(results):
+    table = ablation_table("lambda", replace(results, unfinished={"lambda=100": (0, 3)}))
     assert "in none of these figures: lambda=100, seeds 0, 3." in table.caption
 
 
-def test_the_picture_has_the_papers_two_panels(comparison):
-    left, right = ablation_figure("lambda", comparison).axes
+def test_the_picture_has_the_papers_two_panels(results):
+    left, right = ablation_figure("lambda", results).axes
     mark = "chosen on validation"
     assert [text.get_text() for text in left.get_legend().get_texts()] == ["ECE", "ECE(S95)", "TE", mark]
     assert [text.get_text() for text in right.get_legend().get_texts()] == ["|S95|", "|S99|", mark]
@@ -110,15 +112,15 @@ def test_components_are_drawn_as_bars(make_record):
     assert len(right.patches) == 2 * 3
 
 
-def test_the_picture_marks_the_value_that_validation_chose(comparison):
-    for axes in ablation_figure("lambda", comparison).axes:
+def test_the_picture_marks_the_value_that_validation_chose(results):
+    for axes in ablation_figure("lambda", results).axes:
         *curves, mark = axes.get_lines()
         assert list(mark.get_xdata()) == [1, 1]
         assert not any(line.get_label().startswith("_") for line in curves), "a ring on the best test value"
 
 
-def test_an_undefined_value_is_a_gap(comparison):
-    first, *others = comparison.rows
+def test_an_undefined_value_is_a_gap(results):
+    first, *others = results.rows
     empty = replace(first, test={**first.test, "ece": fixed(None)})
-    left, _ = ablation_figure("lambda", replace(comparison, rows=(empty, *others))).axes
+    left, _ = ablation_figure("lambda", replace(results, rows=(empty, *others))).axes
     assert [math.isnan(value) for value in left.get_lines()[0].get_ydata()] == [True, False, False]

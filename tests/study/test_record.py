@@ -6,14 +6,14 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.files import read_json, write_json
+from calibrant.study.automation import automation
 from calibrant.study.record import Record, changes_of, read_records, record_run, write_record
-from calibrant.study.takeover import takeover
 from calibrant.training import Run, default_recipe
 
 
 @pytest.fixture(scope="module")
 def run(finished_study):
-    return Run.open(finished_study.folder(finished_study.cells[0]))
+    return Run.open(finished_study.folder(finished_study.runs[0]))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def slow_ece(logits, targets, bins):
 def test_ece_is_that_of_the_runs_own_predictions(run, record, bins, scaled):
     test = run.predictions("test")
     logits = test.logits.astype(np.float64) / (record.temperature if scaled else 1.0)
-    assert record.value("ece", bins=bins, scaled=scaled) == pytest.approx(
+    assert record.value("ece", n_bins=bins, scaled=scaled) == pytest.approx(
         slow_ece(logits, test.targets, bins), abs=1e-9
     )
 
@@ -57,7 +57,7 @@ def test_the_temperature_comes_from_validation_and_is_optimal_there(run, record)
 
 
 def test_what_may_be_left_to_the_model_is_measured_too(record, run):
-    assert record.takeover == takeover(run.predictions("val"), run.predictions("test"))
+    assert record.automation == automation(run.predictions("val"), run.predictions("test"))
 
 
 def test_temperature_never_changes_the_error(record):
@@ -65,7 +65,7 @@ def test_temperature_never_changes_the_error(record):
 
 
 def test_a_record_holds_what_it_was_measured_on_and_no_place(record, run):
-    text = json.dumps(record.to_json())
+    text = json.dumps(record.to_dict())
     assert str(run.path) not in text
     assert str(run.path.parents[2]) not in text
     assert {"torch", "python", "device", "commit", "cpu_cores"} <= record.environment.keys()
@@ -78,7 +78,7 @@ def test_data_given_by_a_path_keeps_its_file_name_only(run, tmp_path):
     hidden = run.recipe.changed({"data.name": "arrays:/home/somebody/secret/set.npz"})
     made = record_run(Run(run.path, hidden))
     assert made.data == made.recipe["data"]["name"] == "arrays:set.npz"
-    assert "somebody" not in json.dumps(made.to_json())
+    assert "somebody" not in json.dumps(made.to_dict())
     path = write_record(made, tmp_path)
     assert path.name.startswith("arrays_set.npz-tiny-nll-")
 

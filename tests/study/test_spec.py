@@ -16,12 +16,12 @@ def test_every_combination_is_one_cell_with_its_own_recipe():
         models=("tiny", "resnet32"),
         recipe={"epochs": 5},
     )
-    cells = spec.cells()
-    assert len(cells) == len({cell.name for cell in cells}) == 2 * 2 * 2 * 2
-    cell = next(cell for cell in cells if cell.name == "cifar10-resnet32-flsd-seed7")
-    recipe = cell.recipe
+    cells = spec.runs()
+    assert len(cells) == len({planned.name for planned in cells}) == 2 * 2 * 2 * 2
+    planned = next(planned for planned in cells if planned.name == "cifar10-resnet32-flsd-seed7")
+    recipe = planned.recipe
     assert (recipe.data.name, recipe.model.name, recipe.method.name, recipe.seed) == ("cifar10", "resnet32", "flsd", 7)
-    # Shared settings reach every cell, the rest is what each data set recommends.
+    # Shared settings reach every planned, the rest is what each data set recommends.
     assert {each.recipe.epochs for each in cells} == {5}
     assert {each.recipe.optimiser.batch_size for each in cells if each.recipe.data.name == "digits"} == {64}
 
@@ -41,7 +41,7 @@ def test_a_variant_has_options_and_recipe_of_its_own():
             ],
         }
     )
-    plain, late = spec.cells()
+    plain, late = spec.runs()
     assert plain.recipe.optimiser.lr == 0.05
     assert (late.label, late.recipe.optimiser.lr, late.recipe.method.options) == ("late", 0.01, {"start": 3})
 
@@ -51,7 +51,7 @@ def test_toml_round_trip(tmp_path):
         {"methods": ["nll", "flsd+h"], "seeds": [0, 1], "baseline": "flsd+h", "recipe": {"optimiser": {"lr": 0.05}}}
     )
     spec.save(tmp_path / "study.toml")
-    assert StudySpec.load(tmp_path / "study.toml").cells() == spec.cells()
+    assert StudySpec.load(tmp_path / "study.toml").runs() == spec.runs()
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_names_of_files_never_leave_their_folder(text, tmp_path):
 def test_the_example_of_the_guide_is_a_study():
     guide = (Path(__file__).resolve().parents[2] / "docs" / "studies.md").read_text()
     spec = StudySpec.parse(tomllib.loads(guide.split("```toml\n")[1].split("```")[0]))
-    assert len(spec.cells()) == 2 * 4 * 3
-    late = spec.cells()[-1]
+    assert len(spec.runs()) == 2 * 4 * 3
+    late = spec.runs()[-1]
     assert (late.label, late.recipe.data.name, late.recipe.epochs) == ("late pruning", "cifar100", 160)
 
 

@@ -6,21 +6,20 @@ import pytest
 from calibrant.errors import InvalidInput
 from calibrant.files import read_json, write_json
 from calibrant.study import Study, StudySpec
-from calibrant.study.execute import execute
 from calibrant.study.output import write_pages, write_tables
 from calibrant.study.tables import paper_tables
-from calibrant.training import Recipe
+from calibrant.training import Recipe, train_or_resume
 
 
 def test_a_finished_study_has_nothing_pending_and_reopens_from_its_folder(finished_study):
     assert finished_study.pending() == []
     again = Study(finished_study.path)
-    assert again.cells == finished_study.cells
+    assert again.runs == finished_study.runs
 
 
 def test_a_larger_study_keeps_the_runs_that_are_there(finished_study):
     larger = StudySpec(methods=("nll", "flsd+h+p-ema", "brier"), seeds=(0, 1, 2), recipe={"epochs": 2})
-    pending = [cell.name for cell in Study(finished_study.path, larger).pending()]
+    pending = [planned.name for planned in Study(finished_study.path, larger).pending()]
     assert len(pending) == 5
     assert "digits-tiny-nll-seed2" in pending
 
@@ -32,32 +31,32 @@ def test_other_settings_in_the_same_folder_are_refused(finished_study):
 
 
 def test_records_are_measured_once_and_again_when_damaged(finished_study):
-    cell = finished_study.cells[0]
-    first = finished_study.record(cell)
-    path = finished_study.path / "records" / f"{cell.name}.json"
+    planned = finished_study.runs[0]
+    first = finished_study.record(planned)
+    path = finished_study.path / "records" / f"{planned.name}.json"
     written = path.stat().st_mtime_ns
-    assert finished_study.record(cell) == first
+    assert finished_study.record(planned) == first
     assert path.stat().st_mtime_ns == written
     path.write_text("{}")
-    assert finished_study.record(cell) == first
+    assert finished_study.record(planned) == first
 
 
 def test_comparisons_hold_every_row_with_its_seeds(finished_study):
-    (comparison,) = finished_study.comparisons()
-    assert (comparison.data, comparison.model, comparison.baseline) == ("digits", "tiny", "nll")
-    assert [(row.label, row.seeds) for row in comparison.rows] == [("nll", (0, 1)), ("flsd+h+p-ema", (0, 1))]
-    assert comparison.rows[1].seen_share.mean < 1.0
-    assert {item.over for item in comparison.differences if item.interval is not None} == {"seeds"}
+    (results,) = finished_study.results()
+    assert (results.data, results.model, results.baseline) == ("digits", "tiny", "nll")
+    assert [(row.label, row.seeds) for row in results.rows] == [("nll", (0, 1)), ("flsd+h+p-ema", (0, 1))]
+    assert results.rows[1].seen_share.mean < 1.0
+    assert {item.over for item in results.differences if item.interval is not None} == {"seeds"}
 
 
 def test_runs_that_did_not_finish_are_told_in_every_table_and_in_json(finished_study):
     larger = StudySpec(methods=("nll", "flsd+h+p-ema", "brier"), seeds=(0, 1, 2), recipe={"epochs": 2})
-    (comparison,) = Study(finished_study.path, larger).comparisons()
-    assert comparison.unfinished == {"nll": (2,), "flsd+h+p-ema": (2,), "brier": (0, 1, 2)}
-    assert comparison.to_dict()["unfinished"]["brier"] == (0, 1, 2)
-    for grid in paper_tables(comparison)[:2]:
+    (results,) = Study(finished_study.path, larger).results()
+    assert results.unfinished == {"nll": (2,), "flsd+h+p-ema": (2,), "brier": (0, 1, 2)}
+    assert results.to_dict()["unfinished"]["brier"] == (0, 1, 2)
+    for grid in paper_tables(results)[:2]:
         assert "in none of these figures: nll, seed 2; flsd+h+p-ema, seed 2; brier, seeds 0, 1, 2." in grid.caption
-    (complete,) = finished_study.comparisons()
+    (complete,) = finished_study.results()
     assert complete.unfinished == {}
     assert "Not finished" not in paper_tables(complete)[0].caption
 
@@ -69,16 +68,16 @@ def test_runs_on_a_file_that_has_changed_in_between_are_not_compared(tmp_path):
     study = Study(tmp_path / "study", spec)
     generator = np.random.default_rng(0)
     labels = {"y_train": np.arange(40) % 2, "y_test": np.arange(20) % 2}
-    for cell in study.cells:
+    for planned in study.runs:
         # The labels stay as they are, so that only a look at the images tells.
         images = {f"x_{part}": generator.integers(0, 256, (n, 8, 8, 3), "uint8") for part, n in _PARTS}
         np.savez(tmp_path / "x.npz", **images, **labels)
-        execute(cell.recipe, study.folder(cell))
+        train_or_resume(planned.recipe, study.folder(planned))
     with pytest.raises(InvalidInput, match=r"seed0 and .*seed1 were trained on different data: .* has changed"):
-        study.comparisons()
-    shutil.rmtree(study.folder(study.cells[0]))
-    execute(study.cells[0].recipe, study.folder(study.cells[0]))
-    assert study.comparisons()[0].rows[0].seeds == (0, 1)
+        study.results()
+    shutil.rmtree(study.folder(study.runs[0]))
+    train_or_resume(study.runs[0].recipe, study.folder(study.runs[0]))
+    assert study.results()[0].rows[0].seeds == (0, 1)
 
 
 _PARTS = (("train", 40), ("test", 20))
@@ -86,13 +85,13 @@ _RECIPE = {"epochs": 1, "optimiser": {"batch_size": 16}}
 
 
 def test_tables_and_page_are_written(finished_study):
-    markdown, latex, numbers = write_tables(finished_study, finished_study.comparisons())
+    markdown, latex, numbers = write_tables(finished_study, finished_study.results())
     assert "flsd+h+p-ema" in markdown.read_text()
     assert latex.read_text().count(r"\begin{tabular}") == 5
     content = read_json(numbers)
     assert [run["finished"] for run in content["runs"]] == [True] * 4
     assert content["comparisons"][0]["rows"][0]["test"]["ece"]["values"][0] == pytest.approx(
-        finished_study.record(finished_study.cells[0]).value("ece")
+        finished_study.record(finished_study.runs[0]).value("ece")
     )
     (page,) = write_pages(finished_study)
     assert "flsd+h+p-ema" in page.read_text()
@@ -103,7 +102,7 @@ def test_a_second_network_gets_a_page_and_no_stale_page_of_the_first_is_left(fin
     (tmp_path / "s" / "report.html").write_text("of the smaller study")
     spec = StudySpec(methods=("nll",), models=("tiny", "resnet32"), recipe={"epochs": 2})
     study = Study(tmp_path / "s", spec)
-    own, other = study.cells
+    own, other = study.runs
     shutil.copytree(study.folder(own), study.folder(other))
     other.recipe.save(study.folder(other) / "recipe.toml")
     assert [page.name for page in write_pages(study)] == ["report-digits-tiny.html", "report-digits-resnet32.html"]
@@ -137,22 +136,22 @@ def test_own_code_that_is_edited_while_a_study_runs_stops_its_later_runs(tmp_pat
     """What the processes are given names the code that the study began with."""
     path = own_module("my_loss", "from calibrant.losses import CrossEntropy as f\n")
     study = Study(tmp_path / "s", StudySpec(methods=("my_loss:f",), recipe={"epochs": 1}))
-    (cell,) = study.cells
+    (planned,) = study.runs
     path.write_text("from calibrant.losses import Brier as f\n")
-    task = study._task(cell, None)
+    task = study._task(planned, None)
     own_module("my_loss", path.read_text())  # the process is another one
     with pytest.raises(InvalidInput, match="your own my_loss must be the file with SHA-256"):
-        execute(Recipe.load(task.arguments[0]), study.folder(cell))
-    assert not study.folder(cell).exists()
+        train_or_resume(Recipe.load(task.arguments[0]), study.folder(planned))
+    assert not study.folder(planned).exists()
 
 
 def test_what_an_older_version_did_not_measure_is_measured(finished_study):
-    cell = finished_study.cells[0]
-    path = finished_study.path / "records" / f"{cell.name}.json"
-    made = finished_study.record(cell)
-    assert made.takeover
+    planned = finished_study.runs[0]
+    path = finished_study.path / "records" / f"{planned.name}.json"
+    made = finished_study.record(planned)
+    assert made.automation
     content = read_json(path)
     del content["takeover"]
     write_json(path, content)
-    assert finished_study.record(cell) == made
-    assert read_json(path)["takeover"] == made.takeover
+    assert finished_study.record(planned) == made
+    assert read_json(path)["takeover"] == made.automation

@@ -14,8 +14,8 @@ def test_there_are_studies():
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_study_file_describes_runs_that_could_start(path):
     spec = StudySpec.load(path)
-    cells = spec.cells()
+    cells = spec.runs()
     assert len(cells) == (len(spec.methods) + len(spec.variants)) * len(spec.seeds) * len(spec.data) * len(spec.models)
     data, model = path.stem.split("-")[:2]
-    assert {(cell.recipe.data.name, cell.recipe.model.name) for cell in cells} == {(data, model)}
-    assert len({cell.name for cell in cells}) == len(cells)
+    assert {(planned.recipe.data.name, planned.recipe.model.name) for planned in cells} == {(data, model)}
+    assert len({planned.name for planned in cells}) == len(cells)

@@ -6,7 +6,7 @@ import time
 import psutil
 
 from calibrant.study import Study
-from calibrant.study.execute import execute
+from calibrant.training import train_or_resume
 
 EPOCHS = 15
 
@@ -28,16 +28,16 @@ def test_a_killed_two_job_comparison_goes_on_and_ends_with_the_same_numbers(tmp_
     assert 2 <= max(done.values()) < EPOCHS, "the kill came too late to prove anything"
 
     study = Study(out)
-    assert [cell.label for cell in study.pending()] == ["nll", "flsd+h+unbiased"]
+    assert [planned.label for planned in study.pending()] == ["nll", "flsd+h+unbiased"]
     code, text, said = calibrant("compare", "--out", out, "--jobs", 2, "--no-page")
     assert code == 0, said
     assert "2 runs, 0 of them finished before, 2 to run" in said
     further = max(done, key=done.get)
     assert "going on after epoch" in (out / "logs" / f"digits-tiny-{further}-seed0.log").read_text()
     assert "flsd+h+unbiased" in text
-    for cell in study.cells:
-        undisturbed = execute(cell.recipe, tmp_path / "undisturbed" / cell.name)
-        again = execute(cell.recipe, study.folder(cell))
+    for planned in study.runs:
+        undisturbed = train_or_resume(planned.recipe, tmp_path / "undisturbed" / planned.name)
+        again = train_or_resume(planned.recipe, study.folder(planned))
         assert again.summary["test"] == undisturbed.summary["test"]
         assert (again.predictions("test").logits == undisturbed.predictions("test").logits).all()
 

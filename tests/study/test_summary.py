@@ -81,7 +81,7 @@ def test_a_row_holds_each_number_plain_and_scaled(make_record):
     for scaled, metrics, ece in ((False, row.test, row.ece_15_bins), (True, row.scaled, row.scaled_ece_15_bins)):
         assert metrics["ece"].mean == record.value("ece", scaled=scaled)
         assert metrics["ece"].spread == record.deviation("ece", scaled=scaled)
-        assert ece.mean == record.value("ece", bins=15, scaled=scaled) != metrics["ece"].mean
+        assert ece.mean == record.value("ece", n_bins=15, scaled=scaled) != metrics["ece"].mean
 
 
 def test_only_common_seeds_are_paired(make_record):
@@ -89,13 +89,13 @@ def test_only_common_seeds_are_paired(make_record):
         "nll": [make_record(seed=seed) for seed in (0, 1, 2)],
         "flsd": [make_record("flsd", seed=seed, sharpness=1.0) for seed in (1, 2, 3)],
     }
-    comparison = summarise(groups, "nll")
-    assert [row.seeds for row in comparison.rows] == [(0, 1, 2), (1, 2, 3)]
-    (ece,) = [item for item in comparison.differences if item.metric == "ece" and not item.scaled]
+    results = summarise(groups, "nll")
+    assert [row.seeds for row in results.rows] == [(0, 1, 2), (1, 2, 3)]
+    (ece,) = [item for item in results.differences if item.metric == "ece" and not item.scaled]
     expected = np.mean([groups["flsd"][k].value("ece") - groups["nll"][k + 1].value("ece") for k in (0, 1)])
     assert (ece.pairs, ece.difference) == (2, pytest.approx(expected))
     # A temperature does not move predictions, so there is no such thing as a scaled test error.
-    assert {item.metric for item in comparison.differences if item.scaled} == set(COMPARED) - {"test_error"}
+    assert {item.metric for item in results.differences if item.scaled} == set(COMPARED) - {"test_error"}
 
 
 def test_a_confident_set_of_a_few_images_gives_no_verdict(make_record):
@@ -117,9 +117,9 @@ def test_without_the_baseline_there_are_no_differences(make_record):
 
 
 def test_with_one_seed_the_differences_are_the_paired_bootstrap_over_images(finished_study):
-    cells = [cell for cell in finished_study.cells if cell.recipe.seed == 0]
-    records = {cell.label: [finished_study.record(cell)] for cell in cells}
-    tests = {cell.label: Run.open(finished_study.folder(cell)).predictions("test") for cell in cells}
+    cells = [planned for planned in finished_study.runs if planned.recipe.seed == 0]
+    records = {planned.label: [finished_study.record(planned)] for planned in cells}
+    tests = {planned.label: Run.open(finished_study.folder(planned)).predictions("test") for planned in cells}
     found = summarise(records, "nll", predictions_of=lambda record, scaled: tests[record.method])
     reference = compare(tests["nll"], tests["flsd+h+p-ema"], n_bins=10, n_resamples=400)
     ece = found.differences[0]

@@ -2,12 +2,13 @@ from dataclasses import replace
 
 import pytest
 
+from calibrant.report import Grid, to_latex, to_markdown, to_terminal
 from calibrant.study.summary import summarise
-from calibrant.study.tables import Grid, paper_tables, to_latex, to_markdown, to_terminal
+from calibrant.study.tables import paper_tables
 
 
 @pytest.fixture
-def comparison(make_record):
+def results(make_record):
     cheap = {"samples_seen": 600, "seen_share": 0.6, "train_seconds": 62.0}
     groups = {
         "nll": [make_record(seed=seed, sharpness=2.0) for seed in (0, 1)],
@@ -17,11 +18,11 @@ def comparison(make_record):
     return summarise(groups, "nll")
 
 
-def test_the_papers_two_tables_costs_and_differences(comparison):
-    first, second, costs, differences = paper_tables(comparison)
+def test_the_papers_two_tables_costs_and_differences(results):
+    first, second, costs, differences = paper_tables(results)
     assert first.columns == ("method", "seeds", "ECE", "ECE +TS", "ECE, 15 bins", "TE", "AUROC")
     assert second.columns == ("method", "seeds", "ECE(S95)", "ECE(S95) +TS", "|S95|", "|S95| +TS")
-    row = comparison.rows[0]
+    row = results.rows[0]
     assert first.rows[0][2] == f"{100 * row.test['ece'].mean:.2f} ± {100 * row.test['ece'].spread:.2f}"
     assert costs.rows[2][1:5] == ("600", "60.0", "62.0", "62")
     assert len(differences.rows) == 2 * 9
@@ -40,16 +41,16 @@ def test_times_are_compared_only_between_equally_busy_machines(make_record):
     assert relative([8], [1, 1]) == relative([8], [8, 9]) == relative([None], [1]) == "-"
 
 
-def test_the_best_mean_of_a_column_is_marked_in_its_direction(comparison):
-    first, second, *_ = paper_tables(comparison)
+def test_the_best_mean_of_a_column_is_marked_in_its_direction(results):
+    first, second, *_ = paper_tables(results)
     expected = ((first, 2, "ece", min), (first, 6, "auroc", max), (second, 4, "share@0.95", max))
     for grid, column, metric, pick in expected:
-        means = [row.test[metric].mean for row in comparison.rows]
+        means = [row.test[metric].mean for row in results.rows]
         assert grid.best[column] == {means.index(pick(means))}
 
 
-def test_the_brief_form_has_one_line_a_method(comparison):
-    brief = paper_tables(comparison, brief=True)[-1]
+def test_the_brief_form_has_one_line_a_method(results):
+    brief = paper_tables(results, brief=True)[-1]
     assert [row[:2] for row in brief.rows] == [("flsd+h", "2 seeds"), ("once", "1 seed")]
 
 
@@ -61,8 +62,8 @@ def test_seeds_that_agree_exactly_are_counted_all_the_same(make_record):
     assert brief.rows[0][1:3] == ("2 seeds", "+0.00 ?")
 
 
-def test_words_stand_left_and_numbers_right(comparison):
-    differences = paper_tables(comparison)[-1]
+def test_words_stand_left_and_numbers_right(results):
+    differences = paper_tables(results)[-1]
     assert [differences.is_text(column) for column in range(6)] == [True, True, False, False, False, True]
     assert to_markdown(differences).splitlines()[3] == "|---|---|---:|---:|---:|---|"
     assert r"\begin{tabular}{llrrrl}" in to_latex(differences)
@@ -80,8 +81,8 @@ def test_one_blank_line_stands_between_title_table_and_caption():
     ]
 
 
-def test_the_star_is_explained_where_it_stands(comparison):
-    text = " ".join(to_terminal(paper_tables(comparison)[0]).split())
+def test_the_star_is_explained_where_it_stands(results):
+    text = " ".join(to_terminal(paper_tables(results)[0]).split())
     assert "*" in text
     assert "Marked (bold, or * on a terminal): the best mean" in text
 
@@ -126,9 +127,9 @@ def test_the_terminal_form_shows_markup_as_it_is():
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_no_number_is_cut_however_narrow_the_terminal_and_long_the_name(comparison, width):
-    rows = (replace(comparison.rows[0], label="a name with all its settings " * 5), *comparison.rows[1:])
-    for grid in paper_tables(replace(comparison, rows=rows), brief=True):
+def test_no_number_is_cut_however_narrow_the_terminal_and_long_the_name(results, width):
+    rows = (replace(results.rows[0], label="a name with all its settings " * 5), *results.rows[1:])
+    for grid in paper_tables(replace(results, rows=rows), brief=True):
         text = to_terminal(grid, width=width)
         assert max(map(len, text.splitlines())) <= width
         for row in grid.rows:
@@ -138,8 +139,8 @@ def test_no_number_is_cut_however_narrow_the_terminal_and_long_the_name(comparis
             assert head in text
 
 
-def test_the_terminal_says_how_wide_it_is(comparison, monkeypatch):
-    grid = paper_tables(comparison)[0]
+def test_the_terminal_says_how_wide_it_is(results, monkeypatch):
+    grid = paper_tables(results)[0]
     monkeypatch.setenv("COLUMNS", "70")
     assert to_terminal(grid) == to_terminal(grid, width=70)
     assert to_terminal(grid).count("method") == 2

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 def shared_recipe(recipe: Path | None, epochs: int | None, assignments: Sequence[str] | None) -> dict[str, Any]:
     """Dotted recipe keys from a recipe file and flags; flags win. Method and seed of the file are left out."""
-    from calibrant.study.spec import flatten
-    from calibrant.training import Recipe
+    from calibrant.training import Recipe, flatten
 
     changes: dict[str, Any] = {}
     if recipe is not None:
@@ -77,11 +76,11 @@ def _say_what_is_left_out(study: "Study") -> None:
     from calibrant.study.spec import StudySpec
 
     try:
-        before = StudySpec.load(study.path / "study.toml").cells()
+        before = StudySpec.load(study.path / "study.toml").runs()
     except InvalidInput:  # none there, or one that cannot be read: nothing is forgotten
         return
-    names = {cell.name for cell in study.cells}
-    left = [cell.name for cell in before if cell.name not in names and study.folder(cell).is_dir()]
+    names = {planned.name for planned in study.runs}
+    left = [planned.name for planned in before if planned.name not in names and study.folder(planned).is_dir()]
     if left:
         count = "1 run" if len(left) == 1 else f"{len(left)} runs"
         sys.stderr.write(
@@ -95,9 +94,9 @@ def record_all(study: "Study", folder: Path) -> list[str]:
     from calibrant.study.record import write_record
 
     complaints = []
-    for cell in study.finished():
+    for planned in study.finished():
         try:
-            write_record(study.record(cell), folder)
+            write_record(study.record(planned), folder)
         except InvalidInput as error:
             complaints.append(str(error))
     return complaints

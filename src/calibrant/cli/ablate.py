@@ -73,20 +73,21 @@ def ablate(
 
 
 def _finish(study: Any, what: str, *, as_json: bool) -> None:
+    from calibrant.report import to_terminal
     from calibrant.report.figures import save
     from calibrant.study.ablation import ablation_figure, ablation_table, choose
     from calibrant.study.output import study_json, write_tables
-    from calibrant.study.tables import percent, to_terminal
+    from calibrant.study.tables import percent
 
-    comparisons = study.comparisons()
-    if not comparisons:
+    all_results = study.results()
+    if not all_results:
         return
-    comparison = comparisons[0]
-    table, chosen = ablation_table(what, comparison), choose(comparison)
-    files = write_tables(study, comparisons, extra=[table])
-    files += save(ablation_figure(what, comparison), study.path / what)
+    results = all_results[0]
+    table, chosen = ablation_table(what, results), choose(results)
+    files = write_tables(study, all_results, extra=[table])
+    files += save(ablation_figure(what, results), study.path / what)
     if as_json:
-        say_json({"ablation": what, "chosen_on_validation": chosen.label, **study_json(study, comparisons)})
+        say_json({"ablation": what, "chosen_on_validation": chosen.label, **study_json(study, all_results)})
         return
     say(to_terminal(table) + "\n")
     test = ", ".join(

@@ -68,7 +68,8 @@ def compare(
 
 def _spec(file: Path | None, given: dict[str, Any], shared: dict[str, Any], named: dict[str, str], out: Path) -> Any:
     """The study that file and flags describe; None where only the folder was given."""
-    from calibrant.study.spec import StudySpec, flatten
+    from calibrant.study import StudySpec
+    from calibrant.training import flatten
 
     if file is None and not given and not shared:
         return None
@@ -85,19 +86,20 @@ def _spec(file: Path | None, given: dict[str, Any], shared: dict[str, Any], name
 
 def finish(study: "Study", *, record: Path | None, page: bool, as_json: bool) -> None:
     """Tables, page and records of what has finished."""
+    from calibrant.report import to_terminal
     from calibrant.study.output import study_json, try_pages, write_tables
-    from calibrant.study.tables import paper_tables, to_terminal
+    from calibrant.study.tables import paper_tables
 
-    comparisons = study.comparisons()
+    all_results = study.results()
     # Where no run has finished there is nothing to tabulate; what failed is said elsewhere.
-    files = write_tables(study, comparisons) if comparisons else []
-    pages, complaint = try_pages(study) if page and comparisons else ([], "")
+    files = write_tables(study, all_results) if all_results else []
+    pages, complaint = try_pages(study) if page and all_results else ([], "")
     complaints = record_all(study, record) if record is not None else []
     if as_json:
-        say_json(study_json(study, comparisons))
+        say_json(study_json(study, all_results))
     else:
-        for comparison in comparisons:
-            for grid in paper_tables(comparison, brief=True):
+        for results in all_results:
+            for grid in paper_tables(results, brief=True):
                 say(to_terminal(grid) + "\n")
         if files:
             say(f"written: {', '.join(str(path) for path in [*files, *pages])}")

@@ -46,7 +46,7 @@ def record(
         if not json:
             say(f"{path} -> {where}")
     if json:
-        say_json([each.to_json() for each in made])
+        say_json([each.to_dict() for each in made])
     if unfinished:
         way_out = "Continue them with: calibrant train --resume RUN"
         raise InvalidInput(f"not finished, so not recorded: {', '.join(unfinished)}. {way_out}")

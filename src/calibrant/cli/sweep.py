@@ -11,7 +11,7 @@ from calibrant.cli._study import at_least_one, names_in, shared_recipe
 from calibrant.errors import CheckFailed
 
 if TYPE_CHECKING:
-    from calibrant.study.sweep import Sweep
+    from calibrant.sweep import Sweep
 
 
 def sweep(
@@ -59,10 +59,9 @@ def sweep(
         json: Print everything as JSON.
     """
     at_least_one(jobs=jobs, trials=trials)
-    from calibrant.study.inputs import check_inputs
-    from calibrant.study.sweep import Sweep, SweepSpec
-    from calibrant.study.sweep_output import failures, front_table, sweep_json, write_sweep
-    from calibrant.study.tables import to_terminal
+    from calibrant.report import to_terminal
+    from calibrant.sweep import Sweep, SweepSpec, failures, front_table, sweep_json, write_sweep
+    from calibrant.training import check_inputs
 
     flags = {"method": method, "data": data, "model": model, "seed": seed, "name": name, "search": search}
     given: dict[str, Any] = {**names_in(recipe), **{key: value for key, value in flags.items() if value is not None}}
@@ -97,14 +96,14 @@ def _run(
 
         sweep.run(trials=trials, timeout=timeout, data_dir=data_dir, reporter=make_reporter())
         return []
-    from calibrant.study.launch import Task, run_tasks
+    from calibrant.training import Task, run_tasks
 
     if url is not None:
         os.environ["CALIBRANT_STORAGE"] = url
     arguments = [str(sweep.path), str(trials), "-" if timeout is None else str(timeout)]
     if data_dir is not None:
         arguments.append(str(data_dir))
-    module, logs = "calibrant.study.sweep_worker", sweep.path / "logs"
+    module, logs = "calibrant.sweep.search_process", sweep.path / "logs"
     tasks = [
         Task(f"worker {number}", module, tuple(arguments), logs / f"worker-{number}.log")
         for number in range(1, jobs + 1)

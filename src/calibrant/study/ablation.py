@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant import methods
 from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.report import Grid
 from calibrant.study.spec import StudySpec, Variant
-from calibrant.study.summary import Comparison, Row
-from calibrant.study.tables import Grid, left_out, percent
+from calibrant.study.summary import Results, Row
+from calibrant.study.tables import left_out, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,65 +92,64 @@ def _like(value: float, example: object) -> float:
     return float(value)
 
 
-def choose(comparison: Comparison) -> Row:
+def choose(results: Results) -> Row:
     """The row with the lowest ECE on the validation set, mean over seeds. The test set has no say in it."""
 
     def validation_ece(row: Row) -> float:
         assert row.validation_ece.mean is not None  # an ECE is always defined
         return row.validation_ece.mean
 
-    return min(comparison.rows, key=validation_ece)
+    return min(results.rows, key=validation_ece)
 
 
 _COLUMNS = ("validation ECE", "ECE", "ECE(S95)", "TE", "|S95|", "|S99|", "samples seen, %")
 
 
-def ablation_table(name: str, comparison: Comparison) -> Grid:
+def ablation_table(name: str, results: Results) -> Grid:
     """Validation ECE, by which is chosen, and the test figures of the paper's two panels."""
     rows = []
-    for row in comparison.rows:
+    for row in results.rows:
         test = [percent(row.test[metric]) for metric in ("ece", "ece@0.95", "test_error", "share@0.95", "share@0.99")]
         seen = f"{100 * (row.seen_share.mean or 0):.1f}"
         rows.append((_short(name, row.label), percent(row.validation_ece), *test, seen))
-    chosen = comparison.rows.index(choose(comparison))
+    chosen = results.rows.index(choose(results))
     best = (frozenset(), frozenset({chosen}), *(frozenset[int]() for _ in _COLUMNS[1:]))
-    seeds = max(len(row.seeds) for row in comparison.rows)
+    seeds = max(len(row.seeds) for row in results.rows)
     caption = (
         "In percent. Marked: the lowest validation ECE, which is how a value is chosen; the other columns are about "
         f"the test set and have no say. {seeds} {'seed' if seeds == 1 else 'seeds'}; ± as in the other tables."
-        f"{left_out(comparison)}"
+        f"{left_out(results)}"
     )
-    title = f"{comparison.data}, {comparison.model}: {name}"
+    title = f"{results.data}, {results.model}: {name}"
     return Grid(title, caption, (name, *_COLUMNS), tuple(rows), best)
 
 
-def ablation_figure(name: str, comparison: Comparison) -> "Figure":
+def ablation_figure(name: str, results: Results) -> "Figure":
     """The paper's two panels over the setting; bars for the components."""
-    from calibrant.report.figures import ablation_curves
-    from calibrant.study.pictures import component_bars
+    from calibrant.report.figures import ablation_curves, component_bars
 
     errors = {"ECE": "ece", "ECE(S95)": "ece@0.95", "TE": "test_error"}
     shares = {"|S95|": "share@0.95", "|S99|": "share@0.99"}
-    left, right = ({label: _means(comparison, metric) for label, metric in group.items()} for group in (errors, shares))
-    spreads = {label: _spreads(comparison, metric) for label, metric in (errors | shares).items()}
-    many = all(len(row.seeds) > 1 for row in comparison.rows)
+    left, right = ({label: _means(results, metric) for label, metric in group.items()} for group in (errors, shares))
+    spreads = {label: _spreads(results, metric) for label, metric in (errors | shares).items()}
+    many = all(len(row.seeds) > 1 for row in results.rows)
     bars = "standard deviation over seeds" if many else "standard error or deviation"
-    title = f"{comparison.data}, {comparison.model}: test set (bars: {bars})"
-    labels = [_short(name, row.label) for row in comparison.rows]
+    title = f"{results.data}, {results.model}: test set (bars: {bars})"
+    labels = [_short(name, row.label) for row in results.rows]
     if name == "components":
         return component_bars(labels, left, right, spreads=spreads, title=title)
-    values, chosen = [float(label) for label in labels], float(_short(name, choose(comparison).label))
+    values, chosen = [float(label) for label in labels], float(_short(name, choose(results).label))
     return ablation_curves(values, left, right, parameter=name, chosen=chosen, spreads=spreads, title=title)
 
 
-def _means(comparison: Comparison, metric: str) -> list[float]:
+def _means(results: Results, metric: str) -> list[float]:
     # ECE(S95) of an empty set is not defined; a gap in the curve says so.
-    means = [row.test[metric].mean for row in comparison.rows]
+    means = [row.test[metric].mean for row in results.rows]
     return [float("nan") if mean is None else mean for mean in means]
 
 
-def _spreads(comparison: Comparison, metric: str) -> list[float]:
-    spreads = [row.test[metric].spread for row in comparison.rows]
+def _spreads(results: Results, metric: str) -> list[float]:
+    spreads = [row.test[metric].spread for row in results.rows]
     return [float("nan") if spread is None else spread for spread in spreads]
 
 

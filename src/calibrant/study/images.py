@@ -10,7 +10,7 @@ from calibrant.study.record import Record
 
 PredictionsOf = Callable[[Record, bool], Predictions]
 """Test predictions of a record's run, temperature-scaled or not."""
-RESAMPLES = 400
+N_RESAMPLES = 400
 
 
 class ImageNoise:
@@ -41,5 +41,5 @@ class ImageNoise:
         if key not in self._drawn:
             predictions = self.predictions_of(record, scaled)
             metrics = WeightedMetrics(predictions, class_totals(predictions, 10).brier, 10, (0.95,))
-            (self._drawn[key],) = resample([metrics], RESAMPLES, 0)
+            (self._drawn[key],) = resample([metrics], N_RESAMPLES, 0)
         return self._drawn[key]

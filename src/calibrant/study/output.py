@@ -6,29 +6,32 @@ from typing import Any
 
 from calibrant.errors import InvalidInput
 from calibrant.files import write_json, write_text
+from calibrant.report import Grid, to_latex, to_markdown
 from calibrant.study.spec import file_word
 from calibrant.study.study import Study
-from calibrant.study.summary import Comparison
-from calibrant.study.tables import Grid, paper_tables, to_latex, to_markdown
+from calibrant.study.summary import Results
+from calibrant.study.tables import paper_tables
 from calibrant.training import Run
 
 
-def study_json(study: Study, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def study_json(study: Study, all_results: Sequence[Results]) -> dict[str, Any]:
     """Everything in one object, in fractions."""
-    done = {cell.name for cell in study.finished()}
+    done = {planned.name for planned in study.finished()}
     return {
-        "runs": [{"name": cell.name, "label": cell.label, "finished": cell.name in done} for cell in study.cells],
-        "comparisons": [comparison.to_dict() for comparison in comparisons],
+        "runs": [
+            {"name": planned.name, "label": planned.label, "finished": planned.name in done} for planned in study.runs
+        ],
+        "comparisons": [results.to_dict() for results in all_results],
     }
 
 
-def write_tables(study: Study, comparisons: Sequence[Comparison], *, extra: Sequence[Grid] = ()) -> list[Path]:
+def write_tables(study: Study, all_results: Sequence[Results], *, extra: Sequence[Grid] = ()) -> list[Path]:
     """Write `tables.md`, `tables.tex` and `comparison.json` into the study's folder."""
-    grids = [*extra, *(grid for comparison in comparisons for grid in paper_tables(comparison))]
+    grids = [*extra, *(grid for results in all_results for grid in paper_tables(results))]
     paths = [study.path / name for name in ("tables.md", "tables.tex", "comparison.json")]
     write_text(paths[0], "\n".join(to_markdown(grid) for grid in grids))
     write_text(paths[1], "\n".join(to_latex(grid) for grid in grids))
-    write_json(paths[2], study_json(study, comparisons))
+    write_json(paths[2], study_json(study, all_results))
     return paths
 
 
@@ -37,18 +40,18 @@ def write_pages(study: Study) -> list[Path]:
     from calibrant.report import Entry, write_report
 
     groups: dict[tuple[str, str], dict[str, Entry]] = {}
-    for cell in study.finished():
-        run = Run.open(study.folder(cell))
-        place = (cell.recipe.data.name, cell.recipe.model.name)
-        entry = Entry(cell.label, run.predictions("test"), run)
-        groups.setdefault(place, {}).setdefault(cell.label, entry)
+    for planned in study.finished():
+        run = Run.open(study.folder(planned))
+        place = (planned.recipe.data.name, planned.recipe.model.name)
+        entry = Entry(planned.label, run.predictions("test"), run)
+        groups.setdefault(place, {}).setdefault(planned.label, entry)
     pages = []
     for (data, model), entries in groups.items():
         name = "report.html" if len(groups) == 1 else f"report-{file_word(data)}-{file_word(model)}.html"
         title = f"{data}, {model}: what may each model decide alone?"
         pages.append(write_report(list(entries.values()), study.path / name, title=title))
     if len(groups) > 1:
-        # Of the days when the study had one data set: what it shows is no longer all, and a page of its own shows it.
+        # A page from when the study had one data set would look like the whole study; that set has its own page now.
         (study.path / "report.html").unlink(missing_ok=True)
     return pages
 

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from calibrant.study.launch import Ended
-from calibrant.training import Run
+from calibrant.training import Ended, Run
 
 if TYPE_CHECKING:
-    from calibrant.study.spec import Cell
+    from calibrant.study.spec import PlannedRun
     from calibrant.study.study import Study
 
 
 class StudyProgress(Protocol):
     """Who is told about a study's progress."""
 
-    def over(self, study: "Study", pending: "Sequence[Cell]") -> contextlib.AbstractContextManager[None]:
+    def over(self, study: "Study", pending: "Sequence[PlannedRun]") -> contextlib.AbstractContextManager[None]:
         """Around the whole work; `pending` is what is left to run."""
 
     def update(self, ended: list[Ended]) -> None:
@@ -31,7 +30,7 @@ class Silent:
     """Says nothing."""
 
     @contextlib.contextmanager
-    def over(self, study: "Study", pending: "Sequence[Cell]") -> Iterator[None]:  # noqa: ARG002
+    def over(self, study: "Study", pending: "Sequence[PlannedRun]") -> Iterator[None]:  # noqa: ARG002
         """Nothing to say."""
         yield
 
@@ -47,11 +46,11 @@ class StudyLines:
         self._study: Study | None = None
 
     @contextlib.contextmanager
-    def over(self, study: "Study", pending: "Sequence[Cell]") -> Iterator[None]:
+    def over(self, study: "Study", pending: "Sequence[PlannedRun]") -> Iterator[None]:
         """Say how much there is to do."""
         self._study, self._told = study, 0
-        done = len(study.cells) - len(pending)
-        runs = "1 run" if len(study.cells) == 1 else f"{len(study.cells)} runs"
+        done = len(study.runs) - len(pending)
+        runs = "1 run" if len(study.runs) == 1 else f"{len(study.runs)} runs"
         self._write(f"{runs}, {done} of them finished before, {len(pending)} to run")
         yield
 
@@ -80,13 +79,13 @@ class StudyBar(StudyLines):
         self._console = console
 
     @contextlib.contextmanager
-    def over(self, study: "Study", pending: "Sequence[Cell]") -> Iterator[None]:
+    def over(self, study: "Study", pending: "Sequence[PlannedRun]") -> Iterator[None]:
         """Show the bar."""
         self._bar = Progress(
             TextColumn("[bold]epochs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=self._console
         )
-        self._logs = [Run(study.folder(cell), cell.recipe).log_path for cell in pending]
-        self._task = self._bar.add_task("", total=sum(cell.recipe.epochs for cell in pending))
+        self._logs = [Run(study.folder(planned), planned.recipe).log_path for planned in pending]
+        self._task = self._bar.add_task("", total=sum(planned.recipe.epochs for planned in pending))
         with super().over(study, pending), self._bar:
             yield
 

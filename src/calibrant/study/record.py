@@ -7,23 +7,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import read_json, sha256_of, write_json
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.metrics.comparison import rests_on_few
 from calibrant.predictions import Predictions
-from calibrant.study.spec import file_word, flatten, resolve
-from calibrant.study.takeover import Takeover, takeover
+from calibrant.study.automation import Automation, automation
+from calibrant.study.spec import file_word
 from calibrant.study.temperature import fit_temperature, scaled_by
-from calibrant.training import Recipe, Run, default_recipe
+from calibrant.training import Recipe, Run, default_recipe, flatten
 
 VERSION = 1
-BINS = (10, 15)
+N_BINS = (10, 15)
 # Intervals are kept for these alone; the rest would only make the files long.
 TABLED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "share@0.99", "nll", "brier")
-_RESAMPLES = 400
+_N_RESAMPLES = 400
 _LONGEST = 120
 
 
@@ -57,10 +57,11 @@ class Record(BaseModel):
         steps_mode: How steps were executed.
         environment: Versions, device, commit.
         predictions_sha256: Digests of the predictions that all this was computed from.
-        takeover: Promised accuracy ("0.99") to what may be automated at it; None: not recorded. See `study.takeover`.
+        automation: Promised accuracy ("0.99") to what may be automated at it (see `study.automation`); None: not
+            recorded. Files call it `takeover`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
 
     version: Literal[1]
     data: str
@@ -87,23 +88,23 @@ class Record(BaseModel):
     steps_mode: str | None
     environment: dict[str, Any]
     predictions_sha256: dict[str, str]
-    takeover: dict[str, Takeover] | None = None
+    automation: dict[str, Automation] | None = Field(default=None, alias="takeover")
 
-    def evaluation(self, *, bins: int = 10, scaled: bool = False) -> Evaluation:
+    def evaluation(self, *, n_bins: int = 10, scaled: bool = False) -> Evaluation:
         """The test set's metrics."""
-        return self._evaluations[bins, scaled]
+        return self._evaluations[n_bins, scaled]
 
     @cached_property
     def _evaluations(self) -> dict[tuple[int, bool], Evaluation]:
         return {
-            (int(bins), scaled): Evaluation.from_dict(content)
+            (int(n_bins), scaled): Evaluation.from_dict(content)
             for scaled, group in ((False, self.test), (True, self.test_scaled))
-            for bins, content in group.items()
+            for n_bins, content in group.items()
         }
 
-    def value(self, metric: str, *, bins: int = 10, scaled: bool = False) -> float | None:
+    def value(self, metric: str, *, n_bins: int = 10, scaled: bool = False) -> float | None:
         """One metric of the test set under its flat name ("ece", "share@0.95"), as a fraction."""
-        return self.evaluation(bins=bins, scaled=scaled).values()[metric]
+        return self.evaluation(n_bins=n_bins, scaled=scaled).values()[metric]
 
     def deviation(self, metric: str, *, scaled: bool = False) -> float | None:
         """Bootstrap standard error of a metric over test images, from its 95 % interval; None where it has none.
@@ -122,7 +123,7 @@ class Record(BaseModel):
     @property
     def test_cases(self) -> int:
         """Number of test images."""
-        return int(self.test[str(BINS[0])]["n"])
+        return int(self.test[str(N_BINS[0])]["n"])
 
     @property
     def validation_ece(self) -> float:
@@ -155,9 +156,9 @@ class Record(BaseModel):
         words = [file_word(self.data), file_word(self.model), file_word(self.method), middle, f"seed{self.seed}"]
         return "-".join(word for word in words if word) + ".json"
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return self.model_dump(mode="json")
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as the file has them."""
+        return self.model_dump(mode="json", by_alias=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -188,7 +189,7 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         settings=summary["method"]["settings"],
         test=_evaluations(test),
         test_scaled=_evaluations(scaled_by(test, temperature)),
-        validation=evaluate(validation, BINS[0]).to_dict(),
+        validation=evaluate(validation, N_BINS[0]).to_dict(),
         temperature=temperature,
         temperature_notes=notes,
         best_validation=summary["best_validation"],
@@ -203,7 +204,7 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         steps_mode=summary.get("steps_mode"),
         environment=summary["environment"],
         predictions_sha256=digests(run),
-        takeover=takeover(validation, test),
+        automation=automation(validation, test),
     )
 
 
@@ -221,7 +222,7 @@ def write_record(record: Record, folder: str | Path, *, replace: bool = False) -
             raise InvalidInput(
                 f"{path} holds another outcome of the same settings and seed. Keep it, or replace it with --replace."
             )
-    write_json(path, record.to_json())
+    write_json(path, record.to_dict())
     return path
 
 
@@ -268,7 +269,7 @@ def _recommended(recipe: Recipe, settings: Mapping[str, Any]) -> Mapping[str, An
             recipe.with_code_digests()
         except InvalidInput:  # your own code is gone or another by now: what was given is what was changed
             return {key: value for key, value in settings.items() if key not in recipe.method.options}
-    return resolve(recipe.changed({"method.options": {}})).settings
+    return recipe.changed({"method.options": {}}).plan().settings
 
 
 def _as_options(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,11 +278,11 @@ def _as_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _evaluations(predictions: Predictions) -> dict[str, dict[str, Any]]:
     made = {}
-    for bins in BINS:
-        content = evaluate(predictions, bins, n_resamples=_RESAMPLES if bins == BINS[0] else 0).to_dict()
+    for n_bins in N_BINS:
+        content = evaluate(predictions, n_bins, n_resamples=_N_RESAMPLES if n_bins == N_BINS[0] else 0).to_dict()
         if "intervals" in content:
             content["intervals"] = {name: ends for name, ends in content["intervals"].items() if name in TABLED}
-        made[str(bins)] = content
+        made[str(n_bins)] = content
     return made
 
 

@@ -8,10 +8,9 @@ from typing import Annotated, Any, Self
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from calibrant import methods
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
-from calibrant.training import OneLineErrors, Recipe, default_recipe, one_line
+from calibrant.training import OneLineErrors, Recipe, default_recipe, flatten, one_line
 
 
 class _Part(BaseModel, metaclass=OneLineErrors):
@@ -33,7 +32,7 @@ class Variant(_Part):
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedRun:
     """One run of a study: its folder's name, the row that it belongs to, what to do."""
 
     name: str
@@ -45,7 +44,7 @@ class StudySpec(_Part):
     """A whole study, as TOML or flags say it; all its runs are checked when it is made.
 
     >>> spec = StudySpec(methods=("nll", "flsd"), seeds=(0, 1), recipe={"epochs": 3})
-    >>> [cell.name for cell in spec.cells()][:2]
+    >>> [planned.name for planned in spec.runs()][:2]
     ['digits-tiny-nll-seed0', 'digits-tiny-nll-seed1']
     """
 
@@ -59,7 +58,7 @@ class StudySpec(_Part):
 
     @model_validator(mode="after")
     def _every_run(self) -> Self:
-        self.cells()
+        self.runs()
         return self
 
     @classmethod
@@ -96,7 +95,7 @@ class StudySpec(_Part):
             raise invalid("baseline", "be one of the rows", repr(self.baseline), did_you_mean(self.baseline, labels))
         return self.baseline
 
-    def cells(self) -> tuple[Cell, ...]:
+    def runs(self) -> tuple[PlannedRun, ...]:
         """Every run, all of them checked: a name that does not exist is found before the first run starts."""
         for name, values in (("seeds", self.seeds), ("data", self.data)):
             if not values:
@@ -105,16 +104,16 @@ class StudySpec(_Part):
         _distinct("models", self.models)
         self.baseline_label()
         made = [
-            self._cell(data, model, row, seed)
+            self._planned(data, model, row, seed)
             for data in self.data
             for model in self.models or (None,)
             for row in self.rows()
             for seed in self.seeds
         ]
-        _distinct("run names", [cell.name for cell in made])
+        _distinct("run names", [planned.name for planned in made])
         return tuple(made)
 
-    def _cell(self, data: str, model: str | None, row: Variant, seed: int) -> Cell:
+    def _planned(self, data: str, model: str | None, row: Variant, seed: int) -> PlannedRun:
         shared = flatten(self.recipe)
         taken = [key for key in shared if key.split(".")[0] in {"method", "seed"} or key in {"data.name", "model.name"}]
         if taken:
@@ -125,35 +124,9 @@ class StudySpec(_Part):
         if model is not None:
             own["model.name"] = model
         recipe = default_recipe(data).changed({**shared, **flatten(row.recipe), **own})
-        resolve(recipe)
+        recipe.plan()
         name = "-".join(file_word(part) for part in (data, recipe.model.name, row.label, f"seed{seed}"))
-        return Cell(name, row.label, recipe)
-
-
-def resolve(recipe: Recipe) -> methods.Plan:
-    """The plan of a recipe; refuses unknown methods and options."""
-    return methods.resolve(
-        recipe.method.name,
-        data=recipe.data.name,
-        model=recipe.model.name,
-        epochs=recipe.epochs,
-        **recipe.method.options,
-    )
-
-
-def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys.
-
-    >>> flatten({"epochs": 3, "optimiser": {"lr": 0.1}})
-    {'epochs': 3, 'optimiser.lr': 0.1}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+        return PlannedRun(name, row.label, recipe)
 
 
 def file_word(text: str) -> str:

@@ -9,15 +9,12 @@ from pathlib import Path
 from calibrant.errors import CheckFailed, InvalidInput, invalid
 from calibrant.files import as_path, output_error, read_json, write_json
 from calibrant.predictions import Predictions
-from calibrant.study.execute import state_of
-from calibrant.study.inputs import check_inputs
-from calibrant.study.launch import Task, run_tasks
 from calibrant.study.progress import Silent, StudyProgress
 from calibrant.study.record import Record, digests, record_run
-from calibrant.study.spec import Cell, StudySpec
-from calibrant.study.summary import Comparison, summarise
+from calibrant.study.spec import PlannedRun, StudySpec
+from calibrant.study.summary import Results, summarise
 from calibrant.study.temperature import scaled_by
-from calibrant.training import Run, trained_data
+from calibrant.training import Run, Task, check_inputs, run_tasks, state_of, trained_data
 
 
 class Study:
@@ -40,15 +37,15 @@ class Study:
                 f"{self.path} has no study.toml yet. Say what to compare: --methods nll flsd, or a file."
             )
         self.spec = spec if spec is not None else StudySpec.load(self.path / "study.toml")
-        self.cells = self.spec.cells()
+        self.runs = self.spec.runs()
 
-    def folder(self, cell: Cell) -> Path:
-        """The run folder of a cell."""
-        return self.path / "runs" / cell.name
+    def folder(self, planned: PlannedRun) -> Path:
+        """The folder of a run."""
+        return self.path / "runs" / planned.name
 
-    def pending(self) -> list[Cell]:
+    def pending(self) -> list[PlannedRun]:
         """The runs that are not finished; one made by other settings is refused."""
-        return [cell for cell in self.cells if state_of(self.folder(cell), cell.recipe) != "finished"]
+        return [planned for planned in self.runs if state_of(self.folder(planned), planned.recipe) != "finished"]
 
     def run(self, *, jobs: int = 1, data_dir: str | Path | None = None, progress: StudyProgress | None = None) -> None:
         """Run what is not finished yet, each in a process of its own.
@@ -63,57 +60,60 @@ class Study:
             CheckFailed: One or more runs failed; the others have been run.
         """
         pending = self.pending()
-        check_inputs((cell.recipe for cell in pending), data_dir=data_dir)
+        check_inputs((planned.recipe for planned in pending), data_dir=data_dir)
         with self._locked():
             self.spec.save(self.path / "study.toml")
             shown = progress or Silent()
             with shown.over(self, pending):
-                tasks = [self._task(cell, data_dir) for cell in pending]
-                ended = run_tasks(tasks, jobs=jobs, watch=shown.update, company=self._note_concurrency)
+                tasks = [self._task(planned, data_dir) for planned in pending]
+                ended = run_tasks(tasks, jobs=jobs, watch=shown.update, on_concurrency=self._note_concurrency)
         failed = [one for one in ended if one.code]
         if failed:
             told = "; ".join(f"{one.task}: {one.message}" for one in failed)
-            raise CheckFailed(f"{len(failed)} of {len(self.cells)} runs failed: {told} (logs in {self.path / 'logs'})")
+            raise CheckFailed(f"{len(failed)} of {len(self.runs)} runs failed: {told} (logs in {self.path / 'logs'})")
 
-    def _task(self, cell: Cell, data_dir: str | Path | None) -> Task:
-        recipe = self.path / "recipes" / f"{cell.name}.toml"
-        # Sealed: code of yours that is edited while a long study runs stops the later runs instead of mixing with them.
-        cell.recipe.with_code_digests().save(recipe)
-        arguments = [str(recipe), str(self.folder(cell))]
+    def _task(self, planned: PlannedRun, data_dir: str | Path | None) -> Task:
+        recipe = self.path / "recipes" / f"{planned.name}.toml"
+        # The saved recipe has the digest of your own code: when that code is edited while a long study runs, the later
+        # runs are refused instead of mixing with the earlier ones.
+        planned.recipe.with_code_digests().save(recipe)
+        arguments = [str(recipe), str(self.folder(planned))]
         if data_dir is not None:
             arguments.append(str(data_dir))
-        return Task(cell.name, "calibrant.study.worker", tuple(arguments), self.path / "logs" / f"{cell.name}.log")
+        return Task(
+            planned.name, "calibrant.study.run_one", tuple(arguments), self.path / "logs" / f"{planned.name}.log"
+        )
 
     # What came out.
 
-    def finished(self) -> list[Cell]:
+    def finished(self) -> list[PlannedRun]:
         """Cells whose run is complete."""
-        return [cell for cell in self.cells if state_of(self.folder(cell), cell.recipe) == "finished"]
+        return [planned for planned in self.runs if state_of(self.folder(planned), planned.recipe) == "finished"]
 
-    def record(self, cell: Cell) -> Record:
+    def record(self, planned: PlannedRun) -> Record:
         """What a finished run measured; computed once, kept in `records/`."""
-        path = self.path / "records" / f"{cell.name}.json"
-        run = Run.open(self.folder(cell))
+        path = self.path / "records" / f"{planned.name}.json"
+        run = Run.open(self.folder(planned))
         if path.is_file():
             with contextlib.suppress(InvalidInput):  # written by an older version: measured again
                 kept = Record.load(path)
-                if kept.takeover is not None and kept.predictions_sha256 == digests(run):
+                if kept.automation is not None and kept.predictions_sha256 == digests(run):
                     return kept
-        made = record_run(run, concurrent_runs=self._concurrency().get(cell.name))
-        write_json(path, made.to_json())
+        made = record_run(run, concurrent_runs=self._concurrency().get(planned.name))
+        write_json(path, made.to_dict())
         return made
 
-    def comparisons(self) -> list[Comparison]:
-        """One comparison for each data set and network with finished runs."""
+    def results(self) -> list[Results]:
+        """The results on each data set and network that has finished runs."""
         groups: dict[tuple[str, str], dict[str, list[Record]]] = {}
         folders: dict[str, Path] = {}
         finished = self.finished()
         self._check_same_data(finished)
-        for cell in finished:
-            record = self.record(cell)
-            place = (cell.recipe.data.name, cell.recipe.model.name)
-            groups.setdefault(place, {}).setdefault(cell.label, []).append(record)
-            folders[record.predictions_sha256["test"]] = self.folder(cell)
+        for planned in finished:
+            record = self.record(planned)
+            place = (planned.recipe.data.name, planned.recipe.model.name)
+            groups.setdefault(place, {}).setdefault(planned.label, []).append(record)
+            folders[record.predictions_sha256["test"]] = self.folder(planned)
 
         def predictions_of(record: Record, scaled: bool) -> Predictions:
             test = Run.open(folders[record.predictions_sha256["test"]]).predictions("test")
@@ -125,25 +125,26 @@ class Study:
 
     def _unfinished(self, place: tuple[str, str]) -> dict[str, tuple[int, ...]]:
         """Row to the seeds that have not finished: what a table leaves out, it must say."""
-        done = {cell.name for cell in self.finished()}
+        done = {planned.name for planned in self.finished()}
         seeds: dict[str, tuple[int, ...]] = {}
-        for cell in self.cells:
-            if cell.name not in done and place == (cell.recipe.data.name, cell.recipe.model.name):
-                seeds[cell.label] = (*seeds.get(cell.label, ()), cell.recipe.seed)
+        for planned in self.runs:
+            if planned.name not in done and place == (planned.recipe.data.name, planned.recipe.model.name):
+                seeds[planned.label] = (*seeds.get(planned.label, ()), planned.recipe.seed)
         return seeds
 
-    def _check_same_data(self, cells: list[Cell]) -> None:
+    def _check_same_data(self, runs: list[PlannedRun]) -> None:
         """Refuse runs that share the name of their data but not the data: a file may change while a study grows."""
-        seen: dict[str, tuple[Cell, str]] = {}
-        for cell in cells:
-            digest = trained_data(self.folder(cell) / "checkpoints")
+        seen: dict[str, tuple[PlannedRun, str]] = {}
+        for planned in runs:
+            digest = trained_data(self.folder(planned) / "checkpoints")
             if digest is None:
                 continue
-            first, there = seen.setdefault(cell.recipe.data.model_dump_json(), (cell, digest))
+            first, there = seen.setdefault(planned.recipe.data.model_dump_json(), (planned, digest))
             if there != digest:
                 raise InvalidInput(
-                    f"runs {first.name} and {cell.name} were trained on different data: {cell.recipe.data.name} has "
-                    f"changed in between. Remove the older ones from {self.path / 'runs'} and run the study again."
+                    f"runs {first.name} and {planned.name} were trained on different data: "
+                    f"{planned.recipe.data.name} has changed in between. Remove the older ones from "
+                    f"{self.path / 'runs'} and run the study again."
                 )
 
     # Bookkeeping.
@@ -153,7 +154,7 @@ class Study:
         return dict(read_json(path)) if path.is_file() else {}
 
     def _note_concurrency(self, together: dict[str, int]) -> None:
-        """Keep the largest number for each run, at once: a run that is stopped and continued was still in company."""
+        """Keep the largest number for each run, written at once: a run that is continued later must not lose it."""
         known = self._concurrency()
         if any(count > known.get(name, 0) for name, count in together.items()):
             larger = {name: max(count, known.get(name, 0)) for name, count in together.items()}

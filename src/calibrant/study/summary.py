@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from calibrant.metrics import higher_is_better
 from calibrant.metrics.comparison import Verdict, rests_on_few
-from calibrant.study.images import RESAMPLES, ImageNoise, PredictionsOf
+from calibrant.study.automation import Automation
+from calibrant.study.images import N_RESAMPLES, ImageNoise, PredictionsOf
 from calibrant.study.record import TABLED, Record
-from calibrant.study.takeover import Takeover
 
 COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95")
 # A temperature never changes the predicted class.
@@ -41,7 +41,7 @@ class Estimate:
 class Row:
     """A method (or variant) over its seeds, all metrics as fractions.
 
-    `takeover` is what may be automated: "share@0.99" at a promised accuracy of 0.99, "accuracy@0.99" of that share on
+    `automation` is what may be automated: "share@0.99" at a promised accuracy of 0.99, "accuracy@0.99" of that share on
     the test set, both also as "scaled_...".
 
     `concurrent_runs` is how many runs shared the machine, a number a seed; None where that is not known.
@@ -59,7 +59,7 @@ class Row:
     seen_share: Estimate
     train_seconds: Estimate
     concurrent_runs: tuple[int | None, ...]
-    takeover: dict[str, Estimate]
+    automation: dict[str, Estimate]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class PairedDifference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Results:
     """All rows of one data set and network.
 
     `unfinished` are the seeds of each row that failed or were stopped: the rows know nothing of them.
@@ -104,7 +104,10 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, in fractions."""
-        return asdict(self)
+        content = asdict(self)
+        for row in content["rows"]:
+            row["takeover"] = row.pop("automation")  # the name that files have had from the beginning
+        return content
 
 
 def estimate(values: Sequence[float | None], deviations: Sequence[float | None] = ()) -> Estimate:
@@ -141,21 +144,21 @@ def summarise_row(label: str, records: Sequence[Record]) -> Row:
         seeds=tuple(record.seed for record in ordered),
         test=metrics(scaled=False),
         scaled=metrics(scaled=True),
-        ece_15_bins=estimate([record.value("ece", bins=15) for record in ordered]),
-        scaled_ece_15_bins=estimate([record.value("ece", bins=15, scaled=True) for record in ordered]),
+        ece_15_bins=estimate([record.value("ece", n_bins=15) for record in ordered]),
+        scaled_ece_15_bins=estimate([record.value("ece", n_bins=15, scaled=True) for record in ordered]),
         validation_ece=estimate([record.validation_ece for record in ordered]),
         temperature=estimate([record.temperature for record in ordered]),
         samples_seen=estimate([float(record.samples_seen) for record in ordered]),
         seen_share=estimate([record.seen_share for record in ordered]),
         train_seconds=estimate([record.train_seconds for record in ordered]),
         concurrent_runs=tuple(record.concurrent_runs for record in ordered),
-        takeover=_takeover(ordered),
+        automation=_automation(ordered),
     )
 
 
-def _takeover(records: Sequence[Record]) -> dict[str, Estimate]:
+def _automation(records: Sequence[Record]) -> dict[str, Estimate]:
     """What every one of the records tells; nothing where one of them is older than that."""
-    told = [record.takeover or {} for record in records]
+    told = [record.automation or {} for record in records]
     targets = [target for target in told[0] if all(target in each for each in told)]
     return {
         f"{what}@{target}": estimate(
@@ -167,7 +170,7 @@ def _takeover(records: Sequence[Record]) -> dict[str, Estimate]:
     }
 
 
-def _binomial_error(what: str, figures: Takeover, record: Record) -> float | None:
+def _binomial_error(what: str, figures: Automation, record: Record) -> float | None:
     """Standard error over test images, for a threshold that stays as it is.
 
     None for the accuracy of cases that are all right, or all wrong: a few such cases would look certain.
@@ -181,7 +184,7 @@ def _binomial_error(what: str, figures: Takeover, record: Record) -> float | Non
 
 def summarise(
     records: Mapping[str, Sequence[Record]], baseline: str, *, predictions_of: PredictionsOf | None = None
-) -> Comparison:
+) -> Results:
     """Rows and differences of one data set and network.
 
     Args:
@@ -198,7 +201,7 @@ def summarise(
         for label, group in filled.items():
             if label != baseline:
                 differences += _differences(label, group, filled[baseline], noise)
-    return Comparison(first.data, first.model, baseline, rows, tuple(differences))
+    return Results(first.data, first.model, baseline, rows, tuple(differences))
 
 
 def _differences(
@@ -270,7 +273,9 @@ def _over_images(label: str, ours: Record, theirs: Record, predictions_of: Predi
 
     made = []
     for scaled, metrics in ((False, COMPARED), (True, COMPARED_SCALED)):
-        result = compare(predictions_of(theirs, scaled), predictions_of(ours, scaled), n_bins=10, n_resamples=RESAMPLES)
+        result = compare(
+            predictions_of(theirs, scaled), predictions_of(ours, scaled), n_bins=10, n_resamples=N_RESAMPLES
+        )
         for metric in metrics:
             row = result[metric]
             over: Over | None = None if row.interval is None else "images"

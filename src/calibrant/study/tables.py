@@ -1,79 +1,33 @@
-"""The paper's tables from a comparison: for a terminal, as Markdown, as LaTeX."""
+"""The paper's tables from the results of a study."""
 
-import io
 import math
-import shutil
-import textwrap
-import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
 
 from calibrant.metrics import higher_is_better
-from calibrant.study.summary import Comparison, Estimate, PairedDifference, Row
-from calibrant.study.takeover import CONFIDENCE
-
-_LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}"}
-_LATEX |= {
-    "^": r"\textasciicircum{}",
-    "\\": r"\textbackslash{}",
-    "|": r"$|$",
-    "<": "$<$",
-    ">": "$>$",
-    "≤": r"$\le$",
-    "≥": r"$\ge$",
-}
-# pdfLaTeX knows Greek letters, such as a setting's name in a row's, only in formulas. Unicode spells this one `lamda`.
-_LATEX |= {
-    unicodedata.lookup(f"GREEK SMALL LETTER {name}"): rf"$\{name.lower().replace('lamda', 'lambda')}$"
-    for name in ("ALPHA", "BETA", "GAMMA", "DELTA", "EPSILON", "KAPPA", "LAMDA", "MU", "SIGMA", "TAU")
-}
-
-_NUMBER = tuple("0123456789+-")
+from calibrant.report import Grid
+from calibrant.study.automation import CONFIDENCE
+from calibrant.study.summary import Estimate, PairedDifference, Results, Row
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A table of text: the first column names the row; `best` are the rows to set in bold, by column."""
-
-    title: str
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    best: tuple[frozenset[int], ...] = ()
-
-    def is_text(self, column: int) -> bool:
-        """Whether a column holds words, which are set to the left; numbers, and gaps among them, to the right."""
-        return not all(row[column].startswith(_NUMBER) for row in self.rows)
-
-    def is_best(self, row: int, column: int) -> bool:
-        """Whether the cell holds the best value of its column."""
-        return bool(self.best) and row in self.best[column]
-
-
-def paper_tables(comparison: Comparison, *, brief: bool = False) -> list[Grid]:
+def paper_tables(results: Results, *, brief: bool = False) -> list[Grid]:
     """Calibration and error, the high-confidence set, costs, and differences against the baseline.
 
     Args:
-        comparison: The rows.
+        results: The rows.
         brief: One line a method for the differences, without their intervals: for a terminal.
     """
-    where = f"{comparison.data}, {comparison.model}"
-    caption = _SPREAD + left_out(comparison)
+    where = f"{results.data}, {results.model}"
+    caption = _SPREAD + left_out(results)
     grids = [
-        _grid(comparison, f"{where}: calibration and test error", caption, _FIRST),
-        _grid(comparison, f"{where}: the high-confidence set", caption, _SECOND),
-        _costs(comparison, where),
+        _grid(results, f"{where}: calibration and test error", caption, _FIRST),
+        _grid(results, f"{where}: the high-confidence set", caption, _SECOND),
+        _costs(results, where),
     ]
-    if any(row.takeover for row in comparison.rows):
+    if any(row.automation for row in results.rows):
         title = f"{where}: what may be left to the model"
-        grids.append(_grid(comparison, title, _PROMISED + left_out(comparison), _TAKEOVER))
-    if comparison.differences:
-        grids.append(_verdicts(comparison, where) if brief else _differences(comparison, where))
+        grids.append(_grid(results, title, _PROMISED + left_out(results), _AUTOMATED))
+    if results.differences:
+        grids.append(_verdicts(results, where) if brief else _differences(results, where))
     return grids
 
 
@@ -84,16 +38,16 @@ _SPREAD = (
 )
 
 
-def left_out(comparison: Comparison) -> str:
+def left_out(results: Results) -> str:
     """A sentence on runs that failed or were stopped; empty where all have finished.
 
     A method whose training fails for some seeds must not look as if it had never been tried with them.
     """
-    if not comparison.unfinished:
+    if not results.unfinished:
         return ""
     told = "; ".join(
         f"{label}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
-        for label, seeds in comparison.unfinished.items()
+        for label, seeds in results.unfinished.items()
     )
     return f" Not finished (failed or stopped), so in none of these figures: {told}."
 
@@ -134,24 +88,24 @@ _PROMISED = (
 )
 
 
-def _taken(key: str) -> Callable[[Row], Estimate]:
-    return lambda row: row.takeover.get(key, Estimate(None, None, None, ()))
+def _automated(key: str) -> Callable[[Row], Estimate]:
+    return lambda row: row.automation.get(key, Estimate(None, None, None, ()))
 
 
-_TAKEOVER: tuple[_Column, ...] = (
-    ("at 98 %", _taken("share@0.98"), "share"),
-    ("at 98 % +TS", _taken("scaled_share@0.98"), "share"),
-    ("at 99 %", _taken("share@0.99"), "share"),
-    ("at 99 % +TS", _taken("scaled_share@0.99"), "share"),
-    ("right", _taken("accuracy@0.99"), None),
+_AUTOMATED: tuple[_Column, ...] = (
+    ("at 98 %", _automated("share@0.98"), "share"),
+    ("at 98 % +TS", _automated("scaled_share@0.98"), "share"),
+    ("at 99 %", _automated("share@0.99"), "share"),
+    ("at 99 % +TS", _automated("scaled_share@0.99"), "share"),
+    ("right", _automated("accuracy@0.99"), None),
 )
 
 
-def _grid(comparison: Comparison, title: str, caption: str, columns: Sequence[_Column]) -> Grid:
+def _grid(results: Results, title: str, caption: str, columns: Sequence[_Column]) -> Grid:
     rows = tuple(
-        (row.label, str(len(row.seeds)), *(percent(read(row)) for _, read, _ in columns)) for row in comparison.rows
+        (row.label, str(len(row.seeds)), *(percent(read(row)) for _, read, _ in columns)) for row in results.rows
     )
-    best = tuple(_best([read(row).mean for row in comparison.rows], metric) for _, read, metric in columns)
+    best = tuple(_best([read(row).mean for row in results.rows], metric) for _, read, metric in columns)
     heads = ("method", "seeds", *(head for head, _, _ in columns))
     return Grid(title, caption, heads, rows, (frozenset(), frozenset(), *best))
 
@@ -164,8 +118,8 @@ def _best(values: Sequence[float | None], metric: str | None) -> frozenset[int]:
     return frozenset(index for index, value in enumerate(values) if value == top)
 
 
-def _costs(comparison: Comparison, where: str) -> Grid:
-    base = next((row for row in comparison.rows if row.label == comparison.baseline), None)
+def _costs(results: Results, where: str) -> Grid:
+    base = next((row for row in results.rows if row.label == results.baseline), None)
     rows = tuple(
         (
             row.label,
@@ -175,9 +129,9 @@ def _costs(comparison: Comparison, where: str) -> Grid:
             _relative_time(row, base),
             _plain(row.temperature, "{:.3f}"),
         )
-        for row in comparison.rows
+        for row in results.rows
     )
-    heads = ("method", "samples seen", "of full, %", "train time, s", f"vs {comparison.baseline}, %", "temperature")
+    heads = ("method", "samples seen", "of full, %", "train time, s", f"vs {results.baseline}, %", "temperature")
     caption = (
         "Mean over seeds. Times of runs that shared a machine say little; they are compared only where all of them "
         "shared it with equally many."
@@ -189,22 +143,22 @@ def _relative_time(row: Row, base: Row | None) -> str:
     """Time in percent of the baseline's, where both were measured on an equally busy machine."""
     if base is None or row.train_seconds.mean is None or not base.train_seconds.mean:
         return "-"
-    # A run whose company is not known, None, is taken to have had the same as the others of its study.
+    # None means that it is not known how many runs shared the machine; such runs are compared with each other only.
     if len({*row.concurrent_runs, *base.concurrent_runs}) > 1:
         return "-"
     return f"{100 * row.train_seconds.mean / base.train_seconds.mean:.0f}"
 
 
-def _differences(comparison: Comparison, where: str) -> Grid:
+def _differences(results: Results, where: str) -> Grid:
     rows = []
-    for item in comparison.differences:
+    for item in results.differences:
         ends = "-" if item.interval is None else f"{100 * item.interval[0]:+.2f} to {100 * item.interval[1]:+.2f}"
         name = metric_label(item.metric) + (" +TS" if item.scaled else "")
         basis = "-" if item.over is None else f"{item.pairs} seeds" if item.over == "seeds" else "images"
         mean = "-" if item.difference is None else f"{100 * item.difference:+.2f}"
         rows.append((item.label, name, mean, ends, basis, item.verdict))
-    heads = ("method", "metric", f"minus {comparison.baseline}", "95 % interval", "paired over", "verdict")
-    return Grid(f"{where}: against {comparison.baseline}", _PAIRED, heads, tuple(rows))
+    heads = ("method", "metric", f"minus {results.baseline}", "95 % interval", "paired over", "verdict")
+    return Grid(f"{where}: against {results.baseline}", _PAIRED, heads, tuple(rows))
 
 
 _PAIRED = (
@@ -213,18 +167,18 @@ _PAIRED = (
 )
 
 
-def _verdicts(comparison: Comparison, where: str) -> Grid:
+def _verdicts(results: Results, where: str) -> Grid:
     columns = [("ece", False), ("ece", True), ("test_error", False), ("auroc", False)]
     columns += [("ece@0.95", False), ("share@0.95", False)]
-    cells = {(item.label, item.metric, item.scaled): item for item in comparison.differences}
+    cells = {(item.label, item.metric, item.scaled): item for item in results.differences}
     rows = []
-    for label in dict.fromkeys(item.label for item in comparison.differences):
+    for label in dict.fromkeys(item.label for item in results.differences):
         found = [cells[label, metric, scaled] for metric, scaled in columns]
         over = "1 seed" if found[0].pairs == 1 else f"{found[0].pairs} seeds"
         rows.append((label, over, *(_signed(item) for item in found)))
     heads = ("method", "paired", *(metric_label(name) + (" +TS" if scaled else "") for name, scaled in columns))
     caption = f"{_PAIRED} ? means: cannot tell. Intervals are in tables.md."
-    return Grid(f"{where}: minus {comparison.baseline}", caption, heads, tuple(rows))
+    return Grid(f"{where}: minus {results.baseline}", caption, heads, tuple(rows))
 
 
 def _signed(item: PairedDifference) -> str:
@@ -262,112 +216,3 @@ def _plain(estimate: Estimate, form: str) -> str:
         return "-"
     spread = "" if estimate.over != "seeds" else " ± " + form.format(estimate.spread)
     return form.format(estimate.mean) + spread
-
-
-def to_terminal(grid: Grid, *, width: int | None = None) -> str:
-    """Text with aligned columns; the best of a column carries a star.
-
-    A number is never cut: words are broken instead, and columns that do not fit follow below, under the same names.
-
-    Args:
-        grid: The table.
-        width: Columns of the terminal; by default its own, 160 for a pipe or a file.
-    """
-    room = max(width or shutil.get_terminal_size((160, 24)).columns, _NARROWEST)
-    out = io.StringIO()
-    console = Console(file=out, width=room, color_system=None, highlight=False, markup=False)
-    for part in _fitting(grid, room):
-        console.print(_rich_table(grid, part, room))
-    lines = [line.rstrip() for line in out.getvalue().rstrip().splitlines()]
-    if not lines[0]:  # the box begins with a blank line
-        del lines[0]
-    caption = textwrap.fill(grid.caption, max(_NARROWEST, *(cell_len(line) for line in lines)))
-    return "\n".join([*([grid.title, ""] if grid.title else []), *lines, *(["", caption] if caption else [])])
-
-
-_NARROWEST = 60
-
-
-def _fitting(grid: Grid, room: int) -> list[list[int]]:
-    """The columns after the first in groups, each of which fits beside the first."""
-    parts: list[list[int]] = [[]]
-    used = first = min(_width(grid, 0), room // 3) + 4
-    for index in range(1, len(grid.columns)):
-        # Two blanks around a cell and one between cells. Words can be broken, so they need not have all they ask for.
-        needs = min(_width(grid, index), room // 3 if grid.is_text(index) else room) + 3
-        if parts[-1] and used + needs > room:
-            parts.append([])
-            used = first
-        parts[-1].append(index)
-        used += needs
-    return parts
-
-
-def _width(grid: Grid, column: int) -> int:
-    cells = [row[column] + ("*" if grid.is_best(number, column) else "") for number, row in enumerate(grid.rows)]
-    return max(cell_len(text) for text in (grid.columns[column], *cells))
-
-
-def _rich_table(grid: Grid, columns: Sequence[int], room: int) -> Table:
-    table = Table(box=box.SIMPLE)
-    for index in (0, *columns):
-        if index and not grid.is_text(index):
-            table.add_column(grid.columns[index], justify="right", no_wrap=True, min_width=_width(grid, index))
-        else:
-            table.add_column(grid.columns[index], overflow="fold", max_width=None if index else max(room // 3, 1))
-    for number, row in enumerate(grid.rows):
-        table.add_row(*(row[index] + ("*" if grid.is_best(number, index) else "") for index in (0, *columns)))
-    return table
-
-
-def to_markdown(grid: Grid, *, level: int = 3) -> str:
-    """A Markdown table under its title, the best of a column in bold."""
-    lines = [f"{'#' * level} {grid.title}", ""] if grid.title else []
-    lines.append("| " + " | ".join(_markdown(column) for column in grid.columns) + " |")
-    lines.append("|" + "|".join("---" if grid.is_text(index) else "---:" for index in range(len(grid.columns))) + "|")
-    for number, row in enumerate(grid.rows):
-        cells = [_markdown(cell) for cell in row]
-        cells = [f"**{cell}**" if grid.is_best(number, column) else cell for column, cell in enumerate(cells)]
-        lines.append("| " + " | ".join(cells) + " |")
-    if grid.caption:
-        lines += ["", grid.caption]
-    return "\n".join(lines) + "\n"
-
-
-def to_latex(grid: Grid) -> str:
-    """Tables for a paper, one or, where the rows do not fit on a page, several; needs the package booktabs."""
-    starts = range(0, max(len(grid.rows), 1), _ROWS_ON_A_PAGE)
-    return "\n".join(_latex_table(grid, range(start, min(start + _ROWS_ON_A_PAGE, len(grid.rows)))) for start in starts)
-
-
-_ROWS_ON_A_PAGE = 45  # five methods in the table of differences
-
-
-def _latex_table(grid: Grid, numbers: range) -> str:
-    caption = f"{_latex(grid.title)}. {_latex(grid.caption)}" if numbers.start == 0 else rf"{_latex(grid.title)}, cont."
-    lines = [
-        r"\begin{table}[t]",
-        r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-        rf"\caption{{{caption}}}",
-        rf"\begin{{tabular}}{{{''.join('l' if grid.is_text(index) else 'r' for index in range(len(grid.columns)))}}}",
-        r"\toprule",
-        " & ".join(_latex(column) for column in grid.columns) + r" \\",
-        r"\midrule",
-    ]
-    for number in numbers:
-        cells = [_latex(cell) for cell in grid.rows[number]]
-        cells = [rf"\textbf{{{cell}}}" if grid.is_best(number, column) else cell for column, cell in enumerate(cells)]
-        lines.append(" & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
-
-
-def _markdown(text: str) -> str:
-    # Names come from the user's file: nothing in them may end a cell or begin a tag.
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
-
-
-def _latex(text: str) -> str:
-    escaped = "".join(_LATEX.get(character, character) for character in text)
-    for size in ("95", "99"):
-        escaped = escaped.replace(f"$|$S{size}$|$", f"$|S_{{{size}}}|$").replace(f"(S{size})", f"($S_{{{size}}}$)")
-    return escaped.replace("±", r"$\pm$")

@@ -4,19 +4,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from calibrant.training.defaults import default_recipe, named_recipes
-from calibrant.training.recipe import OneLineErrors, Recipe, one_line, recipe_keys, suggest_key
+from calibrant.training.recipe import OneLineErrors, Recipe, flatten, one_line, recipe_keys, suggest_key
 from calibrant.training.run import Run, Split
 
 if TYPE_CHECKING:
     from calibrant.training.checkpoint import Checkpoint, newest_checkpoint, trained_data
+    from calibrant.training.continuing import state_of, train_or_resume
     from calibrant.training.data import TrainingData
     from calibrant.training.engine import TrainingDiverged, resume, train
+    from calibrant.training.inputs import check_inputs
+    from calibrant.training.processes import Ended, Task, end_with_parent, run_tasks
     from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, Reporter, TensorBoard
     from calibrant.training.setup import Setup, load_data, make_fabric
     from calibrant.training.torchdata import TorchData
 
 __all__ = [
     "Checkpoint",
+    "Ended",
     "ForwardingReporter",
     "LiveBar",
     "OneLineErrors",
@@ -27,11 +31,15 @@ __all__ = [
     "Run",
     "Setup",
     "Split",
+    "Task",
     "TensorBoard",
     "TorchData",
     "TrainingData",
     "TrainingDiverged",
+    "check_inputs",
     "default_recipe",
+    "end_with_parent",
+    "flatten",
     "load_data",
     "make_fabric",
     "named_recipes",
@@ -39,16 +47,22 @@ __all__ = [
     "one_line",
     "recipe_keys",
     "resume",
+    "run_tasks",
+    "state_of",
     "suggest_key",
     "train",
+    "train_or_resume",
     "trained_data",
 ]
 
 # torch takes a second to import, the engine more: reading a recipe or a run must not wait for them.
 _IMPORTED_ON_USE = {
     "checkpoint": ("Checkpoint", "newest_checkpoint", "trained_data"),
+    "continuing": ("state_of", "train_or_resume"),
     "data": ("TrainingData",),
     "engine": ("TrainingDiverged", "resume", "train"),
+    "inputs": ("check_inputs",),
+    "processes": ("Ended", "Task", "end_with_parent", "run_tasks"),
     "progress": ("ForwardingReporter", "LiveBar", "PlainLines", "Quiet", "Reporter", "TensorBoard"),
     "setup": ("Setup", "load_data", "make_fabric"),
     "torchdata": ("TorchData",),

@@ -1,7 +1,7 @@
 """A recipe says everything about a run; the same recipe and seed give the same run."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -16,6 +16,8 @@ from calibrant.own_code import fingerprint
 if TYPE_CHECKING:
     # Type checkers cannot follow `type(BaseModel)`. Nothing private is imported at run time.
     from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
+
+    from calibrant.methods import Plan
 else:
     _ModelMetaclass = type(BaseModel)
 
@@ -178,6 +180,18 @@ class Recipe(_Section):
         """How many epochs at the end have their weights averaged."""
         return int(self.epochs * self.schedule.average + 1e-9)
 
+    def plan(self) -> "Plan":
+        """The loss and the pruning that the method stands for; unknown methods and options are refused."""
+        from calibrant import methods
+
+        return methods.resolve(
+            self.method.name,
+            data=self.data.name,
+            model=self.model.name,
+            epochs=self.epochs,
+            **self.method.options,
+        )
+
     def learning_rate(self, progress: float) -> float:
         """Learning rate after `progress` epochs (fractions count: the warm-up and the cosine move at every step)."""
         schedule, base = self.schedule, self.optimiser.lr
@@ -310,3 +324,18 @@ _RULES = {
     "string_type": "be text",
     "tuple_type": "be a list",
 }
+
+
+def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys.
+
+    >>> flatten({"epochs": 3, "optimiser": {"lr": 0.1}})
+    {'epochs': 3, 'optimiser.lr': 0.1}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -135,13 +135,7 @@ class Setup:
     def __init__(self, recipe: Recipe, fabric: "Fabric", data: TrainingData) -> None:
         self.recipe, self.fabric, self.data = recipe, fabric, data
         device = fabric.device
-        self.plan = methods.resolve(
-            recipe.method.name,
-            data=recipe.data.name,
-            model=recipe.model.name,
-            epochs=recipe.epochs,
-            **recipe.method.options,
-        )
+        self.plan = recipe.plan()
         self.dtype = torch.float64 if recipe.engine.precision == "64-true" else torch.float32
         self.batch_size = recipe.optimiser.batch_size // fabric.world_size
         self.pruner = make_pruner(

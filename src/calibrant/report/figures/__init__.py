@@ -4,14 +4,16 @@ from calibrant.report.figures.collection import save_all
 from calibrant.report.figures.coverage import accuracy_coverage, risk_coverage, threshold_curves
 from calibrant.report.figures.pruning import kept_share, score_distributions
 from calibrant.report.figures.reliability import confidence_histogram, reliability_diagram, reliability_grid
-from calibrant.report.figures.study import ablation_curves, training_time_bars
+from calibrant.report.figures.study import ablation_curves, component_bars, pareto_picture, training_time_bars
 from calibrant.report.style import save
 
 __all__ = [
     "ablation_curves",
     "accuracy_coverage",
+    "component_bars",
     "confidence_histogram",
     "kept_share",
+    "pareto_picture",
     "reliability_diagram",
     "reliability_grid",
     "risk_coverage",

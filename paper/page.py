@@ -1,0 +1,235 @@
+"""`docs/results.md`, written from `results/` alone: nothing in it is typed by hand."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from calibrant.report import Grid, to_markdown
+from calibrant.study.ablation import ABLATIONS, METHOD, ablation_table
+from calibrant.study.record import Record, read_records
+from calibrant.study.summary import summarise
+from calibrant.study.tables import metric_label, paper_tables, percent
+from paper.agreement import RULE, Agreement, Reasons, agreement, load_reasons, reason
+from paper.goal import BASELINE, DATA, MODEL, SEEDS, Criterion, goal
+from paper.numbers import METRICS, PUBLISHED, PaperRow, paper_rows
+from paper.timing import timing_table
+
+Place = tuple[str, str]
+Groups = Mapping[Place, Mapping[str, list[Record]]]
+
+_SEEDED = ("nll", "flsd", "flsd+h", "flsd+h+p-ema", "flsd+h+unbiased")
+_ONCE = ("brier", "dca", "ls", "mmce", "fl", "fl+mdca", "entropy", "flsd+h+p")
+_PARTS = ("flsd+p", "flsd+p-ema", "flsd+h+random", "flsd+h+highest")
+_FEW = ("nll", "flsd", "fl+mdca", "flsd+h", "flsd+h+p-ema", "flsd+h+unbiased")
+# What was planned: data set, network, methods, seeds. Whatever is missing from results/ is named on the page.
+PLANNED: tuple[tuple[str, str, tuple[str, ...], int], ...] = (
+    ("cifar10", "resnet32", _SEEDED, SEEDS),
+    ("cifar10", "resnet32", _ONCE, 1),
+    ("cifar10", "resnet50", _FEW, 1),
+    ("cifar10", "resnet32", _PARTS, 1),
+    ("cifar100", "resnet32", _FEW, 1),
+    ("cifar100", "resnet50", _FEW, 1),
+    ("mendeley-v2", "resnet32", _FEW, 1),
+)
+PLANNED_CURVES = ("lambda", "kappa", "interval")
+_HEAD = """<!-- Written by docs/make/results.py from results/*.json. Change those, not this. -->
+# Results
+
+What we measured ourselves, beside what the paper prints. Every number comes from a file in `results/` that
+`calibrant record` (or `compare --record`) wrote from a finished run: official test set, last epoch, no number typed by
+hand, none left out. `python docs/make/results.py` writes this page; a test compares it with what is committed.
+"""
+
+
+def results_page(folder: str | Path) -> str:
+    """The page as Markdown."""
+    records = read_records(folder)
+    groups = group_records(records)
+    reasons = load_reasons(Path(folder) / "reasons.toml")
+    parts = [_HEAD, _goal_section(groups), _beside_paper(groups, reasons), _what_did_not(groups)]
+    parts += [timing_table(groups, heading="## Time follows samples"), _curves(groups)]
+    parts += [_all(groups), _what_ran(records, groups)]
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def group_records(records: Sequence[Record]) -> dict[Place, dict[str, list[Record]]]:
+    """Records by data set and network, then by method; changed settings stand behind the method's name.
+
+    Runs of a method of your own that was edited in between are not seeds of one method: its versions stand apart.
+    """
+    groups: dict[Place, dict[str, list[Record]]] = {}
+    versions: dict[tuple[str, str, str], set[str]] = {}
+    for record in records:
+        versions.setdefault((record.data, record.model, record.label), set()).add(record.code)
+    for record in records:
+        label = record.label
+        if len(versions[record.data, record.model, label]) > 1:
+            label = f"{label} [{record.code}]"
+        groups.setdefault((record.data, record.model), {}).setdefault(label, []).append(record)
+    return groups
+
+
+def _what_ran(records: Sequence[Record], groups: Groups) -> str:
+    if not records:
+        return "## What was run\n\nNothing yet: `results/` holds no record."
+    rows = []
+    for (data, model), by_label in groups.items():
+        for label, group in by_label.items():
+            devices = ", ".join(sorted({str(record.environment.get("device")) for record in group}))
+            commits = ", ".join(sorted({str(record.environment.get("commit"))[:10] for record in group}))
+            seeds = ", ".join(str(seed) for seed in sorted(record.seed for record in group))
+            rows.append((f"{data}, {model}", label, seeds, str(group[0].recipe["epochs"]), devices, commits))
+    heads = ("data, network", "method", "seeds", "epochs", "device", "commit")
+    text = f"{len(records)} runs. Brackets name settings that differ from the recommended ones."
+    return f"## What was run\n\n{text}\n\n{to_markdown(Grid('', '', heads, tuple(rows)))}"
+
+
+def _what_did_not(groups: Groups) -> str:
+    lines = []
+    for data, model, methods, seeds in PLANNED:
+        there = groups.get((data, model), {})
+        missing = [
+            name if not there.get(name) else f"{name} ({seeds - len(there[name])} more of {seeds} seeds)"
+            for name in methods
+            if len(there.get(name, ())) < seeds
+        ]
+        if missing:
+            plural = "s" if seeds > 1 else ""
+            lines.append(f"- {data}, {model}, {seeds} seed{plural} each: {', '.join(missing)}")
+    lines += [line for name in PLANNED_CURVES if (line := _missing_values(name, groups.get((DATA, MODEL), {})))]
+    in_paper = {(row.data, row.model) for row in paper_rows()}
+    never = sorted(f"{data}, {model}" for data, model in in_paper - set(groups))
+    if never:
+        lines.append(f"- Tables of the paper without any run of ours: {'; '.join(never)}")
+    return "## What was not run\n\n" + ("\n".join(lines) if lines else "Nothing that was planned is missing.")
+
+
+def _missing_values(name: str, by_label: Mapping[str, list[Record]]) -> str:
+    there = curve(name, METHOD, by_label)
+    missing = [f"{value:g}" for value in ABLATIONS[name].values if value not in there]
+    return f"- {DATA}, {MODEL}, {METHOD}, {name}: {', '.join(missing)}" if missing else ""
+
+
+def curve(name: str, method: str, by_label: Mapping[str, list[Record]]) -> dict[float, list[Record]]:
+    """Records of a method in which nothing but one setting was changed, by the value of that setting."""
+    setting = ABLATIONS[name].setting
+    found: dict[float, list[Record]] = {}
+    for records in by_label.values():
+        for record in records:
+            if record.method == method and setting in record.settings and set(record.changes) <= {_option(setting)}:
+                found.setdefault(record.settings[setting], []).append(record)
+    return dict(sorted(found.items()))
+
+
+def _option(setting: str) -> str:
+    return f"method.options.{setting}"
+
+
+def _curves(groups: Groups) -> str:
+    parts = ["## One setting at a time", "", "A value is chosen by validation ECE; test figures have no say."]
+    for by_label in groups.values():
+        for method in sorted({record.method for records in by_label.values() for record in records}):
+            for name in ABLATIONS:
+                values = curve(name, method, by_label)
+                if len(values) > 2:
+                    rows = {f"{name}={value:g}": records for value, records in values.items()}
+                    grid = ablation_table(name, summarise(rows, next(iter(rows))))
+                    parts += ["", to_markdown(replace(grid, title=f"{grid.title} of {method}")).rstrip("\n")]
+    return "\n".join(parts if len(parts) > 3 else [*parts, "", "No curve with three or more values yet."])
+
+
+def _goal_section(groups: Groups) -> str:
+    intro = (
+        f"A plan that, on {DATA} with {MODEL} over {SEEDS} seeds, sees at most 60 % of the sample updates, costs at "
+        "most 0.2 points of error, and needs no temperature scaling to be as calibrated and as confident as NLL with "
+        "it. Means over seeds, 10 bins, in percent; every plan that saves samples is listed, whether it passes or not. "
+        "How plans were picked, and which controls are missing: `results/README.md`."
+    )
+    found = goal(groups.get((DATA, MODEL), {}))
+    if not found:
+        return f"## The goal\n\n{intro}\n\nNot decided: {BASELINE}, or any plan that saves samples, was not run yet."
+    winners = [label for label, checks in found.items() if all(check.passed for check in checks)]
+    verdict = f"Reached by: {', '.join(winners)}." if winners else "Not reached yet by any of them."
+    heads = ("plan", *(check.text for check in next(iter(found.values()))), "goal")
+    rows = [
+        (label, *(_outcome(check) for check in checks), "reached" if label in winners else "no")
+        for label, checks in sorted(found.items(), key=lambda item: -sum(check.passed for check in item[1]))
+    ]
+    return f"## The goal\n\n{intro}\n\n{verdict}\n\n{to_markdown(Grid('', '', heads, tuple(rows)))}"
+
+
+def _outcome(check: Criterion) -> str:
+    word = "yes" if check.passed else "no"
+    if check.found is None:
+        return f"not defined: {word}"
+    number = f"{check.found:.0f}" if check.text.startswith("at least") else f"{100 * check.found:.2f}"
+    return f"{number}: {word}"
+
+
+def _beside_paper(groups: Groups, reasons: Reasons) -> str:
+    parts = [
+        "## Beside the paper",
+        "",
+        "In percent, 10 bins, without temperature scaling, recommended settings unless others are named. " + RULE,
+    ]
+    tables: dict[Place, list[_Beside]] = {}
+    for row in paper_rows():
+        for label in (row.method, f"{row.method} ({PUBLISHED.get(row.method)})"):
+            records = groups.get((row.data, row.model), {}).get(label)
+            if records:
+                found = [agreement(row, records, metric) for metric in METRICS]
+                tables.setdefault((row.data, row.model), []).append(_Beside(row, label, len(records), found))
+    for (data, model), compared in tables.items():
+        heads = ("method", "seeds", *(metric_label(metric) for metric in METRICS))
+        lines = tuple((each.name, str(each.seeds), *(_beside(item) for item in each.numbers)) for each in compared)
+        # Each of the paper's numbers counts once: by the recommended settings where they were run.
+        once = {each.row.method: each for each in reversed(compared)}.values()
+        verdicts = [item.verdict == "agrees" for each in once for item in each.numbers]
+        caption = f"Paper → ours. {sum(verdicts)} of {len(verdicts)} numbers agree."
+        parts += ["", to_markdown(Grid(f"{data}, {model}", caption, heads, lines)).rstrip("\n"), ""]
+        parts += [line for each in compared for line in _why_not(each, reasons)]
+    if not tables:
+        parts += ["", "None of the paper's rows was run yet."]
+    return "\n".join(parts)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """A row of the paper and what our runs of one label say about it."""
+
+    row: PaperRow
+    label: str
+    seeds: int
+    numbers: Sequence[Agreement]
+
+    @property
+    def name(self) -> str:
+        ours = self.label.replace(" (", ", ").removesuffix(")")
+        return f"{self.row.printed} ({ours})"
+
+
+def _beside(item: Agreement) -> str:
+    printed = f"{100 * item.paper:.4f}".rstrip("0").rstrip(".")
+    return f"{printed} → {percent(item.ours)}: {item.verdict.removeprefix('ours is ')}"
+
+
+def _why_not(each: _Beside, reasons: Reasons) -> list[str]:
+    """A line for each reason, with the metrics that it explains."""
+    metrics_by_reason: dict[str, list[str]] = {}
+    for item in each.numbers:
+        if item.verdict != "agrees":
+            why = reason(reasons, each.row, item.metric) or "not explained yet."
+            metrics_by_reason.setdefault(why, []).append(metric_label(item.metric))
+    return [f"- {each.name}, {', '.join(names)}: {why}" for why, names in metrics_by_reason.items()]
+
+
+def _all(groups: Groups) -> str:
+    parts = ["## All results"]
+    for by_label in groups.values():
+        ordered = dict(sorted(by_label.items(), key=lambda item: (item[0] != BASELINE, item[0])))
+        results = summarise(ordered, BASELINE)
+        # A difference without an interval says nothing that the tables above it do not.
+        known = tuple(item for item in results.differences if item.interval is not None)
+        results = replace(results, differences=known)
+        parts += ["", *(to_markdown(grid) for grid in paper_tables(results))]
+    return "\n".join(parts) if groups else "## All results\n\nNone yet."

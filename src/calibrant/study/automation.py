@@ -1,0 +1,45 @@
+"""How much of the work a run may take over: what a rule with a promise automates of the test images.
+
+ECE and |S95| say how far confidence can be trusted at fixed confidences. Who lets a model decide asks the other way
+round: an accuracy is given, how many cases can be left to the model?
+"""
+
+from calibrant.predictions import Predictions
+from calibrant.routing import RoutingRule, choose_threshold
+from calibrant.study.temperature import fit_temperature
+
+TARGETS = (0.98, 0.99)
+CONFIDENCE = 0.95
+
+
+Automation = dict[str, float | None]
+"""`share` of the test images that is automated, `accuracy` of that share (None: it is empty); both `scaled_` too."""
+
+
+def automation(validation: Predictions, test: Predictions) -> dict[str, Automation]:
+    """For each target: `calibrant route fit` on the validation set, `route check` on the test set.
+
+    Scaled is what `route fit --calibrate` does: a temperature from a random half of the validation set, the threshold
+    from the other half, since a promise needs cases that nothing else was fitted on.
+    """
+    if len(validation) < 2:
+        return {}
+    first, second = validation.split(0.5, seed=0)
+    temperature, _ = fit_temperature(first)
+    made: dict[str, Automation] = {}
+    for target in TARGETS:
+        share, accuracy = _automated(choose_threshold(validation, target, confidence=CONFIDENCE), test)
+        rule = choose_threshold(second, target, confidence=CONFIDENCE, temperature=temperature)
+        scaled_share, scaled_accuracy = _automated(rule, test)
+        made[f"{target:g}"] = {
+            "share": share,
+            "accuracy": accuracy,
+            "scaled_share": scaled_share,
+            "scaled_accuracy": scaled_accuracy,
+        }
+    return made
+
+
+def _automated(rule: RoutingRule, test: Predictions) -> tuple[float, float | None]:
+    chosen = rule.route_logits(test.logits).automate
+    return float(chosen.mean()), float(test.correct[chosen].mean()) if chosen.any() else None

@@ -1,0 +1,32 @@
+"""`python -m calibrant.study.run_one RECIPE FOLDER [DATA_DIR]`: one run of a study, in a process of its own.
+
+The process ends when the one that started it ends, however that happens: they share a pipe (our standard input), and
+the system closes the other end of it. The checkpoint on disk is then the state that the next start continues from.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from calibrant.training import end_with_parent
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train one run of a study and return the exit code."""
+    from calibrant.errors import CalibrantError
+    from calibrant.training import PlainLines, Recipe, train_or_resume
+
+    recipe, folder, *rest = arguments
+    try:
+        train_or_resume(
+            Recipe.load(recipe), Path(folder), data_dir=Path(rest[0]) if rest else None, reporter=PlainLines()
+        )
+    except CalibrantError as error:
+        sys.stderr.write(f"calibrant: {' '.join(str(error).split())}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,6 @@
+"""A search for settings that are accurate, calibrated and cheap at once."""
+
+from calibrant.sweep.output import failures, front_table, sweep_json, write_sweep
+from calibrant.sweep.sweep import Sweep, SweepSpec
+
+__all__ = ["Sweep", "SweepSpec", "failures", "front_table", "sweep_json", "write_sweep"]

@@ -1,0 +1,81 @@
+"""What a sweep leaves for people: the Pareto front as a table, a picture and JSON."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from calibrant.files import write_json, write_text
+from calibrant.report import Grid, to_markdown
+from calibrant.sweep.stopping import TrialStopped
+from calibrant.sweep.sweep import OBJECTIVES, Sweep
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+
+def sweep_json(sweep: Sweep) -> dict[str, Any]:
+    """All trials and the numbers of those on the front."""
+    return {
+        "objectives": list(OBJECTIVES),
+        "front": [trial.number for trial in sweep.front()],
+        "finished": [_plain(trial) for trial in sweep.finished()],
+        "stopped": [_plain(trial) for trial in sweep.stopped()],
+    }
+
+
+def _plain(trial: "FrozenTrial") -> dict[str, Any]:
+    values = dict(zip(OBJECTIVES, trial.values, strict=True)) if trial.values else None
+    found = {"number": trial.number, "settings": trial.params, "values": values, "run": trial.user_attrs.get("run")}
+    if "test" in trial.user_attrs:
+        found["test"] = trial.user_attrs["test"]
+    if "stopped" in trial.user_attrs:
+        found["stopped"] = trial.user_attrs["stopped"]
+    return found
+
+
+def front_table(sweep: Sweep) -> Grid:
+    """The Pareto front; test figures stand beside it and played no part in the search."""
+    rows = []
+    for trial in sweep.front():
+        error, ece, seen = trial.values
+        test = trial.user_attrs["test"]
+        settings = ", ".join(f"{name} {_word(value)}" for name, value in trial.params.items())
+        figures = (error, ece, seen, test["test_error"], test["ece"])
+        rows.append((str(trial.number), *(f"{100 * value:.2f}" for value in figures), settings))
+    title = f"{sweep.recipe.data.name}, {sweep.recipe.model.name}, {sweep.spec.method}: Pareto front"
+    caption = f"In percent; {_how_trials_ended(sweep)} The search saw the validation columns only."
+    heads = ("trial", "validation TE", "validation ECE", "samples seen", "test TE", "test ECE", "settings")
+    return Grid(title, caption, heads, tuple(rows))
+
+
+def failures(sweep: Sweep) -> list[str]:
+    """Why trials ended that were not merely stopped early: they diverged or were not possible."""
+    reasons = (" ".join(trial.user_attrs.get("stopped", "").split()) for trial in sweep.stopped())
+    return [reason for reason in reasons if not TrialStopped.said(reason)]
+
+
+def _how_trials_ended(sweep: Sweep) -> str:
+    failed, finished = failures(sweep), len(sweep.finished())
+    told = f"{finished} {'trial' if finished == 1 else 'trials'} finished, "
+    told += f"{len(sweep.stopped()) - len(failed)} stopped early"
+    return f"{told}, {len(failed)} failed (the first: {failed[0].rstrip('.')})." if failed else f"{told}."
+
+
+def write_sweep(sweep: Sweep) -> list[Path]:
+    """Write `sweep.json`, `pareto.md` and, where a trial has finished, `pareto.svg` and `.png`."""
+    paths = [sweep.path / "sweep.json", sweep.path / "pareto.md"]
+    write_json(paths[0], sweep_json(sweep))
+    write_text(paths[1], to_markdown(front_table(sweep)))
+    finished = sweep.finished()
+    if finished:
+        from calibrant.report.figures import pareto_picture, save
+
+        error, ece, seen = zip(*(trial.values for trial in finished), strict=True)
+        front = {trial.number for trial in sweep.front()}
+        title = f"{sweep.recipe.data.name}, {sweep.recipe.model.name}, {sweep.spec.method}"
+        figure = pareto_picture(error, ece, seen, [trial.number in front for trial in finished], title=title)
+        paths += save(figure, sweep.path / "pareto")
+    return paths
+
+
+def _word(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

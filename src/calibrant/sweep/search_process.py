@@ -1,0 +1,37 @@
+"""`python -m calibrant.sweep.search_process FOLDER TRIALS TIMEOUT [DATA_DIR]`: one of several workers on a sweep.
+
+The storage URL comes in CALIBRANT_STORAGE: arguments can be read by every user of the machine, and it may hold a
+password. The process ends with the one that started it.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from calibrant.training import end_with_parent
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Work on the sweep until it is done and return the exit code."""
+    from calibrant.errors import CalibrantError
+    from calibrant.sweep.sweep import Sweep
+    from calibrant.training import PlainLines
+
+    folder, trials, timeout, *rest = arguments
+    try:
+        Sweep(folder, storage=os.environ.get("CALIBRANT_STORAGE")).run(
+            trials=int(trials),
+            timeout=None if timeout == "-" else float(timeout),
+            data_dir=Path(rest[0]) if rest else None,
+            reporter=PlainLines(),
+        )
+    except CalibrantError as error:
+        sys.stderr.write(f"calibrant: {' '.join(str(error).split())}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,335 @@
+"""A search with three objectives at once: validation error, validation ECE, samples seen. Optuna does the searching."""
+
+import contextlib
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.files import output_error, read_toml, write_text
+from calibrant.sweep.liveness import is_dead, living_worker
+from calibrant.sweep.space import recipe_key, search_space
+from calibrant.sweep.stopping import Figures, RungReporter, TrialStopped, figures_at_rungs, is_dominated
+from calibrant.training import (
+    OneLineErrors,
+    Quiet,
+    Recipe,
+    Reporter,
+    Run,
+    default_recipe,
+    one_line,
+    train_or_resume,
+)
+
+if TYPE_CHECKING:
+    from optuna import Study as OptunaStudy
+    from optuna import Trial
+    from optuna.trial import FrozenTrial
+
+OBJECTIVES = ("validation error", "validation ECE", "share of sample updates")
+# A worker on another machine counts as dead after this silence; one of this folder is known at once (see `liveness`).
+_HEARTBEAT_SECONDS, _GRACE_SECONDS = 30, 120
+
+
+class SweepSpec(BaseModel, metaclass=OneLineErrors):
+    """What is searched, as `sweep.toml` keeps it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: str = "flsd+h+unbiased"
+    data: str = "digits"
+    model: str | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    search: tuple[str, ...] = ()
+    name: str = "sweep"
+    dominators: Annotated[int, Field(ge=0)] = 3
+
+    @classmethod
+    def parse(cls, content: dict[str, Any]) -> Self:
+        """Build from plain values; the first broken rule is one clear line."""
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise cls.explain(error) from error
+
+    @classmethod
+    def explain(cls, error: ValidationError) -> InvalidInput:
+        """The first broken rule in one line."""
+        return one_line(error, "sweep key", lambda place: did_you_mean(place, cls.model_fields))
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a `sweep.toml`."""
+        return cls.parse(read_toml(path, "sweep"))
+
+    def save(self, path: Path) -> None:
+        """Write as TOML."""
+        write_text(path, tomli_w.dumps(self.model_dump(mode="json", exclude_none=True)))
+
+    def base(self) -> Recipe:
+        """The recipe before anything is varied."""
+        own = {"method.name": self.method, "seed": self.seed, "data.name": self.data}
+        if self.model is not None:
+            own["model.name"] = self.model
+        recipe = default_recipe(self.data).changed({**self.recipe, **own})
+        if recipe.engine.devices > 1:
+            raise invalid("engine.devices", "be 1 in a sweep", recipe.engine.devices, "Start more workers: --jobs.")
+        return recipe
+
+
+class Sweep:
+    """A sweep on disk: `sweep.toml`, `sweep.db` (unless another storage is named), `runs/trial-DIGEST/`.
+
+    Args:
+        path: The folder.
+        spec: What is searched; None reads the folder's `sweep.toml`.
+        storage: Optuna storage URL; by default SQLite in the folder. Workers on many machines share one.
+        sampler_seed: Makes the choice of a single worker repeatable; leave it out with several workers.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        spec: SweepSpec | None = None,
+        *,
+        storage: str | None = None,
+        sampler_seed: int | None = None,
+    ) -> None:
+        self.path = Path(path)
+        if spec is None and not (self.path / "sweep.toml").is_file():
+            raise InvalidInput(f"{self.path} has no sweep.toml yet. Say what to search: --method and --data.")
+        self.spec = spec if spec is not None else SweepSpec.load(self.path / "sweep.toml")
+        self.recipe, self.space = self.spec.base().with_code_digests(), search_space(self.spec.method, self.spec.search)
+        self.recipe.plan()
+        if storage is None and (self.path / "sweep.toml").is_file() and not (self.path / "sweep.db").is_file():
+            # Going on without it would begin a second, empty study beside the one that is wanted.
+            raise InvalidInput(
+                f"the trials of the sweep in {self.path} are in another storage. Name it (--storage or "
+                "CALIBRANT_STORAGE), or choose another --out to begin anew."
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise output_error(self.path, error) from error
+        self.study = self._open(storage or f"sqlite:///{self.path / 'sweep.db'}", sampler_seed)
+        # Last: a search that the storage refuses must not replace the one that is there.
+        self.spec.save(self.path / "sweep.toml")
+
+    def _open(self, url: str, sampler_seed: int | None) -> "OptunaStudy":
+        optuna = _optuna()
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            with _quiet(optuna):
+                storage = optuna.storages.RDBStorage(
+                    url,
+                    heartbeat_interval=_HEARTBEAT_SECONDS,
+                    grace_period=_GRACE_SECONDS,
+                    heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+                )
+                study: OptunaStudy = optuna.create_study(
+                    storage=storage,
+                    study_name=self.spec.name,
+                    directions=["minimize"] * len(OBJECTIVES),
+                    sampler=optuna.samplers.TPESampler(seed=sampler_seed),
+                    load_if_exists=True,
+                )
+        except (SQLAlchemyError, ImportError, ValueError) as error:
+            # The URL may hold a password: only what stands before it and the kind of the fault are said.
+            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            kind, _, rest = url.partition(":")
+            if rest.count("@") > 1:  # what follows the first is taken for the host, which messages name
+                reason = "a password is written with %40 for every @ in it"
+            raise InvalidInput(f"storage {kind}:... cannot be used: {type(error).__name__}: {reason}") from error
+        self._check_same(study)
+        return study
+
+    def _check_same(self, study: "OptunaStudy") -> None:
+        """Refuse to mix trials of different recipes or spaces in one study."""
+        ours = json.dumps({"recipe": _essence(self.recipe), "space": repr(self.space)}, sort_keys=True)
+        theirs = study.user_attrs.setdefault("sweep", None)
+        if theirs is None:
+            study.set_user_attr("sweep", ours)
+        elif theirs != ours:
+            raise InvalidInput(
+                f"study {self.spec.name!r} in this storage searches something else. Choose another --name or --out."
+            )
+
+    # Running.
+
+    def run(
+        self,
+        *,
+        trials: int,
+        timeout: float | None = None,
+        data_dir: str | Path | None = None,
+        reporter: Reporter | None = None,
+    ) -> None:
+        """Work on the study until it has `trials` trials, finished or stopped early, over all workers.
+
+        Args:
+            trials: How many in all, those of earlier calls included.
+            timeout: Seconds after which no new trial begins.
+            data_dir: Where image sets lie.
+            reporter: Who is told about each training.
+        """
+        if trials < 1:
+            raise invalid("trials", "be at least 1", trials)
+        from calibrant.training import load_data
+
+        # Data that are missing are missing for every trial: say so before the first.
+        load_data(self.recipe, data_dir)
+        optuna = _optuna()
+        ends = None if timeout is None else time.monotonic() + timeout
+        place = Path(data_dir) if data_dir is not None else None
+        with _quiet(optuna), living_worker(self.path / "workers") as name:
+            self._revive()
+            while self._count() < trials and (ends is None or time.monotonic() < ends):
+                self.study.optimize(
+                    lambda trial: self._trial(trial, name, trials, place, reporter or Quiet()),
+                    n_trials=1,
+                    catch=(_Surplus,),
+                )
+
+    def _trial(
+        self, trial: "Trial", name: str, trials: int, data_dir: Path | None, reporter: Reporter
+    ) -> tuple[float, float, float]:
+        trial.set_user_attr("worker", name)
+        if self._count(before=trial.number) >= trials:
+            raise _Surplus
+        pruned = _optuna().TrialPruned
+        changes = {recipe_key(key): where.suggest(trial, key) for key, where in self.space.items()}
+        try:
+            recipe = self.recipe.changed(changes)
+            recipe.plan()
+        except InvalidInput as error:
+            raise self._give_up(trial, f"not possible: {error}", pruned) from error
+        if self._twin(trial):
+            raise self._give_up(trial, "another worker is on the same settings", pruned)
+        folder = self.path / "runs" / f"trial-{_digest(_essence(recipe))}"
+        trial.set_user_attr("run", folder.name)
+        from torch import OutOfMemoryError
+
+        from calibrant.training import TrainingDiverged
+
+        try:
+            run = train_or_resume(
+                recipe, folder, data_dir=data_dir, reporter=RungReporter(self._is_dominated, reporter)
+            )
+        except (TrialStopped, TrainingDiverged) as error:
+            raise self._give_up(trial, str(error), pruned) from error
+        except InvalidInput as error:
+            # Such as a batch larger than the data: known only once the data are there.
+            raise self._give_up(trial, f"not possible: {error}", pruned) from error
+        except OutOfMemoryError as error:
+            # These settings need too much memory (a large batch, say); others may not.
+            raise self._give_up(trial, f"not possible: {error}", pruned) from error
+        except KeyboardInterrupt:
+            # Optuna counts it as failed; the same settings wait for the next call and continue their run folder.
+            self.study.enqueue_trial(trial.params)
+            raise
+        return self._values(trial, run)
+
+    def _values(self, trial: "Trial", run: Run) -> tuple[float, float, float]:
+        summary = run.summary
+        trial.set_user_attr("rungs", figures_at_rungs(run.epochs(), run.recipe.epochs))
+        test = summary["test"]
+        trial.set_user_attr("test", {"test_error": test["test_error"], "ece": test["ece"]})
+        validation = summary["validation"]
+        # Of the updates of the recipe before anything is varied: where epochs are searched, fewer of them are cheaper.
+        seen = summary["seen_share"] * (run.recipe.epochs / self.recipe.epochs)
+        return validation["test_error"], validation["ece"], seen
+
+    @staticmethod
+    def _give_up(trial: "Trial", reason: str, kind: type[Exception]) -> Exception:
+        trial.set_user_attr("stopped", reason)
+        return kind(reason)
+
+    def _is_dominated(self, epoch: int, figures: Figures) -> bool:
+        if not self.spec.dominators:
+            return False
+        finished = (trial.user_attrs.get("rungs", {}).get(str(epoch)) for trial in self.finished())
+        return is_dominated(figures, (each for each in finished if each), dominators=self.spec.dominators)
+
+    def _count(self, before: int | None = None) -> int:
+        """Trials that are done or being done."""
+        states = _optuna().trial.TrialState
+        wanted = (states.COMPLETE, states.PRUNED, states.RUNNING)
+        found = self.study.get_trials(deepcopy=False, states=wanted)
+        return sum(before is None or trial.number < before for trial in found)
+
+    def _twin(self, trial: "Trial") -> bool:
+        running = self.study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.RUNNING,))
+        return any(other.number < trial.number and other.params == trial.params for other in running)
+
+    def _revive(self) -> None:
+        """Trials whose worker was killed are set free, and their settings wait to be continued."""
+        optuna = _optuna()
+        states = optuna.trial.TrialState
+        for trial in self.study.get_trials(deepcopy=False, states=(states.RUNNING,)):
+            if not is_dead(self.path / "workers", trial.user_attrs.get("worker", "")):
+                continue
+            # Another worker that starts at the same time may be faster.
+            with contextlib.suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):
+                self.study.tell(trial.number, state=states.FAIL)
+                if trial.params:
+                    self.study.enqueue_trial(trial.params)
+
+    # What came out.
+
+    def finished(self) -> "list[FrozenTrial]":
+        """Trials that ran to their end."""
+        return self.study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.COMPLETE,))
+
+    def stopped(self) -> "list[FrozenTrial]":
+        """Trials that were stopped early, diverged or were not possible."""
+        return self.study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.PRUNED,))
+
+    def front(self) -> "list[FrozenTrial]":
+        """The Pareto front, by validation error; of trials with the same settings the first."""
+        kept: dict[str, FrozenTrial] = {}
+        for trial in sorted(self.study.best_trials, key=lambda trial: (trial.values, trial.number)):
+            kept.setdefault(json.dumps(trial.params, sort_keys=True), trial)
+        return list(kept.values())
+
+
+class _Surplus(Exception):
+    """Another worker began the last trial at the same moment."""
+
+
+def _essence(recipe: Recipe) -> dict[str, Any]:
+    # Left out where it is empty: sweeps that are older than this section go on.
+    return recipe.model_dump(mode="json", exclude={"engine"} if recipe.own_code else {"engine", "own_code"})
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise InvalidInput("a sweep needs Optuna. Install it with: pip install 'calibrant[study]'") from error
+    return optuna
+
+
+@contextlib.contextmanager
+def _quiet(optuna: Any) -> Iterator[None]:
+    """Optuna's log lines and notes about experimental features are not for our users; restored afterwards."""
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(level)

@@ -1,0 +1,45 @@
+"""One run, whatever state its folder is in: start it, continue it, or leave it as it is."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from calibrant.errors import InvalidInput
+from calibrant.training.recipe import Recipe, flatten
+from calibrant.training.run import Run
+
+if TYPE_CHECKING:
+    from calibrant.training import Reporter
+
+State = Literal["new", "stopped", "finished"]
+
+
+def state_of(folder: Path, recipe: Recipe) -> State:
+    """How far the run in `folder` is; one that was made by another recipe is refused.
+
+    The engine section is not compared: it changes speed, not the method.
+    """
+    run, recipe = Run.of(folder), recipe.with_code_digests()
+    if run is None:
+        return "new"
+    there, here = (flatten(each.model_dump(mode="json", exclude={"engine"})) for each in (run.recipe, recipe))
+    for key in sorted(there.keys() | here.keys()):
+        if there.get(key) != here.get(key):
+            raise InvalidInput(
+                f"run {folder} was made with {key} = {there.get(key)}, now it is {here.get(key)}. "
+                "Choose another --out, or remove that run."
+            )
+    return "finished" if run.finished else "stopped"
+
+
+def train_or_resume(
+    recipe: Recipe, folder: Path, *, data_dir: Path | None = None, reporter: "Reporter | None" = None
+) -> Run:
+    """Train by `recipe` into `folder`; a stopped run goes on, a finished one is returned as it is."""
+    from calibrant.training import engine
+
+    state = state_of(folder, recipe)
+    if state == "finished":
+        return Run.open(folder)
+    if state == "stopped":
+        return engine.resume(folder, data_dir=data_dir, reporter=reporter)
+    return engine.train(recipe, folder, data_dir=data_dir, reporter=reporter)

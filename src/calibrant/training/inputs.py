@@ -1,0 +1,52 @@
+"""Whether data sets and networks exist, found out before the first run; nothing large is read or built."""
+
+from collections.abc import Iterable
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+
+from calibrant.errors import invalid
+from calibrant.training.recipe import Recipe
+
+
+def check_inputs(recipes: Iterable[Recipe], *, data_dir: str | Path | None = None) -> None:
+    """Refuse the first data set or network that is not there.
+
+    What a file holds, and whether a network of the user's own takes these images, only the run itself finds out.
+    """
+    wanted = list(recipes)
+    for data in dict.fromkeys(recipe.data.name for recipe in wanted):
+        _check_data(data, data_dir)
+    for model in dict.fromkeys(recipe.model.name for recipe in wanted):
+        _check_model(model)
+
+
+def _check_data(name: str, data_dir: str | Path | None) -> None:
+    from calibrant.data.load import find_named, load_dataset
+    from calibrant.data.spec import parse_spec
+
+    spec = parse_spec(name)
+    if spec.path and spec.kind in ("arrays", "folder"):
+        path = Path(spec.path).expanduser()
+        if not (path.is_dir() if spec.kind == "folder" else path.is_file()):
+            raise invalid("data", f"name an existing {'folder' if spec.kind == 'folder' else 'file'}", repr(name))
+    elif find_named(name, data_dir=data_dir) is None:
+        load_dataset(name)  # the digits, or a name that nobody knows
+
+
+def _check_model(name: str) -> None:
+    module, colon, _ = name.partition(":")
+    if not colon:
+        import torch
+
+        from calibrant.models import build_model
+
+        with torch.device("meta"):
+            build_model(name, classes=2, image_shape=(3, 32, 32))
+    elif not _findable(module.split(".")[0]):
+        raise invalid("model", "name a module that Python can find from this folder", repr(name))
+
+
+def _findable(package: str) -> bool:
+    """Whether an import from this folder would find it, by whatever finders are installed."""
+    return PathFinder.find_spec(package, [str(Path.cwd())]) is not None or find_spec(package) is not None

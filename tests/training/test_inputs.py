@@ -1,0 +1,24 @@
+import pytest
+
+from calibrant.errors import InvalidInput
+from calibrant.training import default_recipe
+from calibrant.training.inputs import check_inputs
+
+
+@pytest.mark.parametrize("model", ["tiny", "resnet50", "my_networks:small", "numpy:array"])
+def test_what_exists_passes(model, tmp_path, monkeypatch):
+    (tmp_path / "my_networks.py").write_text("raise RuntimeError('not to be run by a check')")
+    (tmp_path / "images.npz").touch()
+    (tmp_path / "pictures").mkdir()
+    monkeypatch.chdir(tmp_path)
+    names = ("digits", "arrays:images.npz", "folder:pictures?size=32")
+    check_inputs([default_recipe(name, model__name=model) for name in names])
+
+
+@pytest.mark.parametrize("data", ["digits:x", "arrays:", "arrays:pictures", "folder:images.npz", "cifar"])
+def test_what_does_not_exist_is_refused(data, tmp_path, monkeypatch):
+    (tmp_path / "images.npz").touch()
+    (tmp_path / "pictures").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match="data must name"):
+        check_inputs([default_recipe("digits"), default_recipe(data)])
