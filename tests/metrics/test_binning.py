@@ -88,7 +88,7 @@ def test_equal_mass_bins_split_evenly_and_keep_ties_together():
 
 @pytest.mark.parametrize("bad", [0, -1, 2.5, True, "10", None])
 def test_a_number_of_bins_is_a_positive_whole_number(bad):
-    with pytest.raises(InvalidInput, match="n_bins must"):
+    with pytest.raises(InvalidInput, match="n_bins"):
         check_bins(bad)
 
 

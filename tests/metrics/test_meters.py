@@ -12,8 +12,9 @@ from torchmetrics import MetricCollection
 from calibrant import Predictions
 from calibrant import metrics as m
 from calibrant.errors import InvalidInput
-from calibrant.metrics.meter import Meter, State, bad_rows
-from calibrant.metrics.meters import read_batch
+from calibrant.metrics.binning import device_edges
+from calibrant.metrics.meter import Meter, bad_rows
+from calibrant.metrics.meters import _add_bin_by_bin, _add_few, read_batch
 
 
 def batch(rows, classes, kind, dtype=torch.float32, seed=0):
@@ -80,19 +81,37 @@ def test_any_split_into_batches_merges_by_addition(rows, classes, n_bins, data):
     assert total.compute().item() == pytest.approx(whole, abs=1e-13)
 
 
-@pytest.mark.parametrize("kind", ["logits", "probabilities"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_the_code_for_other_devices_gives_the_same(kind, dtype):
-    scores, targets = batch(400, 6, kind, dtype)
-    expected = one_shot(getattr(Predictions, f"from_{kind}")(scores, targets))
-    on_host = all_meters(6, kind)
-    for name, meter in all_meters(6, kind).items():
-        for part in torch.arange(400).split(37):
-            meter._add_device(scores[part], targets[part])
-            on_host[name].update(scores[part], targets[part])
-        assert meter._result().item() == pytest.approx(expected[name], abs=1e-12), name
-        # Bin by bin, too: meters of both kinds are added up.
-        torch.testing.assert_close(meter.metric_state, on_host[name].metric_state, rtol=0, atol=1e-10)
+def test_classwise_sums_for_other_devices_are_those_of_the_cpu():
+    scores, targets = batch(400, 6, "probabilities", torch.float64)
+    edges = device_edges(15, torch.float64, scores.device)
+    gaps = scores - torch.nn.functional.one_hot(targets, 6)
+    found = _add_bin_by_bin(scores, gaps, edges)
+    torch.testing.assert_close(found, _add_few(scores, gaps, edges), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["probabilities", "logits"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("classes", [2, 10, 300])
+def test_ties_give_what_rows_read_one_by_one_give(classes, dtype, kind):
+    rng = np.random.default_rng(classes)
+    grid = torch.from_numpy(rng.multinomial(32, rng.dirichlet(np.full(classes, 0.5), 600)) / 32).to(dtype)
+    targets = torch.from_numpy(rng.integers(0, classes, 600))
+    meters = [m.CalibrationError(15, kind=kind), m.ConfidentSetMeter(0.5, "ece", kind=kind)]
+    for meter in meters:
+        for part in torch.arange(600).split(100):
+            meter.update(grid[part], targets[part])
+    rows = (grid.double() if kind == "probabilities" else grid.double().softmax(dim=1)).tolist()
+    edges = (torch.arange(16, dtype=torch.float64) / 15).to(dtype if kind == "probabilities" else torch.float64)
+    counts, sums, right = np.zeros((3, 15))
+    for row, raw, target in zip(rows, grid.tolist(), targets.tolist(), strict=True):
+        bin_ = next(k for k in range(15) if max(row) <= edges[k + 1].item() or k == 14)
+        counts[bin_] += 1
+        sums[bin_] += max(row)
+        right[bin_] += raw.index(max(raw)) == target
+    assert meters[0].counts.tolist() == counts.tolist()
+    assert meters[0].correct_sums.tolist() == right.tolist()
+    np.testing.assert_allclose(meters[0].confidence_sums, sums, rtol=1e-12)
+    assert meters[1].counts.sum().item() == sum(max(row) >= 0.5 for row in rows)
 
 
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
@@ -112,7 +131,7 @@ def test_other_devices_count_the_rows_that_the_cpu_refuses():
     logits = torch.tensor([[3e38, 3e38], [torch.inf, 0], [0, -torch.inf], [torch.nan, 0]])
     assert bad_rows(logits, torch.zeros(4, dtype=torch.int64), "logits").tolist() == [False, True, True, True]
     for meter in all_meters(2, "probabilities").values():
-        meter._add_device(scores, targets)  # wrong labels must not index out of bounds
+        meter._add_device(scores.nan_to_num(), targets)  # wrong labels must not index out of bounds
 
 
 class Elsewhere(torch.Tensor):
@@ -314,7 +333,6 @@ def test_bins_and_threshold_unless_told():
 
 def test_every_meter_is_one():
     assert all(isinstance(meter, Meter) for meter in all_meters(3, "logits").values())
-    assert isinstance(m.CalibrationError.counts, State)  # on the class, where there is nothing to add
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from calibrant.metrics.binning import DEFAULT_N_BINS, Bins, accumulate_bins, reliability_bins
+from calibrant.metrics.binning import DEFAULT_N_BINS, Bins, accumulate_bins, expected_error, reliability_bins
 from calibrant.metrics.comparison import Comparison, Difference, compare
 from calibrant.metrics.confident import ConfidentSet, confident_set
 from calibrant.metrics.errors import (
@@ -59,6 +59,7 @@ __all__ = [
     "error_rate",
     "evaluate",
     "expected_calibration_error",
+    "expected_error",
     "higher_is_better",
     "ks_calibration_error",
     "maximum_calibration_error",

@@ -6,7 +6,7 @@ nearest to k/n in the precision of the scores, so that a float32 probability wri
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from calibrant.checks import whole
 from calibrant.predictions import Precision, Predictions, require_predictions, share
 
+_Sums = TypeVar("_Sums", NDArray[np.float64], Tensor)
 DEFAULT_N_BINS = 15
 """Bins of every binned metric unless told otherwise, as in most of the literature; the paper of this method uses 10."""
 _FEW_EDGES = 100  # twice their number fits in a byte
@@ -33,6 +34,12 @@ _DTYPES: dict[Precision, torch.dtype] = {
 def check_bins(n_bins: int) -> int:
     """Refuse anything but a whole number of at least one."""
     return whole("n_bins", n_bins, 1)
+
+
+def expected_error(gap_sums: _Sums, rows: Any) -> _Sums:
+    """ECE from the sums of (confidence - correct) over each bin, which lie along the last axis."""
+    error: _Sums = abs(gap_sums).sum(-1) / rows
+    return error
 
 
 def rounded(values: NDArray[np.float64], precision: Precision) -> NDArray[np.float64]:
@@ -109,7 +116,7 @@ class Bins:
     @property
     def expected_error(self) -> float:
         """ECE: mean over rows of the absolute gap of their bin."""
-        return float(np.abs(self.confidence_sum - self.correct_sum).sum() / self.count.sum())
+        return float(expected_error(self.confidence_sum - self.correct_sum, self.count.sum()))
 
     @property
     def maximum_error(self) -> float:

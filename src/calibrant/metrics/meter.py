@@ -1,109 +1,27 @@
-"""What all meters share: checks, batches that wait, and states that cannot be read while some do."""
+"""What all meters share: the checks of a batch, and sums that stay exact wherever the network goes."""
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, wraps
-from typing import Any, Self, overload
+from typing import Any, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics import Metric
 
 from calibrant.checks import labels, require_tensor
 from calibrant.errors import InvalidInput, invalid
-from calibrant.metrics.pending import Pending, Waiting
-from calibrant.predictions import (
-    SUM_TOLERANCE,
-    Kind,
-    Precision,
-    Rows,
-    as_targets,
-    check_rows,
-    check_tops,
-    probabilities_of,
-)
+from calibrant.predictions import SUM_TOLERANCE, Kind, Precision, Predictions
 
-_PRECISIONS: dict[torch.dtype, Precision] = {
+PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float16: "float16",
     torch.bfloat16: "bfloat16",
     torch.float32: "float32",
     torch.float64: "float64",
 }
-_CPU = torch.device("cpu")
-
-
-@dataclass(frozen=True)
-class HostBatch:
-    """A batch on the CPU, read by the code that reads `Predictions`."""
-
-    scores: NDArray[Any]
-    targets: NDArray[Any]
-    kind: Kind
-    precision: Precision
-
-    @classmethod
-    def read(cls, scores: Tensor, targets: Tensor, kind: Kind) -> Self:
-        """The values of tensors; labels are checked."""
-        precision = _PRECISIONS[scores.dtype]
-        values = (scores.float() if scores.dtype == torch.bfloat16 else scores).numpy()
-        return cls(values, as_targets(targets, *scores.shape), kind, precision)
-
-    @cached_property
-    def rows(self) -> Rows:
-        """What `Predictions` keeps of each row; the scores are checked."""
-        return check_rows(self.scores, self.targets, self.kind, self.precision)
-
-    @cached_property
-    def confidence(self) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Confidence and correctness of each row; the scores are checked."""
-        confidence, predicted = check_tops(self.scores, self.targets, self.kind, self.precision)
-        return confidence, predicted == self.targets
-
-    @property
-    def edge_precision(self) -> Precision:
-        """Precision of the confidences."""
-        return self.precision if self.kind == "probabilities" else "float64"
-
-    @cached_property
-    def probabilities(self) -> NDArray[np.float64]:
-        """All of them, float64, shape (n, K)."""
-        _ = self.rows  # checked first
-        return probabilities_of(self.scores, self.kind)
-
-
-class State:
-    """A sum that a meter keeps. Whoever reads or replaces it first makes the meter add what waits.
-
-    Everybody reads states as attributes: `compute`, `forward`, `reset`, `sync`, `merge_state`, `state_dict`, `to`,
-    compute groups of a `MetricCollection`. So nobody can see a stale one.
-    """
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    @overload
-    def __get__(self, meter: None, owner: type) -> Self: ...
-
-    @overload
-    def __get__(self, meter: "Meter", owner: type) -> Tensor: ...
-
-    def __get__(self, meter: "Meter | None", owner: type) -> Self | Tensor:
-        if meter is None:
-            return self
-        meter.flush()
-        value: Tensor = meter.__dict__[self.name]
-        return value
-
-    def __set__(self, meter: "Meter", value: Tensor) -> None:
-        meter.flush()
-        meter.__dict__[self.name] = value
 
 
 class Meter(Metric):
-    """What all meters share: the kind of scores, the rules, and the count of rows that broke them.
+    """The kind of scores, the rules for a batch, and the count of rows on a device that broke them.
 
     Args:
         kind: What `update` is given: "logits" or "probabilities". It is never guessed.
@@ -113,15 +31,13 @@ class Meter(Metric):
     is_differentiable = False
     higher_is_better: bool | None = False
     full_state_update = False
-    refused = State()
-    _tops_only = False  # whether the meter asks for `HostBatch.confidence` and for nothing else
+    refused: Tensor
 
     def __init__(self, *, kind: Kind, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if kind not in ("logits", "probabilities"):
             raise invalid("kind", "be 'logits' or 'probabilities'", repr(kind))
         self.kind = kind
-        self._pending = Pending(kind, tops_only=self._tops_only)
         self._add("refused", dtype=torch.int64)
 
     def _add(self, name: str, *shape: int, dtype: torch.dtype) -> None:
@@ -138,6 +54,9 @@ class Meter(Metric):
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch.
 
+        On the CPU a batch that breaks a rule is refused and nothing of it is added. On another device its bad rows are
+        counted instead, and `compute` refuses: looking at them here would make the host wait for the device.
+
         Args:
             scores: Shape (n, K), of the kind that the constructor names.
             targets: Shape (n,), integers in 0..K-1.
@@ -145,61 +64,10 @@ class Meter(Metric):
         check_form(scores, targets, self.kind)
         scores = scores.detach()
         if scores.device.type == "cpu":
-            self._add_host(HostBatch.read(scores, targets, self.kind))
+            self._add_host(scores, targets)
         else:
             self.refused += bad_rows(scores, targets, self.kind).sum()
             self._add_device(scores, targets)
-
-    def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
-        """Let small batches wait before torchmetrics' own wrapper, which costs as much as keeping them."""
-        direct = super()._wrap_update(update)
-
-        @wraps(update)
-        def wrapped(scores: Tensor, targets: Tensor) -> None:
-            if self._wait(scores, targets):
-                # As torchmetrics does, but without the look-ups of `Module.__setattr__`.
-                self.__dict__["_computed"] = None
-                self.__dict__["_update_count"] += 1
-            else:
-                direct(scores, targets)
-
-        return wrapped
-
-    def _wait(self, scores: Tensor, targets: Tensor) -> bool:
-        # The first batch is read on the spot, in full: a wrong kind of scores is wrong from the start.
-        if self._update_count == 0 or self._device != _CPU:
-            return False
-        if self._pending.take(scores, targets):
-            return True
-        self.flush()
-        return self._pending.take(scores, targets)
-
-    def flush(self) -> None:
-        """Add the batches that wait. Nobody needs to call it: reading a state does."""
-        if self._pending.rows == 0:
-            return
-        waiting = self._pending.drain()
-        try:
-            self._add_host(HostBatch(waiting.scores, waiting.targets, self.kind, waiting.precision))
-        except InvalidInput:
-            self._add_one_by_one(waiting)
-
-    def _add_one_by_one(self, waiting: Waiting) -> None:
-        """Add the good batches, as if each had been read on arrival, and refuse the first bad one."""
-        refusal = None
-        for scores, targets in zip(
-            np.split(waiting.scores, waiting.cuts), np.split(waiting.targets, waiting.cuts), strict=True
-        ):
-            try:
-                self._add_host(HostBatch(scores, targets, self.kind, waiting.precision))
-            except InvalidInput as error:
-                refusal = refusal or error
-        raise InvalidInput(f"{refusal} The row came in an earlier update; its batch is left out.") from refusal
-
-    def reset(self) -> None:
-        """Forget everything seen, and what waits."""
-        self._pending.drop()
-        super().reset()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Self:
         """Go where the network goes, but count on in int64 and float64 when it is cast.
@@ -214,11 +82,6 @@ class Meter(Metric):
         super()._apply(moved, exclude_state)
         return self
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: what waits is added first, the buffer stays behind."""
-        self.flush()
-        return super().__getstate__() | {"_pending": self._pending.empty()}
-
     def compute(self) -> Tensor:
         """The metric over everything seen, a float64 scalar; NaN before the first row."""
         if self.refused > 0:
@@ -226,10 +89,15 @@ class Meter(Metric):
             raise InvalidInput(f"{self.kind} must obey the rules ({rules}), got {int(self.refused)} rows that do not.")
         return self._result()
 
-    def _add_host(self, batch: HostBatch) -> None:
-        raise NotImplementedError
+    def _add_host(self, scores: Tensor, targets: Tensor) -> None:
+        """Refuse a batch on the CPU, or add it."""
+        if bad_rows(scores, targets, self.kind).any():
+            # This names the row, the value and the way out.
+            getattr(Predictions, f"from_{self.kind}")(scores, targets)
+        self._add_device(scores, targets)
 
     def _add_device(self, scores: Tensor, targets: Tensor) -> None:
+        """Add a batch on its own device: fixed shapes, no synchronisation, the same bits on every run."""
         raise NotImplementedError
 
     def _result(self) -> Tensor:
@@ -243,7 +111,7 @@ def check_form(scores: Tensor, targets: Tensor, kind: Kind) -> None:
     if scores.ndim != 2 or len(scores) == 0 or scores.shape[1] < 2:
         rule = "have shape (n, K) with at least one row and two classes"
         raise invalid(kind, rule, f"shape {tuple(scores.shape)}", _as_rows(scores.shape, targets.shape, kind))
-    if scores.dtype not in _PRECISIONS:
+    if scores.dtype not in PRECISIONS:
         raise invalid(kind, "hold floating-point numbers", f"dtype {scores.dtype}")
     labels("targets", targets, rows=len(scores))
 
@@ -266,5 +134,5 @@ def bad_rows(scores: Tensor, targets: Tensor, kind: Kind) -> Tensor:
     if kind == "logits":
         fine = torch.isfinite(total)
     else:
-        fine = ((total - 1.0).abs() <= SUM_TOLERANCE[_PRECISIONS[scores.dtype]]) & (scores.amin(dim=1) >= 0)
+        fine = ((total - 1.0).abs() <= SUM_TOLERANCE[PRECISIONS[scores.dtype]]) & (scores.amin(dim=1) >= 0)
     return ~fine | (targets < 0) | (targets >= scores.shape[1])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics.binning import bin_edges, bin_index, edge_precision
+from calibrant.metrics.binning import bin_edges, bin_index, edge_precision, expected_error
 from calibrant.predictions import Predictions, require_predictions
 
 
@@ -26,7 +26,7 @@ class ClassTotals:
     @property
     def classwise_error(self) -> float:
         """Mean over classes of the class's ECE."""
-        return float(np.abs(self.gap_sum).sum() / (self.rows * self.gap_sum.shape[1]))
+        return float(expected_error(self.gap_sum.ravel(), self.rows * self.gap_sum.shape[1]))
 
 
 def class_totals(predictions: Predictions, n_bins: int) -> ClassTotals:
@@ -57,7 +57,7 @@ def sum_gaps(
     # Rows sum to 1, so only a few entries of each lie above the first bin: sort those, sum the rest by column.
     row, column = np.nonzero(probabilities > edges[1])
     cell = bin_index(probabilities[row, column], edges) * classes + column
-    # Of nothing, bincount makes integers.
+    # bincount returns integers for an empty input.
     sums = np.asarray(np.bincount(cell, residual[row, column], n_bins * classes), dtype=np.float64)
     residual[row, column] = 0.0
     sums[:classes] += residual.sum(axis=0)
