@@ -46,7 +46,7 @@ def wait(device: torch.device) -> None:
 
 def plain_loop(model_name: str, dataset: Dataset, device: torch.device, batch: int, steps: int) -> float:
     """The loop that a careful user writes: resident data, mixed precision, channels last; no compiler, no graph."""
-    model = build_model(model_name, classes=10, image_shape=(3, 32, 32)).to(device, memory_format=torch.channels_last)
+    model = build_model(model_name, n_classes=10, image_shape=(3, 32, 32)).to(device, memory_format=torch.channels_last)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     images, labels = dataset.train.images.to(device), dataset.train.labels.to(device)
     mean, std = torch.tensor(MEAN, device=device), torch.tensor(STD, device=device)

@@ -40,7 +40,7 @@ def timed(action: Callable[[], object], device: torch.device) -> float:
 
 def observe_against_a_step(device: torch.device, runs: int, batch: int = 128) -> None:
     """A whole eager training step of ResNet-32, and the `observe` that goes with it."""
-    model = build_model("resnet32", classes=10, image_shape=(3, 32, 32)).to(device)
+    model = build_model("resnet32", n_classes=10, image_shape=(3, 32, 32)).to(device)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(batch, 3, 32, 32, generator=generator).to(device)
@@ -102,7 +102,7 @@ def one_step(policy: Policy, n: int, classes: int, device: torch.device) -> tupl
     """Seconds and extra megabytes of one `step()`, and the size of the score table."""
     rng = np.random.default_rng(0)
     pruner = ConfidencePruner(
-        rng.integers(0, classes, n), policy=policy, schedule=Every(1), classes=classes, device=device
+        rng.integers(0, classes, n), policy=policy, schedule=Every(1), n_classes=classes, device=device
     )
     pruner.table.rows[:, 0] = torch.from_numpy(rng.random(n, dtype=np.float32)).to(device)
     pruner.table.rows[:, pruner.table.columns.index("count")] = 1

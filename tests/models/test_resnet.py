@@ -24,7 +24,7 @@ def parameters(model):
     ],
 )
 def test_has_exactly_the_published_parameters(name, classes, image_shape, count):
-    assert parameters(build_model(name, classes=classes, image_shape=image_shape)) == count
+    assert parameters(build_model(name, n_classes=classes, image_shape=image_shape)) == count
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_has_exactly_the_published_parameters(name, classes, image_shape, count)
     ],
 )  # fmt: skip
 def test_maps_images_to_logits_and_every_parameter_learns(name, image_shape):
-    model = build_model(name, classes=7, image_shape=image_shape)
+    model = build_model(name, n_classes=7, image_shape=image_shape)
     logits = model(torch.randn(3, *image_shape))
     assert logits.shape == (3, 7)
     nn.functional.cross_entropy(logits, torch.tensor([0, 3, 6])).backward()
@@ -47,7 +47,7 @@ def test_maps_images_to_logits_and_every_parameter_learns(name, image_shape):
 
 def test_resolution_falls_by_the_published_factors():
     for name, factor in (("resnet32", 4), ("resnet50", 8)):
-        model = build_model(name, classes=10, image_shape=(3, 32, 32))
+        model = build_model(name, n_classes=10, image_shape=(3, 32, 32))
         shapes = []
         model.blocks.register_forward_hook(lambda module, inputs, output, shapes=shapes: shapes.append(output.shape))
         model(torch.randn(2, 3, 32, 32))
@@ -56,14 +56,14 @@ def test_resolution_falls_by_the_published_factors():
 
 def test_the_number_of_weighted_layers_is_in_the_name():
     for name, depth in (("resnet32", 32), ("resnet50", 50)):
-        model = build_model(name, classes=10, image_shape=(3, 32, 32))
+        model = build_model(name, n_classes=10, image_shape=(3, 32, 32))
         layers = [key for key, part in model.named_modules() if isinstance(part, nn.Conv2d | nn.Linear)]
         assert len([key for key in layers if "shortcut" not in key]) == depth
 
 
 def test_convolutions_start_with_he_variance_by_fan_out():
     torch.manual_seed(0)
-    model = build_model("resnet50", classes=10, image_shape=(3, 32, 32))
+    model = build_model("resnet50", n_classes=10, image_shape=(3, 32, 32))
     for part in model.modules():
         if isinstance(part, nn.Conv2d) and part.weight.numel() > 50_000:
             fan_out = part.out_channels * part.kernel_size[0] * part.kernel_size[1]
@@ -75,13 +75,13 @@ def test_weights_depend_on_the_callers_generator_alone():
     for seed in (1, 1, 2):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            states.append(build_model("resnet32", classes=3, image_shape=(1, 8, 8)).state_dict())
+            states.append(build_model("resnet32", n_classes=3, image_shape=(1, 8, 8)).state_dict())
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
     assert not torch.equal(states[0]["stem.weight"], states[2]["stem.weight"])
 
 
 def test_a_residual_block_without_its_branch_is_the_shortcut():
-    model = build_model("resnet32", classes=3, image_shape=(3, 8, 8)).eval()
+    model = build_model("resnet32", n_classes=3, image_shape=(3, 8, 8)).eval()
     block = model.blocks[1]
     nn.init.zeros_(block.norm2.weight)
     features = torch.rand(2, 16, 8, 8)
@@ -91,7 +91,7 @@ def test_a_residual_block_without_its_branch_is_the_shortcut():
 @pytest.mark.parametrize("name", ["resnet32", "tiny"])
 def test_channels_last_and_compilation_change_nothing(name):
     torch.manual_seed(0)
-    model = build_model(name, classes=4, image_shape=(3, 8, 8)).eval()
+    model = build_model(name, n_classes=4, image_shape=(3, 8, 8)).eval()
     images = torch.randn(2, 3, 8, 8)
     expected = model(images)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")

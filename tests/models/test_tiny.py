@@ -7,7 +7,7 @@ from calibrant.models import build_model
 def test_learns_the_digits_in_a_dozen_epochs():
     dataset = load_dataset("digits")
     torch.manual_seed(0)
-    model = build_model("tiny", classes=dataset.classes, image_shape=dataset.image_shape)
+    model = build_model("tiny", n_classes=dataset.n_classes, image_shape=dataset.image_shape)
     assert 30_000 < sum(parameter.numel() for parameter in model.parameters()) < 80_000
     epochs, batch, padding = 12, 64, dataset.augmentation.crop_padding
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)

@@ -81,7 +81,7 @@ def test_the_file_holds_who_left_when_and_with_what_score(pruner, tmp_path):
 
 
 def test_a_class_without_samples_has_no_share():
-    pruner = ConfidencePruner([0, 0], classes=2)
+    pruner = ConfidencePruner([0, 0], n_classes=2)
     pruner.step()
     assert np.isnan(pruner.audit().kept_share[0, 1])
 

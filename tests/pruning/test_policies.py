@@ -76,11 +76,11 @@ def test_procedure_1_over_classes_ties_and_fractions(data):
         assert pruner.scores[pruner.kept].tolist() == [float(e) for _, _, e in De]
 
 
-def observed(policy, confidences, *, labels=None, predicted=None, classes=2, schedule=None, **options):
+def observed(policy, confidences, *, labels=None, predicted=None, n_classes=2, schedule=None, **options):
     labels = np.zeros(len(confidences), int) if labels is None else np.asarray(labels)
-    pruner = ConfidencePruner(labels, policy=policy, schedule=schedule or Every(1), classes=classes, **options)
+    pruner = ConfidencePruner(labels, policy=policy, schedule=schedule or Every(1), n_classes=n_classes, **options)
     predicted = labels if predicted is None else predicted
-    pruner.observe(torch.arange(len(labels)), logits_for(confidences, predicted, classes))
+    pruner.observe(torch.arange(len(labels)), logits_for(confidences, predicted, n_classes))
     return pruner
 
 
@@ -98,7 +98,7 @@ def test_error_norm_lets_the_well_fitted_go():
 
 
 def test_forgetting_keeps_the_forgotten_and_the_never_learned():
-    pruner = ConfidencePruner(np.zeros(5, int), policy=Forgetting(0.5), schedule=AtEpochs([4]), classes=2)
+    pruner = ConfidencePruner(np.zeros(5, int), policy=Forgetting(0.5), schedule=AtEpochs([4]), n_classes=2)
     right = np.array(  # one row per epoch
         [
             [1, 1, 0, 1, 1],
@@ -115,7 +115,7 @@ def test_forgetting_keeps_the_forgotten_and_the_never_learned():
 
 
 def test_forgetting_again_and_again_counts_more():
-    pruner = ConfidencePruner(np.zeros(3, int), policy=Forgetting(0.4), schedule=AtEpochs([4]), classes=2)
+    pruner = ConfidencePruner(np.zeros(3, int), policy=Forgetting(0.4), schedule=AtEpochs([4]), n_classes=2)
     for row in ([1, 1, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0]):
         pruner.observe(torch.arange(3), logits_for([0.9] * 3, 1 - np.array(row), 2))
         pruner.step()

@@ -225,7 +225,7 @@ def test_samples_that_were_never_observed_are_noted(caplog):
         (torch.tensor([[1]]), torch.zeros(1, 3), "indices must have shape"),
         (torch.tensor([1.0]), torch.zeros(1, 3), "indices must be int64"),
         (torch.tensor([1]), torch.zeros(1, 4), r"logits must have shape \(batch, 3\)"),
-        (torch.tensor([1]), torch.zeros(1, 4), r"Make the pruner with classes=4 where some have no samples"),
+        (torch.tensor([1]), torch.zeros(1, 4), r"Make the pruner with n_classes=4 where some have no samples"),
         (torch.tensor([1]), torch.zeros(3), "logits must have shape"),
         (np.array([1]), torch.zeros(1, 3), r"indices must be a torch tensor, got ndarray\. .*as_tensor\(indices\)"),
         ([1], torch.zeros(1, 3), "indices must be a torch tensor, got list"),
@@ -340,13 +340,13 @@ def test_an_empty_batch_changes_nothing():
         ([torch.arange(2), torch.arange(3)], {}, "targets must"),
         ([0, -1], {}, "targets must"),
         ([0, 2], {}, "targets must hold every class, got none of class 1"),
-        ([0, 5], {"classes": 3}, "targets must"),
-        ([0, 2**20], {"classes": 2**21}, "targets must"),
+        ([0, 5], {"n_classes": 3}, "targets must"),
+        ([0, 2**20], {"n_classes": 2**21}, "targets must"),
         ([0, 1], {"ema": 0}, r"ema must lie in \(0, 1\]"),
         ([0, 1], {"ema": 1.1}, "ema must lie"),
         ([0, 1], {"ema": "x"}, "ema must be a number, got 'x'"),
         ([0, 1], {"epochs": "x"}, "epochs must"),
-        ([0, 1], {"classes": 2.5}, "classes must"),
+        ([0, 1], {"n_classes": 2.5}, "n_classes must"),
         ([0, 1], {"batch_size": None, "minimum_per_class": 1.5}, "minimum_per_class must"),
         ([0, 1], {"seed": -1}, "seed must be"),
         ([0, 1], {"seed": True}, "seed must be"),
@@ -366,7 +366,7 @@ def test_constructors_refuse_what_cannot_work(targets, options, message):
 
 
 def test_a_class_may_be_empty_where_that_is_said(caplog):
-    pruner = ConfidencePruner([0, 0, 2], classes=4, policy=LowestConfidence(0.5), schedule=Every(1))
+    pruner = ConfidencePruner([0, 0, 2], n_classes=4, policy=LowestConfidence(0.5), schedule=Every(1))
     assert "2 of 4 classes have no samples (first: class 1)" in caplog.text
     pruner.observe(torch.arange(3), torch.zeros(3, 4))
     pruner.step()

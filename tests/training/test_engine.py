@@ -77,8 +77,8 @@ def test_adam_goes_on_where_it_was(toy, toy_recipe, tmp_path, assert_same_run, s
 _DROPOUT = """
 from torch import nn
 
-def network(*, classes, image_shape):
-    return nn.Sequential(nn.Flatten(), nn.Linear(36, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, classes))
+def network(*, n_classes, image_shape):
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, n_classes))
 """
 
 

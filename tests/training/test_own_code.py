@@ -23,9 +23,9 @@ class Absolute(PerSampleLoss):
         return self.factor * (1 - batch.true_log.exp())
 
 
-def network(*, classes, image_shape):
+def network(*, n_classes, image_shape):
     size = image_shape[0] * image_shape[1] * image_shape[2]
-    return nn.Sequential(nn.Flatten(), nn.Linear(size, classes))
+    return nn.Sequential(nn.Flatten(), nn.Linear(size, n_classes))
 """
 
 

@@ -18,9 +18,9 @@ _NETWORK = """
 import torch
 from torch import nn
 
-def network(*, classes, image_shape):
+def network(*, n_classes, image_shape):
     channels, height, width = image_shape
-    return nn.Sequential(nn.Flatten(), nn.Linear(channels * height * width, 5), nn.Tanh(), nn.Linear(5, classes))
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * height * width, 5), nn.Tanh(), nn.Linear(5, n_classes))
 """
 _MOMENTUM, _DECAY, _KAPPA, _ALPHA, _LAMBDA, _EPSILON = 0.9, 5e-4, 0.3, 0.05, 10.0, 0.2
 _EPOCHS, _BATCH, _PRUNE_AFTER = 5, 16, {2, 4}

@@ -100,8 +100,8 @@ def test_ranks_cut_unequal_batches_into_equally_many_pieces(monkeypatch, total, 
 _NETWORK = """
 from torch import nn
 
-def network(*, classes, image_shape):
-    return nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.Tanh(), nn.Linear(8, classes))
+def network(*, n_classes, image_shape):
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.Tanh(), nn.Linear(8, n_classes))
 """
 
 

@@ -114,7 +114,7 @@ def check(name: str, /, *, data_dir: DataDir = None, as_json: Json = False) -> N
         "origin": dataset.origin,
         "train": len(dataset.train),
         "test": len(dataset.test),
-        "classes": dataset.classes,
+        "classes": dataset.n_classes,
         "image_shape": list(dataset.image_shape),
         "verified": dataset.verified or "nothing is published to compare it with",
     }
@@ -142,7 +142,7 @@ def _rows(data_dir: Path | None) -> list[dict[str, Any]]:
                 "title": entry.title,
                 "train": entry.train,
                 "test": entry.test,
-                "classes": entry.classes,
+                "classes": entry.n_classes,
                 "found": source.place if source else None,
                 "problem": problem,
                 "download_bytes": sum(file.size for file in entry.files),

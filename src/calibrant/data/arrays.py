@@ -38,8 +38,8 @@ def load_arrays(path: str | Path) -> Dataset:
     content = read_arrays(source)
     names = content.class_names
     if names is None:
-        classes = max(int(content.train.labels.max()), int(content.test.labels.max())) + 1
-        names = tuple(str(label) for label in range(classes))
+        n_classes = max(int(content.train.labels.max()), int(content.test.labels.max())) + 1
+        names = tuple(str(label) for label in range(n_classes))
     mean, std = channel_statistics(content.train.images)
     return Dataset(source.stem, content.train, content.test, names, mean, std, Augmentation(), origin=str(source))
 

@@ -52,7 +52,7 @@ class Entry:
         title: What it is.
         train: Number of images to train on.
         test: Number of images to test on.
-        classes: Number of classes.
+        n_classes: Number of classes.
         class_names: Their names; None where the distribution brings them.
         mean: Per channel, on the scale from 0 to 1.
         std: Per channel, on the scale from 0 to 1.
@@ -69,7 +69,7 @@ class Entry:
     title: str
     train: int
     test: int
-    classes: int
+    n_classes: int
     class_names: tuple[str, ...] | None
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -100,7 +100,7 @@ _ENTRIES = (
         title="CIFAR-10, 32x32 colour photographs",
         train=50_000,
         test=10_000,
-        classes=len(class_names.CIFAR10),
+        n_classes=len(class_names.CIFAR10),
         class_names=class_names.CIFAR10,
         mean=_CIFAR_MEAN,
         std=_CIFAR_STD,
@@ -139,7 +139,7 @@ _ENTRIES = (
         title="CIFAR-100, 32x32 colour photographs, fine classes",
         train=50_000,
         test=10_000,
-        classes=len(class_names.CIFAR100),
+        n_classes=len(class_names.CIFAR100),
         class_names=class_names.CIFAR100,
         # The statistics of CIFAR-10, as in the paper's code base; those of CIFAR-100 differ in the second digit.
         mean=_CIFAR_MEAN,
@@ -170,7 +170,7 @@ _ENTRIES = (
         title="Street View House Numbers, 32x32 colour, cropped digits",
         train=73_257,
         test=26_032,
-        classes=len(class_names.DIGITS),
+        n_classes=len(class_names.DIGITS),
         class_names=class_names.DIGITS,
         # As in the paper's code base: the statistics of CIFAR-10 and no augmentation.
         mean=_CIFAR_MEAN,
@@ -197,7 +197,7 @@ _ENTRIES = (
         title="Tiny-ImageNet, 64x64 colour photographs; tested on the official validation images",
         train=100_000,
         test=10_000,
-        classes=200,
+        n_classes=200,
         class_names=None,
         mean=_IMAGENET_MEAN,
         std=_IMAGENET_STD,
@@ -220,7 +220,7 @@ _ENTRIES = (
         title="Chest X-rays of children, normal or pneumonia, resized to 64x64 grey",
         train=5_232,
         test=624,
-        classes=len(class_names.CHEST_XRAY),
+        n_classes=len(class_names.CHEST_XRAY),
         class_names=class_names.CHEST_XRAY,
         # As in the DCA work: values from 0 to 1 and no further normalisation. Its quarter turns are left out: nobody
         # takes such a picture upside down.
@@ -247,7 +247,7 @@ _ENTRIES = (
         title="Fashion-MNIST, 28x28 grey articles of clothing",
         train=60_000,
         test=10_000,
-        classes=len(class_names.FASHION),
+        n_classes=len(class_names.FASHION),
         class_names=class_names.FASHION,
         mean=(0.2860,),
         std=(0.3530,),
@@ -280,7 +280,7 @@ _ENTRIES = (
         title="MNIST, 28x28 grey handwritten digits",
         train=60_000,
         test=10_000,
-        classes=len(class_names.DIGITS),
+        n_classes=len(class_names.DIGITS),
         class_names=class_names.DIGITS,
         mean=(0.1307,),
         std=(0.3081,),

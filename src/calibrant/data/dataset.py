@@ -101,12 +101,12 @@ class Dataset:
                 tuple(self.test.images.shape[1:]),
             )
         for split, part in (("train", self.train), ("test", self.test)):
-            labels(f"{split} labels", part.labels, n_classes=self.classes)
-        absent = set(range(self.classes)) - set(self.train.labels.tolist())
+            labels(f"{split} labels", part.labels, n_classes=self.n_classes)
+        absent = set(range(self.n_classes)) - set(self.train.labels.tolist())
         if absent:
             raise invalid(
                 "train labels",
-                f"name each of the {self.classes} classes at least once",
+                f"name each of the {self.n_classes} classes at least once",
                 f"no image of class {min(absent)} ({self.class_names[min(absent)]})",
                 "Add images of it, or leave the class out and number the others 0, 1, 2, ...",
             )
@@ -115,7 +115,7 @@ class Dataset:
             raise invalid("mean and std", f"give {channels} values, std above 0", f"{self.mean} and {self.std}")
 
     @property
-    def classes(self) -> int:
+    def n_classes(self) -> int:
         """Number of classes, K."""
         return len(self.class_names)
 

@@ -26,7 +26,7 @@ def load_dataset(spec: str, *, data_dir: str | Path | None = None, progress: Pro
         progress: Called with how much is done and how much there is, where reading takes long.
 
     >>> dataset = load_dataset("digits")
-    >>> len(dataset.train), len(dataset.test), dataset.classes, dataset.image_shape
+    >>> len(dataset.train), len(dataset.test), dataset.n_classes, dataset.image_shape
     (1198, 599, 10, (1, 8, 8))
     """
     parsed = parse_spec(spec)
@@ -86,7 +86,7 @@ def _load_named(entry: Entry, spec: Spec, data_dir: str | Path | None, progress:
     splits = _read_named(entry, source, spec, progress)
     names = splits.class_names or entry.class_names
     if names is None:
-        names = tuple(str(label) for label in range(entry.classes))
+        names = tuple(str(label) for label in range(entry.n_classes))
     return Dataset(
         entry.name,
         splits.train,

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from calibrant.checks import whole
 from calibrant.errors import did_you_mean, invalid
 from calibrant.models.external import factory_model, torchvision_model
 from calibrant.models.resnet import resnet32, resnet50
@@ -16,24 +17,23 @@ def model_names() -> tuple[str, ...]:
     return tuple(_MODELS)
 
 
-def build_model(name: str, *, classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
+def build_model(name: str, *, n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
     """Make a network with fresh weights, drawn from torch's current generator.
 
     Args:
         name: One of `model_names()`; `torchvision:NAME`, or `torchvision:NAME?weights=DEFAULT` for pretrained weights,
-            with a new last layer; or `package.module:factory`, called as `factory(classes=..., image_shape=...)`.
-        classes: Number of outputs, at least 2.
+            with a new last layer; or `package.module:factory`, called as `factory(n_classes=..., image_shape=...)`.
+        n_classes: Number of outputs, at least 2.
         image_shape: Channels, height and width of an image.
 
     Returns:
-        A module that maps normalised images `(N, C, H, W)` to logits `(N, classes)`.
+        A module that maps normalised images `(N, C, H, W)` to logits `(N, n_classes)`.
 
-    >>> model = build_model("resnet32", classes=10, image_shape=(3, 32, 32))
+    >>> model = build_model("resnet32", n_classes=10, image_shape=(3, 32, 32))
     >>> sum(parameter.numel() for parameter in model.parameters())
     466906
     """
-    if classes < 2:
-        raise invalid("classes", "be at least 2", classes)
+    whole("n_classes", n_classes, 2)
     if not isinstance(name, str):
         raise invalid("model", "be the name of a network", repr(name), did_you_mean(name, model_names()))
     if not isinstance(image_shape, tuple | list) or len(image_shape) != 3 or min(image_shape) < 1:
@@ -42,11 +42,11 @@ def build_model(name: str, *, classes: int, image_shape: tuple[int, int, int]) -
         if min(image_shape[1:]) < _SMALLEST_SIDE:
             way_out = "Enlarge the images, or pass your own network as module:factory."
             raise invalid(f"images for {name}", f"be at least {_SMALLEST_SIDE} pixels a side", image_shape, way_out)
-        return _MODELS[name](classes=classes, image_shape=image_shape)
+        return _MODELS[name](n_classes=n_classes, image_shape=image_shape)
     source, colon, rest = name.partition(":")
     if not colon:
         way_out = did_you_mean(name, [*model_names(), "torchvision:NAME", "module:factory"])
         raise invalid("model", "be a known network", repr(name), way_out)
     if source == "torchvision":
-        return torchvision_model(rest, classes=classes, image_shape=image_shape)
-    return factory_model(source, rest, classes=classes, image_shape=image_shape)
+        return torchvision_model(rest, n_classes=n_classes, image_shape=image_shape)
+    return factory_model(source, rest, n_classes=n_classes, image_shape=image_shape)

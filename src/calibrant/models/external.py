@@ -10,12 +10,12 @@ from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.own_code import load_callable, own_code_at_work
 
 
-def torchvision_model(text: str, *, classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
-    """A torchvision classifier whose last linear layer is replaced by a fresh one with `classes` outputs.
+def torchvision_model(text: str, *, n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
+    """A torchvision classifier whose last linear layer is replaced by a fresh one with `n_classes` outputs.
 
     Args:
         text: `NAME`, or `NAME?weights=DEFAULT` (or another of its weights) to start from pretrained weights.
-        classes: Number of outputs.
+        n_classes: Number of outputs.
         image_shape: Channels, height and width; images with one channel are shown to the network three times.
     """
     try:
@@ -44,46 +44,46 @@ def torchvision_model(text: str, *, classes: int, image_shape: tuple[int, int, i
             raise invalid(f"weights of {name}", "be some that torchvision has", repr(weights), way_out)
     model: nn.Module = models.get_model(name, weights=weights)
     _drop_side_heads(model)
-    replace_head(model, classes=classes)
+    replace_head(model, n_classes=n_classes)
     return _checked(
-        model if image_shape[0] == 3 else _Grey(model, image_shape[0]), f"torchvision:{text}", classes, image_shape
+        model if image_shape[0] == 3 else _Grey(model, image_shape[0]), f"torchvision:{text}", n_classes, image_shape
     )
 
 
-def factory_model(module: str, attribute: str, *, classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
-    """The network that the user's `module:attribute`, called with `classes` and `image_shape`, returns.
+def factory_model(module: str, attribute: str, *, n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
+    """The network that the user's `module:attribute`, called with `n_classes` and `image_shape`, returns.
 
     Args:
         module: A module that can be imported from here (the working directory counts).
         attribute: A function or class in it.
-        classes: Number of outputs.
+        n_classes: Number of outputs.
         image_shape: Channels, height and width.
     """
     name = f"{module}:{attribute}"
     factory = load_callable(module, attribute, kind="model")
     with own_code_at_work(f"model {name} raised"):
         try:
-            model = factory(classes=classes, image_shape=image_shape)
+            model = factory(n_classes=n_classes, image_shape=image_shape)
         except TypeError as error:
             raise invalid(
-                f"model {name}", "accept classes= and image_shape=", f"{type(error).__name__}: {error}"
+                f"model {name}", "accept n_classes= and image_shape=", f"{type(error).__name__}: {error}"
             ) from error
     if not isinstance(model, nn.Module):
         raise invalid(f"model {name}", "return a torch.nn.Module", type(model).__name__)
-    return _checked(model, name, classes, image_shape)
+    return _checked(model, name, n_classes, image_shape)
 
 
-def replace_head(model: nn.Module, *, classes: int) -> None:
-    """Replace the last linear layer (or 1x1 convolution) of a classifier, in place, by one with `classes` outputs."""
+def replace_head(model: nn.Module, *, n_classes: int) -> None:
+    """Replace the last linear layer (or 1x1 convolution) of a classifier, in place, by one with `n_classes` outputs."""
     heads = [(path, part) for path, part in model.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
     if not heads:
         raise invalid("model", "end in a linear layer", type(model).__name__, "Pass a module:factory of your own.")
     path, head = heads[-1]
     fresh: nn.Module
     if isinstance(head, nn.Linear):
-        fresh = nn.Linear(head.in_features, classes, bias=head.bias is not None)
+        fresh = nn.Linear(head.in_features, n_classes, bias=head.bias is not None)
     else:
-        fresh = nn.Conv2d(head.in_channels, classes, kernel_size=1, bias=head.bias is not None)
+        fresh = nn.Conv2d(head.in_channels, n_classes, kernel_size=1, bias=head.bias is not None)
     model.set_submodule(path, fresh)
 
 
@@ -109,7 +109,7 @@ class _Grey(nn.Module):
         return self.model(images.expand(-1, 3, -1, -1))
 
 
-def _checked(model: nn.Module, name: str, classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
+def _checked(model: nn.Module, name: str, n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
     """Run two blank images through the network, so that a wrong shape is found before any time is spent."""
     was_training = model.training
     try:
@@ -122,7 +122,7 @@ def _checked(model: nn.Module, name: str, classes: int, image_shape: tuple[int, 
             f"model {name}", f"accept images of shape {image_shape}", f"{type(error).__name__}: {error}"
         ) from error
     model.train(was_training)
-    if not isinstance(logits, torch.Tensor) or logits.shape != (2, classes):
+    if not isinstance(logits, torch.Tensor) or logits.shape != (2, n_classes):
         got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise invalid(f"model {name}", f"return logits of shape (2, {classes}) for two images", got)
+        raise invalid(f"model {name}", f"return logits of shape (2, {n_classes}) for two images", got)
     return model

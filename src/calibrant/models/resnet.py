@@ -59,7 +59,7 @@ class ResNet(nn.Module):
         block: `BasicBlock` or `Bottleneck`.
         depths: Blocks in each stage; every stage but the first halves the resolution.
         widths: Width of each stage.
-        classes: Number of outputs.
+        n_classes: Number of outputs.
         channels: Channels of the images.
         grid: The last feature map is averaged down to `grid x grid` cells, each with its own weights.
     """
@@ -70,7 +70,7 @@ class ResNet(nn.Module):
         depths: Sequence[int],
         *,
         widths: Sequence[int],
-        classes: int,
+        n_classes: int,
         channels: int = 3,
         grid: int = 1,
     ) -> None:
@@ -85,7 +85,7 @@ class ResNet(nn.Module):
                 current = width * block.expansion
         self.blocks = nn.Sequential(*blocks)
         self.grid = grid
-        self.head = nn.Linear(current * grid * grid, classes)
+        self.head = nn.Linear(current * grid * grid, n_classes)
         initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -95,16 +95,18 @@ class ResNet(nn.Module):
         return logits
 
 
-def resnet32(*, classes: int, image_shape: tuple[int, int, int]) -> ResNet:
+def resnet32(*, n_classes: int, image_shape: tuple[int, int, int]) -> ResNet:
     """ResNet-32 with 1x1 convolutions as shortcuts: 466,906 parameters for 10 classes of colour images."""
-    return ResNet(BasicBlock, (5, 5, 5), widths=(16, 32, 64), classes=classes, channels=image_shape[0])
+    return ResNet(BasicBlock, (5, 5, 5), widths=(16, 32, 64), n_classes=n_classes, channels=image_shape[0])
 
 
-def resnet50(*, classes: int, image_shape: tuple[int, int, int]) -> ResNet:
+def resnet50(*, n_classes: int, image_shape: tuple[int, int, int]) -> ResNet:
     """ResNet-50 for small images: 23,520,842 parameters for 10 classes at 32x32, 25,138,952 for 200 at 64x64."""
     channels, height, width = image_shape
     grid = 2 if min(height, width) >= _GRID_FROM else 1
-    return ResNet(Bottleneck, (3, 4, 6, 3), widths=(64, 128, 256, 512), classes=classes, channels=channels, grid=grid)
+    return ResNet(
+        Bottleneck, (3, 4, 6, 3), widths=(64, 128, 256, 512), n_classes=n_classes, channels=channels, grid=grid
+    )
 
 
 def pool(features: Tensor, grid: int) -> Tensor:

@@ -11,11 +11,11 @@ class Tiny(nn.Module):
     """Three 3x3 convolutions with batch normalisation, one halving of the resolution, one linear layer.
 
     Args:
-        classes: Number of outputs.
+        n_classes: Number of outputs.
         image_shape: Channels, height and width; at least 4 pixels a side.
     """
 
-    def __init__(self, *, classes: int, image_shape: tuple[int, int, int]) -> None:
+    def __init__(self, *, n_classes: int, image_shape: tuple[int, int, int]) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         current = image_shape[0]
@@ -27,7 +27,7 @@ class Tiny(nn.Module):
             ]
             current = width
         self.features = nn.Sequential(*layers)
-        self.head = nn.Linear(current * _GRID * _GRID, classes)
+        self.head = nn.Linear(current * _GRID * _GRID, n_classes)
         initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ class Course:
     """
 
     def __init__(self, labels: NDArray[np.int64], sizes: list[int]) -> None:
-        self.labels, self.classes = labels, len(sizes)
+        self.labels, self.n_classes = labels, len(sizes)
         self.epoch = 0
         self.weights = torch.ones(len(labels))
         self.kept_mask = torch.ones(len(labels), dtype=torch.bool)
@@ -34,7 +34,7 @@ class Course:
         self.notes: list[Note] = []
         self.memory: dict[str, Any] = {}
         if empty := [k for k, size in enumerate(sizes) if size == 0]:
-            self.note(f"{len(empty)} of {self.classes} classes have no samples (first: class {empty[0]})")
+            self.note(f"{len(empty)} of {self.n_classes} classes have no samples (first: class {empty[0]})")
 
     def to(self, device: torch.device | str) -> None:
         """Move the tables; afterwards their storage never changes."""
@@ -73,14 +73,14 @@ class Course:
         if refused := quota.refused:
             k = refused[0]
             self.note(
-                f"refused to prune below minimum_per_class={minimum} in {len(refused)} of {self.classes} classes "
+                f"refused to prune below minimum_per_class={minimum} in {len(refused)} of {self.n_classes} classes "
                 f"(first: class {k}, {quota.wanted[k]} should leave, {quota.leave[k]} did)"
             )
         if left == 0:
             self.note("nobody left: every class is too small for the policy's fraction or the class floor")
 
     def _count(self, mask: Mask) -> list[int]:
-        sizes: list[int] = np.bincount(self.labels[mask], minlength=self.classes).tolist()
+        sizes: list[int] = np.bincount(self.labels[mask], minlength=self.n_classes).tolist()
         return sizes
 
     def state_dict(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Course:
             "weights": self.weights.cpu().clone(),
             "kept_mask": self.kept_mask.cpu().clone(),
             "left": torch.from_numpy(self.left.copy()),
-            "history": torch.tensor(self.history, dtype=torch.int64).reshape(-1, self.classes),
+            "history": torch.tensor(self.history, dtype=torch.int64).reshape(-1, self.n_classes),
             "epoch": self.epoch,
             "memory": dict(self.memory),
             "notes": [asdict(note) for note in self.notes],

@@ -19,16 +19,16 @@ _COURSE = ("weights", "kept_mask", "left", "history", "epoch", "memory", "notes"
 _STATE = ("rows", "shared_count", *_COURSE, "settings")
 
 
-def check_logits(logits: Tensor, rows: int, classes: int) -> None:
+def check_logits(logits: Tensor, rows: int, n_classes: int) -> None:
     """Refuse logits that do not fit the indices or the classes; looks at shapes alone."""
     require_tensor("logits", logits)
-    if logits.ndim != 2 or logits.shape[1] != classes:
+    if logits.ndim != 2 or logits.shape[1] != n_classes:
         way_out = ""
-        if logits.ndim == 2 and logits.shape[1] > classes:
-            way_out = f"Make the pruner with classes={logits.shape[1]} where some have no samples."
-        elif classes == 2 and logits.shape == (rows, 1):
+        if logits.ndim == 2 and logits.shape[1] > n_classes:
+            way_out = f"Make the pruner with n_classes={logits.shape[1]} where some have no samples."
+        elif n_classes == 2 and logits.shape == (rows, 1):
             way_out = "One logit z is the same as two: torch.cat([torch.zeros_like(z), z], dim=1)."
-        raise invalid("logits", f"have shape (batch, {classes})", tuple(logits.shape), way_out)
+        raise invalid("logits", f"have shape (batch, {n_classes})", tuple(logits.shape), way_out)
     if rows != len(logits):
         raise invalid("indices", f"have shape ({len(logits)},), one per row of logits", f"({rows},)")
 
@@ -49,19 +49,19 @@ def checked_loss(loss: object) -> float | None:
 
 
 def checked_targets(
-    targets: Tensor | NDArray[Any] | Sequence[int], classes: int | None
+    targets: Tensor | NDArray[Any] | Sequence[int], n_classes: int | None
 ) -> tuple[NDArray[np.int64], list[int]]:
     """Labels as int64, a copy of our own, and the number of samples of each class."""
-    limit = _MOST_CLASSES if classes is None else min(whole("classes", classes, 1), _MOST_CLASSES)
+    limit = _MOST_CLASSES if n_classes is None else min(whole("n_classes", n_classes, 1), _MOST_CLASSES)
     found = labels("targets", as_array("targets", targets), n_classes=limit)
     found = np.array(found, dtype=np.int64)  # a copy of our own, contiguous
-    sizes = np.bincount(found, minlength=classes or 0)
-    if classes is None and not sizes.all():
+    sizes = np.bincount(found, minlength=n_classes or 0)
+    if n_classes is None and not sizes.all():
         raise invalid(
             "targets",
             "hold every class",
             f"none of class {int(np.argmin(sizes))}",
-            "Number the classes 0..K-1, or give classes= where a class is meant to be empty.",
+            "Number the classes 0..K-1, or give n_classes= where a class is meant to be empty.",
         )
     return found, sizes.tolist()
 

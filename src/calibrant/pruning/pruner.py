@@ -44,8 +44,8 @@ class ConfidencePruner:
         minimum_per_class: No class is pruned below this.
         bias_correction: Divide the EMA by `1 - (1 - ema)**count`, which matters where samples are not seen equally
             often (`drop_last`, re-admission).
-        classes: Number of classes K, the columns of the logits; one more than the largest target unless told. A class
-            without samples is an error unless `classes` is given.
+        n_classes: Number of classes K, the columns of the logits; one more than the largest target unless told. A class
+            without samples is an error unless `n_classes` is given.
         batch_size: Samples of one rank's batch: several ranks then repeat samples only where it cannot be avoided.
             Needed for `LowestConfidence(within="batch")`.
         device: Where the tables live; see `to`.
@@ -71,12 +71,12 @@ class ConfidencePruner:
         anneal: float = 0,
         minimum_per_class: int = 1,
         bias_correction: bool = False,
-        classes: int | None = None,
+        n_classes: int | None = None,
         batch_size: int | None = None,
         device: torch.device | str | None = None,
         validate: bool = False,
     ) -> None:
-        self._labels, sizes = inputs.checked_targets(targets, classes)
+        self._labels, sizes = inputs.checked_targets(targets, n_classes)
         inputs.check_options(ema=ema, seed=seed)
         epochs = None if epochs is None else whole("epochs", epochs, 1)
         minimum = whole("minimum_per_class", minimum_per_class, 1)
@@ -86,7 +86,7 @@ class ConfidencePruner:
             raise invalid("batch_size", "be given with within='batch'", None)
         if epochs is not None:
             self.plan.warn_if_idle(epochs, stacklevel=2)
-        self.samples, self.classes = len(self._labels), len(sizes)
+        self.samples, self.n_classes = len(self._labels), len(sizes)
         self.seed, self.batch_size, self.validate = int(seed), batch_size, validate
 
         extra = policy.columns if policy is not None else ()
@@ -123,7 +123,7 @@ class ConfidencePruner:
             logits: Shape (b, K), as the model gave them; any floating type, gradients are not followed.
         """
         indices = self._on_device(indices)
-        inputs.check_logits(logits, len(indices), self.classes)
+        inputs.check_logits(logits, len(indices), self.n_classes)
         self.table.observe(indices, logits.detach())
 
     def weights(self, indices: Tensor) -> Tensor:
@@ -319,7 +319,7 @@ class ConfidencePruner:
         """Everything that the course of pruning depends on, as plain values."""
         return {
             "samples": self.samples,
-            "classes": self.classes,
+            "classes": self.n_classes,
             "targets": self._targets_digest,
             "seed": self.seed,
             "ema": self.table.ema,
@@ -389,7 +389,7 @@ class ConfidencePruner:
             predicted=self.table.column("predicted").astype(np.int64),
             count=self.table.column("count").astype(np.int64),
             kept=self._course.mask().copy(),
-            kept_counts=np.array(self._course.history, dtype=np.int64).reshape(-1, self.classes),
+            kept_counts=np.array(self._course.history, dtype=np.int64).reshape(-1, self.n_classes),
             class_sizes=np.array(self.plan.sizes, dtype=np.int64),
             settings=self.settings(),
         )

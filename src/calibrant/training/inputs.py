@@ -42,7 +42,7 @@ def _check_model(name: str) -> None:
         from calibrant.models import build_model
 
         with torch.device("meta"):
-            build_model(name, classes=2, image_shape=(3, 32, 32))
+            build_model(name, n_classes=2, image_shape=(3, 32, 32))
     elif not _findable(module.split(".")[0]):
         raise invalid("model", "name a module that Python can find from this folder", repr(name))
 

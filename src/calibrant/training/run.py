@@ -204,7 +204,7 @@ class Run:
         channels, height, width = checkpoint.values["image_shape"]
         self._warn_of_another_network()
         model = build_model(
-            self.recipe.model.name, classes=checkpoint.values["classes"], image_shape=(channels, height, width)
+            self.recipe.model.name, n_classes=checkpoint.values["classes"], image_shape=(channels, height, width)
         )
         weights = {n.removeprefix("model."): t for n, t in checkpoint.tensors.items() if n.startswith("model.")}
         if self.recipe.engine.precision == "64-true":

@@ -100,14 +100,14 @@ def make_pruner(
             recipe.epochs,
             "Train longer, or prune earlier with --prune-start.",
         )
-    settings: dict[str, Any] = {"classes": n_classes, "epochs": recipe.epochs, "batch_size": batch_size, **options}
+    settings: dict[str, Any] = {"n_classes": n_classes, "epochs": recipe.epochs, "batch_size": batch_size, **options}
     return ConfidencePruner(targets, seed=derive_seed(recipe.seed, "order"), **settings)
 
 
 def make_model(recipe: Recipe, data: TrainingData) -> nn.Module:
     """The network, initialised from the recipe's seed."""
     with seeded(recipe.seed, "initialise"):
-        return build_model(recipe.model.name, classes=data.n_classes, image_shape=data.image_shape)
+        return build_model(recipe.model.name, n_classes=data.n_classes, image_shape=data.image_shape)
 
 
 def make_optimiser(settings: OptimiserSection, model: nn.Module, lr: Tensor) -> torch.optim.Optimizer:

@@ -29,12 +29,12 @@ def small(request, generator, monkeypatch):
     coarse = entry.reader.coarse_of_fine or None
     contents, arrays, files = {}, [], []
     for file in (*entry.reader.train, entry.reader.test):
-        content, images, labels = record_file(generator, entry.classes, entry.classes, coarse)
+        content, images, labels = record_file(generator, entry.n_classes, entry.n_classes, coarse)
         contents[file.name] = content
         arrays.append((images, labels))
-        files.append(BinaryFile(file.name, entry.classes, hashlib.sha1(content).hexdigest()))
+        files.append(BinaryFile(file.name, entry.n_classes, hashlib.sha1(content).hexdigest()))
     reader = replace(entry.reader, train=tuple(files[:-1]), test=files[-1])
-    counts = {"train": entry.classes * len(files[:-1]), "test": entry.classes}
+    counts = {"train": entry.n_classes * len(files[:-1]), "test": entry.n_classes}
     monkeypatch.setitem(CATALOGUE, entry.name, replace(entry, reader=reader, **counts))
     return entry.name, contents, arrays
 
@@ -154,5 +154,5 @@ def test_the_real_set_equals_the_official_files(real_data_dir, name):
         pytest.skip(f"{name}.npz is not in CALIBRANT_DATA")
     dataset = load_dataset(name, data_dir=real_data_dir)
     assert (len(dataset.train), len(dataset.test)) == (50_000, 10_000)
-    assert set(dataset.train.labels.bincount().tolist()) == {50_000 // dataset.classes}
+    assert set(dataset.train.labels.bincount().tolist()) == {50_000 // dataset.n_classes}
     assert "SHA-1 of the official binary files" in dataset.verified

@@ -51,7 +51,7 @@ def put_zip(folder, contents, monkeypatch):
 
 
 def use(monkeypatch, digest="md5:none"):
-    entry = replace(CATALOGUE["tiny-imagenet"], reader=TinyImageNet(digest), train=9, test=4, classes=3)
+    entry = replace(CATALOGUE["tiny-imagenet"], reader=TinyImageNet(digest), train=9, test=4, n_classes=3)
     monkeypatch.setitem(CATALOGUE, "tiny-imagenet", entry)
 
 
