@@ -11,7 +11,7 @@ import tokenize
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -275,3 +275,20 @@ def sha256_of(path: str | Path) -> str:
     """Hexadecimal SHA-256 of a file, read in blocks."""
     with Path(path).open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def refuse_overwriting(outputs: Iterable[str | Path], inputs: Iterable[str | Path | None]) -> None:
+    """Refuse an output that is one of the inputs, also by another name (a link, another spelling)."""
+    read = [Path(given) for given in inputs if given is not None]
+    for output in outputs:
+        for given in read:
+            if _same(Path(output), given):
+                rule = f"not be {given}, which is read here"
+                raise invalid("out", rule, str(output), "Name another file.")
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return one.resolve() == other.resolve()

@@ -34,9 +34,10 @@ def test_json_is_the_evaluation(calibrant, saved):
 
 def test_a_run_folder_is_its_test_predictions(calibrant, saved, tmp_path):
     _, predictions = saved
+    (tmp_path / "recipe.toml").touch()
     code, _, err = calibrant("evaluate", tmp_path)
     assert (code, err.count("\n")) == (2, 1)
-    assert "be a finished run with predictions/test.npz" in err
+    assert "has no test predictions yet" in err
     (tmp_path / "predictions").mkdir()
     predictions.save(tmp_path / "predictions" / "test.npz")
     code, out, _ = calibrant("evaluate", tmp_path, "--json")
@@ -114,8 +115,8 @@ def test_files_that_do_not_say_need_from(calibrant, tmp_path):
     path.write_text("target,score_a,score_b\na,2.0,1.0\nb,0.5,0.5\n")
     code, out, err = calibrant("evaluate", path)
     assert (code, out) == (2, "")
-    assert "--from logits or --from probabilities" in err
-    code, out, _ = calibrant("evaluate", path, "--from", "logits", "--json")
+    assert "--kind logits or --kind probabilities" in err
+    code, out, _ = calibrant("evaluate", path, "--kind", "logits", "--json")
     assert (code, json.loads(out)["test_error"]) == (0, 0.5)
 
 
@@ -136,8 +137,8 @@ def test_bad_input_is_one_line_and_code_two(calibrant, saved, tmp_path):
         ([path, "--n-bins", 0], "n_bins"),
         ([path, "--thresholds", 95], "0.95, not 95"),
         ([path, "--n-resamples", -1], "n_resamples"),
-        ([path, "--from", "odds"], "odds"),
-        ([path, "--from", "probabilities"], "as you said"),
+        ([path, "--kind", "odds"], "odds"),
+        ([path, "--kind", "probabilities"], "as you said"),
         ([], "files"),
     ):
         code, out, err = calibrant("evaluate", *arguments)

@@ -53,7 +53,7 @@ def test_figures_are_written_beside_it(calibrant, files, tmp_path):
         (("nll.npz", "--name", "a", "--name", "b"), "name must be given once"),
         (("nll.npz", "--images", "missing.npz"), "missing.npz does not exist"),
         (("nll.npz", "--bins", "0"), "n_bins must"),
-        (("nll.npz", "--from", "odds"), "odds"),
+        (("nll.npz", "--kind", "odds"), "odds"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_two(calibrant, files, tmp_path, monkeypatch, arguments, words):

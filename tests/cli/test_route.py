@@ -91,7 +91,7 @@ def test_inputs_are_never_overwritten(calibrant, val, tmp_path):
     ]:
         code, _, err = calibrant("route", *arguments)
         assert code == 2, arguments
-        assert "which this command reads" in err
+        assert "which is read here" in err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -238,7 +238,7 @@ def test_only_the_calibrator_that_made_the_rules_predictions_is_taken(calibrant,
         "route", "apply", rule, tmp_path / "held.npz", "--calibrator", calibrator, "-o", calibrator
     )
     assert code == 2
-    assert "which this command reads" in err
+    assert "which is read here" in err
 
 
 def test_scores_that_do_not_say_what_they_are(calibrant, val, tmp_path):
@@ -247,8 +247,8 @@ def test_scores_that_do_not_say_what_they_are(calibrant, val, tmp_path):
     for command in (["apply", "-o", tmp_path / "out.csv"], ["check"]):
         arguments = [command[0], tmp_path / "rule.json", tmp_path / "new.csv", *command[1:]]
         code, _, err = calibrant("route", *arguments)
-        assert (code, "--from logits" in err) == (2, True)
-        assert calibrant("route", *arguments, "--from", "logits")[0] == 0
+        assert (code, "--kind logits" in err) == (2, True)
+        assert calibrant("route", *arguments, "--kind", "logits")[0] == 0
     assert (tmp_path / "out.csv").read_text().splitlines()[1].startswith("0,auto,1,b,0.99")
 
 
@@ -296,6 +296,7 @@ def test_json(calibrant, val, tmp_path):
 
 def test_a_run_folder(calibrant, tmp_path):
     (tmp_path / "predictions").mkdir()
+    (tmp_path / "recipe.toml").touch()
     draw(3000, seed=0).save(tmp_path / "predictions" / "val.npz")
     draw(3000, seed=1).save(tmp_path / "predictions" / "test.npz")
     assert calibrant("route", "fit", tmp_path, "--target-accuracy", 0.95)[0] == 0
@@ -304,7 +305,7 @@ def test_a_run_folder(calibrant, tmp_path):
     assert json.loads(out)["cases"] == 3000
     test = tmp_path / "predictions" / "test.npz"
     code, _, err = calibrant("route", "apply", tmp_path / "rule.json", tmp_path, "-o", test)
-    assert (code, "which this command reads" in err) == (2, True)
+    assert (code, "which is read here" in err) == (2, True)
 
 
 def test_bad_input(calibrant, val, tmp_path):
@@ -326,10 +327,10 @@ def test_bad_input(calibrant, val, tmp_path):
         ),
         (["apply", tmp_path / "other.json", val, "-o", tmp_path / "o.csv"], "be a routing rule"),
         (["check", tmp_path / "bare.json", val], "promise an accuracy"),
-        (["fit", val, "--target-accuracy", 99], "write 0.99"),
+        (["fit", val, "--target-accuracy", 99], "target_accuracy must"),
         (["fit", val, "--no-promise"], "--cost-error and --cost-review"),
         (["fit", val, "--cost-error", 3], "given together"),
-        (["fit", tmp_path], "predictions/val.npz"),
+        (["fit", tmp_path], "must be a file"),
         (["apply", rule, val, "-o", tmp_path / "o.txt"], "output must end in"),
     ]:
         code, _, err = calibrant("route", *arguments)

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.files import parse_json
+from calibrant.files import parse_json, sha256_of
 from calibrant.posthoc import (
     METHODS,
     BetaCalibration,
@@ -22,13 +22,14 @@ from calibrant.posthoc import (
     DirichletScaling,
     HistogramBinning,
     IsotonicCalibration,
+    MatrixScaling,
     TemperatureScaling,
     VectorScaling,
     affine,
     beta,
     make_calibrator,
 )
-from calibrant.predictions import Predictions
+from calibrant.predictions import Part, Predictions
 
 
 def quick(name):
@@ -198,7 +199,7 @@ LABELS = np.array([0, 1, 2, 0])
         (np.where(np.eye(4, 3) > 0, np.nan, GOOD), LABELS, "logits must be finite, got .* in row 0"),
         (np.where(GOOD == 2.5, np.inf, GOOD), LABELS, "logits must be finite, got .* in row 2"),
         (np.where(GOOD == 2.5, 1.7e308, GOOD), LABELS, r"logits must be at most 1e\+30 in size, got .* in row 2"),
-        (Predictions.from_logits(GOOD, LABELS), LABELS, "got Predictions. Pass predictions.logits and predictions.tar"),
+        (Predictions.from_logits(GOOD, LABELS), LABELS, "targets must be left out where predictions are given"),
         (None, LABELS, "logits must have shape"),
         (GOOD[:, 0], LABELS, r"logits must have shape .* the same as two: np\.stack\(\[0 \* z, z\], axis=1\)"),
         (GOOD[:0], LABELS[:0], "logits must have shape"),
@@ -309,7 +310,7 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(draw, tmp_path):
         except InvalidInput:
             continue
         assert again.verified_
-        assert again.to_dict() == found.to_dict()
+        assert again.to_dict() == found.to_dict() | {"kind": "logits", "fitted_on": "0" * 64}
 
 
 def test_a_file_of_0_1_0_has_no_digest_and_says_so(draw, tmp_path):
@@ -317,7 +318,7 @@ def test_a_file_of_0_1_0_has_no_digest_and_says_so(draw, tmp_path):
     found = TemperatureScaling().fit(*draw(100))
     path.write_text(json.dumps(found.to_dict() | {"kind": "logits", "fitted_on": "0" * 64}))
     again = Calibrator.load(path)
-    assert again.to_dict() == found.to_dict()
+    assert again.to_dict() == found.to_dict() | {"kind": "logits", "fitted_on": "0" * 64}
     assert not again.verified_
 
 
@@ -325,3 +326,54 @@ def test_a_file_of_another_method(draw, tmp_path):
     TemperatureScaling().fit(*draw(100)).save(tmp_path / "temperature.json")
     with pytest.raises(InvalidInput, match="one of the methods \\['vector'\\]"):
         VectorScaling.load(tmp_path / "temperature.json")
+
+
+def test_predictions_are_taken_whole(name, draw, tmp_path):
+    logits, targets = draw(300, 3)
+    rows = Predictions.from_logits(logits, targets, ids=np.arange(300), class_names=["a", "b", "c"])
+    rows.save(tmp_path / "val.npz")
+    read = Predictions.load(tmp_path / "val.npz")
+    fitted, plain = quick(name).fit(read), quick(name).fit(logits, targets)
+    made = fitted(read)
+    np.testing.assert_array_equal(made.logits, plain.transform_logits(logits))
+    assert (made.ids.tolist(), made.class_names) == (rows.ids.tolist(), rows.class_names)
+    assert made.origin.calibrated_by == fitted.digest == plain.digest
+    fitted.save(tmp_path / "c.json")
+    again = Calibrator.load(tmp_path / "c.json")
+    assert again.provenance_ == fitted.provenance_
+    assert again.provenance_.fitted_on == sha256_of(tmp_path / "val.npz")
+    assert again.digest == fitted.digest
+
+
+def test_a_part_of_a_file_and_what_was_made_of_another_are_noted(draw, tmp_path):
+    logits, targets = draw(300, 3)
+    for file in ("val", "test"):
+        Predictions.from_logits(logits, targets).save(tmp_path / f"{file}.npz")
+    some, _ = Predictions.load(tmp_path / "val.npz").split(0.2, seed=3)
+    scaling = TemperatureScaling().fit(some)
+    scaling(Predictions.load(tmp_path / "test.npz")).save(tmp_path / "made.npz")
+    scaling.save(tmp_path / "c.json", applied_to=tmp_path / "test.npz", made=tmp_path / "made.npz")
+    known = Calibrator.load(tmp_path / "c.json").provenance_
+    assert (known.kind, known.class_names, known.part) == ("logits", (), Part(0.2, 3, 0))
+    assert (known.applied_to, known.made) == (sha256_of(tmp_path / "test.npz"), sha256_of(tmp_path / "made.npz"))
+
+
+def test_names_decide_over_the_order_of_columns(draw):
+    logits, targets = draw(300, 3)
+    rows = Predictions.from_logits(logits, targets, class_names=["a", "b", "c"])
+    turned = Predictions.from_logits(logits[:, [2, 0, 1]], np.array([1, 2, 0])[targets], class_names=["c", "a", "b"])
+    calibrator = VectorScaling().fit(rows)
+    np.testing.assert_array_equal(calibrator(turned).logits, calibrator(rows).logits)
+    with pytest.raises(InvalidInput, match="predictions must name the classes a, b, c"):
+        calibrator(Predictions.from_logits(logits, targets, class_names=["a", "b", "d"]))
+    with pytest.raises(InvalidInput, match="predictions must have the 3 classes"):
+        calibrator(Predictions.from_logits([[1.0, 2.0]], [0]))
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
+def test_a_map_of_logits_is_not_applied_to_probabilities(kind, draw):
+    logits, targets = draw(300, 3)
+    calibrator = kind().fit(Predictions.from_logits(logits, targets))
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    with pytest.raises(InvalidInput, match="predictions must be logits"):
+        calibrator(Predictions.from_probabilities(p, targets))

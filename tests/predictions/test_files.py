@@ -197,7 +197,7 @@ def test_a_file_that_does_not_say_needs_a_word(tmp_path):
     for name, write in (("p.npz", _neutral_npz), ("p.csv", _neutral_csv)):
         path = tmp_path / name
         write(path)
-        refused(path, "does not say whether its scores are logits or probabilities.*--from")
+        refused(path, "does not say whether its scores are logits or probabilities.*--kind")
         assert Predictions.load(path, kind="logits").kind == "logits"
         refused(path, "sum to 1", kind="probabilities")
     some().save(tmp_path / "q.npz")

@@ -252,7 +252,7 @@ def test_bad_row_is_named_by_its_place_in_the_file(tmp_path, logits, block):
         ("id,logit_cat,logit_dog,logit_fox\n1,2,3,4\n", "name the classes cat, dog, owl, got fox"),
         ("id,logit_cat,logit_dog,logit_owl\n1,2,x,4\n", r"be numbers, got 'x' in row 0, column logit_dog\."),
         ("id;logit_cat;logit_dog;logit_owl\n1;2;3;4\n", "separated by commas, got semicolons"),
-        ("id,score_cat,score_dog,score_owl\n1,2,3,4\n", "does not say whether its scores are .*--from logits"),
+        ("id,score_cat,score_dog,score_owl\n1,2,3,4\n", "does not say whether its scores are .*--kind logits"),
         ("id,logit_cat,logit_dog,logit_owl\n1,2,4\n", "line 2 must have 4 cells"),
         ("id,logit_cat,probability_dog,logit_owl\n1,2,4,1\n", "not both"),
         ("id,logit_cat,logit_cat,logit_owl\n1,2,4,1\n", "none twice"),

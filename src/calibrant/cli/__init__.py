@@ -13,6 +13,7 @@ from pathlib import Path
 from cyclopts import App, CycloptsError
 
 from calibrant import __version__
+from calibrant.cli._say import complain, plain_warnings
 from calibrant.errors import CalibrantError, CheckFailed
 
 app = App(
@@ -73,7 +74,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
+        with plain_warnings():
+            app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
     except CheckFailed as error:
         return _complain(error, code=1)
     except (CalibrantError, CycloptsError) as error:
@@ -93,6 +95,5 @@ def _drop_output() -> None:
 
 
 def _complain(error: object, code: int) -> int:
-    line = " ".join(str(error).split())
-    sys.stderr.write(f"calibrant: {line}\n")
+    complain(error)
     return code

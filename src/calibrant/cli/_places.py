@@ -1,6 +1,5 @@
 """Where a run keeps what is made from it, and which files a command may not write."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
@@ -19,10 +18,10 @@ def run_of(path: Path) -> Path | None:
     >>> run_of(Path("somewhere/val.npz")) is None
     True
     """
-    if path.is_dir():
-        return path
-    run = path.parent.parent
-    return run if path.parent.name == "predictions" and (run / "recipe.toml").is_file() else None
+    from calibrant.training import Run
+
+    run = Run.of(path)
+    return None if run is None else run.path
 
 
 @dataclass(frozen=True)
@@ -71,20 +70,3 @@ def refuse_stale(run: Path, path: Path, fitted_on: str | None, *, calibrated: st
         got = "others: of an earlier training, or calibrated by what is not here"
         way_out = f"Fit it again (calibrant {command} {run}), or move it away."
         raise invalid(str(path), "be fitted on predictions of its run", got, way_out)
-
-
-def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Refuse an output that is one of the command's inputs, also by another name (a link, another spelling)."""
-    read = list(inputs)
-    for output in outputs:
-        for given in read:
-            if _same(output, given):
-                rule = f"not be {given}, which this command reads"
-                raise invalid("--out", rule, str(output), "Name another file.")
-
-
-def _same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return one.resolve() == other.resolve()

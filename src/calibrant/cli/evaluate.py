@@ -4,16 +4,16 @@ import json as json_module
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from calibrant.cli.calibrate import run_predictions
+from calibrant.cli._flags import KindFlag
 from calibrant.errors import CheckFailed, invalid
-from calibrant.metrics import DEFAULT_N_BINS, Evaluation
+from calibrant.metrics import DEFAULT_N_BINS, Evaluation, evaluations_table
 from calibrant.metrics import evaluate as evaluate_predictions
-from calibrant.metrics.tables import evaluations_table
 from calibrant.predictions import Predictions
+from calibrant.training import source_path
 
 # Files above this size stay on disk while they are evaluated.
 _LARGE = 256 * 2**20
@@ -66,7 +66,7 @@ class Gates:
 def evaluate(
     files: Annotated[list[Path], Parameter(negative="")],
     *,
-    from_: Annotated[Literal["logits", "probabilities"] | None, Parameter(name="--from")] = None,
+    kind: KindFlag = None,
     n_bins: int = DEFAULT_N_BINS,
     thresholds: Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative="")] = (0.95, 0.99),
     n_resamples: int = 0,
@@ -81,8 +81,6 @@ def evaluate(
     ----------
     files:
         Predictions: .npz, .csv or .parquet; or run folders (their test predictions).
-    from_:
-        What the scores are, for files that do not say.
     n_bins:
         Bins of every binned metric.
     thresholds:
@@ -100,8 +98,8 @@ def evaluate(
     _check_gates(asked, thresholds)
     results: dict[str, Evaluation] = {}
     for source in files:
-        path = run_predictions(source, "test") if source.is_dir() else source
-        predictions = Predictions.load(path, kind=from_, mmap=path.is_file() and path.stat().st_size > _LARGE)
+        path = source_path(source, "test")
+        predictions = Predictions.load(path, kind=kind, mmap=path.is_file() and path.stat().st_size > _LARGE)
         results[str(path)] = evaluate_predictions(
             predictions, n_bins, thresholds=thresholds, n_resamples=n_resamples, seed=seed, level=level
         )

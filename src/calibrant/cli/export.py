@@ -13,12 +13,11 @@ from calibrant.cli._places import (
     RULE,
     Origin,
     made_by,
-    refuse_overwriting,
     refuse_stale,
 )
 from calibrant.cli._say import say_json
-from calibrant.cli.calibrate import refuse_other_kind
 from calibrant.errors import InvalidInput, invalid
+from calibrant.files import refuse_overwriting
 from calibrant.posthoc import SMOOTH, Calibrator, TemperatureScaling
 from calibrant.routing import RoutingRule
 from calibrant.serving import export_onnx
@@ -153,7 +152,7 @@ def _load(path: Path, classes: int) -> Calibrator:
         raise invalid(f"calibrator {path}", "be a map without steps", calibrator.method, way_out)
     if calibrator.n_classes_ != classes:
         raise invalid(str(path), f"be made for the {classes} classes of the run", f"{calibrator.n_classes_} classes")
-    refuse_other_kind(calibrator, Origin.of(path).kind, "logits")
+    calibrator.refuse_other_kind("logits")
     return calibrator
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.console import Console
 
-from calibrant.predictions import Kind
+from calibrant.cli._flags import KindFlag
 
 
 def report(
@@ -14,7 +14,7 @@ def report(
     output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("report.html"),
     name: Annotated[list[str] | None, Parameter(negative=())] = None,
     images: Path | None = None,
-    kind: Annotated[Kind | None, Parameter(name="--from")] = None,
+    kind: KindFlag = None,
     title: str = "What may the model decide alone?",
     threshold: float = 0.95,
     bins: int = 10,
@@ -29,7 +29,7 @@ def report(
         output: The page to write.
         name: Name of a source on the page; give it once for each source, or not at all.
         images: .npz with the test images (array images or x_test), for thumbnails of the mistakes.
-        kind: What the scores are, for files that do not say: logits or probabilities.
+        kind: What the scores are, for files that do not say.
         title: Heading of the page.
         threshold: Where the slider starts and what the table compares.
         bins: Bins of the reliability diagram and of every binned metric.

@@ -8,18 +8,12 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 from rich.console import Console
 
-from calibrant.cli._places import CALIBRATOR, RULE, SHORTLIST, Origin, made_by, refuse_overwriting, run_of
+from calibrant.cli._flags import KindFlag
+from calibrant.cli._places import CALIBRATOR, RULE, SHORTLIST, Origin, made_by, run_of
 from calibrant.cli._route_tables import percent, print_check, print_fit, print_shortlist, print_shortlist_check
 from calibrant.cli._say import say_json
-from calibrant.cli.calibrate import (
-    From,
-    apply_calibrator,
-    plain_warnings,
-    refuse_other_kind,
-    run_predictions,
-)
 from calibrant.errors import CheckFailed, InvalidInput, invalid
-from calibrant.files import sha256_of
+from calibrant.files import refuse_overwriting, sha256_of
 from calibrant.posthoc import Calibrator, TemperatureScaling
 from calibrant.predictions import Predictions, in_order_of
 from calibrant.routing import (
@@ -35,6 +29,7 @@ from calibrant.routing import (
     risk_coverage,
     route_file,
 )
+from calibrant.training import source_path
 
 app = App(name="route", help="Choose what to automate and what to send to a person.")
 _SEEN = "this is no test of the rule's promise, and no base for a shortlist's. Use cases that neither has seen."
@@ -58,7 +53,7 @@ def fit(
     calibrate: Annotated[bool, Parameter(negative="")] = False,
     seed: int = 0,
     out: Out = None,
-    from_: From = None,
+    kind: KindFlag = None,
     as_json: Json = False,
 ) -> None:
     """Choose the lowest threshold at which an accuracy can be promised, and write the rule.
@@ -87,11 +82,11 @@ def fit(
     out:
         Where to write the rule. Default: rule.json in the run folder that the predictions belong to, or beside them.
     """
-    path = run_predictions(source, "val") if source.is_dir() else source
+    path = source_path(source, "val")
     run = run_of(source)
     target = out or (path.parent if run is None else run) / RULE
     refuse_overwriting([target], [path])
-    predictions = Predictions.load(path, kind=from_)
+    predictions = Predictions.load(path, kind=kind)
     temperature = None
     if calibrate:
         predictions, temperature = _half_calibrated(predictions, seed)
@@ -132,7 +127,7 @@ def apply_(
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     shortlist: Path | None = None,
     calibrator: CalibratorFile = None,
-    from_: From = None,
+    kind: KindFlag = None,
     as_json: Json = False,
 ) -> None:
     """Decide for each case of a file: auto or review.
@@ -149,17 +144,16 @@ def apply_(
     shortlist:
         Written by "calibrant route shortlist" with this rule: adds a column, the classes to look at first.
     """
-    path = run_predictions(source, "test") if source.is_dir() else source
+    path = source_path(source, "test")
     refuse_overwriting([out], [rule, path, *(given for given in (calibrator, shortlist) if given is not None)])
     loaded = RoutingRule.load(rule)
     mapping = _calibrator(calibrator, loaded, rule, path)
     calibration: dict[str, Any] = {}
     if mapping is not None and calibrator is not None:
-        fitted_on = Origin.of(calibrator).kind
         calibration["calibrate"] = mapping.transform_logits
-        calibration["check_kind"] = lambda kind: refuse_other_kind(mapping, fitted_on, kind)
+        calibration["check_kind"] = mapping.refuse_other_kind
     lists = None if shortlist is None else Shortlist.load(shortlist)
-    counts = route_file(loaded, path, out, kind=from_, shortlist=lists, **calibration)
+    counts = route_file(loaded, path, out, kind=kind, shortlist=lists, **calibration)
     if as_json:
         _write_json({"cases": counts.cases, "automated": counts.automated, "path": str(out)})
         return
@@ -178,7 +172,7 @@ def check(
     strict: Annotated[bool, Parameter(negative="")] = False,
     shortlist: Path | None = None,
     calibrator: CalibratorFile = None,
-    from_: From = None,
+    kind: KindFlag = None,
     as_json: Json = False,
 ) -> None:
     """Say whether a rule's promise held on labelled cases; exit code 1 where it did not.
@@ -196,10 +190,10 @@ def check(
     shortlist:
         Check the promise of this shortlist too: broken where the whole interval lies below it, also with --strict.
     """
-    path = run_predictions(source, "test") if source.is_dir() else source
+    path = source_path(source, "test")
     loaded = RoutingRule.load(rule)
     lists = None if shortlist is None else Shortlist.load(shortlist)
-    predictions = _labelled(path, loaded, rule, calibrator, from_)
+    predictions = _labelled(path, loaded, rule, calibrator, kind)
     # A rule of costs alone promises nothing, but what it sends to a person may have shortlists.
     alone = lists is not None and loaded.target_accuracy is None
     result = None if alone else check_promise(loaded, predictions, confidence=confidence)
@@ -253,7 +247,7 @@ def shortlist_(
     confidence: float = 0.95,
     out: Out = None,
     calibrator: CalibratorFile = None,
-    from_: From = None,
+    kind: KindFlag = None,
     as_json: Json = False,
 ) -> None:
     """For the cases that a rule sends to a person: choose the classes to show, so that the true one is among them.
@@ -271,12 +265,12 @@ def shortlist_(
     out:
         Where to write the shortlist. Default: shortlist.json beside the rule.
     """
-    path = run_predictions(source, "test") if source.is_dir() else source
+    path = source_path(source, "test")
     target = out or rule.with_name(SHORTLIST)
     refuse_overwriting([target], [rule, path, *([] if calibrator is None else [calibrator])])
     loaded = RoutingRule.load(rule)
     chosen = choose_shortlist(
-        _labelled(path, loaded, rule, calibrator, from_), coverage, confidence=confidence, rule=loaded
+        _labelled(path, loaded, rule, calibrator, kind), coverage, confidence=confidence, rule=loaded
     )
     chosen = replace(chosen, fitted_on=sha256_of(path))
     if chosen.fitted_on == loaded.fitted_on:
@@ -288,23 +282,20 @@ def shortlist_(
         print_shortlist(chosen, target)
 
 
-def _labelled(path: Path, rule: RoutingRule, rule_path: Path, calibrator: Path | None, kind: From) -> Predictions:
+def _labelled(path: Path, rule: RoutingRule, rule_path: Path, calibrator: Path | None, kind: KindFlag) -> Predictions:
     """Labelled predictions as the rule sees them: behind the calibrator, where one is named."""
     predictions = Predictions.load(path, kind=kind)
     mapping = _calibrator(calibrator, rule, rule_path, path)
     if mapping is None or calibrator is None:
         return predictions
-    refuse_other_kind(mapping, Origin.of(calibrator).kind, predictions.kind)
-    # A calibrator knows its classes by their order, which is the rule's.
-    return apply_calibrator(mapping, in_order_of(rule.class_names, predictions, where=str(path)))
+    # A calibrator of 0.1.0 knows its classes by their order alone, which is the rule's.
+    return mapping(in_order_of(rule.class_names, predictions, where=str(path)))
 
 
 def _half_calibrated(predictions: Predictions, seed: int) -> tuple[Predictions, float]:
     """A temperature from a random half, and the other half, which it has not seen."""
     first, second = predictions.split(0.5, seed=seed)
-    with plain_warnings():
-        scaling = TemperatureScaling().fit(first.as_logits(), first.targets)
-    return second, scaling.temperature_
+    return second, TemperatureScaling().fit(first).temperature_
 
 
 def _warn_if_uncalibrated(rule: RoutingRule, run: Path) -> None:

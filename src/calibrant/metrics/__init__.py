@@ -19,6 +19,7 @@ from calibrant.metrics.noise import NoiseFloor, noise_floor
 from calibrant.metrics.proper import accuracy, brier_score, error_rate, negative_log_likelihood
 from calibrant.metrics.ranking import AccuracyCoverage, accuracy_coverage, aurc, auroc, ks_calibration_error
 from calibrant.metrics.smooth import smooth_calibration_error
+from calibrant.metrics.tables import evaluations_table
 
 if TYPE_CHECKING:
     from calibrant.metrics.meter import Meter
@@ -58,6 +59,7 @@ __all__ = [
     "equal_mass_calibration_error",
     "error_rate",
     "evaluate",
+    "evaluations_table",
     "expected_calibration_error",
     "expected_error",
     "higher_is_better",

@@ -5,14 +5,17 @@ from calibrant.posthoc.base import SMOOTH, Calibrator, FitSummary
 from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.curves import HistogramBinning, IsotonicCalibration
 from calibrant.posthoc.module import CalibrationModule
+from calibrant.posthoc.provenance import Provenance
 from calibrant.posthoc.selection import (
     METHODS,
     Candidate,
     NoCalibration,
     Selection,
     cross_validated_nll,
+    fit_calibrator,
     make_calibrator,
     select_calibrator,
+    warn_if_worse,
 )
 from calibrant.posthoc.temperature import TemperatureScaling
 
@@ -30,10 +33,13 @@ __all__ = [
     "IsotonicCalibration",
     "MatrixScaling",
     "NoCalibration",
+    "Provenance",
     "Selection",
     "TemperatureScaling",
     "VectorScaling",
     "cross_validated_nll",
+    "fit_calibrator",
     "make_calibrator",
     "select_calibrator",
+    "warn_if_worse",
 ]

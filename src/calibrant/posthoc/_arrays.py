@@ -27,10 +27,19 @@ def like(probabilities: NDArray[Any], template: Any) -> Any:
     return probabilities
 
 
+def as_arrays(logits: Any, targets: Any) -> tuple[Any, Any]:
+    """Logits and targets of predictions, or the two arrays as they are."""
+    if not isinstance(logits, Predictions):
+        return logits, targets
+    if targets is not None:
+        raise invalid("targets", "be left out where predictions are given, which hold them", type(targets).__name__)
+    return logits.as_logits(), logits.targets
+
+
 def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     """Return logits as a finite float array of shape (n, K), K >= 2; float32 and float64 are kept as they are."""
     if isinstance(logits, Predictions):
-        raise invalid("logits", "be an array", "Predictions", "Pass predictions.logits and predictions.targets.")
+        raise invalid("logits", "be an array", "Predictions", "Call calibrator(predictions).")
     matrix = as_array("logits", logits)
     if matrix.ndim != 2 or matrix.shape[0] == 0 or matrix.shape[1] < 2:
         rule = "have shape (cases, classes) with at least 1 case and 2 classes"

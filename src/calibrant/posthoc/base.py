@@ -1,9 +1,11 @@
 """What every calibrator has in common: fit, transform, scikit-learn manners, and JSON on disk."""
 
+import hashlib
 import inspect
+import json
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,6 +19,7 @@ from calibrant.posthoc._arrays import (
     Floats,
     Integers,
     Matrix,
+    as_arrays,
     check_fit,
     check_logits,
     check_targets,
@@ -25,11 +28,15 @@ from calibrant.posthoc._arrays import (
     mean_nll,
 )
 from calibrant.posthoc.module import CalibrationModule
+from calibrant.posthoc.provenance import Provenance
+from calibrant.predictions import Kind, Predictions, in_order_of, require_predictions
 
 FORMAT = "calibrant-calibrator"
 # Those with a torch module.
 SMOOTH = ("none", "temperature", "vector", "matrix", "dirichlet", "beta")
 VERSION = 1
+# The keys of a file that say what the calibrator computes.
+_MAP = ("method", "parameters", "classes", "identity", "fitted")
 # Numbers per block: a block stays in the second-level cache, and a million cases never exist twice in float64.
 BLOCK = 65536
 
@@ -82,6 +89,12 @@ class Calibrator(ABC):
         summary_: A `FitSummary`.
         verified_: False where it was read from a file without a digest, as 0.1.0 wrote them: nobody can tell whether
             such a file was changed.
+        provenance_: Which predictions it was fitted on, as far as that is known.
+
+    >>> rows = Predictions.from_logits([[4.0, 0.0], [0.0, 3.0], [2.0, 0.0]], [0, 1, 1])
+    >>> from calibrant.posthoc import TemperatureScaling
+    >>> TemperatureScaling().fit(rows)(rows).confidence.round(2).tolist()
+    [0.83, 0.77, 0.69]
     """
 
     method: ClassVar[str]
@@ -89,6 +102,7 @@ class Calibrator(ABC):
     identity_: bool
     summary_: FitSummary
     verified_: bool = True
+    provenance_: Provenance = Provenance()
 
     # -- what a subclass says ------------------------------------------------------------------------------------
 
@@ -113,15 +127,18 @@ class Calibrator(ABC):
 
     # -- fit and transform ---------------------------------------------------------------------------------------
 
-    def fit(self, logits: Any, targets: Any) -> Self:
-        """Learn the map.
+    def fit(self, logits: Any, targets: Any = None) -> Self:
+        """Learn the map: `fit(predictions)` or `fit(logits, targets)`.
 
         Args:
-            logits: Shape (n, K), finite. Probabilities are not logits: pass their logarithm.
-            targets: Shape (n,), integers in 0..K-1, at least two of the classes present.
+            logits: `Predictions`; or an array of shape (n, K), finite. Probabilities are not logits: make predictions
+                of them, or pass their logarithm.
+            targets: With an array: shape (n,), integers in 0..K-1, at least two of the classes present.
         """
-        matrix, labels = check_fit(logits, targets)
+        provenance = Provenance.of(logits) if isinstance(logits, Predictions) else Provenance()
+        matrix, labels = check_fit(*as_arrays(logits, targets))
         self._check_parameters()
+        self.provenance_ = provenance
         self.n_classes_, self.identity_ = matrix.shape[1], True
         before = self._mean_nll(matrix, labels)
         self.identity_ = False
@@ -145,12 +162,40 @@ class Calibrator(ABC):
             warnings.warn(f"{type(self).__name__}: {note}.", CalibrantWarning, stacklevel=2)
         return self
 
+    def __call__(self, predictions: Predictions) -> Predictions:
+        """Calibrated predictions of the same rows, in the fit set's order of classes.
+
+        They are kept as log-probabilities, which are logits, so that small probabilities do not become 0.
+        """
+        require_predictions(predictions)
+        self._refuse_unfitted()
+        if predictions.n_classes != self.n_classes_:
+            rule = f"have the {self.n_classes_} classes that the calibrator was fitted on"
+            raise invalid("predictions", rule, f"{predictions.n_classes} classes", "Use predictions of the same model.")
+        self.refuse_other_kind(predictions.kind)
+        names = self.provenance_.class_names
+        ordered = predictions if names is None else in_order_of(names, predictions, where="predictions")
+        calibrated = ordered.with_logits(self.transform_logits(ordered.as_logits()))
+        if predictions.origin is not None:
+            calibrated.origin = replace(predictions.origin, calibrated_by=self.digest)
+        return calibrated
+
+    def refuse_other_kind(self, kind: Kind) -> None:
+        """Refuse logits for a map fitted on probabilities, and the other way round, where it is another map there.
+
+        Vector and matrix scaling depend on the level of a row of logits, which its probabilities have lost.
+        """
+        fitted = self.provenance_.kind
+        if self.method in ("vector", "matrix") and not self.identity_ and fitted not in (None, kind):
+            way_out = "Use predictions of that kind, or temperature, beta or dirichlet, which do not depend on it."
+            raise invalid("predictions", f"be {fitted}, as {self.method} scaling was fitted on", kind, way_out)
+
     def transform(self, logits: ArrayT) -> ArrayT:
         """Calibrated probabilities, shape (n, K), rows sum to 1."""
         return self._map(logits, exponentiate=True)
 
     def transform_logits(self, logits: ArrayT) -> ArrayT:
-        """Calibrated log-probabilities, shape (n, K): logits again, for whoever wants to stay there."""
+        """Calibrated log-probabilities, shape (n, K), which are logits again."""
         return self._map(logits, exponentiate=False)
 
     def fit_transform(self, logits: ArrayT, targets: Any) -> ArrayT:
@@ -252,14 +297,27 @@ class Calibrator(ABC):
 
     # -- on disk -------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path) -> None:
-        """Write parameters and fitted values as JSON with a digest; float64 values come back bit for bit."""
+    def save(self, path: str | Path, *, applied_to: str | Path | None = None, made: str | Path | None = None) -> None:
+        """Write parameters and fitted values as JSON with a digest; float64 values come back bit for bit.
+
+        Args:
+            path: The file.
+            applied_to: A file of predictions that the calibrator was applied to; its digest is kept.
+            made: The file of what came out. A rule that is chosen on it is then known to belong to this calibrator.
+        """
+        self.provenance_ = self.provenance_.applied(applied_to, made)
         write_with_digest(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote; `Calibrator.load` reads any method, a subclass only its own."""
         return cls.from_dict(read_json(path), where=str(path))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the fitted map, whatever it was fitted on: equal for calibrators that compute the same."""
+        content = {key: value for key, value in self.to_dict().items() if key in _MAP}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         """Everything `load` needs, as plain JSON values."""
@@ -274,6 +332,7 @@ class Calibrator(ABC):
             "identity": self.identity_,
             "fitted": self._state(),
             "summary": asdict(self.summary_),
+            **self.provenance_.to_dict(),
         }
 
     @classmethod
@@ -293,19 +352,18 @@ class Calibrator(ABC):
         return restored
 
 
-@dataclass(frozen=True)
-class _File:
-    """What a calibrator's file says besides its format and fitted values; `calibrant calibrate` adds the last four."""
+@dataclass(frozen=True, kw_only=True)
+class _File(Provenance):
+    """What a calibrator's file says besides its format and fitted values."""
 
     method: str
     parameters: dict[str, Any]
     classes: int
     identity: bool
     summary: FitSummary
-    kind: str | None = None
-    fitted_on: str | None = None
-    applied_to: str | None = None
-    made: str | None = None
+
+    def provenance(self) -> Provenance:
+        return Provenance(**{field.name: getattr(self, field.name) for field in fields(Provenance)})
 
 
 def _blocks(matrix: Matrix) -> list[slice]:
@@ -325,6 +383,7 @@ def _restore(kind: type[Any], file: _File, fitted: Any) -> Any:
         raise ValueError(f"classes: {file.classes}")
     calibrator.n_classes_, calibrator.identity_, calibrator.summary_ = file.classes, file.identity, file.summary
     calibrator._set_state(fitted)  # noqa: SLF001 (the same family)
+    calibrator.provenance_ = file.provenance()
     return calibrator
 
 

@@ -3,19 +3,20 @@
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
-from calibrant.posthoc._arrays import Floats, Integers, Matrix, check_fit, log_softmax
+from calibrant.posthoc._arrays import Floats, Integers, Matrix, as_arrays, check_fit, log_softmax
 from calibrant.posthoc._folds import check_folds, stratified_folds
 from calibrant.posthoc.affine import DirichletScaling, MatrixScaling, VectorScaling
-from calibrant.posthoc.base import Calibrator, Progress
+from calibrant.posthoc.base import SMOOTH, Calibrator, Progress
 from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.curves import HistogramBinning, IsotonicCalibration
 from calibrant.posthoc.temperature import TemperatureScaling
+from calibrant.predictions import Predictions, require_predictions
 
 
 class NoCalibration(Calibrator):
@@ -78,14 +79,39 @@ class Selection:
     Attributes:
         name: Key in `METHODS`.
         calibrator: Fitted on all cases.
-        candidates: Best first.
-        reason: One sentence for a person.
+        candidates: Best first; empty where one method was asked for and nothing was compared.
+        reason: One sentence for a person; empty where nothing was compared.
     """
 
     name: str
     calibrator: Calibrator
     candidates: tuple[Candidate, ...]
     reason: str
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """The comparison as plain JSON values; None where nothing was compared."""
+        if not self.candidates:
+            return None
+        return {"reason": self.reason, "candidates": [asdict(candidate) for candidate in self.candidates]}
+
+    def describe(self) -> str:
+        """What was compared and fitted, for a person."""
+        lines = []
+        if self.candidates:
+            lines += ["Cross-validation on the fit set: held-out NLL, and how far behind the best"]
+            lines += [f"  {each.name:<14} {each.nll:.4f}  {_behind(each)}".rstrip() for each in self.candidates]
+            lines += [f"Chosen: {self.reason}"]
+        calibrator = self.calibrator
+        temperature = getattr(calibrator, "temperature_", None)
+        found = "" if temperature is None else f", temperature {temperature:.4f}"
+        lines += [f"Fitted {calibrator} on {calibrator.summary_.cases:,} cases{found}."]
+        if calibrator.identity_ and calibrator.method != "none":
+            lines += ["No map was kept: the probabilities stay as they are."]
+        return "\n".join(lines)
+
+
+def _behind(candidate: Candidate) -> str:
+    return f"{candidate.behind:.4f} ± {candidate.standard_error:.4f}" if candidate.standard_error else ""
 
 
 def make_calibrator(name: str) -> Calibrator:
@@ -96,21 +122,21 @@ def make_calibrator(name: str) -> Calibrator:
 
 
 def cross_validated_nll(
-    make: Callable[[], Calibrator], logits: Any, targets: Any, *, folds: int = 5, seed: int = 0
+    make: Callable[[], Calibrator], logits: Any, targets: Any = None, *, folds: int = 5, seed: int = 0
 ) -> Floats:
     """Negative log-likelihood of each case under a calibrator fitted on the other folds.
 
     Args:
         make: Gives a fresh calibrator.
-        logits: Shape (n, K).
-        targets: Shape (n,).
+        logits: Predictions, or an array of shape (n, K).
+        targets: With an array: shape (n,).
         folds: Number of stratified folds.
         seed: Seed of the folds.
 
     Returns:
         Shape (n,), float64.
     """
-    matrix, labels = check_fit(logits, targets)
+    matrix, labels = check_fit(*as_arrays(logits, targets))
     check_folds(folds, seed)
     fold = stratified_folds(labels, folds, seed)
     result = np.empty(len(labels))
@@ -135,8 +161,37 @@ def _fit_fold(calibrator: Calibrator, logits: Matrix, targets: Integers, *, case
         raise invalid("targets", rule, f"{cases} cases", way_out) from error
 
 
+def fit_calibrator(
+    predictions: Predictions, method: str = "temperature", *, folds: int = 5, seed: int = 0
+) -> Selection:
+    """Fit one method on predictions, or with "best" the one that `select_calibrator` finds.
+
+    Args:
+        predictions: Cases that nothing else was fitted on.
+        method: "best", or a name in `METHODS`.
+        folds: Folds of the comparison.
+        seed: Seed of the folds.
+    """
+    require_predictions(predictions)
+    if method == "best":
+        return select_calibrator(predictions, folds=folds, seed=seed)
+    return Selection(method, make_calibrator(method).fit(predictions), (), "")
+
+
+def warn_if_worse(before: Predictions, after: Predictions) -> None:
+    """Warn where calibrated predictions have a larger NLL than raw ones by more than chance (two standard errors)."""
+    change = np.minimum(after.nll, 1e6) - np.minimum(before.nll, 1e6)
+    if change.mean() > 2.0 * change.std() / len(change) ** 0.5:
+        warnings.warn(
+            f"calibration made the NLL of the predictions it was applied to larger: {before.nll.mean():.4g} before, "
+            f"{after.nll.mean():.4g} after. Fit on more cases, or use the method temperature or best.",
+            CalibrantWarning,
+            stacklevel=2,
+        )
+
+
 def select_calibrator(
-    logits: Any, targets: Any, *, methods: Sequence[str] = tuple(METHODS), folds: int = 5, seed: int = 0
+    logits: Any, targets: Any = None, *, methods: Sequence[str] = tuple(METHODS), folds: int = 5, seed: int = 0
 ) -> Selection:
     """Compare methods by cross-validated NLL and fit the best on all cases.
 
@@ -171,4 +226,7 @@ def _reason(candidates: Sequence[Candidate], folds: int) -> str:
     second = candidates[1]
     gap = f"{second.name} is {second.behind:.4f} ± {second.standard_error:.4f} behind"
     clear = second.behind > 2 * second.standard_error
-    return f"{start}; {gap}{'' if clear else ', which is within the noise: either will do'}."
+    steps = ""
+    if make_calibrator(first.name).method not in SMOOTH:
+        steps = f" It is a map with steps, which no ONNX file takes: for export choose one of {', '.join(SMOOTH[1:])}."
+    return f"{start}; {gap}{'' if clear else ', which is within the noise: either will do'}.{steps}"

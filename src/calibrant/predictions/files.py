@@ -103,7 +103,7 @@ def settle_kind(path: Path, found: str, kind: Kind | None) -> Kind:
     """What the scores are, from the file's own word ("scores" if it says nothing) and from the user's."""
     if found == "scores":
         if kind is None:
-            way_out = "Say it: --from logits or --from probabilities (kind= in Python)."
+            way_out = "Say it: --kind logits or --kind probabilities (kind= in Python)."
             raise InvalidInput(f"{path} does not say whether its scores are logits or probabilities. {way_out}")
         return kind
     if kind not in (None, found):

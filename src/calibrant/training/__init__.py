@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from calibrant.training.processes import Ended, Task, end_with_parent, run_tasks
     from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, Reporter, TensorBoard
     from calibrant.training.setup import Setup, load_data, make_fabric
+    from calibrant.training.sources import (
+        calibrated_paths,
+        calibration_sources,
+        load_predictions,
+        rule_path,
+        source_path,
+    )
     from calibrant.training.torchdata import TorchData
 
 __all__ = [
@@ -36,18 +43,23 @@ __all__ = [
     "TorchData",
     "TrainingData",
     "TrainingDiverged",
+    "calibrated_paths",
+    "calibration_sources",
     "check_inputs",
     "default_recipe",
     "end_with_parent",
     "flatten",
     "load_data",
+    "load_predictions",
     "make_fabric",
     "named_recipes",
     "newest_checkpoint",
     "one_line",
     "recipe_keys",
     "resume",
+    "rule_path",
     "run_tasks",
+    "source_path",
     "state_of",
     "suggest_key",
     "train",
@@ -65,6 +77,7 @@ _IMPORTED_ON_USE = {
     "processes": ("Ended", "Task", "end_with_parent", "run_tasks"),
     "progress": ("ForwardingReporter", "LiveBar", "PlainLines", "Quiet", "Reporter", "TensorBoard"),
     "setup": ("Setup", "load_data", "make_fabric"),
+    "sources": ("calibrated_paths", "calibration_sources", "load_predictions", "rule_path", "source_path"),
     "torchdata": ("TorchData",),
 }
 

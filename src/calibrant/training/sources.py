@@ -1,0 +1,86 @@
+"""Run folders and files of predictions alike: what a path holds, and where what is made from it is kept."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import refuse_overwriting
+from calibrant.predictions import Kind, Predictions
+from calibrant.training.run import Run, Split
+
+# Files above this size stay on disk while they are read.
+_LARGE = 256 * 2**20
+
+
+def source_path(source: str | Path, split: Split = "test") -> Path:
+    """The predictions of a run where `source` is its folder, else `source` itself."""
+    path = Path(source)
+    run = Run.of(path) if path.is_dir() else None
+    if run is None:
+        return path
+    found = run.predictions_path(split)
+    if not found.is_file():
+        raise InvalidInput(f"run {run.path} has no {split} predictions yet. Continue it with --resume.")
+    return found
+
+
+def load_predictions(source: str | Path, split: Split = "test", *, kind: Kind | None = None) -> Predictions:
+    """Read predictions: those of a run, or what `Predictions.load` reads.
+
+    Args:
+        source: A run folder or a file.
+        split: Of a run: which predictions.
+        kind: What the scores are, for files that do not say.
+    """
+    path = source_path(source, split)
+    large = path.is_file() and path.stat().st_size > _LARGE
+    return Predictions.load(path, kind=kind, mmap=large)
+
+
+def calibration_sources(source: str | Path, apply: str | Path | None = None) -> tuple[Path, Path]:
+    """What a calibrator is fitted on and applied to: validation and test predictions of a run, or two files.
+
+    Args:
+        source: A run folder, or predictions to fit on.
+        apply: Predictions to calibrate, or a run folder; by default those of `source`, where it is a run folder.
+    """
+    fitted_on = source_path(source, "val")
+    if apply is None and fitted_on == Path(source):
+        raise invalid("apply", "name the predictions to calibrate where the source is no run folder", "nothing")
+    return fitted_on, source_path(source if apply is None else apply, "test")
+
+
+def rule_path(source: str | Path) -> Path:
+    """Where the rule that is chosen on `source` is kept: in the run that it belongs to, else beside it."""
+    run = Run.of(source)
+    return Path(source).with_name("rule.json") if run is None else run.rule_path
+
+
+class CalibratedPaths(NamedTuple):
+    """Where calibrated predictions and their calibrator are kept."""
+
+    predictions: Path
+    calibrator: Path
+
+
+def calibrated_paths(fitted_on: str | Path, applied_to: str | Path, out: str | Path | None = None) -> CalibratedPaths:
+    """Where the output of a calibrator is kept: beside its input as NAME.calibrated.npz, or as `out` says.
+
+    Args:
+        fitted_on: What the calibrator is fitted on. Where that belongs to a run and `out` is None, the calibrator is
+            the run's; else it lies beside the calibrated predictions.
+        applied_to: The predictions that are calibrated.
+        out: Where the calibrated predictions are to lie; neither on what is read nor on predictions of the run.
+    """
+    given = Path(applied_to)
+    predictions = given.with_name(f"{given.stem}.calibrated.npz") if out is None else Path(out)
+    if predictions.suffix.lower() != ".npz":
+        raise invalid("out", "end in .npz", str(predictions))
+    run = Run.of(fitted_on)
+    name = predictions.stem.removesuffix(".calibrated")
+    calibrator = predictions.with_name(f"{name}.calibrator.json")
+    if run is not None and out is None:
+        calibrator = run.calibrator_path
+    own = [] if run is None else [run.predictions_path("val"), run.predictions_path("test")]
+    refuse_overwriting((predictions, calibrator), (fitted_on, applied_to, *own))
+    return CalibratedPaths(predictions, calibrator)
