@@ -83,9 +83,14 @@ def run_folder(tmp_path):
     )
     run.write_summary(
         {
-            "environment": {"torch": "2.13.0", "device": "<cpu>", "cuda": None},
+            "method": {"name": "nll", "settings": {}},
+            **{key: {"n": 10, "test_error": 0.1, "nll": None, "ece": 0.1} for key in ("test", "validation")},
+            "best_validation": None,
             "samples_seen": 52,
-            "timing": {"train_seconds": 1.25},
+            "samples_full": 60,
+            "seen_share": 52 / 60,
+            "environment": {"torch": "2.13.0", "device": "<cpu>", "cuda": None},
+            "timing": {"train_seconds": 1.25, "seconds": 1.5},
         }
     )
     return run.path

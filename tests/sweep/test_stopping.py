@@ -35,7 +35,21 @@ def test_rungs_lie_inside_the_training(epochs):
 
 
 def line(epoch, samples=100):
-    return {"epoch": epoch, "samples": samples, "validation": {"accuracy": 0.9, "ece": 0.02}}
+    return {
+        "epoch": epoch,
+        "samples": samples,
+        "validation": {"accuracy": 0.9, "ece": 0.02},
+        "kept": 100,
+        "lr": 0.1,
+        "kept_share": 1.0,
+        "loss": 0.5,
+        "terms": {},
+        "accuracy": 0.9,
+        "ece": 0.1,
+        "train_seconds": 1.0,
+        "seconds": 1.0,
+        "samples_per_second": 100.0,
+    }
 
 
 def test_the_reporter_asks_at_rungs_with_samples_counted_over_a_resume(tmp_path):

@@ -219,6 +219,47 @@ def stopped():
 
 
 @pytest.fixture
+def epoch_line():
+    """A line of the epoch log."""
+
+    def make(epoch, **changes):
+        return {
+            "epoch": epoch,
+            "lr": 0.1,
+            "kept": 10,
+            "kept_share": 1.0,
+            "samples": 10,
+            "loss": 0.5,
+            "accuracy": 0.9,
+            "terms": {"nll": 0.5},
+            "ece": 0.1,
+            "train_seconds": 1.0,
+            "seconds": 1.5,
+            "samples_per_second": 10.0,
+            **changes,
+        }
+
+    return make
+
+
+@pytest.fixture
+def summary():
+    """The smallest sound summary."""
+    figures = {"n": 10, "test_error": 0.1, "nll": None, "ece": 0.1}
+    return {
+        "method": {"name": "nll", "settings": {}},
+        "test": figures,
+        "validation": figures,
+        "best_validation": None,
+        "samples_seen": 52,
+        "samples_full": 60,
+        "seen_share": 52 / 60,
+        "environment": {"torch": "2.13.0"},
+        "timing": {"train_seconds": 1.25, "seconds": 1.5},
+    }
+
+
+@pytest.fixture
 def assert_same_run():
     """Compare two finished runs: everything but clock readings and the environment must be identical."""
 

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import pickle
@@ -13,8 +14,11 @@ from calibrant.training.checkpoint import (
     newest_name,
     remove_leftovers,
     save_checkpoint,
+    saved_log,
     trained_data,
 )
+
+VALUES = {"data": "abc", "classes": 3, "image_shape": [1, 6, 6], "pruner": {}}
 
 
 def state(epoch):
@@ -28,7 +32,7 @@ def state(epoch):
         "scalar": torch.tensor(3),
         "mask": torch.tensor([True, False]),
     }
-    return Checkpoint(epoch, tensors, {"number": 1 / 3, "list": [1, "x", None]})
+    return Checkpoint(epoch, tensors, {**VALUES, "number": 1 / 3, "list": [1, "x", None]})
 
 
 def test_what_is_saved_comes_back_bit_for_bit(tmp_path):
@@ -133,6 +137,49 @@ def test_nothing_is_ever_unpickled(tmp_path):
 def test_the_data_is_told_without_the_tensors(tmp_path):
     assert trained_data(tmp_path) is None
     for epoch, data in ((9, "old"), (10, "new")):
-        path = save_checkpoint(tmp_path, Checkpoint(epoch, {}, {"data": data}))
+        path = save_checkpoint(tmp_path, Checkpoint(epoch, {}, {**VALUES, "data": data}))
     path.with_suffix(".safetensors").unlink()
     assert trained_data(tmp_path) == "new"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"data": None},
+        {"classes": 10**9},
+        {"classes": "3"},
+        {"image_shape": [1, 6]},
+        {"image_shape": [1, 6, 10**7]},
+        {"pruner": []},
+        {"mean": "0.5"},
+        {"log": [{"epoch": 1}]},
+    ],
+)
+def test_wrong_types_under_a_right_digest_are_named(tmp_path, values):
+    path = save_checkpoint(tmp_path, Checkpoint(1, {}, {**VALUES, **values}))
+    key = next(iter(values))
+    with pytest.raises(InvalidInput, match=rf"checkpoint epoch-00001\.json is damaged at 'values\.{key}"):
+        load_checkpoint(path)
+
+
+def test_tensors_that_are_none_under_a_right_digest_are_damage(tmp_path):
+    path = save_checkpoint(tmp_path, state(1))
+    content = json.loads(path.read_text())
+    del content["sha256"]
+    content["tensors_sha256"] = hashlib.sha256(b"junk").hexdigest()
+    path.with_suffix(".safetensors").write_bytes(b"junk")
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({**content, "sha256": digest}))
+    with pytest.raises(InvalidInput, match="damaged: SafetensorError"):
+        load_checkpoint(path)
+
+
+def test_the_log_of_the_newest_sound_json_is_told_without_the_tensors(tmp_path, epoch_line):
+    assert saved_log(tmp_path) == []
+    for epoch in (1, 2):
+        log = [epoch_line(number) for number in range(1, epoch + 1)]
+        path = save_checkpoint(tmp_path, Checkpoint(epoch, {}, {**VALUES, "log": log}))
+    path.with_suffix(".safetensors").unlink()
+    assert [line["epoch"] for line in saved_log(tmp_path)] == [1, 2]
+    path.write_text("{")
+    assert [line["epoch"] for line in saved_log(tmp_path)] == [1]

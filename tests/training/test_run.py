@@ -1,5 +1,3 @@
-import json
-
 import pytest
 
 from calibrant.errors import InvalidInput, OutputError
@@ -60,18 +58,15 @@ def test_a_run_is_found_from_its_folder_and_from_its_predictions_alone(tmp_path)
         assert Run.of(path) is None
 
 
-def test_the_log_forgives_torn_lines_and_is_cut_at_an_epoch(tmp_path):
-    run = Run.create(tmp_path / "run", Recipe())
+def test_a_run_has_as_many_epochs_as_were_logged_and_a_finished_one_all(tmp_path, epoch_line, summary):
+    run = Run.create(tmp_path / "run", Recipe(epochs=3))
     assert run.epochs() == []
-    for epoch in (1, 2, 3):
-        run.log_epoch({"epoch": epoch, "loss": 0.5})
-    with run.log_path.open("ab") as log:
-        log.write(b'[1, 2]\n"text"\n{"no": "epoch"}\n{"epoch": 4, \xff')
-    assert [line["epoch"] for line in run.epochs()] == [1, 2, 3]
-    run.cut_log(2)
-    assert [json.loads(line)["epoch"] for line in run.log_path.read_text().splitlines()] == [1, 2]
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        run.log_epoch({"epoch": 3, "loss": float("nan")})
+    for epoch in (1, 2):
+        run.log_epoch(epoch_line(epoch))
+    assert [line["epoch"] for line in run.epochs()] == [1, 2]
+    run.write_summary(summary)
+    with pytest.raises(InvalidInput, match="2 whole lines for 3 epochs"):
+        run.epochs()
 
 
 def test_drafts_of_killed_processes_go_and_nothing_else(tmp_path):
@@ -84,10 +79,33 @@ def test_drafts_of_killed_processes_go_and_nothing_else(tmp_path):
     assert sorted(run.path.rglob("*")) == keep
 
 
-def test_only_the_summary_says_that_a_run_is_finished(tmp_path):
+def test_only_the_summary_says_that_a_run_is_finished(tmp_path, summary):
     run = Run.create(tmp_path / "run", Recipe())
     run.predictions_path("test").write_bytes(b"")
     assert not run.finished
-    run.write_summary({"test": {"ece": 0.1}})
+    run.write_summary(summary)
     assert run.finished
-    assert run.summary == {"test": {"ece": 0.1}}
+    assert run.summary == summary
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("timing", [1.0]),
+        ("timing", {"train_seconds": "long", "seconds": 1.0}),
+        ("test", {"ece": 0.1}),
+        ("samples_seen", -1),
+        ("samples_full", 0),
+        ("seen_share", None),
+        ("environment", {"torch": ["2"]}),
+        ("method", "nll"),
+    ],
+)
+def test_a_summary_with_wrong_types_is_one_line(tmp_path, summary, key, value):
+    run = Run.create(tmp_path / "run", Recipe())
+    run.write_summary({**summary, key: value})
+    with pytest.raises(InvalidInput, match=rf"summary\.json is damaged at '{key}"):
+        run.summary  # noqa: B018
+    run.summary_path.write_text("[]")
+    with pytest.raises(InvalidInput, match=r"summary\.json is damaged"):
+        run.summary  # noqa: B018

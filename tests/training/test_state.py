@@ -20,7 +20,7 @@ def trained(toy, toy_recipe):
 
 
 def test_everything_that_matters_goes_through_a_checkpoint(trained, toy, toy_recipe):
-    checkpoint = pack(trained, 1)
+    checkpoint = pack(trained, [{}])
     fresh = make_setup(toy_recipe(), toy)
     unpack(fresh, checkpoint)
     for name, value in trained.network.state_dict().items():
@@ -36,7 +36,7 @@ def test_everything_that_matters_goes_through_a_checkpoint(trained, toy, toy_rec
 
 def test_the_learning_rate_stays_the_tensor_that_the_engine_changes(trained, toy, toy_recipe):
     # On a GPU the optimiser reads the rate from a tensor that the engine fills; loading must not replace it.
-    checkpoint = pack(trained, 1)
+    checkpoint = pack(trained, [{}])
     fresh = make_setup(toy_recipe(), toy)
     fresh.optimiser.param_groups[0]["lr"] = fresh.lr
     unpack(fresh, checkpoint)
@@ -45,7 +45,7 @@ def test_the_learning_rate_stays_the_tensor_that_the_engine_changes(trained, toy
 
 def test_rows_count_as_shared_by_all_ranks(trained, toy, toy_recipe):
     fresh = make_setup(toy_recipe(), toy)
-    unpack(fresh, pack(trained, 1))
+    unpack(fresh, pack(trained, [{}]))
     count = torch.from_numpy(fresh.pruner.table.column("count"))
     assert count.min() == 1
     assert torch.equal(fresh.pruner.table.shared_count, count)
@@ -58,7 +58,7 @@ def test_optimiser_buffers_come_back_in_the_layout_of_the_parameters(toy, toy_re
     setup.network.to(memory_format=torch.channels_last)
     setup.steps.source.begin(1)
     setup.steps.run_epoch(lambda step: None)
-    checkpoint = pack(setup, 1)
+    checkpoint = pack(setup, [{}])
     on_disk = {name: value.contiguous() for name, value in checkpoint.tensors.items()}
     fresh = make_setup(recipe, toy)
     fresh.network.to(memory_format=torch.channels_last)

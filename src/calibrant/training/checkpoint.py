@@ -8,15 +8,17 @@ import hashlib
 import json
 import os
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from safetensors.torch import load, save
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.files import atomic_write, read_json, write_json
+from calibrant.training.schema import CheckpointContent, check
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _KEEP = 2
 _FORMAT = 1
@@ -27,7 +29,7 @@ class Checkpoint:
     """State after a number of finished epochs: tensors by name, and plain values."""
 
     epoch: int
-    tensors: dict[str, Tensor]
+    tensors: "dict[str, Tensor]"
     values: dict[str, Any]
     path: Path | None = None
     """Its JSON file, where it was read from one."""
@@ -35,6 +37,8 @@ class Checkpoint:
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint, remove all but the newest two, and return the path of its JSON."""
+    from safetensors.torch import save
+
     path = checkpoint_path(folder, checkpoint.epoch)
     # Not safetensors' own `save_file`: on a full disk it raises an error of its own instead of the system's.
     blob = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.tensors.items()})
@@ -79,18 +83,17 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read one checkpoint by the path of its JSON and check both digests."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    content = _read(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         blob = path.with_suffix(".safetensors").read_bytes()
-        stated = content.pop("sha256"), content["tensors_sha256"]
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        if content["tensors_sha256"] != hashlib.sha256(blob).hexdigest():
+            raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
+        return Checkpoint(content["epoch"], load(blob), content["values"], path)
+    except (OSError, SafetensorError, KeyError) as error:
         raise InvalidInput(f"checkpoint {path.name} is damaged: {type(error).__name__}.") from error
-    if stated != (_digest(content), hashlib.sha256(blob).hexdigest()):
-        raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
-    # From here on the content is what some version of this package wrote.
-    if content["format"] != _FORMAT:
-        raise InvalidInput(f"checkpoint {path.name} was written by another version (format {content['format']}).")
-    return Checkpoint(content["epoch"], load(blob), content["values"], path)
 
 
 def newest_name(folder: Path) -> str | None:
@@ -105,7 +108,16 @@ def trained_data(folder: Path) -> str | None:
     Nothing else in a run folder holds it: without checkpoints (removed to save space, for one) it is unknown.
     """
     found = _found(folder)
-    return str(read_json(found[0])["values"]["data"]) if found else None
+    return str(_read(found[0])["values"]["data"]) if found else None
+
+
+def saved_log(folder: Path) -> list[dict[str, Any]]:
+    """The epoch log up to the newest checkpoint whose JSON is sound; empty without one, and for the first versions."""
+    for path in _found(folder):
+        # A run that is being trained removes old checkpoints: one may be gone by now.
+        with suppress(InvalidInput):
+            return _read(path)["values"].get("log") or []
+    return []
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -122,13 +134,33 @@ def _found(folder: Path) -> list[Path]:
     return sorted(folder.glob("epoch-*.json"), reverse=True)
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """The JSON of a checkpoint; its digest holds, and its values have the types that the rest of the code relies on."""
+    try:
+        content = read_json(path)
+        stated = content.pop("sha256", None) if isinstance(content, dict) else None
+        sound = stated is not None and stated == _digest(content)
+    except (InvalidInput, ValueError) as error:  # NaN is read, and has no digest
+        raise InvalidInput(f"checkpoint {path.name} is damaged: it is missing or no JSON.") from error
+    if not sound:
+        raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
+    if content.get("format") != _FORMAT:
+        raise InvalidInput(f"checkpoint {path.name} was written by another version (format {content.get('format')}).")
+    check(CheckpointContent, content, f"checkpoint {path.name}")
+    result: dict[str, Any] = content
+    return result
+
+
 def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def _flush_folder(folder: Path) -> None:
     """Make the renames durable before anything older is removed: a power cut must leave one whole checkpoint."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # Windows opens no folders, and makes renames durable by itself
+        return
     try:
         os.fsync(descriptor)
     finally:

@@ -21,6 +21,7 @@ from calibrant.training.checkpoint import (
     save_checkpoint,
 )
 from calibrant.training.data import TrainingData
+from calibrant.training.log import Line, read_log
 from calibrant.training.predict import predict
 from calibrant.training.progress import Quiet, Reporter
 from calibrant.training.ranks import on_first_rank
@@ -66,14 +67,7 @@ def train(
     # Built before the folder: a recipe that cannot run leaves nothing behind.
     setup = Setup(recipe, fabric, _training_data(recipe, data, data_dir))
     run = on_first_rank(fabric, lambda: Run.create(out, recipe))
-    try:
-        return _Training(run, setup, reporter or Quiet()).go()
-    except OutputError:
-        raise  # a full disk, for one: with more space the run can be resumed
-    except Exception:
-        if fabric.global_rank == 0 and not run.epochs():
-            run.discard()
-        raise
+    return _Training(run, setup, reporter or Quiet()).go(new=True)
 
 
 def resume(
@@ -128,17 +122,31 @@ class _Training:
         self.fabric: Fabric = setup.fabric
         self.reporter = reporter if self.fabric.global_rank == 0 else Quiet()
         self.final_validation: Predictions | None = None
+        self.log: list[Line] = []
+        """Lines of the epochs so far; the first rank keeps it."""
 
-    def go(self) -> Run:
+    def go(self, *, new: bool = False) -> Run:
+        """Train to the end. Of a new run that fails in its first epoch nothing stays: it would fail again."""
         with ExitStack() as held:
             on_first_rank(self.fabric, lambda: held.enter_context(self.run.locked()))
-            done = self._restore()
-            self.reporter.start(self.run, done)
-            held.callback(self.reporter.stop)
-            for epoch in range(done + 1, self.recipe.epochs + 1):
-                self._epoch(epoch)
-            on_first_rank(self.fabric, self._finish)
+            try:
+                self._train(held)
+            except OutputError:
+                raise  # a full disk, for one: with more space the run can be resumed
+            except Exception:
+                # Only under the lock: a process that was refused it must not touch what another one trains.
+                if new and self.fabric.global_rank == 0 and not self.log:
+                    self.run.discard()
+                raise
         return self.run
+
+    def _train(self, held: ExitStack) -> None:
+        done = self._restore()
+        self.reporter.start(self.run, done)
+        held.callback(self.reporter.stop)
+        for epoch in range(done + 1, self.recipe.epochs + 1):
+            self._epoch(epoch)
+        on_first_rank(self.fabric, self._finish)
 
     def _restore(self) -> int:
         """Put the newest checkpoint's state into the setup; returns the number of finished epochs."""
@@ -149,7 +157,13 @@ class _Training:
             self.run.remove_drafts()
             remove_leftovers(self.run.checkpoints)
             newest = newest_checkpoint(self.run.checkpoints)
-            return 0 if newest is None else newest.epoch
+            if newest is None:
+                return 0
+            if newest.epoch > self.recipe.epochs:
+                raise InvalidInput(f"checkpoint {newest.path} is not of this run of {self.recipe.epochs} epochs.")
+            # Checkpoints of the first versions have no log of their own.
+            self.log = read_log(self.run.log_path, saved=newest.values.get("log") or (), epochs=newest.epoch)
+            return newest.epoch
 
         done = on_first_rank(self.fabric, find)
         if done:
@@ -161,7 +175,7 @@ class _Training:
                     "Point --data-dir to the data that it began with."
                 )
             unpack(self.setup, checkpoint)
-        on_first_rank(self.fabric, lambda: self.run.cut_log(done))
+        on_first_rank(self.fabric, lambda: self.run.write_log(self.log))
         return done
 
     def _epoch(self, epoch: int) -> None:
@@ -217,8 +231,9 @@ class _Training:
             self.final_validation = validation if last else None
         line["seconds"] = time.perf_counter() - started
         self.run.log_epoch(line)
+        self.log.append(line)
         if last or epoch % engine.checkpoint_every == 0:
-            save_checkpoint(self.run.checkpoints, pack(self.setup, epoch))
+            save_checkpoint(self.run.checkpoints, pack(self.setup, self.log))
         self.reporter.end_epoch(line)
 
     def _stop_if_diverged(self, epoch: int, steps: int) -> None:
@@ -260,7 +275,7 @@ class _Training:
         for split, prediction in predictions.items():
             prediction.save(self.run.predictions_path(split))
         self.setup.pruner.save(self.run.pruning_path)
-        self.run.write_summary(summarise(self.setup, predictions, self.run.epochs()))
+        self.run.write_summary(summarise(self.setup, predictions, self.log))
 
 
 def _all_finite(network: torch.nn.Module) -> bool:

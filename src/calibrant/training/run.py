@@ -1,19 +1,19 @@
 """A run is a folder. This is its reader and writer; the engine and everything after it go through here."""
 
 import contextlib
-import fcntl
-import json
-import os
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput
-from calibrant.files import output_error, read_json, write_json, write_text
+from calibrant.files import output_error, read_json, write_json
 from calibrant.own_code import fingerprint
+from calibrant.training.lock import locked
+from calibrant.training.log import Line, append_line, read_log, write_log
 from calibrant.training.recipe import Recipe
+from calibrant.training.schema import SummaryContent, check
 
 if TYPE_CHECKING:
     from torch import nn
@@ -182,6 +182,7 @@ class Run:
         """Final metrics, environment and costs."""
         self.refuse_unfinished()
         content: dict[str, Any] = read_json(self.summary_path)
+        check(SummaryContent, content, str(self.summary_path))
         return content
 
     def predictions(self, split: Split) -> "Predictions":
@@ -209,7 +210,11 @@ class Run:
         weights = {n.removeprefix("model."): t for n, t in checkpoint.tensors.items() if n.startswith("model.")}
         if self.recipe.engine.precision == "64-true":
             model = model.double()
-        model.load_state_dict(weights)
+        try:
+            model.load_state_dict(weights)
+        except RuntimeError as error:
+            told = str(error).splitlines()[0][:200]
+            raise InvalidInput(f"the newest checkpoint of run {self.path} does not fit its network: {told}") from error
         return model.eval()
 
     def _warn_of_another_network(self) -> None:
@@ -223,32 +228,23 @@ class Run:
                 stacklevel=3,
             )
 
-    def epochs(self) -> list[dict[str, Any]]:
-        """The epoch log; a line torn by a kill is left out."""
-        if not self.log_path.is_file():
-            return []
-        lines = []
-        for text in self.log_path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with contextlib.suppress(json.JSONDecodeError):
-                line = json.loads(text)
-                if isinstance(line, dict) and isinstance(line.get("epoch"), int):
-                    lines.append(line)
-        return lines
+    def epochs(self) -> list[Line]:
+        """The epoch log; a last line torn by a kill is left out, any other damage is refused.
 
-    def log_epoch(self, line: dict[str, Any]) -> None:
+        Checkpoints hold the lines up to their epoch under a digest, so those are right whatever happened to the file.
+        """
+        from calibrant.training.checkpoint import saved_log
+
+        every = self.recipe.epochs if self.finished else None
+        return read_log(self.log_path, saved=saved_log(self.checkpoints), epochs=every)
+
+    def log_epoch(self, line: Line) -> None:
         """Append one epoch's line."""
-        try:
-            with self.log_path.open("a", encoding="utf-8") as handle:
-                handle.write(json.dumps(line, allow_nan=False) + "\n")
-                handle.flush()
-                os.fsync(handle.fileno())
-        except OSError as error:
-            raise output_error(self.log_path, error) from error
+        append_line(self.log_path, line)
 
-    def cut_log(self, epoch: int) -> None:
-        """Drop lines after `epoch`: epochs that were logged but whose checkpoint was not reached."""
-        kept = [line for line in self.epochs() if line["epoch"] <= epoch]
-        write_text(self.log_path, "".join(json.dumps(line) + "\n" for line in kept))
+    def write_log(self, lines: Sequence[Line]) -> None:
+        """Replace the log: epochs that were logged after the checkpoint that is resumed are trained again."""
+        write_log(self.log_path, lines)
 
     def remove_drafts(self) -> None:
         """Remove the temporary files of processes that were killed; only the holder of the lock may do that."""
@@ -259,24 +255,10 @@ class Run:
         """Write the summary; from now on the run counts as finished."""
         write_json(self.summary_path, content)
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> contextlib.AbstractContextManager[None]:
         """Hold the folder: two processes that write one run would spoil it."""
-        path = self.path / ".lock"
-        try:
-            handle = path.open("w")
-        except OSError as error:
-            raise output_error(path, error) from error
-        with handle:
-            try:
-                # The system releases it when the process ends, however it ends. A record lock and not `flock`, which
-                # loader processes would inherit and hold for seconds after their parent was killed.
-                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError) as error:
-                raise InvalidInput(
-                    f"run {self.path} is being written by another process. Wait for it, or choose another folder."
-                ) from error
-            yield
+        busy = f"run {self.path} is being written by another process. Wait for it, or choose another folder."
+        return locked(self.path / ".lock", busy=busy)
 
 
 def is_run(folder: Path) -> bool:

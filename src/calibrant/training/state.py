@@ -1,16 +1,24 @@
 """A run's state as a checkpoint and back: network and mean of its weights, optimiser, pruner."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from calibrant.errors import InvalidInput
 from calibrant.training.checkpoint import Checkpoint
+from calibrant.training.log import Line
 from calibrant.training.setup import Setup
 
 
-def pack(setup: Setup, epoch: int) -> Checkpoint:
-    """Everything that the rest of the run depends on. Generators have no state worth keeping: see `seeds`."""
+def pack(setup: Setup, log: Sequence[Line]) -> Checkpoint:
+    """Everything that the rest of the run depends on. Generators have no state worth keeping: see `seeds`.
+
+    Args:
+        setup: The run's objects as they are now.
+        log: The epoch log so far, one line per finished epoch. The summary is made from it; here it has a digest.
+    """
     tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in setup.network.state_dict().items()}
     for number, slots in setup.optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{number}.{slot}": value for slot, value in slots.items() if value is not None}
@@ -26,11 +34,21 @@ def pack(setup: Setup, epoch: int) -> Checkpoint:
     about = {"data": data.fingerprint, "classes": data.n_classes, "image_shape": list(data.image_shape)}
     # Export puts the normalisation into the deployed file, where the data set is not at hand.
     about |= {"mean": list(data.mean), "std": list(data.std)}
-    return Checkpoint(epoch, tensors, {"pruner": values, **about})
+    return Checkpoint(len(log), tensors, {"pruner": values, "log": list(log), **about})
 
 
 def unpack(setup: Setup, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint's state into a freshly built setup."""
+    """Put a checkpoint's state into a freshly built setup; one that does not fit is refused in one line."""
+    try:
+        _unpack(setup, checkpoint)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        # The digest holds, so no disk did this: the files belong to another run, or were made by hand.
+        told = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        name = checkpoint.path.name if checkpoint.path else "of this run"
+        raise InvalidInput(f"checkpoint {name} does not fit the recipe and the data of its run: {told}") from error
+
+
+def _unpack(setup: Setup, checkpoint: Checkpoint) -> None:
     by_owner: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "pruner": {}, "average": {}}
     for name, value in checkpoint.tensors.items():
         owner, rest = name.split(".", 1)

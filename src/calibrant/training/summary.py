@@ -1,15 +1,17 @@
 """What a finished run says about itself."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from calibrant.metrics import evaluate, expected_calibration_error
 from calibrant.predictions import Predictions
 from calibrant.training.environment import describe_environment
+from calibrant.training.log import Line
 from calibrant.training.run import Split
 from calibrant.training.setup import Setup
 
 
-def summarise(setup: Setup, predictions: dict[Split, Predictions], log: list[dict[str, Any]]) -> dict[str, Any]:
+def summarise(setup: Setup, predictions: dict[Split, Predictions], log: Sequence[Line]) -> dict[str, Any]:
     """The content of `summary.json`.
 
     Everything but `timing` and `environment` follows from the recipe and the data alone: it is the same after any
@@ -44,7 +46,7 @@ def brief(predictions: Predictions) -> dict[str, float]:
     }
 
 
-def _best(log: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _best(log: Sequence[Line]) -> dict[str, Any] | None:
     lines = [line for line in log if "validation" in line]
     if not lines:
         return None

@@ -1,0 +1,109 @@
+"""Types and bounds of the JSON in a run folder: anybody may have written it, so it is checked before it is used."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from calibrant.errors import InvalidInput
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Side = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class _Model(BaseModel):
+    # Keys of other versions are let through: a version adds keys, it does not change what the old ones mean.
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class _Figures(_Model):
+    accuracy: Number
+    ece: Number
+
+
+class EpochLine(_Model):
+    """A line of `metrics.jsonl`."""
+
+    epoch: Annotated[int, Field(ge=1, lt=2**31)]
+    lr: Number
+    kept: Count
+    kept_share: Number
+    samples: Count
+    loss: Number
+    terms: dict[str, Number]
+    accuracy: Number
+    ece: Number
+    train_seconds: Number
+    seconds: Number
+    samples_per_second: Number
+    # Pydantic reads a missing key as None here; `validation: null` is never written, and harmless.
+    validation: _Figures | None = None
+
+
+class CheckpointValues(_Model):
+    """What the JSON of a checkpoint holds beside its digests."""
+
+    data: str
+    classes: Side
+    # A list in JSON; strict mode would refuse it for a tuple.
+    image_shape: Annotated[list[Side], Field(min_length=3, max_length=3)]
+    pruner: dict[str, Any]
+    # Checkpoints of the first versions have none of these.
+    mean: list[Number] | None = None
+    std: list[Number] | None = None
+    log: list[EpochLine] | None = None
+
+
+class CheckpointContent(_Model):
+    """The JSON of a checkpoint."""
+
+    epoch: Annotated[int, Field(ge=1, lt=2**31)]
+    tensors_sha256: str
+    values: CheckpointValues
+
+
+class _Method(_Model):
+    name: str
+    settings: dict[str, Any]
+
+
+class _Evaluation(_Model):
+    n: Count
+    test_error: Number
+    nll: Number | None
+    ece: Number
+
+
+class _BestValidation(_Figures):
+    epoch: Count
+
+
+class _Timing(_Model):
+    train_seconds: Number
+    seconds: Number
+
+
+class SummaryContent(_Model):
+    """`summary.json`."""
+
+    method: _Method
+    test: _Evaluation
+    validation: _Evaluation
+    best_validation: _BestValidation | None
+    samples_seen: Count
+    samples_full: Annotated[int, Field(ge=1, lt=2**53)]
+    seen_share: Number
+    steps_mode: str | None = None
+    timing: _Timing
+    environment: dict[str, str | int | float | bool | None]
+
+
+def check(model: type[BaseModel], content: Any, what: str) -> None:
+    """Refuse content that breaks a rule of the model, in one line that names the place of the first fault."""
+    try:
+        model.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"][:4])
+        where = f" at '{place[:80]}'" if place else ""
+        raise InvalidInput(f"{what} is damaged{where}: {first['msg'][0].lower()}{first['msg'][1:]}.") from error

@@ -1,0 +1,53 @@
+import subprocess
+import sys
+
+import pytest
+
+from calibrant.errors import InvalidInput
+from calibrant.training.lock import locked
+
+_WITHOUT_FCNTL = """
+import sys, types
+sys.modules["fcntl"] = None
+calls = []
+sys.modules["msvcrt"] = types.SimpleNamespace(LK_NBLCK=2, locking=lambda *given: calls.append(given[1:]))
+import calibrant.training, calibrant.training.lock
+from pathlib import Path
+with calibrant.training.lock.locked(Path(sys.argv[1]), busy="taken"):
+    print(calls)
+"""
+
+_TRY = """
+import sys
+from pathlib import Path
+from calibrant.training.lock import locked
+with locked(Path(sys.argv[1]), busy="taken"):
+    print("got it")
+"""
+
+
+def python(code, *arguments):
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_a_second_process_is_refused_until_the_first_lets_go(tmp_path):
+    with locked(tmp_path / ".lock", busy="taken"):
+        other = python(_TRY, str(tmp_path / ".lock"))
+        assert other.returncode == 1
+        assert other.stderr.endswith("InvalidInput: taken\n")
+    assert python(_TRY, str(tmp_path / ".lock")).stdout == "got it\n"
+
+
+def test_a_lock_that_windows_refuses_is_the_same_error(tmp_path, monkeypatch):
+    def refuse(handle):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("calibrant.training.lock._lock", refuse)
+    with pytest.raises(InvalidInput, match="taken"), locked(tmp_path / ".lock", busy="taken"):
+        pass
+
+
+def test_where_fcntl_is_missing_the_room_imports_and_locks_in_windows_way(tmp_path):
+    found = python(_WITHOUT_FCNTL, str(tmp_path / ".lock"))
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == "[(2, 1)]\n"
