@@ -5,7 +5,6 @@ renamed last: it is the moment at which the checkpoint exists. Nothing is ever u
 """
 
 import hashlib
-import json
 import os
 import warnings
 from contextlib import suppress
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.files import atomic_write, read_json, write_json
+from calibrant.files import atomic_write, content_digest, read_json, write_with_digest
 from calibrant.training.schema import CheckpointContent, check
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         "tensors_sha256": hashlib.sha256(blob).hexdigest(),
         "values": checkpoint.values,
     }
-    write_json(path, {**content, "sha256": _digest(content)})
+    write_with_digest(path, content)
     _flush_folder(folder)
     remove_leftovers(folder)
     return path
@@ -138,21 +137,16 @@ def _read(path: Path) -> dict[str, Any]:
     """The JSON of a checkpoint; its digest holds, and its values have the types that the rest of the code relies on."""
     try:
         content = read_json(path)
-        stated = content.pop("sha256", None) if isinstance(content, dict) else None
-        sound = stated is not None and stated == _digest(content)
-    except (InvalidInput, ValueError) as error:  # NaN is read, and has no digest
+    except InvalidInput as error:
         raise InvalidInput(f"checkpoint {path.name} is damaged: it is missing or no JSON.") from error
-    if not sound:
+    stated = content.pop("sha256", None) if isinstance(content, dict) else None
+    if stated is None or stated != content_digest(content):
         raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
     if content.get("format") != _FORMAT:
         raise InvalidInput(f"checkpoint {path.name} was written by another version (format {content.get('format')}).")
     check(CheckpointContent, content, f"checkpoint {path.name}")
     result: dict[str, Any] = content
     return result
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def _flush_folder(folder: Path) -> None:

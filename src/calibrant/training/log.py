@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.errors import InvalidInput
-from calibrant.files import output_error, write_text
+from calibrant.files import output_error, parse_json, write_text
 from calibrant.training.schema import EpochLine, check
 
 Line = dict[str, Any]
@@ -59,8 +59,8 @@ _WAY_OUT = "Put a sound copy of it back; train --resume writes it anew where a c
 
 def _parsed(text: bytes, number: int, where: str) -> Line:
     try:
-        line = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        line = parse_json(text, where)
+    except InvalidInput as error:
         raise InvalidInput(f"{where} is damaged: it is no JSON. {_WAY_OUT}") from error
     try:
         check(EpochLine, line, where)

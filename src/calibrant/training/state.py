@@ -11,6 +11,9 @@ from calibrant.training.checkpoint import Checkpoint
 from calibrant.training.log import Line
 from calibrant.training.setup import Setup
 
+# A longer log would take more time to save at every epoch than the epoch itself; the file is then the only copy.
+_LONGEST_LOG = 10_000
+
 
 def pack(setup: Setup, log: Sequence[Line]) -> Checkpoint:
     """Everything that the rest of the run depends on. Generators have no state worth keeping: see `seeds`.
@@ -34,7 +37,8 @@ def pack(setup: Setup, log: Sequence[Line]) -> Checkpoint:
     about = {"data": data.fingerprint, "classes": data.n_classes, "image_shape": list(data.image_shape)}
     # Export puts the normalisation into the deployed file, where the data set is not at hand.
     about |= {"mean": list(data.mean), "std": list(data.std)}
-    return Checkpoint(len(log), tensors, {"pruner": values, "log": list(log), **about})
+    saved = list(log) if len(log) <= _LONGEST_LOG else None
+    return Checkpoint(len(log), tensors, {"pruner": values, "log": saved, **about})
 
 
 def unpack(setup: Setup, checkpoint: Checkpoint) -> None:
