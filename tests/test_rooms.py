@@ -28,8 +28,6 @@ KNOWN: set[str] = {
     cli/_study.py -> calibrant.study.progress:make_progress
     cli/_study.py -> calibrant.study.record:write_record
     cli/_study.py -> calibrant.study.spec:StudySpec
-    cli/_study.py -> calibrant.study.spec:flatten
-    cli/ablate.py -> calibrant.report.figures:save
     cli/ablate.py -> calibrant.study.ablation:ablation_figure
     cli/ablate.py -> calibrant.study.ablation:ablation_spec
     cli/ablate.py -> calibrant.study.ablation:ablation_table
@@ -37,14 +35,10 @@ KNOWN: set[str] = {
     cli/ablate.py -> calibrant.study.output:study_json
     cli/ablate.py -> calibrant.study.output:write_tables
     cli/ablate.py -> calibrant.study.tables:percent
-    cli/ablate.py -> calibrant.study.tables:to_terminal
     cli/compare.py -> calibrant.study.output:study_json
     cli/compare.py -> calibrant.study.output:try_pages
     cli/compare.py -> calibrant.study.output:write_tables
-    cli/compare.py -> calibrant.study.spec:StudySpec
-    cli/compare.py -> calibrant.study.spec:flatten
     cli/compare.py -> calibrant.study.tables:paper_tables
-    cli/compare.py -> calibrant.study.tables:to_terminal
     cli/data.py -> calibrant.data.catalogue:CATALOGUE
     cli/data.py -> calibrant.data.fetch:catalogue_entry
     cli/data.py -> calibrant.data.fetch:fetch_dataset
@@ -55,20 +49,8 @@ KNOWN: set[str] = {
     cli/evaluate.py -> calibrant.metrics.tables:evaluations_table
     cli/record.py -> calibrant.study.record:record_run
     cli/record.py -> calibrant.study.record:write_record
-    cli/report.py -> calibrant.report.figures:save_all
-    cli/sweep.py -> calibrant.study.inputs:check_inputs
-    cli/sweep.py -> calibrant.study.launch:Task
-    cli/sweep.py -> calibrant.study.launch:run_tasks
-    cli/sweep.py -> calibrant.study.sweep:Sweep
-    cli/sweep.py -> calibrant.study.sweep:SweepSpec
-    cli/sweep.py -> calibrant.study.sweep_output:failures
-    cli/sweep.py -> calibrant.study.sweep_output:front_table
-    cli/sweep.py -> calibrant.study.sweep_output:sweep_json
-    cli/sweep.py -> calibrant.study.sweep_output:write_sweep
-    cli/sweep.py -> calibrant.study.tables:to_terminal
     cli/train.py -> calibrant.data.spec:anchored
     integrations/transformers.py -> calibrant.pruning.sampling:steps_in
-    report/__init__.py -> calibrant.metrics.proportion:wilson
     report/content.py -> calibrant.metrics.binning:edge_precision
     report/page.py -> calibrant.metrics.evaluation:FEWEST_RESAMPLES
     report/statistics.py -> calibrant.metrics.proportion:wilson
@@ -86,28 +68,18 @@ KNOWN: set[str] = {
     routing/reading.py -> calibrant.predictions.files:settle_kind
     routing/reading.py -> calibrant.predictions.tables:refuse_separator
     routing/reading.py -> calibrant.predictions.tables:to_floats
-    study/ablation.py -> calibrant.report.figures:ablation_curves
-    study/execute.py -> calibrant.training:engine
     study/images.py -> calibrant.metrics.evaluation:percentiles
     study/images.py -> calibrant.metrics.resampling:WeightedMetrics
     study/images.py -> calibrant.metrics.resampling:resample
     study/images.py -> calibrant.metrics.totals:class_totals
-    study/inputs.py -> calibrant.data.load:find_named
-    study/inputs.py -> calibrant.data.load:load_dataset
-    study/inputs.py -> calibrant.data.spec:parse_spec
-    study/pictures.py -> calibrant.report.style:GREY
-    study/pictures.py -> calibrant.report.style:INK
-    study/pictures.py -> calibrant.report.style:PALETTE
-    study/pictures.py -> calibrant.report.style:VERMILLION
-    study/pictures.py -> calibrant.report.style:new_figure
-    study/pictures.py -> calibrant.report.style:percent_axis
-    study/pictures.py -> calibrant.report.style:styled
     study/record.py -> calibrant.metrics.comparison:rests_on_few
     study/summary.py -> calibrant.metrics.comparison:Verdict
     study/summary.py -> calibrant.metrics.comparison:rests_on_few
-    study/sweep_output.py -> calibrant.report.figures:save
     study/tables.py -> calibrant.metrics.tables:label
     training/environment.py -> calibrant
+    training/inputs.py -> calibrant.data.load:find_named
+    training/inputs.py -> calibrant.data.load:load_dataset
+    training/inputs.py -> calibrant.data.spec:parse_spec
     """.strip().splitlines()
 }
 

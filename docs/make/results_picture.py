@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from calibrant.report.style import BLUE, GREY, VERMILLION, new_figure, save, styled
+from calibrant.report import BLUE, GREY, VERMILLION, new_figure, save_figure, styled
 from calibrant.study.record import Record, read_records
 
 if TYPE_CHECKING:
@@ -141,5 +141,5 @@ def legend(figure: "Figure") -> None:
 
 
 if __name__ == "__main__":
-    for path in save(picture(), TARGET):
+    for path in save_figure(picture(), TARGET):
         print(f"wrote {path.relative_to(ROOT)}")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.report.style import save
+from calibrant.report import save_figure
 from calibrant.study.record import write_record
 from paper.numbers import paper_rows
 from paper.page import PLANNED, curve, group_records, results_page
@@ -25,7 +25,7 @@ def test_the_committed_page_is_what_results_give():
 
 def test_the_committed_picture_is_what_results_give(tmp_path):
     made = script("results_picture")
-    svg, _ = save(made.picture(), tmp_path / "results")
+    svg, _ = save_figure(made.picture(), tmp_path / "results")
     assert svg.read_bytes() == made.TARGET.with_suffix(".svg").read_bytes(), "run: python docs/make/results_picture.py"
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.report.entries import Entry, check_entries, read_entries
+from calibrant.report.entries import ReportEntry, check_entries, read_entries
 
 
 def test_files_are_called_after_themselves(predictions, tmp_path):
@@ -53,7 +53,7 @@ def test_bad_sources_are_one_line(predictions, tmp_path):
 
 
 def test_plain_tuples_become_entries_and_names_must_tell_them_apart(predictions):
-    assert check_entries([("nll", predictions)]) == [Entry("nll", predictions)]
+    assert check_entries([("nll", predictions)]) == [ReportEntry("nll", predictions)]
     with pytest.raises(InvalidInput, match="entry names must be distinct and not empty, got 'nll'"):
         check_entries([("nll", predictions), ("nll", predictions)])
     with pytest.raises(InvalidInput, match="distinct and not empty"):
@@ -64,8 +64,8 @@ def test_plain_tuples_become_entries_and_names_must_tell_them_apart(predictions)
 
 def test_a_mapping_from_name_to_predictions_does_as_well(predictions):
     assert check_entries({"nll": predictions, "flsd": predictions}) == [
-        Entry("nll", predictions),
-        Entry("flsd", predictions),
+        ReportEntry("nll", predictions),
+        ReportEntry("flsd", predictions),
     ]
 
 

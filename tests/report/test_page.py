@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.report import Entry, build_page, read_entries, write_report
+from calibrant.report import ReportEntry, build_page, read_entries, write_report
 from calibrant.report.wording import interval, percent
 
 NASTY = ["<script>alert('x')</script>", "</script><b>", "\"quoted\" & 'more'", "<img src=x onerror=alert(1)>"]
@@ -26,7 +26,7 @@ def rows_of(html):
 
 
 def test_table_shows_the_numbers_that_the_page_carries(make, page_data):
-    html = build_page([("nll", make(seed=1)), ("flsd", make(seed=2, sharpness=0.6))], resamples=20)
+    html = build_page([("nll", make(seed=1)), ("flsd", make(seed=2, sharpness=0.6))], n_resamples=20)
     methods = page_data(html)["methods"]
     keys = ["test_error", "ece", "smooth_ece", "nll", "auroc", "aurc", "share@0.95", "accuracy@0.95", "ece@0.95"]
     for (name, cells), method in zip(rows_of(html), methods, strict=True):
@@ -39,12 +39,12 @@ def test_table_shows_the_numbers_that_the_page_carries(make, page_data):
 
 def test_the_same_entries_give_the_same_page(make):
     entries = [("nll", make(seed=1)), ("flsd", make(seed=2))]
-    assert build_page(entries, resamples=20) == build_page(entries, resamples=20)
+    assert build_page(entries, n_resamples=20) == build_page(entries, n_resamples=20)
 
 
 def test_no_name_id_or_title_becomes_markup(make, visible_text):
     predictions = make(n=40, class_names=NASTY, ids=[f"<i>{i}</i>" for i in range(40)], strength=1.0)
-    html = build_page([(name, predictions) for name in NASTY], title="<u>title</u>", resamples=0)
+    html = build_page([(name, predictions) for name in NASTY], title="<u>title</u>", n_resamples=0)
     outside = re.sub(r"<script\b[^>]*>.*?</script>", "", html, flags=re.DOTALL)
     for tag in ("<script", "<img src=x", "<b>&", "<i>", "<u>"):
         assert tag not in outside
@@ -56,7 +56,7 @@ def test_no_name_id_or_title_becomes_markup(make, visible_text):
 
 
 def test_only_our_scripts_may_run_and_nothing_may_be_fetched(predictions):
-    html = build_page([("nll", predictions)], resamples=0)
+    html = build_page([("nll", predictions)], n_resamples=0)
     policy = unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', html).group(1))
     assert "default-src 'none'" in policy
     script_source = re.search(r"script-src ([^;]*);", policy).group(1)
@@ -68,12 +68,12 @@ def test_only_our_scripts_may_run_and_nothing_may_be_fetched(predictions):
 
 def test_ten_methods_of_ten_thousand_stay_below_eight_megabytes(make, tmp_path):
     entries = [(f"method {i}", make(n=10_000, classes=10, seed=i)) for i in range(10)]
-    path = write_report(entries, tmp_path / "report.html", resamples=0)
+    path = write_report(entries, tmp_path / "report.html", n_resamples=0)
     assert path.stat().st_size < 8_000_000
 
 
 def test_run_shows_pruning_recipe_environment_and_pictures(run_folder, visible_text):
-    html = build_page(read_entries([run_folder]), resamples=0)
+    html = build_page(read_entries([run_folder]), n_resamples=0)
     text = visible_text(html)
     assert "52 sample updates instead of 60: 13.3 % saved. The last epoch trained on 16 of 20 samples." in text
     assert "device <cpu>" in text
@@ -85,14 +85,14 @@ def test_run_shows_pruning_recipe_environment_and_pictures(run_folder, visible_t
 
 def test_images_of_other_data_are_not_shown(run_folder, make):
     make(n=599, classes=10).save(run_folder / "predictions" / "test.npz")
-    assert build_page(read_entries([run_folder]), resamples=0).count("<img src=") == 0
+    assert build_page(read_entries([run_folder]), n_resamples=0).count("<img src=") == 0
 
 
 @pytest.mark.parametrize("package", ["jinja2", "plotly"])
 def test_a_missing_package_is_named(predictions, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InvalidInput, match=rf"the report needs {package}\. Install it with: pip install"):
-        build_page([("a", predictions)], resamples=0)
+        build_page([("a", predictions)], n_resamples=0)
 
 
 def test_pictures_can_be_left_out(tmp_path):
@@ -101,8 +101,8 @@ def test_pictures_can_be_left_out(tmp_path):
 
     run = train(default_recipe("digits", method__name="flsd+h+p-ema", epochs=4), tmp_path / "run")
     entries = read_entries([run.path])
-    assert "data:image" in build_page(entries, resamples=0).split('id="data"')[0]
-    without = build_page(entries, resamples=0, pictures=False)
+    assert "data:image" in build_page(entries, n_resamples=0).split('id="data"')[0]
+    without = build_page(entries, n_resamples=0, pictures=False)
     assert "data:image" not in without.split('id="data"')[0]
     suspects = re.findall(r'"identity":"([^"]*)","picture":(\w+)', without)
     assert suspects
@@ -111,7 +111,7 @@ def test_pictures_can_be_left_out(tmp_path):
 
 
 def test_predictions_without_a_run_say_so(predictions, visible_text):
-    text = visible_text(build_page([("mine", predictions)], resamples=0))
+    text = visible_text(build_page([("mine", predictions)], n_resamples=0))
     assert "how the model was trained is not known" in text
     assert not re.search(r"[a-z]\.[A-Z]", text)  # sentences of the template do not run into each other
     assert "Shown without images." in text
@@ -123,14 +123,14 @@ def test_predictions_without_a_run_say_so(predictions, visible_text):
 def test_a_class_never_predicted_and_one_never_seen_are_named(visible_text):
     scores = np.tile([0.7, 0.2, 0.1], (6, 1))
     predictions = Predictions.from_probabilities(scores, [0, 0, 1, 1, 0, 0], class_names=["ant", "bee", "cow"])
-    text = visible_text(build_page([("mine", predictions)], resamples=0))
+    text = visible_text(build_page([("mine", predictions)], n_resamples=0))
     assert "All 2 classes that occur, worst first. Never predicted: bee. Without a single test case" in text
     assert "so nothing can be said: cow." in text
 
 
 def test_an_empty_confident_set_is_said_in_words(visible_text):
     predictions = Predictions.from_probabilities([[0.6, 0.4], [0.7, 0.3]], [0, 1])
-    html = build_page([("mine", predictions), ("other", predictions)], resamples=20)
+    html = build_page([("mine", predictions), ("other", predictions)], n_resamples=20)
     text = visible_text(html)
     assert "At confidence 0.95 mine decides no case alone: all of them go to a person." in text
     assert "nothing is automated" in text
@@ -139,7 +139,7 @@ def test_an_empty_confident_set_is_said_in_words(visible_text):
 
 def test_a_perfect_model_has_no_mistakes_to_show(visible_text):
     predictions = Predictions.from_probabilities([[1.0, 0.0], [0.0, 1.0]], [0, 1])
-    text = visible_text(build_page([("mine", predictions)], resamples=20))
+    text = visible_text(build_page([("mine", predictions)], n_resamples=20))
     assert "Not one of the 2 cases is wrong." in text
     assert not re.search(r"[a-z]\.[A-Z]", text)
     assert "cannot be told from a perfectly calibrated one with 2 cases. Mean confidence 100.00 %" in text
@@ -147,13 +147,13 @@ def test_a_perfect_model_has_no_mistakes_to_show(visible_text):
 
 
 def test_a_thousand_classes_show_the_worst_twelve(make, visible_text):
-    text = visible_text(build_page([("mine", make(n=1500, classes=1000, strength=7.0))], resamples=0))
+    text = visible_text(build_page([("mine", make(n=1500, classes=1000, strength=7.0))], n_resamples=0))
     assert "The 12 worst of 1,000 classes." in text
     assert "more" in re.search(r"Never predicted: (.*?)\.", text).group(1)
 
 
 def test_methods_on_different_cases_are_called_that(make, visible_text):
-    text = visible_text(build_page([("a", make(n=300)), ("b", make(n=200, classes=3))], resamples=0))
+    text = visible_text(build_page([("a", make(n=300)), ("b", make(n=200, classes=3))], n_resamples=0))
     assert "measured on different cases" in text
     assert "2 methods · 200 to 300 test cases · 3 to 4 classes" in text
 
@@ -162,13 +162,13 @@ def test_wrong_images_and_paths_are_refused(predictions, tmp_path):
     with pytest.raises(InvalidInput, match=r"path must end in \.html"):
         write_report([("a", predictions)], tmp_path / "report.pdf")
     with pytest.raises(InvalidInput, match="images of 'a' must hold one image for each of the 600 predictions"):
-        build_page([Entry("a", predictions, None, np.zeros((3, 4, 4), np.uint8))], resamples=0)
+        build_page([ReportEntry("a", predictions, None, np.zeros((3, 4, 4), np.uint8))], n_resamples=0)
     with pytest.raises(InvalidInput, match="thresholds must"):
         build_page([("a", predictions)], threshold=95)
 
 
 def test_a_failed_page_leaves_the_old_one(predictions, tmp_path):
-    path = write_report([("a", predictions)], tmp_path / "new" / "report.html", resamples=0)
+    path = write_report([("a", predictions)], tmp_path / "new" / "report.html", n_resamples=0)
     before = path.read_bytes()
     with pytest.raises(InvalidInput):
         write_report([("a", predictions)], path, n_bins=0)

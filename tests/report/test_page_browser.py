@@ -13,9 +13,9 @@ THRESHOLDS = (0.0, 0.334, 0.5, 0.85, 0.9, 0.95, 0.99, 0.999, 1.0)
 NASTY = ["<script>document.title='taken'</script>", "<b>bold</b>", "a & b", "<img src=x onerror=alert(1)>"]
 
 
-def set_slider(page, delta):
+def set_slider(page, threshold):
     page.eval_on_selector(
-        "#threshold", "(box, value) => { box.value = value; box.dispatchEvent(new Event('input')); }", str(delta)
+        "#threshold", "(box, value) => { box.value = value; box.dispatchEvent(new Event('input')); }", str(threshold)
     )
 
 
@@ -40,7 +40,7 @@ def methods(make):
 
 @pytest.fixture(scope="module")
 def path(methods, tmp_path_factory):
-    return write_report(methods.items(), tmp_path_factory.mktemp("page") / "report.html", resamples=20)
+    return write_report(methods.items(), tmp_path_factory.mktemp("page") / "report.html", n_resamples=20)
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +61,10 @@ def page(opened):
 def test_slider_gives_the_numbers_of_evaluate(page, methods):
     for index, (name, predictions) in enumerate(methods.items()):
         page.select_option("#method", str(index))
-        for delta in THRESHOLDS:
-            set_slider(page, delta)
-            (expected,) = evaluate(predictions, 10, thresholds=(delta,)).thresholds
-            result = automated(predictions, delta)
+        for threshold in THRESHOLDS:
+            set_slider(page, threshold)
+            (expected,) = evaluate(predictions, thresholds=(threshold,)).thresholds
+            result = automated(predictions, threshold)
             text = shown(page)
             assert text["share"] == percent(expected.share)
             assert text["accuracy"] == percent(expected.accuracy)
@@ -78,9 +78,9 @@ def test_slider_gives_the_numbers_of_evaluate(page, methods):
 
 def test_unrounded_numbers_agree_to_twelve_digits(page, methods):
     for index, predictions in enumerate(methods.values()):
-        for delta in THRESHOLDS:
-            found = page.evaluate(f"numbers.atThreshold(page.model({index}), {delta})")
-            result = automated(predictions, delta)
+        for threshold in THRESHOLDS:
+            found = page.evaluate(f"numbers.atThreshold(page.model({index}), {threshold})")
+            result = automated(predictions, threshold)
             assert (found["automated"], found["right"], found["reviewed"]) == (
                 result.automated,
                 result.right,
@@ -98,11 +98,11 @@ def test_thresholds_meet_low_precision_probabilities_as_evaluate_does(open_page,
         top = torch.tensor([0.3, 0.7, 0.9, 0.95, 0.99, 0.999, 0.875]).to(getattr(torch, dtype))
         top = torch.maximum(top, 1 - top)
         made[dtype] = Predictions.from_probabilities(torch.stack([top, 1 - top], 1), [0, 0, 1, 0, 0, 1, 0])
-    page = open_page(write_report(made.items(), tmp_path / "report.html", resamples=0))
+    page = open_page(write_report(made.items(), tmp_path / "report.html", n_resamples=0))
     for index, predictions in enumerate(made.values()):
-        for delta in (0.7, 0.875, 0.9, 0.95, 0.99, 0.999):
-            result = automated(predictions, delta)
-            found = page.evaluate(f"numbers.atThreshold(page.model({index}), {delta})")
+        for threshold in (0.7, 0.875, 0.9, 0.95, 0.99, 0.999):
+            result = automated(predictions, threshold)
+            found = page.evaluate(f"numbers.atThreshold(page.model({index}), {threshold})")
             assert (found["automated"], found["right"]) == (result.automated, result.right)
             assert found["ece"] == pytest.approx(result.ece, abs=1e-12)
 
@@ -117,7 +117,10 @@ def test_numbers_are_written_as_python_writes_them(page):
 def test_cheapest_threshold_is_the_best_of_all(page, methods):
     predictions = methods["nll"]
     page.fill("#cost-error", "7")
-    costs = {delta: automated(predictions, delta).cost(error=7, review=1) for delta in predictions.confidence.tolist()}
+    costs = {
+        threshold: automated(predictions, threshold).cost(error=7, review=1)
+        for threshold in predictions.confidence.tolist()
+    }
     best = min(costs, key=costs.__getitem__)
     assert costs[best] < 1000
     page.click("#use-cheapest")
@@ -178,7 +181,7 @@ def test_every_control_has_a_name(page):
 
 def test_names_with_markup_are_text(make, open_page, tmp_path):
     predictions = make(n=60, class_names=NASTY, ids=[f"<u>{i}</u>" for i in range(60)], strength=1.0)
-    page = open_page(write_report([(name, predictions) for name in NASTY], tmp_path / "report.html", resamples=0))
+    page = open_page(write_report([(name, predictions) for name in NASTY], tmp_path / "report.html", n_resamples=0))
     assert page.title() == "What may the model decide alone?"
     for tag in ("script:not([type]) ~ b", "main b > i", "main u", "img[src=x]"):
         assert page.locator(tag).count() == 0
@@ -225,7 +228,7 @@ def test_page_never_scrolls_sideways(run_folder, make, open_page, tmp_path):
         *read_entries([run_folder]),
         ("a-very-long-name" * 8, make(n=300, class_names=["x" * 70, "b", "c", "d"])),
     ]
-    page = open_page(write_report(entries, tmp_path / "report.html", resamples=20))
+    page = open_page(write_report(entries, tmp_path / "report.html", n_resamples=20))
     for width in (1200, 360):
         page.set_viewport_size({"width": width, "height": 900})
         for box in page.locator(".chart:visible").all():
@@ -235,7 +238,7 @@ def test_page_never_scrolls_sideways(run_folder, make, open_page, tmp_path):
 
 
 def test_pruning_chart_is_that_of_the_run(run_folder, open_page, tmp_path):
-    page = open_page(write_report(read_entries([run_folder]), tmp_path / "report.html", resamples=0))
+    page = open_page(write_report(read_entries([run_folder]), tmp_path / "report.html", n_resamples=0))
     page.locator("#chart-pruning-0").scroll_into_view_if_needed()
     page.wait_for_selector("#chart-pruning-0[data-drawn]")
     lines = page.evaluate("document.getElementById('chart-pruning-0').data.map(t => [t.name, [...t.y]])")
@@ -267,7 +270,7 @@ def test_odd_sets_open_without_a_complaint(make, open_page, tmp_path):
         "thirty methods": [(f"method {i}", make(n=100, seed=i)) for i in range(30)],
     }
     for words, entries in sets.items():
-        page = open_page(write_report(entries, tmp_path / f"{words}.html", resamples=0))
+        page = open_page(write_report(entries, tmp_path / f"{words}.html", n_resamples=0))
         name = "this model" if len(entries) == 1 else entries[0][0]
         assert page.text_content("#headline") == headline(name, automated(entries[0][1], 0.95))
         for box in page.locator(".chart:visible").all():

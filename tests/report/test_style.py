@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput, OutputError
-from calibrant.report.style import DARK_PALETTE, PALETTE, line_style, new_figure, save, styled
+from calibrant.report.style import DARK_PALETTE, PALETTE, line_style, new_figure, save_figure, styled
 
 
 def luminance(colour):
@@ -24,7 +24,7 @@ def draw():
 
 def test_saved_twice_gives_the_same_bytes(tmp_path):
     for folder in ("a", "b"):
-        svg, png = save(styled(draw)(), tmp_path / folder / "line.of.x")
+        svg, png = save_figure(styled(draw)(), tmp_path / folder / "line.of.x")
         assert (svg.name, png.name) == ("line.of.x.svg", "line.of.x.png")
     for name in ("line.of.x.svg", "line.of.x.png"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
@@ -34,13 +34,13 @@ def test_saved_twice_gives_the_same_bytes(tmp_path):
 
 def test_an_ending_is_refused_because_both_are_written(tmp_path):
     with pytest.raises(InvalidInput, match=r"stem must have no ending, got x\.png"):
-        save(draw(), tmp_path / "x.png")
+        save_figure(draw(), tmp_path / "x.png")
 
 
 def test_an_unwritable_place_is_one_clear_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write"):
-        save(draw(), tmp_path / "file" / "figure")
+        save_figure(draw(), tmp_path / "file" / "figure")
 
 
 def test_style_leaves_the_users_settings_alone():

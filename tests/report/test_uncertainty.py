@@ -9,8 +9,8 @@ from calibrant.report.uncertainty import proportions, same_cases, uncertainties
 SHARES = {"test_error", "share@0.9", "accuracy@0.9"}
 
 
-def measured(methods, resamples=40):
-    return uncertainties(methods, [evaluate(each, thresholds=(0.9,)) for each in methods], resamples=resamples)
+def measured(methods, n_resamples=40):
+    return uncertainties(methods, [evaluate(each, thresholds=(0.9,)) for each in methods], n_resamples=n_resamples)
 
 
 def test_one_shared_pass_gives_what_evaluate_and_compare_give(make):
@@ -32,7 +32,7 @@ def test_shares_have_wilson_intervals_with_and_without_resamples(predictions):
         "share@0.9": wilson(result.automated, 600),
         "accuracy@0.9": result.interval,
     }
-    assert measured([predictions], resamples=0)[0] == (expected, {})
+    assert measured([predictions], n_resamples=0)[0] == (expected, {})
     found = measured([predictions])[0].intervals
     assert {name: found[name] for name in expected} == expected
 

@@ -73,8 +73,7 @@ def ablate(
 
 
 def _finish(study: Any, what: str, *, as_json: bool) -> None:
-    from calibrant.report import to_terminal
-    from calibrant.report.figures import save
+    from calibrant.report import save_figure, to_terminal
     from calibrant.study.ablation import ablation_figure, ablation_table, choose
     from calibrant.study.output import study_json, write_tables
     from calibrant.study.tables import percent
@@ -85,7 +84,7 @@ def _finish(study: Any, what: str, *, as_json: bool) -> None:
     results = all_results[0]
     table, chosen = ablation_table(what, results), choose(results)
     files = write_tables(study, all_results, extra=[table])
-    files += save(ablation_figure(what, results), study.path / what)
+    files += save_figure(ablation_figure(what, results), study.path / what)
     if as_json:
         say_json({"ablation": what, "chosen_on_validation": chosen.label, **study_json(study, all_results)})
         return

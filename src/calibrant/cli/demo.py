@@ -62,7 +62,7 @@ def demo(*, out: Path = Path("demo"), epochs: int = 40, seed: int = 0, bootstrap
     console.print(_table(runs, evaluations))
     with console.status("Writing the report ..."):
         entries = read_entries([run.path for run in runs.values()], names=list(runs))
-        page = write_report(entries, out / "report.html", resamples=bootstrap)
+        page = write_report(entries, out / "report.html", n_resamples=bootstrap)
     console.print(f"report: {page}", soft_wrap=True, highlight=False, markup=False)
 
 

@@ -37,15 +37,14 @@ def report(
         pictures: Whether images of single cases are shown; leave them out where they are private.
         figures: Folder for the same pictures as SVG and PNG files.
     """
-    from calibrant.report import read_entries, write_report
-    from calibrant.report.figures import save_all
+    from calibrant.report import read_entries, save_figures, write_report
 
     console = Console()
     entries = read_entries(sources, names=name or (), images=images, kind=kind)
     with console.status(f"Measuring {len(entries)} method{'s' if len(entries) > 1 else ''} ..."):
-        settings: dict[str, Any] = {"threshold": threshold, "n_bins": bins, "resamples": resamples}
+        settings: dict[str, Any] = {"threshold": threshold, "n_bins": bins, "n_resamples": resamples}
         page = write_report(entries, output, title=title, pictures=pictures, **settings)
-        made = [] if figures is None else save_all(entries, figures, n_bins=bins)
+        made = [] if figures is None else save_figures(entries, figures, n_bins=bins)
     console.print(f"report: {page}", soft_wrap=True, highlight=False, markup=False)
     if made:
         console.print(f"figures: {len(made)} files in {figures}", soft_wrap=True, highlight=False, markup=False)

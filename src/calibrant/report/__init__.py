@@ -1,21 +1,59 @@
 """Pictures and pages: what a model may decide alone, shown to the people who have to decide that."""
 
-from calibrant.metrics.proportion import wilson
-from calibrant.report.entries import Entry, read_entries
+from calibrant.report.entries import ReportEntry, read_entries
+from calibrant.report.figures import (
+    ablation_curves,
+    accuracy_coverage_curves,
+    component_bars,
+    confidence_histogram,
+    kept_share,
+    pareto_picture,
+    reliability_diagram,
+    reliability_grid,
+    risk_coverage_curves,
+    save_figure,
+    save_figures,
+    score_distributions,
+    threshold_curves,
+    training_time_bars,
+)
 from calibrant.report.grid import Grid, to_latex, to_markdown, to_terminal
 from calibrant.report.page import build_page, write_report
 from calibrant.report.statistics import Automated, automated
+from calibrant.report.style import BLUE, GREY, INK, PALETTE, VERMILLION, line_style, new_figure, percent_axis, styled
 
 __all__ = [
+    "BLUE",
+    "GREY",
+    "INK",
+    "PALETTE",
+    "VERMILLION",
     "Automated",
-    "Entry",
     "Grid",
+    "ReportEntry",
+    "ablation_curves",
+    "accuracy_coverage_curves",
     "automated",
     "build_page",
+    "component_bars",
+    "confidence_histogram",
+    "kept_share",
+    "line_style",
+    "new_figure",
+    "pareto_picture",
+    "percent_axis",
     "read_entries",
+    "reliability_diagram",
+    "reliability_grid",
+    "risk_coverage_curves",
+    "save_figure",
+    "save_figures",
+    "score_distributions",
+    "styled",
+    "threshold_curves",
     "to_latex",
     "to_markdown",
     "to_terminal",
-    "wilson",
+    "training_time_bars",
     "write_report",
 ]

@@ -35,7 +35,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One number as it stands in the table.
 
     Attributes:
@@ -53,9 +53,9 @@ class Cell:
     verdict: str
 
 
-def columns(delta: float) -> tuple[Column, ...]:
+def columns(threshold: float) -> tuple[Column, ...]:
     """The columns, with the threshold in their words."""
-    there = f"at {delta:g}"
+    there = f"at {threshold:g}"
     return (
         Column("test_error", "Test error", "Share of all cases that is wrong."),
         Column("ece", "ECE", "Expected calibration error: how far confidence is from accuracy, on average."),
@@ -63,23 +63,29 @@ def columns(delta: float) -> tuple[Column, ...]:
         Column("nll", "NLL", "Negative log-likelihood: punishes confident mistakes.", "plain", 3),
         Column("auroc", "AUROC", "How well confidence tells right from wrong."),
         Column("aurc", "AURC", "Mean error over all shares that could be automated."),
-        Column(set_metric("share", delta), f"Automated {there}", f"Share of cases with confidence {delta:g} or more."),
-        Column(set_metric("accuracy", delta), f"Right {there}", "Accuracy of what is automated."),
-        Column(set_metric("ece", delta), f"ECE {there}", "Calibration error of what is automated."),
+        Column(
+            set_metric("share", threshold),
+            f"Automated {there}",
+            f"Share of cases with confidence {threshold:g} or more.",
+        ),
+        Column(set_metric("accuracy", threshold), f"Right {there}", "Accuracy of what is automated."),
+        Column(set_metric("ece", threshold), f"ECE {there}", "Calibration error of what is automated."),
         Column("samples_seen", "Samples seen", "Sample updates in training.", "plain", 0),
         Column("train_seconds", "Training time (s)", "Seconds of training.", "plain", 1),
     )
 
 
-def comparison(methods: Sequence[Mapping[str, Any]], delta: float) -> tuple[tuple[Column, ...], list[list[Cell]]]:
+def comparison(
+    methods: Sequence[Mapping[str, Any]], threshold: float
+) -> tuple[tuple[Column, ...], list[list[TableCell]]]:
     """Columns that at least one method has a number for, and a row of cells for each method.
 
     Args:
         methods: The page's JSON, method by method: `metrics` (key to number or None), `intervals` (key to pair) and
             `verdicts` (key to word).
-        delta: The threshold of the automated columns.
+        threshold: The threshold of the automated columns.
     """
-    used = tuple(c for c in columns(delta) if any(_value(c, method) is not None for method in methods))
+    used = tuple(c for c in columns(threshold) if any(_value(c, method) is not None for method in methods))
     best = {column.key: _best(column, methods) for column in used}
     return used, [[_cell(column, method, best[column.key]) for column in used] for method in methods]
 
@@ -97,11 +103,11 @@ def _best(column: Column, methods: Sequence[Mapping[str, Any]]) -> float | None:
     return min(known) if column.better == "low" else max(known)
 
 
-def _cell(column: Column, method: Mapping[str, Any], best: float | None) -> Cell:
+def _cell(column: Column, method: Mapping[str, Any], best: float | None) -> TableCell:
     value, pair = _value(column, method), method["intervals"].get(column.key)
     ends = "" if pair is None else f"[{', '.join(_text(column, end, sign=False) for end in pair)}]"
     verdict = method["verdicts"].get(column.key, "")
-    return Cell(value, _text(column, value), ends, value is not None and value == best, verdict)
+    return TableCell(value, _text(column, value), ends, value is not None and value == best, verdict)
 
 
 def _text(column: Column, value: float | None, *, sign: bool = True) -> str:

@@ -13,7 +13,7 @@ from calibrant.metrics import Evaluation, evaluate
 from calibrant.metrics.binning import edge_precision
 from calibrant.predictions import Predictions
 from calibrant.report.audit import pruning_content
-from calibrant.report.entries import Entry
+from calibrant.report.entries import ReportEntry
 from calibrant.report.statistics import reliability_bands
 from calibrant.report.uncertainty import Uncertainty, uncertainties
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 def method_contents(
-    entries: Sequence[Entry], *, delta: float, n_bins: int, resamples: int, pictures: bool = True
+    entries: Sequence[ReportEntry], *, threshold: float, n_bins: int, n_resamples: int, pictures: bool = True
 ) -> list[dict[str, Any]]:
     """All numbers of every method as plain values.
 
     Args:
         entries: The methods; the others are compared with the first.
-        delta: Threshold of the automated set.
+        threshold: Threshold of the automated set.
         n_bins: Bins of every binned metric.
-        resamples: Bootstrap resamples; 0 for none.
+        n_resamples: Bootstrap n_resamples; 0 for none.
         pictures: Whether suspect labels come with their images.
     """
     predictions = [entry.predictions for entry in entries]
-    evaluations = [evaluate(each, n_bins, thresholds=(delta,)) for each in predictions]
-    doubts = uncertainties(predictions, evaluations, resamples=resamples)
+    evaluations = [evaluate(each, n_bins, thresholds=(threshold,)) for each in predictions]
+    doubts = uncertainties(predictions, evaluations, n_resamples=n_resamples)
     parts = zip(entries, evaluations, doubts, strict=True)
     return [_content(*each) | {"pruning": pruning_content(each[0].run, pictures=pictures)} for each in parts]
 
 
-def _content(entry: Entry, evaluation: Evaluation, doubts: Uncertainty) -> dict[str, Any]:
+def _content(entry: ReportEntry, evaluation: Evaluation, doubts: Uncertainty) -> dict[str, Any]:
     """One method.
 
     Confidences travel as sorted float64, one bit a case says whether it was right: what the page computes at any

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _FOR_ONE = 'For one model write {"its name": predictions}.'
 
 
-class Entry(NamedTuple):
+class ReportEntry(NamedTuple):
     """One method on the page. A plain tuple does as well: `("nll", predictions)`.
 
     Attributes:
@@ -37,7 +37,7 @@ def read_entries(
     names: Sequence[str] = (),
     images: str | Path | None = None,
     kind: Kind | None = None,
-) -> list[Entry]:
+) -> list[ReportEntry]:
     """Read run folders and prediction files.
 
     Args:
@@ -56,10 +56,10 @@ def read_entries(
     return [entry._replace(name=name) for entry, name in zip(entries, wanted, strict=True)]
 
 
-Entries = Iterable[Entry | tuple[str, Predictions]] | Mapping[str, Predictions]
+Entries = Iterable[ReportEntry | tuple[str, Predictions]] | Mapping[str, Predictions]
 
 
-def check_entries(entries: Entries) -> list[Entry]:
+def check_entries(entries: Entries) -> list[ReportEntry]:
     """Plain tuples and the items of a mapping become entries; none, an empty name and a name twice are refused."""
     if not isinstance(entries, Iterable):
         raise _no_entries(entries)
@@ -84,26 +84,26 @@ def check_methods(methods: Mapping[str, Predictions]) -> None:
         require_predictions(predictions, f"predictions of {name!r}")
 
 
-def _entry(given: Entry | tuple[str, Predictions]) -> Entry:
-    if not isinstance(given, tuple) or not 2 <= len(given) <= len(Entry._fields) or not isinstance(given[0], str):
+def _entry(given: ReportEntry | tuple[str, Predictions]) -> ReportEntry:
+    if not isinstance(given, tuple) or not 2 <= len(given) <= len(ReportEntry._fields) or not isinstance(given[0], str):
         raise _no_entries(given)
     require_predictions(given[1], f"predictions of {given[0]!r}")
-    return Entry(*given)
+    return ReportEntry(*given)
 
 
 def _no_entries(given: object) -> InvalidInput:
     return invalid("entries", "map names to predictions, or be pairs of them", type(given).__name__, _FOR_ONE)
 
 
-def _read(source: Path, images: Pixels | None, kind: Kind | None) -> Entry:
+def _read(source: Path, images: Pixels | None, kind: Kind | None) -> ReportEntry:
     from calibrant.training import Run
 
     # Also of RUN/predictions/test.npz: the file alone would be called "test" and lose its recipe.
     run = Run.of(source)
     if run is None:
-        return Entry(source.stem, Predictions.load(source, kind=kind), None, images)
+        return ReportEntry(source.stem, Predictions.load(source, kind=kind), None, images)
     predictions = run.predictions("test") if source.is_dir() else Predictions.load(source, kind=kind)
-    return Entry(run.recipe.method.name, predictions, run, images)
+    return ReportEntry(run.recipe.method.name, predictions, run, images)
 
 
 def _distinct(names: list[str], sources: list[Path]) -> list[str]:

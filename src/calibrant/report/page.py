@@ -15,7 +15,7 @@ from calibrant.metrics import DEFAULT_N_BINS
 from calibrant.metrics.evaluation import FEWEST_RESAMPLES
 from calibrant.report.comparison import comparison
 from calibrant.report.content import method_contents, run_content
-from calibrant.report.entries import Entries, Entry, check_entries
+from calibrant.report.entries import Entries, ReportEntry, check_entries
 from calibrant.report.samples import images_for_test
 from calibrant.report.statistics import automated, automated_over
 from calibrant.report.style import DARK_PALETTE, PALETTE
@@ -35,25 +35,27 @@ def write_report(
     title: str = "What may the model decide alone?",
     threshold: float = 0.95,
     n_bins: int = DEFAULT_N_BINS,
-    resamples: int = 1000,
+    n_resamples: int = 1000,
     pictures: bool = True,
 ) -> Path:
     """Write the page.
 
     Args:
         entries: Methods in the order of the page; the first one is shown first. A mapping from name to predictions, or
-            a sequence of `(name, predictions)` or of `Entry`, which also takes the run and images.
+            a sequence of `(name, predictions)` or of `ReportEntry`, which also takes the run and images.
         path: The `.html` file; written whole or not at all.
         title: Heading of the page.
         threshold: Where the slider starts and what the comparison table is about.
         n_bins: Bins of the reliability diagram and of every binned metric.
-        resamples: Bootstrap resamples behind the intervals of the comparison table; 0 for none.
+        n_resamples: Bootstrap n_resamples behind the intervals of the comparison table; 0 for none.
         pictures: Whether mistakes and suspect labels are shown with their images; False where those are private.
     """
     target = as_path(path)
     if target.suffix.lower() not in {".html", ".htm"}:
         raise invalid("path", "end in .html", str(path))
-    html = build_page(entries, title=title, threshold=threshold, n_bins=n_bins, resamples=resamples, pictures=pictures)
+    html = build_page(
+        entries, title=title, threshold=threshold, n_bins=n_bins, n_resamples=n_resamples, pictures=pictures
+    )
     write_text(target, html)
     return target
 
@@ -64,12 +66,12 @@ def build_page(
     title: str = "What may the model decide alone?",
     threshold: float = 0.95,
     n_bins: int = DEFAULT_N_BINS,
-    resamples: int = 1000,
+    n_resamples: int = 1000,
     pictures: bool = True,
 ) -> str:
     """The page of `write_report` as text; the same entries give the same text."""
-    if resamples != 0 and resamples < FEWEST_RESAMPLES:
-        raise invalid("resamples", f"be a whole number of at least {FEWEST_RESAMPLES}, or 0 for none", resamples)
+    if n_resamples != 0 and n_resamples < FEWEST_RESAMPLES:
+        raise invalid("n_resamples", f"be a whole number of at least {FEWEST_RESAMPLES}, or 0 for none", n_resamples)
     try:
         from jinja2 import Environment, PackageLoader
     except ModuleNotFoundError as error:
@@ -77,7 +79,7 @@ def build_page(
 
     made = check_entries(entries)
     made = [entry._replace(images=_images(entry) if pictures else None) for entry in made]
-    methods = method_contents(made, delta=threshold, n_bins=n_bins, resamples=resamples, pictures=pictures)
+    methods = method_contents(made, threshold=threshold, n_bins=n_bins, n_resamples=n_resamples, pictures=pictures)
     loader = PackageLoader("calibrant.report", "assets")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
     environment.filters |= {
@@ -97,20 +99,20 @@ def build_page(
         columns=columns,
         rows=rows,
         n_bins=n_bins,
-        resamples=resamples,
+        n_resamples=n_resamples,
         same_cases=all(same_cases(made[0].predictions, entry.predictions) for entry in made),
         style=_asset("page.css"),
         scripts=scripts,
         policy=_policy(scripts.values()),
         data=_embeddable(
-            {"delta": threshold, "palettes": {"light": PALETTE, "dark": DARK_PALETTE}, "methods": methods}
+            {"threshold": threshold, "palettes": {"light": PALETTE, "dark": DARK_PALETTE}, "methods": methods}
         ),
         per_thousand=per_thousand,
         fixed=fixed,
     )
 
 
-def _details(entry: Entry, threshold: float, n_bins: int) -> dict[str, Any]:
+def _details(entry: ReportEntry, threshold: float, n_bins: int) -> dict[str, Any]:
     """What stands on the page as text only and is not needed by its script."""
     predictions = entry.predictions
     result = automated(predictions, threshold, n_bins=n_bins)
@@ -127,7 +129,7 @@ def _details(entry: Entry, threshold: float, n_bins: int) -> dict[str, Any]:
     }
 
 
-def _images(entry: Entry) -> Pixels | None:
+def _images(entry: ReportEntry) -> Pixels | None:
     if entry.images is not None:
         return check_images(entry.images, len(entry.predictions), f"images of {entry.name!r}")
     found = None if entry.run is None else images_for_test(entry.run, entry.predictions.targets)

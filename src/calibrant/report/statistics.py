@@ -38,12 +38,12 @@ class Bands:
 
 @dataclass(frozen=True)
 class Automated:
-    """What a model decides alone when it may decide at confidence `delta` and above.
+    """What a model decides alone when it may decide at confidence `threshold` and above.
 
     `accuracy`, its interval and `ece` are None where nothing is automated: the mean of nothing is not a number.
     """
 
-    delta: float
+    threshold: float
     cases: int
     automated: int
     right: int
@@ -93,10 +93,10 @@ def reliability_bands(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) ->
     return Bands(bins, low, high, ends[0], ends[1])
 
 
-def automated(predictions: Predictions, delta: float, *, n_bins: int = DEFAULT_N_BINS) -> Automated:
-    """What is decided alone at confidence `delta` and above, as counts."""
+def automated(predictions: Predictions, threshold: float, *, n_bins: int = DEFAULT_N_BINS) -> Automated:
+    """What is decided alone at confidence `threshold` and above, as counts."""
     require_predictions(predictions)
-    chosen = confident_set(predictions, delta, n_bins=n_bins)
+    chosen = confident_set(predictions, threshold, n_bins=n_bins)
     # Shares of whole counts: multiplying back is exact after rounding for any set that fits into memory.
     count = round(chosen.share * len(predictions))
     right = 0 if chosen.accuracy is None else round(chosen.accuracy * count)
@@ -104,7 +104,7 @@ def automated(predictions: Predictions, delta: float, *, n_bins: int = DEFAULT_N
 
 
 def automated_over(
-    predictions: Predictions, deltas: Iterable[float], *, n_bins: int = DEFAULT_N_BINS
+    predictions: Predictions, thresholds: Iterable[float], *, n_bins: int = DEFAULT_N_BINS
 ) -> list[Automated]:
     """`automated` for several thresholds."""
-    return [automated(predictions, float(delta), n_bins=n_bins) for delta in deltas]
+    return [automated(predictions, float(threshold), n_bins=n_bins) for threshold in thresholds]

@@ -85,7 +85,7 @@ def percent_axis(axis: "Axis") -> None:
     axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
 
 
-def save(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
+def save_figure(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
     """Write `stem.svg` and `stem.png`; the same figure gives the same bytes, on any day.
 
     Args:

@@ -31,7 +31,7 @@ def same_cases(a: Predictions, b: Predictions) -> bool:
 
 
 def uncertainties(
-    methods: Sequence[Predictions], evaluations: Sequence[Evaluation], *, resamples: int, seed: int = 0
+    methods: Sequence[Predictions], evaluations: Sequence[Evaluation], *, n_resamples: int, seed: int = 0
 ) -> list[Uncertainty]:
     """Intervals and verdicts of every method; the same as `evaluate` and `compare` give, in a fraction of the time.
 
@@ -41,17 +41,17 @@ def uncertainties(
     Args:
         methods: Predictions; the first is what the others are compared with.
         evaluations: Their metrics, without intervals.
-        resamples: Bootstrap resamples; 0 leaves the Wilson intervals of the shares alone.
+        n_resamples: Bootstrap n_resamples; 0 leaves the Wilson intervals of the shares alone.
         seed: Of the draws.
     """
     found = [Uncertainty(proportions(evaluation), {}) for evaluation in evaluations]
-    if not resamples:
+    if not n_resamples:
         return found
     together = [i for i, each in enumerate(methods) if same_cases(methods[0], each)]
     groups = [together, *([i] for i in range(len(methods)) if i not in together)]
     for group in groups:
         weighted = [_weighted(methods[i], evaluations[i]) for i in group]
-        draws = resample(weighted, resamples, seed)
+        draws = resample(weighted, n_resamples, seed)
         for i, own in zip(group, draws, strict=True):
             ends = {name: percentiles(values, _LEVEL) for name, values in own.items()}
             intervals = {name: pair for name, pair in ends.items() if pair is not None} | found[i].intervals
@@ -79,6 +79,6 @@ def proportions(evaluation: Evaluation) -> dict[str, tuple[float, float]]:
 
 
 def _weighted(predictions: Predictions, evaluation: Evaluation) -> WeightedMetrics:
-    deltas = [row.threshold for row in evaluation.thresholds]
+    thresholds = [row.threshold for row in evaluation.thresholds]
     brier = class_totals(predictions, evaluation.n_bins).brier
-    return WeightedMetrics(predictions, brier, evaluation.n_bins, deltas)
+    return WeightedMetrics(predictions, brier, evaluation.n_bins, thresholds)

@@ -48,7 +48,7 @@ def headline(name: str, result: Automated) -> str:
     At confidence 0.95 this model decides 74.3 % of cases alone and is right in 98.9 % of them [98.6, 99.1];
     257 of 1,000 cases go to a person.
     """
-    start = f"At confidence {result.delta:g} {name}"
+    start = f"At confidence {result.threshold:g} {name}"
     if not result.automated:
         return f"{start} decides no case alone: all of them go to a person."
     person = "no case goes to a person."

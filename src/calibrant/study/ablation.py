@@ -126,7 +126,7 @@ def ablation_table(name: str, results: Results) -> Grid:
 
 def ablation_figure(name: str, results: Results) -> "Figure":
     """The paper's two panels over the setting; bars for the components."""
-    from calibrant.report.figures import ablation_curves, component_bars
+    from calibrant.report import ablation_curves, component_bars
 
     errors = {"ECE": "ece", "ECE(S95)": "ece@0.95", "TE": "test_error"}
     shares = {"|S95|": "share@0.95", "|S99|": "share@0.99"}

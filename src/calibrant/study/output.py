@@ -37,13 +37,13 @@ def write_tables(study: Study, all_results: Sequence[Results], *, extra: Sequenc
 
 def write_pages(study: Study) -> list[Path]:
     """One report page for each data set and network, with the first seed of every row."""
-    from calibrant.report import Entry, write_report
+    from calibrant.report import ReportEntry, write_report
 
-    groups: dict[tuple[str, str], dict[str, Entry]] = {}
+    groups: dict[tuple[str, str], dict[str, ReportEntry]] = {}
     for planned in study.finished():
         run = Run.open(study.folder(planned))
         place = (planned.recipe.data.name, planned.recipe.model.name)
-        entry = Entry(planned.label, run.predictions("test"), run)
+        entry = ReportEntry(planned.label, run.predictions("test"), run)
         groups.setdefault(place, {}).setdefault(planned.label, entry)
     pages = []
     for (data, model), entries in groups.items():

@@ -67,13 +67,13 @@ def write_sweep(sweep: Sweep) -> list[Path]:
     write_text(paths[1], to_markdown(front_table(sweep)))
     finished = sweep.finished()
     if finished:
-        from calibrant.report.figures import pareto_picture, save
+        from calibrant.report import pareto_picture, save_figure
 
         error, ece, seen = zip(*(trial.values for trial in finished), strict=True)
         front = {trial.number for trial in sweep.front()}
         title = f"{sweep.recipe.data.name}, {sweep.recipe.model.name}, {sweep.spec.method}"
         figure = pareto_picture(error, ece, seen, [trial.number in front for trial in finished], title=title)
-        paths += save(figure, sweep.path / "pareto")
+        paths += save_figure(figure, sweep.path / "pareto")
     return paths
 
 

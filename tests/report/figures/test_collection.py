@@ -1,10 +1,10 @@
 from calibrant.report import read_entries
-from calibrant.report.figures import save_all
+from calibrant.report.figures import save_figures
 
 
 def test_every_figure_the_data_allow_is_written_twice(run_folder, make, tmp_path):
     entries = [*read_entries([run_folder]), ("../escape", make(n=100))]
-    written = save_all(entries, tmp_path / "figures")
+    written = save_figures(entries, tmp_path / "figures")
     stems = {"reliability-grid", "accuracy-coverage", "risk-coverage", "1-kept", "1-scores"}
     stems |= {f"{number}-{kind}" for number in (1, 2) for kind in ("reliability", "confidence", "threshold")}
     assert {path.name for path in written} == {f"{stem}.{ending}" for stem in stems for ending in ("svg", "png")}

@@ -3,22 +3,22 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.report.figures import accuracy_coverage, risk_coverage, threshold_curves
+from calibrant.report.figures import accuracy_coverage_curves, risk_coverage_curves, threshold_curves
 from calibrant.report.statistics import automated
 
 
 def test_curves_by_hand_with_a_tie():
     # Descending: .9 right; .8 right and .8 wrong together; .6 wrong.
     predictions = Predictions.from_probabilities([[0.8, 0.2], [0.9, 0.1], [0.6, 0.4], [0.8, 0.2]], [0, 0, 1, 1])
-    (axes,) = accuracy_coverage({"m": predictions}).axes
+    (axes,) = accuracy_coverage_curves({"m": predictions}).axes
     assert axes.lines[0].get_xydata() == pytest.approx(np.array([[0.25, 1], [0.75, 2 / 3], [1, 0.5]]))
-    (axes,) = risk_coverage({"m": predictions}).axes
+    (axes,) = risk_coverage_curves({"m": predictions}).axes
     assert axes.lines[0].get_xydata() == pytest.approx(np.array([[0.25, 0], [0.75, 1 / 3], [1, 0.5]]))
 
 
 def test_every_method_has_its_line_even_thirty_of_them(make):
     methods = {f"method {i}": make(n=50, seed=i) for i in range(30)}
-    figure = accuracy_coverage(methods)
+    figure = accuracy_coverage_curves(methods)
     assert [line.get_label() for line in figure.axes[0].lines] == list(methods)
     (legend,) = figure.legends  # beside the lines, where it covers none of them
     assert [text.get_text() for text in legend.get_texts()] == list(methods)
@@ -26,7 +26,7 @@ def test_every_method_has_its_line_even_thirty_of_them(make):
 
 def test_no_methods_are_refused():
     with pytest.raises(InvalidInput, match="at least one method"):
-        risk_coverage({})
+        risk_coverage_curves({})
 
 
 def test_threshold_curves_are_what_automated_says(predictions):
@@ -44,7 +44,7 @@ def test_threshold_curves_are_what_automated_says(predictions):
     corners = {tuple(np.round(corner, 12)) for corner in band.get_paths()[0].vertices}
     for row in rows:
         for end in row.interval or ():
-            assert (round(row.delta, 12), round(end, 12)) in corners
+            assert (round(row.threshold, 12), round(end, 12)) in corners
 
 
 def test_curves_end_where_nothing_is_automated():

@@ -5,11 +5,11 @@ from calibrant import Predictions
 from calibrant.errors import InvalidInput
 from calibrant.metrics import expected_calibration_error, reliability_bins
 from calibrant.report.figures import (
-    accuracy_coverage,
+    accuracy_coverage_curves,
     confidence_histogram,
     reliability_diagram,
     reliability_grid,
-    risk_coverage,
+    risk_coverage_curves,
     threshold_curves,
 )
 from calibrant.report.statistics import reliability_bands
@@ -24,7 +24,7 @@ def bars(axes, label):
 def test_diagram_draws_accuracy_intervals_floor_diagonal_and_counts(predictions):
     figure = reliability_diagram(predictions, title="A model")
     upper, lower = figure.axes
-    bands = reliability_bands(predictions, 10)
+    bands = reliability_bands(predictions)
     some = bands.bins.count > 0
     assert bars(upper, "accuracy")[:, 0] == pytest.approx(bands.bins.edges[:-1][some])
     assert bars(upper, "accuracy")[:, 2] == pytest.approx(bands.bins.accuracy[some])
@@ -39,7 +39,7 @@ def test_diagram_draws_accuracy_intervals_floor_diagonal_and_counts(predictions)
     assert bars(lower, "samples")[:, 2].sum() == len(predictions)
     assert {text.get_text() for text in lower.texts} - {""} == {f"{n:,}" for n in bands.bins.count if n}
     assert upper.get_title("left") == "A model"
-    assert upper.get_title("right") == f"ECE {100 * expected_calibration_error(predictions, n_bins=10):.2f} %"
+    assert upper.get_title("right") == f"ECE {100 * expected_calibration_error(predictions):.2f} %"
 
 
 def test_grid_has_one_diagram_a_method_and_no_empty_ones(make):
@@ -47,7 +47,7 @@ def test_grid_has_one_diagram_a_method_and_no_empty_ones(make):
     figure = reliability_grid(methods, columns=3)
     assert [axes.get_title().split("\n")[0] for axes in figure.axes] == list(methods)
     for axes, predictions in zip(figure.axes, methods.values(), strict=True):
-        bins = reliability_bins(predictions, 10)
+        bins = reliability_bins(predictions)
         assert bars(axes, "accuracy")[:, 2] == pytest.approx(bins.accuracy[bins.count > 0])
         assert sorted(text.get_text() for text in axes.texts) == sorted(f"{n:,}" for n in bins.count if n)
 
@@ -80,7 +80,7 @@ def test_what_is_no_predictions_is_one_line(predictions):
     for draw in (reliability_diagram, confidence_histogram, threshold_curves):
         with pytest.raises(InvalidInput, match="predictions must be Predictions, got ndarray"):
             draw(np.eye(3))
-    for draw in (reliability_grid, accuracy_coverage, risk_coverage):
+    for draw in (reliability_grid, accuracy_coverage_curves, risk_coverage_curves):
         with pytest.raises(InvalidInput, match="methods must map names to predictions, got list"):
             draw([predictions])
         with pytest.raises(InvalidInput, match="predictions of 'a' must be Predictions, got ndarray"):

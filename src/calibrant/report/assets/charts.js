@@ -63,26 +63,26 @@
     })];
   }
 
-  const marker = (low) => [{ type: "line", x0: Math.max(state.delta, low), x1: Math.max(state.delta, low), xref: "x",
+  const marker = (low) => [{ type: "line", x0: Math.max(state.threshold, low), x1: Math.max(state.threshold, low), xref: "x",
     yref: "paper", y0: 0, y1: 1, line: { color: colour("ink"), width: 1.5, dash: "dot" } }];
-  const lowest = () => (state.delta < 0.5 ? 0 : 0.5);
+  const lowest = () => (state.threshold < 0.5 ? 0 : 0.5);
 
   function threshold() {
     const low = lowest();
-    const deltas = Array.from({ length: 101 }, (_, i) => low + (i * (1 - low)) / 100);
-    const rows = deltas.map((delta) => numbers.atThreshold(page.model(state.method), delta));
+    const thresholds = Array.from({ length: 101 }, (_, i) => low + (i * (1 - low)) / 100);
+    const rows = thresholds.map((threshold) => numbers.atThreshold(page.model(state.method), threshold));
     const some = rows.filter((row) => row.automated > 0);
-    const ends = { type: "scatter", mode: "lines", x: some.map((row) => row.delta), line: { width: 0 }, hoverinfo: "skip",
+    const ends = { type: "scatter", mode: "lines", x: some.map((row) => row.threshold), line: { width: 0 }, hoverinfo: "skip",
       showlegend: false };
     const traces = [
-      { type: "scatter", mode: "lines", name: "automated", x: deltas, y: rows.map((row) => row.share), line: lineOf(0),
+      { type: "scatter", mode: "lines", name: "automated", x: thresholds, y: rows.map((row) => row.share), line: lineOf(0),
         hovertemplate: "%{y:.1%} automated<extra></extra>" },
       { ...ends, y: some.map((row) => row.interval[0]) },
       { ...ends, y: some.map((row) => row.interval[1]), fill: "tonexty", fillcolor: "rgba(213,94,0,0.2)" },
-      { type: "scatter", mode: "lines", name: "right", x: some.map((row) => row.delta),
+      { type: "scatter", mode: "lines", name: "right", x: some.map((row) => row.threshold),
         y: some.map((row) => row.accuracy), line: { ...lineOf(1), dash: "dash" },
         hovertemplate: "%{y:.2%} right<extra></extra>" },
-      { type: "scatter", mode: "lines", name: "ECE", yaxis: "y2", x: some.map((row) => row.delta),
+      { type: "scatter", mode: "lines", name: "ECE", yaxis: "y2", x: some.map((row) => row.threshold),
         y: some.map((row) => row.ece), line: lineOf(2), hovertemplate: "ECE %{y:.2%}<extra></extra>" },
     ];
     return [traces, layout({
@@ -142,7 +142,7 @@
   }
 
   page.onChange((what) => {
-    if (what !== "delta") {
+    if (what !== "threshold") {
       Object.keys(charts).filter((id) => drawn.has(id) || what === "method").forEach((id) => draw(id));
     } else if (drawn.has("chart-threshold")) {
       later(() => {

@@ -31,13 +31,13 @@ const numbers = (() => {
     return (rest > 0.5 || (rest === 0.5 && whole % 2 === 1) ? whole + 1 : whole) * step;
   }
 
-  /* Position of the first value that is `delta` or more. */
-  function firstAtLeast(sorted, delta) {
+  /* Position of the first value that is `threshold` or more. */
+  function firstAtLeast(sorted, threshold) {
     let low = 0;
     let high = sorted.length;
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (sorted[middle] < delta) low = middle + 1;
+      if (sorted[middle] < threshold) low = middle + 1;
       else high = middle;
     }
     return low;
@@ -53,11 +53,11 @@ const numbers = (() => {
     return [right === 0 ? 0 : Math.max(centre - half, 0), right === cases ? 1 : Math.min(centre + half, 1)];
   }
 
-  /* What is decided alone at confidence `delta` and above. Bins are (edge, next edge], 0 in the first. */
-  function atThreshold(model, delta) {
+  /* What is decided alone at confidence `threshold` and above. Bins are (edge, next edge], 0 in the first. */
+  function atThreshold(model, threshold) {
     const { confidence, correct, edges, precision } = model;
     const cases = confidence.length;
-    const first = firstAtLeast(confidence, rounded(delta, precision));
+    const first = firstAtLeast(confidence, rounded(threshold, precision));
     const gaps = new Float64Array(edges.length - 1);
     const lastBin = gaps.length - 1;
     let right = 0;
@@ -68,7 +68,7 @@ const numbers = (() => {
     }
     const automated = cases - first;
     return {
-      delta, cases, automated, right,
+      threshold, cases, automated, right,
       reviewed: first,
       share: automated / cases,
       accuracy: automated ? right / automated : null,
@@ -81,16 +81,16 @@ const numbers = (() => {
     return (1000 * ((result.automated - result.right) * errorCost + result.reviewed * reviewCost)) / result.cases;
   }
 
-  /* The threshold with the lowest cost among the confidences that occur; delta null: a person sees every case. */
+  /* The threshold with the lowest cost among the confidences that occur; threshold null: a person sees every case. */
   function cheapest(model, errorCost, reviewCost) {
     const { confidence, correct } = model;
     const cases = confidence.length;
-    let best = { delta: null, cost: 1000 * reviewCost };
+    let best = { threshold: null, cost: 1000 * reviewCost };
     for (let i = cases - 1, wrong = 0; i >= 0; i -= 1) {
       wrong += 1 - correct[i];
       if (i > 0 && confidence[i - 1] === confidence[i]) continue; // ties are decided together
       const price = (1000 * (wrong * errorCost + i * reviewCost)) / cases;
-      if (price < best.cost) best = { delta: confidence[i], cost: price };
+      if (price < best.cost) best = { threshold: confidence[i], cost: price };
     }
     return best;
   }
@@ -125,7 +125,7 @@ const numbers = (() => {
   const perThousand = (count, cases) => Math.round((1000 * count) / cases).toLocaleString("en-US");
 
   function headline(name, result) {
-    const start = `At confidence ${result.delta} ${name}`;
+    const start = `At confidence ${result.threshold} ${name}`;
     if (!result.automated) return `${start} decides no case alone: all of them go to a person.`;
     const person = result.reviewed
       ? `${perThousand(result.reviewed, result.cases)} of 1,000 cases go to a person.`

@@ -4,7 +4,7 @@ const page = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const $ = (id) => document.getElementById(id);
   const decoded = new Map(); // a method is decoded when it is first looked at
-  const state = { method: 0, delta: data.delta };
+  const state = { method: 0, threshold: data.threshold };
   const listeners = [];
 
   function model(index) {
@@ -12,7 +12,7 @@ const page = (() => {
     return decoded.get(index);
   }
 
-  const current = () => numbers.atThreshold(model(state.method), state.delta);
+  const current = () => numbers.atThreshold(model(state.method), state.threshold);
   const displayName = () => (data.methods.length === 1 ? "this model" : data.methods[state.method].name);
   // Three digits read like the sentence above them; small amounts keep their cents.
   const money = (value) => value.toLocaleString("en-US", { maximumFractionDigits: value < 100 ? 2 : 0 });
@@ -36,27 +36,27 @@ const page = (() => {
     const [errorCost, reviewCost] = costs();
     $("out-cost").textContent = money(numbers.cost(result, errorCost, reviewCost));
     $("threshold").setAttribute("aria-valuetext",
-      `${state.delta}: ${percent(result.share)} automated, ${percent(result.accuracy)} of them right`);
+      `${state.threshold}: ${percent(result.share)} automated, ${percent(result.accuracy)} of them right`);
   }
 
   function showCheapest() {
     const [errorCost, reviewCost] = costs();
     const best = numbers.cheapest(model(state.method), errorCost, reviewCost);
     const button = $("use-cheapest");
-    button.hidden = best.delta === null;
-    button.dataset.delta = best.delta === null ? "" : String(best.delta);
-    $("cheapest").textContent = best.delta === null
+    button.hidden = best.threshold === null;
+    button.dataset.threshold = best.threshold === null ? "" : String(best.threshold);
+    $("cheapest").textContent = best.threshold === null
       ? `At these costs a person should see every case (${money(best.cost)} per 1,000).`
-      : `Cheapest on these cases: threshold ${best.delta.toFixed(4)}, cost ${money(best.cost)} per 1,000.`;
+      : `Cheapest on these cases: threshold ${best.threshold.toFixed(4)}, cost ${money(best.cost)} per 1,000.`;
   }
 
-  function setDelta(value, source) {
+  function setThreshold(value, source) {
     if (!Number.isFinite(value)) return;
-    state.delta = Math.min(1, Math.max(0, value));
-    if (source !== "slider") $("threshold").value = String(state.delta);
-    if (source !== "number") $("threshold-number").value = String(state.delta);
+    state.threshold = Math.min(1, Math.max(0, value));
+    if (source !== "slider") $("threshold").value = String(state.threshold);
+    if (source !== "number") $("threshold-number").value = String(state.threshold);
     showNumbers();
-    listeners.forEach((listen) => listen("delta"));
+    listeners.forEach((listen) => listen("threshold"));
   }
 
   function setMethod(index) {
@@ -125,8 +125,8 @@ const page = (() => {
 
   function connect() {
     $("controls").hidden = false;
-    $("threshold").addEventListener("input", (event) => setDelta(event.target.valueAsNumber, "slider"));
-    $("threshold-number").addEventListener("input", (event) => setDelta(event.target.valueAsNumber, "number"));
+    $("threshold").addEventListener("input", (event) => setThreshold(event.target.valueAsNumber, "slider"));
+    $("threshold-number").addEventListener("input", (event) => setThreshold(event.target.valueAsNumber, "number"));
     $("method").addEventListener("change", (event) => setMethod(Number(event.target.value)));
     for (const id of ["cost-error", "cost-review"]) {
       $(id).addEventListener("input", () => {
@@ -134,8 +134,8 @@ const page = (() => {
         showCheapest();
       });
     }
-    document.querySelectorAll("[data-delta]").forEach((button) => {
-      button.addEventListener("click", () => setDelta(Number(button.dataset.delta), "button"));
+    document.querySelectorAll("[data-threshold]").forEach((button) => {
+      button.addEventListener("click", () => setThreshold(Number(button.dataset.threshold), "button"));
     });
     document.querySelectorAll("table.sortable").forEach((table) => {
       table.querySelectorAll("th button").forEach((button) => {
@@ -153,7 +153,7 @@ const page = (() => {
     window.addEventListener("beforeprint", () => printing(true));
     window.addEventListener("afterprint", () => printing(false));
     setTheme();
-    setDelta(state.delta, "start");
+    setThreshold(state.threshold, "start");
     setMethod(0);
   }
 

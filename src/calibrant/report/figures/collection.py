@@ -5,14 +5,14 @@ from pathlib import Path
 from calibrant.files import as_path
 from calibrant.metrics import DEFAULT_N_BINS
 from calibrant.report.audit import audit_of, names_of
-from calibrant.report.entries import Entries, Entry, check_entries
-from calibrant.report.figures.coverage import accuracy_coverage, risk_coverage, threshold_curves
+from calibrant.report.entries import Entries, ReportEntry, check_entries
+from calibrant.report.figures.coverage import accuracy_coverage_curves, risk_coverage_curves, threshold_curves
 from calibrant.report.figures.pruning import kept_share, score_distributions
 from calibrant.report.figures.reliability import confidence_histogram, reliability_diagram, reliability_grid
-from calibrant.report.style import save
+from calibrant.report.style import save_figure
 
 
-def save_all(entries: Entries, folder: str | Path, *, n_bins: int = DEFAULT_N_BINS) -> list[Path]:
+def save_figures(entries: Entries, folder: str | Path, *, n_bins: int = DEFAULT_N_BINS) -> list[Path]:
     """Write every figure that the entries have the data for, as SVG and PNG.
 
     Args:
@@ -26,20 +26,20 @@ def save_all(entries: Entries, folder: str | Path, *, n_bins: int = DEFAULT_N_BI
     methods = {entry.name: entry.predictions for entry in made}
     figures = {
         "reliability-grid": reliability_grid(methods, n_bins=n_bins),
-        "accuracy-coverage": accuracy_coverage(methods),
-        "risk-coverage": risk_coverage(methods),
+        "accuracy-coverage": accuracy_coverage_curves(methods),
+        "risk-coverage": risk_coverage_curves(methods),
     }
     for number, entry in enumerate(made, start=1):
         figures[f"{number}-reliability"] = reliability_diagram(entry.predictions, n_bins=n_bins, title=entry.name)
         figures[f"{number}-confidence"] = confidence_histogram(entry.predictions, title=entry.name)
         figures[f"{number}-threshold"] = threshold_curves(entry.predictions, n_bins=n_bins, title=entry.name)
-    written = [path for stem, figure in figures.items() for path in save(figure, base / stem)]
+    written = [path for stem, figure in figures.items() for path in save_figure(figure, base / stem)]
     for number, entry in enumerate(made, start=1):
         written += _save_pruning(entry, base, number)
     return written
 
 
-def _save_pruning(entry: Entry, base: Path, number: int) -> list[Path]:
+def _save_pruning(entry: ReportEntry, base: Path, number: int) -> list[Path]:
     audit = audit_of(entry.run)
     if entry.run is None or audit is None:
         return []
@@ -47,4 +47,4 @@ def _save_pruning(entry: Entry, base: Path, number: int) -> list[Path]:
     shares = kept_share(audit.kept_share, class_names=names, title=entry.name)
     groups = {"trained on at the end": audit.score[audit.kept], "left out": audit.score[~audit.kept]}
     scores = score_distributions({name: group for name, group in groups.items() if len(group)}, title=entry.name)
-    return [*save(shares, base / f"{number}-kept"), *save(scores, base / f"{number}-scores")]
+    return [*save_figure(shares, base / f"{number}-kept"), *save_figure(scores, base / f"{number}-scores")]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def accuracy_coverage(methods: Mapping[str, Predictions], *, title: str = "") -> "Figure":
-    """Accuracy of the most confident share of the samples, over that share; one line a method.
+def accuracy_coverage_curves(methods: Mapping[str, Predictions], *, title: str = "") -> "Figure":
+    """Accuracy of the most confident share of the samples, over that share; one line for each method.
 
     Args:
         methods: Name to predictions.
@@ -25,7 +25,7 @@ def accuracy_coverage(methods: Mapping[str, Predictions], *, title: str = "") ->
     return _over_coverage(methods, "Accuracy of what is automated", lambda accuracy: accuracy, title)
 
 
-def risk_coverage(methods: Mapping[str, Predictions], *, title: str = "") -> "Figure":
+def risk_coverage_curves(methods: Mapping[str, Predictions], *, title: str = "") -> "Figure":
     """Error of the most confident share of the samples, over that share; the area below is the AURC."""
     return _over_coverage(methods, "Error of what is automated", lambda accuracy: 1 - accuracy, title)
 
@@ -34,25 +34,27 @@ def risk_coverage(methods: Mapping[str, Predictions], *, title: str = "") -> "Fi
 def threshold_curves(
     predictions: Predictions, *, n_bins: int = metrics.DEFAULT_N_BINS, points: int = 101, title: str = ""
 ) -> "Figure":
-    """Share, accuracy and ECE of S, the samples at confidence `delta` and above, for `delta` from 0.5 to 1.
+    """Share, accuracy and ECE of S, the samples at confidence `threshold` and above, for `threshold` from 0.5 to 1.
 
     The accuracy carries its 95 % Wilson band. Where S is empty, accuracy and ECE end: they are not zero there.
     """
     figure = new_figure(5.6, 5.2)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    deltas = np.linspace(0.5, 1.0, points)
-    rows = automated_over(predictions, deltas, n_bins=n_bins)
+    thresholds = np.linspace(0.5, 1.0, points)
+    rows = automated_over(predictions, thresholds, n_bins=n_bins)
     nan = (np.nan, np.nan)
     band = np.array([row.interval or nan for row in rows])
     accuracy = np.array([np.nan if row.accuracy is None else row.accuracy for row in rows])
     ece = np.array([np.nan if row.ece is None else row.ece for row in rows])
-    upper.plot(deltas, [row.share for row in rows], color=BLUE, linewidth=2, label="share automated |S|")
-    upper.plot(deltas, accuracy, color=VERMILLION, linestyle="--", linewidth=2, label="accuracy of S")
-    upper.fill_between(deltas, band[:, 0], band[:, 1], color=VERMILLION, alpha=0.2, linewidth=0, label="95 % interval")
+    upper.plot(thresholds, [row.share for row in rows], color=BLUE, linewidth=2, label="share automated |S|")
+    upper.plot(thresholds, accuracy, color=VERMILLION, linestyle="--", linewidth=2, label="accuracy of S")
+    upper.fill_between(
+        thresholds, band[:, 0], band[:, 1], color=VERMILLION, alpha=0.2, linewidth=0, label="95 % interval"
+    )
     upper.set(ylim=(0, 1.02), xlim=(0.5, 1.0), ylabel="Share of samples")
     upper.set_title(title)
     upper.legend(loc="lower left")
-    lower.plot(deltas, ece, color=GREEN, linewidth=2, label="ECE of S")
+    lower.plot(thresholds, ece, color=GREEN, linewidth=2, label="ECE of S")
     lower.set(xlabel="Confidence threshold", ylabel="ECE of S")
     lower.set_ylim(bottom=0)
     for axes in (upper, lower):
