@@ -16,7 +16,7 @@ def test_names():
         ("tiny", {"n_classes": 1}, "n_classes must"),
         ("tiny", {"image_shape": (8, 8)}, r"image_shape must be \(channels, height, width\)"),
         ("tiny", {"image_shape": (0, 8, 8)}, "each at least 1"),
-        ("resnet50", {"image_shape": (3, 2, 32)}, "images for resnet50 must be at least 4 pixels a side"),
+        ("resnet50", {"image_shape": (3, 2, 32)}, "images for resnet50 must"),
     ],
 )
 def test_bad_input_is_one_clear_line(name, arguments, message):

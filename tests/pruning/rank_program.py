@@ -46,7 +46,7 @@ def train(pruner, batch_size, loss_of):
     """What the model says depends on the sample and the epoch alone, so one process and many must agree exactly."""
     n = pruner.samples
     loader = DataLoader(Indexed(TensorDataset(torch.arange(n))), batch_size=batch_size, sampler=pruner.sampler())
-    course = []
+    record = []
     for epoch in range(EPOCHS):
         logits = torch.randn(n, 3, generator=torch.Generator().manual_seed(100 + epoch))
         kept = pruner.kept.tolist()
@@ -57,8 +57,8 @@ def train(pruner, batch_size, loss_of):
         pruner.step(loss=loss_of(epoch))
         rows = pruner.table.rows.tolist()
         weights = pruner.weights(torch.arange(n)).tolist()
-        course.append({"kept": kept, "batches": batches, "rows": rows, "weights": weights})
-    return course
+        record.append({"kept": kept, "batches": batches, "rows": rows, "weights": weights})
+    return record
 
 
 def failure(act):
@@ -102,10 +102,10 @@ def main(rank, world_size, folder):
         for plan in PLANS:
             # Each rank has its own loss; what counts is the mean, which falls, stalls, and falls again.
             spread = rank - (world_size - 1) / 2
-            course = train(
+            record = train(
                 make(n, plan, BATCH), BATCH, lambda epoch, s=spread: [4.0, 3.0, 3.0, 2.0, 2.0, 2.0][epoch] + s
             )
-            seen[f"{plan} {n}"] = course
+            seen[f"{plan} {n}"] = record
     seen["disagreements"] = disagreements(rank)
     seen["mean"] = mean_over_ranks(0.1 + rank, torch.device("cpu"))
     Path(folder, f"{rank}.json").write_text(json.dumps(seen), encoding="utf-8")

@@ -37,7 +37,7 @@ def test_the_report_counts_exactly(pruner):
     assert report.saved == 13
     assert report.saved_share == pytest.approx(13 / 60)
     assert report.seconds_saved == pytest.approx(48.0 * 13 / 47)
-    assert json.loads(json.dumps(report.to_json()))["saved"] == 13
+    assert json.loads(json.dumps(report.to_dict()))["saved"] == 13
     table = report.table()
     assert "10 of 20 samples" in table
     assert "47 instead of 60 (21.7% saved)" in table

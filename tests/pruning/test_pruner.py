@@ -179,7 +179,7 @@ def test_the_class_floor_refuses_and_says_so(caplog):
     notes = pruner.report().notes
     assert [note.epoch for note in notes] == [1, 2, 4, 4]  # 20, 10, 5, 3 of class 0; the same refusal is told once
     assert "in 2 of 2 classes" in notes[2].text
-    assert "nobody left" in notes[3].text
+    assert "no sample left" in notes[3].text
 
 
 def test_no_class_is_ever_emptied():
@@ -197,8 +197,8 @@ def test_a_cut_without_effect_is_not_silent(caplog):
     with caplog.at_level(logging.WARNING, logger="calibrant.pruning"):
         pruner.step()
     assert pruner.n_kept == 6
-    assert "nobody left" in caplog.text
-    assert "nobody left" in pruner.report().table()
+    assert "no sample left" in caplog.text
+    assert "no sample left" in pruner.report().table()
 
 
 def test_pruning_without_scores_is_an_error():

@@ -257,7 +257,7 @@ def test_a_dataset_smaller_than_the_pruner_is_refused_in_one_line():
 def test_batches_of_indices_are_told_where_they_belong():
     batches = BatchSampler(range(40), 8, drop_last=False)
     with pytest.raises(
-        InvalidInput, match=r"base must give one whole number a sample, got list\. A sampler of batches"
+        InvalidInput, match=r"base must give one whole number per sample, got list\. A sampler of batches"
     ):
         list(pruned().sampler(batches))
     around = BatchSampler(pruned().sampler(), 8, drop_last=False)

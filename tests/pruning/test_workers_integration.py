@@ -21,7 +21,7 @@ def run(drop_last=False, **options):
     pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.3), schedule=Every(1), seed=9)
     data = Indexed(TensorDataset(10 * torch.arange(N), LABELS))
     loader = DataLoader(data, batch_size=8, sampler=pruner.sampler(), drop_last=drop_last, **options)
-    course = []
+    epochs = []
     for epoch in range(EPOCHS):
         logits = torch.randn(N, 3, generator=torch.Generator().manual_seed(epoch))
         batches = []
@@ -32,8 +32,8 @@ def run(drop_last=False, **options):
             batches.append(indices.tolist())
         assert len(batches) == len(loader)
         pruner.step()
-        course.append((batches, pruner.kept.tolist()))
-    return course
+        epochs.append((batches, pruner.kept.tolist()))
+    return epochs
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -43,6 +43,6 @@ def test_workers_change_nothing(options):
 
 
 def test_workers_with_drop_last():
-    course = run(drop_last=True)
-    assert all(len(batch) == 8 for batches, _ in course for batch in batches)
-    assert run(drop_last=True, num_workers=2) == course
+    epochs = run(drop_last=True)
+    assert all(len(batch) == 8 for batches, _ in epochs for batch in batches)
+    assert run(drop_last=True, num_workers=2) == epochs

@@ -44,7 +44,7 @@ class RemoteFile:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """One public set.
 
     Args:
@@ -95,7 +95,7 @@ def _idx_files(base: str, rows: tuple[tuple[int, str], ...]) -> tuple[RemoteFile
 
 
 _ENTRIES = (
-    Entry(
+    CatalogueEntry(
         name="cifar10",
         title="CIFAR-10, 32x32 colour photographs",
         train=50_000,
@@ -134,7 +134,7 @@ _ENTRIES = (
         citation="A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
         homepage=f"{_TORONTO}cifar.html",
     ),
-    Entry(
+    CatalogueEntry(
         name="cifar100",
         title="CIFAR-100, 32x32 colour photographs, fine classes",
         train=50_000,
@@ -165,7 +165,7 @@ _ENTRIES = (
         citation="A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
         homepage=f"{_TORONTO}cifar.html",
     ),
-    Entry(
+    CatalogueEntry(
         name="svhn",
         title="Street View House Numbers, 32x32 colour, cropped digits",
         train=73_257,
@@ -192,7 +192,7 @@ _ENTRIES = (
         citation="Y. Netzer et al., Reading Digits in Natural Images with Unsupervised Feature Learning, 2011",
         homepage=_HOUSE_NUMBERS,
     ),
-    Entry(
+    CatalogueEntry(
         name="tiny-imagenet",
         title="Tiny-ImageNet, 64x64 colour photographs; tested on the official validation images",
         train=100_000,
@@ -215,7 +215,7 @@ _ENTRIES = (
         citation="Y. Le and X. Yang, Tiny ImageNet Visual Recognition Challenge, 2015",
         homepage="http://cs231n.stanford.edu/",
     ),
-    Entry(
+    CatalogueEntry(
         name="mendeley-v2",
         title="Chest X-rays of children, normal or pneumonia, resized to 64x64 grey",
         train=5_232,
@@ -242,7 +242,7 @@ _ENTRIES = (
         "Images for Classification, Mendeley Data, V2, 2018, doi:10.17632/rscbjbr9sj.2",
         homepage="https://data.mendeley.com/datasets/rscbjbr9sj/2",
     ),
-    Entry(
+    CatalogueEntry(
         name="fashion-mnist",
         title="Fashion-MNIST, 28x28 grey articles of clothing",
         train=60_000,
@@ -275,7 +275,7 @@ _ENTRIES = (
         homepage="https://github.com/zalandoresearch/fashion-mnist",
         system=("/usr/share/datasets/fashion-mnist",),
     ),
-    Entry(
+    CatalogueEntry(
         name="mnist",
         title="MNIST, 28x28 grey handwritten digits",
         train=60_000,
@@ -309,4 +309,4 @@ _ENTRIES = (
         homepage="http://yann.lecun.com/exdb/mnist/",
     ),
 )
-CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+CATALOGUE: dict[str, CatalogueEntry] = {entry.name: entry for entry in _ENTRIES}

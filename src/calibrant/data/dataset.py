@@ -36,7 +36,7 @@ class Images:
     Args:
         images: `(N, C, H, W)`, uint8, contiguous.
         labels: `(N,)`, int64, from 0 to K-1.
-        ids: One name a row, or None: then rows are named by their position, see `Dataset.ids`.
+        ids: One name per row. With None, rows are named by their position; see `Dataset.ids`.
     """
 
     images: Tensor

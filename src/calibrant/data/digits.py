@@ -25,7 +25,7 @@ def load_digits() -> Dataset:
     pixels = torch.from_numpy(np.round(source.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
     labels = torch.from_numpy(source.target.astype(np.int64))
     rows = split_validation(labels, fraction=_TEST_FRACTION, seed=_SPLIT_SEED)
-    # The row of scikit-learn's own table stays the name of an image, so that anybody can look it up.
+    # The row of scikit-learn's own table stays the name of an image, so that it can be looked up there.
     train, test = (
         Images(pixels[row].contiguous(), labels[row], tuple(f"digit-{index:04d}" for index in row.tolist()))
         for row in rows

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from calibrant.data.catalogue import CATALOGUE, Entry
+from calibrant.data.catalogue import CATALOGUE, CatalogueEntry
 from calibrant.data.download import download
 from calibrant.data.formats.digests import check_file
 from calibrant.data.formats.reader import Progress
@@ -11,7 +11,7 @@ from calibrant.data.locate import fetch_dir
 from calibrant.errors import did_you_mean, invalid
 
 
-def catalogue_entry(name: str) -> Entry:
+def catalogue_entry(name: str) -> CatalogueEntry:
     """The entry of a named set."""
     if name == "digits":
         raise invalid("name", "be a set to download", "'digits'", "It comes with scikit-learn and is there already.")

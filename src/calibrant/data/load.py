@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibrant.data.arrays import load_arrays, read_arrays
-from calibrant.data.catalogue import CATALOGUE, Entry
+from calibrant.data.catalogue import CATALOGUE, CatalogueEntry
 from calibrant.data.dataset import Dataset, Splits
 from calibrant.data.digits import load_digits
 from calibrant.data.folder import load_folder
@@ -44,7 +44,7 @@ def load_dataset(spec: str, *, data_dir: str | Path | None = None, progress: Pro
     raise invalid("data", "name a known set", repr(spec), did_you_mean(spec, known))
 
 
-def _read_named(entry: Entry, source: Source, spec: Spec, progress: Progress | None) -> Splits:
+def _read_named(entry: CatalogueEntry, source: Source, spec: Spec, progress: Progress | None) -> Splits:
     """Read a public set from where it was found, and check it against what is published."""
     if source.form == "npz":
         splits = read_arrays(source.paths[0])
@@ -79,7 +79,7 @@ def find_named(spec: str, *, data_dir: str | Path | None = None) -> Source | Non
     return source
 
 
-def _load_named(entry: Entry, spec: Spec, data_dir: str | Path | None, progress: Progress | None) -> Dataset:
+def _load_named(entry: CatalogueEntry, spec: Spec, data_dir: str | Path | None, progress: Progress | None) -> Dataset:
     spec.allow(*entry.reader.options)
     source = find_named(entry.name, data_dir=data_dir)
     assert source is not None
@@ -100,7 +100,7 @@ def _load_named(entry: Entry, spec: Spec, data_dir: str | Path | None, progress:
     )
 
 
-def _check_counts(entry: Entry, splits: Splits, source: Source) -> None:
+def _check_counts(entry: CatalogueEntry, splits: Splits, source: Source) -> None:
     found = (len(splits.train), len(splits.test))
     if found != (entry.train, entry.test):
         raise invalid(

@@ -139,7 +139,7 @@ def _decode(picture: Picture, size: int | None, colour: Colour) -> np.ndarray[An
     except InvalidInput:
         raise
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        # Pillow ends some messages with the address of the buffer: no use to anybody.
+        # Pillow ends some messages with the address of the buffer, which says nothing to a reader.
         reason = "unknown format" if "cannot identify" in str(error) else str(error)
         raise InvalidInput(
             f"{picture.place} cannot be read as an image ({reason}). Replace the file or take it away."

@@ -64,7 +64,7 @@ def augment(images: Tensor, crop_offsets: Tensor, flips: Tensor, padding: int) -
     row = torch.arange(height, device=images.device) + crop_offsets[:, :1]
     column = torch.arange(width, device=images.device)
     column = torch.where(flips[:, None], width - 1 - column, column) + crop_offsets[:, 1:]
-    # One flat position a pixel, shared by the channels: a single gather moves the whole batch.
+    # One flat position per pixel, shared by the channels: a single gather moves the whole batch.
     position = (row * (width + 2 * padding)).unsqueeze(2) + column.unsqueeze(1)
     flat = position.flatten(1).unsqueeze(1).expand(-1, channels, -1)
     return padded.flatten(2).gather(2, flat).view(images.shape)

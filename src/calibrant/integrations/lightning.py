@@ -42,7 +42,7 @@ class PrunedLoader(DataLoader[Any]):
 
     Args:
         dataset: With `__getitem__` and `__len__`, in the order of the pruner's targets.
-        pruner: Who trains, and in what order.
+        pruner: Knows which samples train, and in what order.
         batch_size: Samples of one process's batch.
         drop_last: Leave an incomplete last batch out.
         key: Of the index, where the dataset yields dictionaries; tuples get one more entry.

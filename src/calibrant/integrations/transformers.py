@@ -174,8 +174,8 @@ class CalibratedTrainer(Trainer):
         if args.max_steps > 0:
             epochs = self._epochs_for(max_steps)
         elif self._created_lr_scheduler or (self.lr_scheduler is None and args.lr_scheduler_type != "constant"):
-            if self.pruner.plan.epochs is None:
-                self.pruner.plan.warn_if_idle(epochs, stacklevel=2)
+            if self.pruner.timetable.epochs is None:
+                self.pruner.timetable.warn_if_idle(epochs, stacklevel=2)
             *whole, last = self._updates_by_epoch(epochs)
             max_steps = sum(whole) + math.ceil(last * (args.num_train_epochs - len(whole)))
             samples = sum(self.pruner.samples_by_epoch(epochs))

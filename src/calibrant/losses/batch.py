@@ -110,11 +110,11 @@ def _check_shapes(logits: Tensor, targets: Tensor, weights: Tensor | None) -> No
 
 
 def _as_rows(logits: torch.Size, targets: torch.Size) -> str:
-    """How to get one row a prediction from logits of another shape; empty where it cannot be told."""
+    """How to get one row per prediction from logits of another shape; empty where the shapes do not say."""
     if len(logits) == 1 and targets == logits:
         return "A binary classifier has two logits: torch.stack([torch.zeros_like(z), z], dim=1)."
     if len(logits) < 3:
         return ""
     if targets == (logits[0], *logits[2:]):
-        return "One row a pixel: loss(logits.movedim(1, -1).flatten(0, -2), targets.flatten())."
-    return "One row a position: loss(logits.flatten(0, -2), targets.flatten())." if targets == logits[:-1] else ""
+        return "One row per pixel: loss(logits.movedim(1, -1).flatten(0, -2), targets.flatten())."
+    return "One row per position: loss(logits.flatten(0, -2), targets.flatten())." if targets == logits[:-1] else ""

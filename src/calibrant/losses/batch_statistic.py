@@ -1,7 +1,7 @@
 """Losses that are a statistic of the whole (global) batch. They ignore `weights`.
 
 Importance weights make a mean *loss* unbiased when samples rest; a mean confidence or an accuracy of the batch at hand
-is no such mean over the data set, and weighting it would compare a batch that nobody trains on.
+is no such mean over the data set, and weighting it would compare a batch that is not the one trained on.
 """
 
 from typing import get_args

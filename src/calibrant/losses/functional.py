@@ -17,7 +17,7 @@ HuberKind = Literal["huber", "smooth-l1"]
 def _under_functorch() -> bool:
     """Whether `torch.func` (grad, vmap, ...) is at work, which wants autograd's own operations.
 
-    It would also take a `Function` with `setup_context`; that costs 30 microseconds in every call of everybody else.
+    A `Function` with `setup_context` would do too, but costs 30 microseconds in every call, also outside `torch.func`.
     """
     return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()  # noqa: SLF001
 

@@ -70,7 +70,7 @@ class Plan:
     Attributes:
         name: The method's name.
         loss: What is minimised, a fresh module.
-        pruning: Who rests and when; None trains on everything.
+        pruning: Which samples rest and when; None trains on all of them.
         settings: The hyperparameters finally used, ready for JSON.
         sources: Where each of them comes from.
     """

@@ -1,7 +1,8 @@
 """The paper's table columns as data.
 
 Three small tables: `_SETTINGS` (every hyperparameter, its value for each data set and model, and where that comes
-from), `TERMS` and `PRUNING` (what can be minimised and who may rest), and `_METHODS`, where a new method is one row.
+from), `TERMS` and `PRUNING` (what can be minimised, which samples may rest), and `_METHODS`, where a new method is one
+row.
 """
 
 from collections.abc import Mapping

@@ -41,7 +41,7 @@ def build_model(name: str, *, n_classes: int, image_shape: tuple[int, int, int])
     if name in _MODELS:
         if min(image_shape[1:]) < _SMALLEST_SIDE:
             way_out = "Enlarge the images, or pass your own network as module:factory."
-            raise invalid(f"images for {name}", f"be at least {_SMALLEST_SIDE} pixels a side", image_shape, way_out)
+            raise invalid(f"images for {name}", f"be at least {_SMALLEST_SIDE} pixels per side", image_shape, way_out)
         return _MODELS[name](n_classes=n_classes, image_shape=image_shape)
     source, colon, rest = name.partition(":")
     if not colon:

@@ -12,7 +12,7 @@ class Tiny(nn.Module):
 
     Args:
         n_classes: Number of outputs.
-        image_shape: Channels, height and width; at least 4 pixels a side.
+        image_shape: Channels, height and width; at least 4 pixels per side.
     """
 
     def __init__(self, *, n_classes: int, image_shape: tuple[int, int, int]) -> None:

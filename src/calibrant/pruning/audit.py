@@ -1,4 +1,4 @@
-"""Who left, when and with what score: the report and the file."""
+"""Which samples left, when and with what score: the report and the file."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -103,7 +103,7 @@ class PruningReport:
         """Samples of each class that do not train in the coming epoch."""
         return [size - kept for size, kept in zip(self.class_sizes, self.class_kept, strict=True)]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values for `json.dump`."""
         derived = {
             "class_left": self.class_left,

@@ -1,4 +1,4 @@
-"""What a pruner accepts, and what it says about the rest."""
+"""Checks of what a pruner is given."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -14,9 +14,9 @@ from calibrant.errors import invalid
 _MOST_CLASSES = 2**20
 """A hash or an id that is given as a label would ask for a table of its size."""
 _DATA = ("samples", "classes", "targets")
-"""Settings that describe the data: a state of other data is never of use."""
-_COURSE = ("weights", "kept_mask", "left", "history", "epoch", "memory", "notes")
-_STATE = ("rows", "shared_count", *_COURSE, "settings")
+"""Settings that describe the data. A state with other values belongs to other data and cannot be loaded."""
+_PROGRESS = ("weights", "kept_mask", "left", "history", "epoch", "memory", "notes")
+_STATE = ("rows", "shared_count", *_PROGRESS, "settings")
 
 
 def check_logits(logits: Tensor, rows: int, n_classes: int) -> None:
@@ -83,7 +83,7 @@ def check_settings(state: object, mine: Mapping[str, Any], *, strict: bool) -> N
     differs = [name for name in (mine if strict else _DATA) if theirs.get(name) != mine[name]]
     if not differs:
         return
-    # Of the labels the settings hold a check sum, which tells nobody anything.
+    # The settings hold a digest of the labels, which means nothing to a reader, so it is described in words.
     words = {"targets": "targets (other labels, or the same in another order)"}
     found = ", ".join(words.get(name, f"{name} ({theirs.get(name)} there, {mine[name]} here)") for name in differs)
     way_out = "Pass strict=False to go on with the settings here."

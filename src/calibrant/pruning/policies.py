@@ -1,4 +1,4 @@
-"""Who leaves: policies over the scores, class by class, so that class shares are preserved."""
+"""Policies choose the samples that leave, by their scores and class by class, so that class shares are preserved."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class Policy(ABC):
     """Base of all policies; subclass it for your own.
 
     `quota` fixes, from the class sizes alone, how many leave: that is what makes the number of steps known ahead.
-    `choose` says who, and must let go exactly that many.
+    `choose` names the samples, and must remove exactly that many.
     """
 
     redraws: ClassVar[bool] = False
@@ -77,7 +77,7 @@ class Policy(ABC):
 
     @abstractmethod
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Who stays, when `leave[k]` samples of class `k` go."""
+        """Which samples stay when `leave[k]` samples of class `k` leave."""
 
     def __repr__(self) -> str:
         # Part of the saved settings, so without a memory address; dataclasses bring their own.
@@ -98,7 +98,7 @@ class _Cut(Policy):
 
     @property
     def from_all(self) -> bool:
-        """Whether those who left compete again at each cut."""
+        """Whether samples that left compete again at each cut."""
         return self.readmit
 
     def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
@@ -280,7 +280,7 @@ class Unbiased(Policy):
         return Quota([min(w, max(n - minimum, 0)) for w, n in zip(wanted, sizes, strict=True)], wanted)
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Draw who rests among the well-learned of each class and weigh those that stay."""
+        """Draw the samples that rest among the well-learned of each class, and give the others of these more weight."""
         sizes = np.bincount(pool.targets, minlength=len(leave))
         learned = np.asarray(self._well_learned(sizes.tolist()))
         top = np.flatnonzero(lowest(descending(pool.scores["confidence"]), pool.targets, learned))

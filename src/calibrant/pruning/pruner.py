@@ -1,4 +1,4 @@
-"""The pruner: a table of scores, a plan, and the set that is trained on now."""
+"""The pruner: a table of scores, a timetable, and the set of samples that train now."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +16,13 @@ from calibrant.checks import require_tensor, whole
 from calibrant.errors import CalibrantError, invalid
 from calibrant.pruning import inputs
 from calibrant.pruning.audit import PruningAudit, PruningReport, find_suspects, save_audit
-from calibrant.pruning.course import Course
-from calibrant.pruning.plan import Plan, anneal_epochs
 from calibrant.pruning.policies import Policy, Snapshot
 from calibrant.pruning.ranks import assert_agreement, mean_over_ranks, short_digest
 from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, Sharding, batch_numbers, generator_for, steps_in
 from calibrant.pruning.schedules import Schedule
+from calibrant.pruning.state import PruningState
 from calibrant.pruning.table import ScoreTable
+from calibrant.pruning.timetable import Timetable, anneal_epochs
 
 _UNSEEN = "; they keep the score 0 (drop_last, draws with replacement, or Indexed not outermost around the dataset)"
 
@@ -35,7 +35,7 @@ class ConfidencePruner:
 
     Args:
         targets: Label of every sample, shape (n,), whole numbers `0..K-1`.
-        policy: Who leaves. None: nobody; order and scores are still kept.
+        policy: Chooses the samples that leave. With None all stay, and order and scores are still kept.
         schedule: When. Not needed for policies that draw every epoch (`Unbiased`, `RandomSubset`).
         ema: Weight of the newest confidence, in (0, 1]; the paper's 0.3. 1.0 is the paper's pruning without EMA.
         seed: The order of an epoch and every draw depend on this and the epoch alone.
@@ -81,11 +81,11 @@ class ConfidencePruner:
         epochs = None if epochs is None else whole("epochs", epochs, 1)
         minimum = whole("minimum_per_class", minimum_per_class, 1)
         batch_size = None if batch_size is None else whole("batch_size", batch_size, 1)
-        self.plan = Plan(tuple(sizes), policy, schedule, epochs, anneal_epochs(anneal, epochs), minimum)
+        self.timetable = Timetable(tuple(sizes), policy, schedule, epochs, anneal_epochs(anneal, epochs), minimum)
         if policy is not None and policy.within_batch and batch_size is None:
             raise invalid("batch_size", "be given with within='batch'", None)
         if epochs is not None:
-            self.plan.warn_if_idle(epochs, stacklevel=2)
+            self.timetable.warn_if_idle(epochs, stacklevel=2)
         self.samples, self.n_classes = len(self._labels), len(sizes)
         self.seed, self.batch_size, self.validate = int(seed), batch_size, validate
 
@@ -93,7 +93,7 @@ class ConfidencePruner:
         self.table = ScoreTable(
             torch.from_numpy(self._labels), ema=float(ema), bias_correction=bias_correction, extra=extra
         )
-        self._course = Course(self._labels, sizes)
+        self._state = PruningState(self._labels, sizes)
         self._base_order = 0
         self._targets_digest = hashlib.sha256(self._labels.data).hexdigest()
         if device is not None:
@@ -104,13 +104,13 @@ class ConfidencePruner:
     def to(self, device: torch.device | str) -> "ConfidencePruner":
         """Move the tables; afterwards their storage never changes, so a captured graph may keep their addresses."""
         self.table.to(device)
-        self._course.to(device)
+        self._state.to(device)
         return self
 
     @property
     def device(self) -> torch.device:
         """Where the tables live."""
-        return self._course.weights.device
+        return self._state.weights.device
 
     def observe(self, indices: Tensor, logits: Tensor) -> None:
         """Take note of what the model says about a batch.
@@ -128,7 +128,7 @@ class ConfidencePruner:
 
     def weights(self, indices: Tensor) -> Tensor:
         """Weight of each sample in the classification loss, shape (b,), float32; 0 for a sample that rests."""
-        return self._course.weights.index_select(0, self._on_device(indices))
+        return self._state.weights.index_select(0, self._on_device(indices))
 
     def _on_device(self, indices: Tensor) -> Tensor:
         """The indices where the tables are, checked where that costs no wait."""
@@ -142,10 +142,10 @@ class ConfidencePruner:
             inputs.check_range(indices, self.samples)
         return indices.to(self.device, torch.int64, non_blocking=True)
 
-    # once an epoch ----------------------------------------------------------------------------------------------------
+    # once per epoch ---------------------------------------------------------------------------------------------------
 
     def step(self, loss: float | None = None) -> None:
-        """End the epoch: merge the ranks' scores, and let the plan decide who trains next.
+        """End the epoch: merge the ranks' scores, and decide which samples train next.
 
         Args:
             loss: Mean loss of the epoch, for `OnPlateau`; averaged over the ranks. Other schedules ignore it.
@@ -154,28 +154,28 @@ class ConfidencePruner:
         if many:
             self.table.share(distributed.rank())
             loss = None if loss is None else mean_over_ranks(loss, self.device)
-        course = self._course
-        action = self.plan.action(course.epoch + 1, course.memory, loss)
-        trained = course.kept_sizes
+        state = self._state
+        action = self.timetable.action(state.epoch + 1, state.memory, loss)
+        trained = state.kept_sizes
         if action in {"cut", "draw"}:
             self._prune(redraw=action == "draw")
         elif action == "all":
-            course.train_on(np.ones(self.samples, dtype=np.bool_))
-        course.finish_epoch(trained)
+            state.train_on(np.ones(self.samples, dtype=np.bool_))
+        state.finish_epoch(trained)
         if many:
             self._agree()
 
     def _prune(self, *, redraw: bool) -> None:
         """Let the policy choose from its pool; the epoch that just ended is `self.epoch`, counted from 0."""
-        policy, course = self.plan.policy, self._course
+        policy, state = self.timetable.policy, self._state
         assert policy is not None
-        mask = course.mask()
+        mask = state.mask()
         pool = slice(None) if policy.from_all or mask.all() else np.flatnonzero(mask)
-        sizes = self.plan.pool(course.kept_sizes)
-        quota = policy.quota(sizes, self.plan.minimum)
-        limits = [max(n - self.plan.minimum, 0) for n in sizes] if policy.within_batch else quota.leave
+        sizes = self.timetable.pool(state.kept_sizes)
+        quota = policy.quota(sizes, self.timetable.minimum)
+        limits = [max(n - self.timetable.minimum, 0) for n in sizes] if policy.within_batch else quota.leave
         choice = policy.choose(self._snapshot(pool, policy), limits)
-        course.note_refusals(choice.quota or quota, self.plan.minimum, left=int((~choice.stay).sum()))
+        state.note_refusals(choice.quota or quota, self.timetable.minimum, left=int((~choice.stay).sum()))
         stay = np.zeros(self.samples, dtype=np.bool_)
         stay[pool] = choice.stay
         weights = choice.weights
@@ -183,10 +183,10 @@ class ConfidencePruner:
             weights = np.zeros(self.samples, dtype=np.float32)
             weights[pool] = choice.weights
         if not redraw:
-            course.note_leaving(stay)
-        course.train_on(stay, weights)
+            state.note_leaving(stay)
+        state.train_on(stay, weights)
         leave = (choice.quota or quota).leave
-        if course.kept_sizes != [size - out for size, out in zip(sizes, leave, strict=True)]:
+        if state.kept_sizes != [size - out for size, out in zip(sizes, leave, strict=True)]:
             raise CalibrantError(f"{policy} let other numbers of samples go than its quota says; choose must obey it.")
 
     def _snapshot(self, pool: slice | NDArray[np.intp], policy: Policy) -> Snapshot:
@@ -196,7 +196,7 @@ class ConfidencePruner:
                 f"{policy} needs scores, and none was observed. Call pruner.observe(indices, logits) in each batch."
             )
         if unseen and policy.uses_scores:
-            self._course.note(f"{unseen} samples were never observed{_UNSEEN}", topic="never observed")
+            self._state.note(f"{unseen} samples were never observed{_UNSEEN}", topic="never observed")
         scores = {"confidence": self.table.confidence()} | {name: self.table.column(name) for name in policy.columns}
         return Snapshot(
             targets=self._labels[pool],
@@ -213,8 +213,8 @@ class ConfidencePruner:
         """Fail loudly where ranks no longer train on the same set."""
         about = {
             "settings or targets": short_digest(repr(self.settings()).encode()),
-            "kept set": short_digest(self._course.mask().data),
-            "weights": short_digest(self._course.weights.cpu().numpy().data),
+            "kept set": short_digest(self._state.mask().data),
+            "weights": short_digest(self._state.weights.cpu().numpy().data),
             "order of the base sampler (seed its generator alike on all ranks)": self._base_order,
         }
         assert_agreement(about, self.device)
@@ -224,22 +224,22 @@ class ConfidencePruner:
     @property
     def epoch(self) -> int:
         """Finished epochs; while an epoch runs, its number counted from 0."""
-        return self._course.epoch
+        return self._state.epoch
 
     @property
     def kept_mask(self) -> Tensor:
         """Whether each sample trains in the coming epoch, shape (n,), bool; fixed storage on the device, read only."""
-        return self._course.kept_mask
+        return self._state.kept_mask
 
     @property
     def kept(self) -> Tensor:
         """Sorted indices of the samples that train in the coming epoch, int64, on the CPU."""
-        return torch.from_numpy(np.flatnonzero(self._course.mask()))
+        return torch.from_numpy(np.flatnonzero(self._state.mask()))
 
     @property
     def n_kept(self) -> int:
         """Number of samples that train in the coming epoch."""
-        return sum(self._course.kept_sizes)
+        return sum(self._state.kept_sizes)
 
     @property
     def scores(self) -> Tensor:
@@ -301,7 +301,7 @@ class ConfidencePruner:
 
     def samples_by_epoch(self, epochs: int) -> list[int]:
         """Number of samples that each of the first `epochs` epochs trains on, exactly."""
-        return [sum(sizes) for sizes in self.plan.sizes_by_epoch(whole("epochs", epochs, 0))]
+        return [sum(sizes) for sizes in self.timetable.sizes_by_epoch(whole("epochs", epochs, 0))]
 
     def total_steps(self, epochs: int, batch_size: int, world_size: int = 1, *, drop_last: bool = False) -> int:
         """Exact number of steps of a training with `epochs` epochs, from its start, before it begins.
@@ -309,14 +309,14 @@ class ConfidencePruner:
         Not known for `OnPlateau` and `within="batch"`, which raise.
         """
         samples = self.samples_by_epoch(epochs)
-        if self.plan.epochs is None:
-            self.plan.warn_if_idle(epochs, stacklevel=2)
+        if self.timetable.epochs is None:
+            self.timetable.warn_if_idle(epochs, stacklevel=2)
         return sum(steps_in(n, batch_size=batch_size, world_size=world_size, drop_last=drop_last) for n in samples)
 
     # what is kept, and what is told -----------------------------------------------------------------------------------
 
     def settings(self) -> dict[str, Any]:
-        """Everything that the course of pruning depends on, as plain values."""
+        """Everything that the state of pruning depends on, as plain values."""
         return {
             "samples": self.samples,
             "classes": self.n_classes,
@@ -324,11 +324,11 @@ class ConfidencePruner:
             "seed": self.seed,
             "ema": self.table.ema,
             "bias_correction": self.table.bias_correction,
-            "policy": repr(self.plan.policy),
-            "schedule": repr(self.plan.schedule),
-            "epochs": self.plan.epochs,
-            "anneal": self.plan.anneal,
-            "minimum_per_class": self.plan.minimum,
+            "policy": repr(self.timetable.policy),
+            "schedule": repr(self.timetable.schedule),
+            "epochs": self.timetable.epochs,
+            "anneal": self.timetable.anneal,
+            "minimum_per_class": self.timetable.minimum,
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -336,7 +336,7 @@ class ConfidencePruner:
         return {
             "rows": self.table.rows.cpu().clone(),
             "shared_count": self.table.shared_count.cpu().clone(),
-            **self._course.state_dict(),
+            **self._state.state_dict(),
             "settings": self.settings(),
         }
 
@@ -351,11 +351,13 @@ class ConfidencePruner:
         """
         inputs.check_settings(state, self.settings(), strict=strict)
         if state["rows"].shape != self.table.rows.shape:
-            raise invalid("state", f"hold scores for {self.plan.policy}", f"columns for {state['settings']['policy']}")
+            raise invalid(
+                "state", f"hold scores for {self.timetable.policy}", f"columns for {state['settings']['policy']}"
+            )
         self.table.rows.copy_(state["rows"])
         count = self.table.rows[:, self.table.columns.index("count")] if shared else state["shared_count"]
         self.table.shared_count.copy_(count)
-        self._course.load_state_dict(state)
+        self._state.load_state_dict(state)
 
     def report(self, *, suspects: int = 100, seconds: float | None = None) -> PruningReport:
         """What pruning did so far.
@@ -364,16 +366,16 @@ class ConfidencePruner:
             suspects: At most so many likely wrong labels.
             seconds: Training time so far, for an estimate of the time saved.
         """
-        by_epoch = [sum(sizes) for sizes in self._course.history]
+        by_epoch = [sum(sizes) for sizes in self._state.history]
         return PruningReport(
             samples=self.samples,
             epoch=self.epoch,
-            class_sizes=list(self.plan.sizes),
-            class_kept=list(self._course.kept_sizes),
+            class_sizes=list(self.timetable.sizes),
+            class_kept=list(self._state.kept_sizes),
             kept_by_epoch=by_epoch,
             seen=sum(by_epoch),
             full=self.samples * self.epoch,
-            notes=list(self._course.notes),
+            notes=list(self._state.notes),
             suspects=find_suspects(self.table, self._labels, limit=suspects),
             seconds=seconds,
         )
@@ -383,14 +385,14 @@ class ConfidencePruner:
         return PruningAudit(
             index=np.arange(self.samples),
             target=self._labels.copy(),
-            left=self._course.left.astype(np.int64),
+            left=self._state.left.astype(np.int64),
             score=self.table.confidence(),
             excess=self.table.column("excess"),
             predicted=self.table.column("predicted").astype(np.int64),
             count=self.table.column("count").astype(np.int64),
-            kept=self._course.mask().copy(),
-            kept_counts=np.array(self._course.history, dtype=np.int64).reshape(-1, self.n_classes),
-            class_sizes=np.array(self.plan.sizes, dtype=np.int64),
+            kept=self._state.mask().copy(),
+            kept_counts=np.array(self._state.history, dtype=np.int64).reshape(-1, self.n_classes),
+            class_sizes=np.array(self.timetable.sizes, dtype=np.int64),
             settings=self.settings(),
         )
 

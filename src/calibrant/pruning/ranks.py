@@ -1,4 +1,4 @@
-"""What the ranks of a distributed training tell each other, once an epoch."""
+"""What the ranks of a distributed training tell each other, once per epoch."""
 
 import hashlib
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ def merge_rows_(rows: Tensor, updated: Tensor, rank: int) -> None:
         rank: This process's rank.
     """
     away = _collective_device(rows.device)
-    nobody = torch.iinfo(torch.int32).max
-    owner = torch.where(updated, rank, nobody).to(away, torch.int32)
+    no_rank = torch.iinfo(torch.int32).max
+    owner = torch.where(updated, rank, no_rank).to(away, torch.int32)
     dist.all_reduce(owner, op=dist.ReduceOp.MIN)
     owner = owner.to(rows.device).unsqueeze(1)
     theirs = torch.where(owner == rank, rows, 0).to(away)
     dist.all_reduce(theirs)
-    rows.copy_(torch.where(owner == nobody, rows, theirs.to(rows.device)))
+    rows.copy_(torch.where(owner == no_rank, rows, theirs.to(rows.device)))
 
 
 def mean_over_ranks(value: float, device: torch.device) -> float:

@@ -99,7 +99,7 @@ class KeptSampler(Sampler[int]):
     the pruner's, so a framework's own counter cannot restart it after a resume.
 
     Args:
-        pruner: Who is kept, and the epoch.
+        pruner: Knows the epoch and which samples are kept.
         sharding: Gives this rank's part; asked anew at each pass, as a process group may be made later.
         base: A sampler of the user's to take the order from.
         weights: Sampling weights of the user's, shape (n,).
@@ -177,7 +177,7 @@ def _as_index(entry: object, argument: str, way_out: str) -> int:
     try:
         return operator.index(entry)  # type: ignore[arg-type]  # what has no index raises
     except TypeError as error:
-        raise invalid(argument, "give one whole number a sample", type(entry).__name__, f"{way_out}.") from error
+        raise invalid(argument, "give one whole number per sample", type(entry).__name__, f"{way_out}.") from error
 
 
 def _checked_weights(weights: Tensor, n: int) -> Tensor:

@@ -96,7 +96,7 @@ def lowest(keys: Keys, groups: NDArray[np.integer], take: Sequence[int] | NDArra
     assert (take <= ends - starts).all(), "a group cannot give up more than it has"
     in_order = np.sort(packed)
     active = take > 0
-    # A group that gives up nobody has the threshold 0 in its own stretch: strictly below it lies nothing.
+    # The threshold of a group that gives up nothing is its first possible key, so that no key lies below it.
     threshold = np.arange(len(take), dtype=np.uint64) << np.uint64(bits)
     threshold[active] = in_order[starts[active] + take[active] - 1]
     below = np.searchsorted(in_order, threshold, side="left") - starts

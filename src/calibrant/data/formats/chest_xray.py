@@ -22,7 +22,7 @@ _DEFAULT_SIZE = 64
 
 @dataclass(frozen=True)
 class ChestXray(Reader):
-    """Reads the archive or the unpacked folder; pictures become grey squares, 64 pixels a side unless told."""
+    """Reads the archive or the unpacked folder; pictures become grey squares, 64 pixels per side unless told."""
 
     options = ("size",)
     slow = True

@@ -1,4 +1,4 @@
-"""Where the training stands: who trains in the coming epoch, who left when, what was refused."""
+"""The state of pruning: which samples train in the coming epoch, when the others left, and what was refused."""
 
 import logging
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from calibrant.pruning.selection import Mask, Quota
 _log = logging.getLogger("calibrant.pruning")
 
 
-class Course:
-    """The state that changes once an epoch.
+class PruningState:
+    """What changes once per epoch.
 
     Args:
         labels: Shape (n,).
@@ -41,18 +41,18 @@ class Course:
         self.weights, self.kept_mask = self.weights.to(device), self.kept_mask.to(device)
 
     def mask(self) -> Mask:
-        """Who trains, in main memory."""
+        """Which samples train, as an array in main memory."""
         mask: Mask = self.kept_mask.cpu().numpy()
         return mask
 
     def train_on(self, stay: Mask, weights: NDArray[np.float32] | None = None) -> None:
-        """Set who trains in the coming epoch, in place; those that do not weigh 0."""
+        """Set in place which samples train in the coming epoch; the weight of all others becomes 0."""
         self.kept_mask.copy_(torch.from_numpy(stay))
         self.weights.copy_(self.kept_mask if weights is None else torch.from_numpy(weights))
         self.kept_sizes = self._count(stay)
 
     def note_leaving(self, stay: Mask) -> None:
-        """Record who leaves now and who is back; called before `train_on`."""
+        """Record which samples leave now and which return; called before `train_on`."""
         before = self.mask()
         self.left[before & ~stay] = self.epoch + 1
         self.left[stay & ~before] = -1
@@ -69,7 +69,7 @@ class Course:
             _log.warning("epoch %d: %s", self.epoch + 1, text)
 
     def note_refusals(self, quota: Quota, minimum: int, *, left: int) -> None:
-        """Say where the class floor kept samples in, and where nobody left at all."""
+        """Note where the class floor kept samples, and where no sample left at all."""
         if refused := quota.refused:
             k = refused[0]
             self.note(
@@ -77,7 +77,7 @@ class Course:
                 f"(first: class {k}, {quota.wanted[k]} should leave, {quota.leave[k]} did)"
             )
         if left == 0:
-            self.note("nobody left: every class is too small for the policy's fraction or the class floor")
+            self.note("no sample left: every class is too small for the policy's fraction or the class floor")
 
     def _count(self, mask: Mask) -> list[int]:
         sizes: list[int] = np.bincount(self.labels[mask], minlength=self.n_classes).tolist()

@@ -1,4 +1,4 @@
-"""What happens after which epoch, from class sizes alone: the part of pruning that is known before training."""
+"""What happens after each epoch, computed from class sizes alone: the part of pruning that is known before training."""
 
 import warnings
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from calibrant.pruning.schedules import Every, Schedule
 from calibrant.pruning.selection import exact_fraction
 
 Action = Literal["all", "draw", "cut", "hold"]
-"""Train on everything; draw anew; cut; leave things as they are."""
+"""Train on all samples; draw a new subset; remove samples; change nothing."""
 
 
 def anneal_epochs(anneal: float, epochs: int | None) -> int:
@@ -30,12 +30,12 @@ def anneal_epochs(anneal: float, epochs: int | None) -> int:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Policy, schedule, anneal and class floor, and what follows from them.
+class Timetable:
+    """What happens after each epoch, from policy, schedule, final epochs on all data and class floor.
 
     Args:
         sizes: Samples of each class in the full set.
-        policy: Who leaves; None keeps everything.
+        policy: Chooses the samples that leave; None keeps all of them.
         schedule: When; a policy that draws every epoch starts after the first unless told.
         epochs: Length of the training, where it is known.
         anneal: Number of final epochs on all data.
@@ -65,7 +65,7 @@ class Plan:
         if self.schedule is not None and self.schedule.first > last:
             warnings.warn(
                 f"the schedule starts after epoch {self.schedule.first}, too late to change anything with "
-                f"epochs={epochs} and anneal={self.anneal}: nobody will ever leave.",
+                f"epochs={epochs} and anneal={self.anneal}: no sample will ever leave.",
                 CalibrantWarning,
                 stacklevel=stacklevel + 1,
             )
@@ -78,7 +78,7 @@ class Plan:
         if self.anneal and self.epochs is not None and finished >= self.epochs - self.anneal:
             return "all"
         if self.epochs is not None and finished >= self.epochs:
-            return "hold"  # nobody trains any more, so nobody leaves
+            return "hold"  # the training is over
         if self.policy.redraws:
             return "draw" if self.schedule.spans(finished, memory) else "all"
         return "cut" if due else "hold"
