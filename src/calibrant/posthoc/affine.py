@@ -151,7 +151,8 @@ class _AffineScaling(Calibrator):
         return found
 
     def _log_probabilities(self, logits: Matrix) -> Floats:
-        seen = logits[:, self.seen_]
+        # NumPy lays picked columns out by columns; sums over rows would then depend on how many rows there are.
+        seen = np.ascontiguousarray(logits[:, self.seen_])
         mapped = log_softmax(_affine(self._features(seen), self.weight_, self.bias_))
         if len(self.seen_) == self.n_classes_:
             return mapped

@@ -1,16 +1,11 @@
 """Did the promise hold? A rule on new labelled cases."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from calibrant.errors import InvalidInput
-from calibrant.predictions import in_order_of, require_predictions
+from calibrant.predictions import Predictions
 from calibrant.routing.bounds import interval
-from calibrant.routing.choose import everything
 from calibrant.routing.rule import RoutingRule
-
-if TYPE_CHECKING:
-    from calibrant.predictions import Predictions
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ class PromiseCheck:
     reached: bool
 
 
-def check_promise(rule: RoutingRule, predictions: "Predictions", *, confidence: float = 0.95) -> PromiseCheck:
+def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: float = 0.95) -> PromiseCheck:
     """Compare a rule's promise with labelled cases that it was not chosen on.
 
     The promise counts as broken where the cases contradict it: where the interval of the accuracy (Clopper-Pearson, and
@@ -67,12 +62,9 @@ def check_promise(rule: RoutingRule, predictions: "Predictions", *, confidence: 
     """
     if rule.target_accuracy is None:
         raise InvalidInput("rule must promise an accuracy to be checked, got one without target_accuracy.")
-    require_predictions(predictions)
-    rule.check_classes(predictions.n_classes)
-    predictions = in_order_of(rule.class_names, predictions, where="predictions")
-    routed = everything(predictions, rule.temperature)
-    automate = routed.confidence >= rule.thresholds[routed.predicted]
-    wrong = automate & (routed.predicted != predictions.targets)
+    predictions = rule.in_own_order(predictions)
+    routed = rule.route(predictions)
+    automate, wrong = routed.automate, routed.automate & (routed.predicted != predictions.targets)
     if rule.class_thresholds is None:
         groups = {"all": automate}
     else:

@@ -2,27 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.checks import fraction, positive
 from calibrant.errors import invalid
-from calibrant.predictions import require_predictions
+from calibrant.predictions import Predictions, require_predictions
 from calibrant.routing.bounds import cases_at_rate, cases_without_error, interval, lower_bound
 from calibrant.routing.certify import Certificate, Starts, certify
 from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule
-
-if TYPE_CHECKING:
-    from calibrant.predictions import Predictions
 
 # With fewer cases than this at a threshold nothing is said about its error rate.
 _JUDGED = 10
 
 
 def choose_threshold(
-    predictions: "Predictions",
+    predictions: Predictions,
     target_accuracy: float = 0.99,
     *,
     confidence: float = 0.95,
@@ -60,7 +55,7 @@ def choose_threshold(
     target_accuracy = fraction("target_accuracy", target_accuracy)
     confidence = fraction("confidence", confidence)
     costs = check_costs(cost_error, cost_review)
-    routed = everything(predictions, temperature)
+    routed = route_all(predictions, temperature)
     correct = routed.predicted == predictions.targets
     groups = [routed.predicted == k for k in range(predictions.n_classes)] if per_class else [slice(None)]
     tables = [
@@ -75,41 +70,34 @@ def choose_threshold(
         for group in groups
     ]
     found = tuple(_pick(table, costs) for table in tables)
-    # The temperature-less twin decides, because `routed` already holds calibrated confidences.
-    bars = RoutingRule(
+    rule = RoutingRule(
         threshold=None if per_class else found[0],
         n_classes=predictions.n_classes,
         class_thresholds=found if per_class else None,
     )
-    automate = routed.confidence >= bars.thresholds[routed.predicted]
+    automate = routed.confidence >= rule.thresholds[routed.predicted]
     needed = None
     if not any(table.kept.any() for table in tables):
         needed = _cases_needed(tables, target_accuracy, confidence, len(predictions))
-    evidence = build_evidence(automate, automate & ~correct, None if needed is None else needed.cases)
+    counts = int(automate.sum()), int((automate & ~correct).sum())
+    evidence = build_evidence(len(predictions), *counts, None if needed is None else needed.cases)
     return replace(
-        bars,
+        rule,
         target_accuracy=target_accuracy,
         confidence=confidence,
         class_names=predictions.class_names,
         temperature=temperature,
         evidence=evidence,
         costs=None if costs is None else build_costs(costs, evidence),
-        note=_note(bars, tables, evidence, needed, target_accuracy, confidence),
+        note=_note(rule, tables, evidence, needed, target_accuracy, confidence),
     )
 
 
-def everything(predictions: "Predictions", temperature: float | None) -> Routed:
-    """Confidence and class of every case, after the temperature."""
+def route_all(predictions: Predictions, temperature: float | None) -> Routed:
+    """Confidence and predicted class of every case as a rule with this temperature will see them."""
     require_predictions(predictions)
-    whole = RoutingRule(threshold=0.0, n_classes=predictions.n_classes, temperature=temperature)
-    if temperature is None:
-        return Routed(np.ones(len(predictions), dtype=bool), predictions.predicted, predictions.confidence)
-    parts = [whole.decide(block) for _, block in whole.blocks(predictions)]
-    return Routed(
-        np.ones(len(predictions), dtype=bool),
-        np.concatenate([part.predicted for part in parts]),
-        np.concatenate([part.confidence for part in parts]),
-    )
+    names = predictions.class_names
+    return RoutingRule(None, predictions.n_classes, class_names=names, temperature=temperature).route(predictions)
 
 
 def check_costs(cost_error: float | None, cost_review: float | None) -> tuple[float, float] | None:
@@ -177,11 +165,10 @@ def _cases_needed(tables: list[Certificate], target: float, confidence: float, c
     return _Needed(total(lowest) if as_seen is None else as_seen, as_seen is not None, judged)
 
 
-def build_evidence(automate: NDArray[np.bool_], wrong: NDArray[np.bool_], needed: int | None) -> Evidence:
+def build_evidence(cases: int, automated: int, errors: int, cases_needed: int | None = None) -> Evidence:
     """Counts of a rule on labelled cases, with the interval of the automated share."""
-    cases, automated = len(automate), int(automate.sum())
     low, high = interval(automated, cases)
-    return Evidence(cases, automated, int(wrong.sum()), float(low), float(high), needed)
+    return Evidence(cases, automated, errors, float(low), float(high), cases_needed)
 
 
 def build_costs(costs: tuple[float, float], evidence: Evidence) -> Costs:

@@ -2,18 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import invalid
+from calibrant.predictions import Predictions
 from calibrant.routing.bounds import check_numbers, interval
-from calibrant.routing.choose import build_costs, build_evidence, check_costs, everything
+from calibrant.routing.choose import build_costs, build_evidence, check_costs, route_all
 from calibrant.routing.rule import RoutingRule
-
-if TYPE_CHECKING:
-    from calibrant.predictions import Predictions
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class CoverageRow:
 
 
 def risk_coverage(
-    predictions: "Predictions",
+    predictions: Predictions,
     coverages: Sequence[float] = (1.0, 0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1),
     *,
     confidence: float = 0.95,
@@ -100,7 +97,7 @@ def risk_coverage(
 
 
 def cheapest_threshold(
-    predictions: "Predictions", *, cost_error: float, cost_review: float, temperature: float | None = None
+    predictions: Predictions, *, cost_error: float, cost_review: float, temperature: float | None = None
 ) -> RoutingRule:
     """The threshold with the lowest cost on these cases, without a promise about accuracy.
 
@@ -118,9 +115,8 @@ def cheapest_threshold(
     change = costs[0] * errors - costs[1] * automated
     best = len(change) - 1 - int(np.argmin(change[::-1]))
     threshold = float(thresholds[best]) if change[best] < 0 else None
-    routed = everything(predictions, temperature)
-    automate = routed.confidence >= (np.inf if threshold is None else threshold)
-    evidence = build_evidence(automate, automate & (routed.predicted != predictions.targets), None)
+    counts = (0, 0) if threshold is None else (int(automated[best]), int(errors[best]))
+    evidence = build_evidence(len(predictions), *counts)
     nothing = "Reviewing every case costs less than automating at any threshold."
     return RoutingRule(
         threshold=threshold,
@@ -134,10 +130,10 @@ def cheapest_threshold(
 
 
 def _curve(
-    predictions: "Predictions", temperature: float | None
+    predictions: Predictions, temperature: float | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Every distinct confidence, strictest first, with the cases and the errors at or above it."""
-    routed = everything(predictions, temperature)
+    routed = route_all(predictions, temperature)
     order = np.argsort(-routed.confidence, kind="stable")
     ranked = routed.confidence[order]
     last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))

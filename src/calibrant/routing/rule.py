@@ -2,26 +2,33 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction, positive, whole
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES
-from calibrant.predictions import SUM_TOLERANCE, Kind, Precision, as_class_names, as_scores, refuse_scores
+from calibrant.predictions import (
+    SUM_TOLERANCE,
+    Kind,
+    Precision,
+    Predictions,
+    as_class_names,
+    as_scores,
+    in_order_of,
+    probabilities_of,
+    refuse_scores,
+    require_predictions,
+)
 from calibrant.routing.saved import Saved
-
-if TYPE_CHECKING:
-    from calibrant.predictions import Predictions
 
 
 @dataclass(frozen=True)
 class Routed:
-    """Decisions, one a row.
+    """Decisions, one per row.
 
     Attributes:
         automate: True where the model decides alone.
@@ -150,17 +157,21 @@ class RoutingRule(Saved):
         """Of 1,000 cases like the evidence, how many go to a person."""
         return 1000.0 * (1.0 - self.automation_rate)
 
-    def route(self, probabilities: Any) -> Routed:
+    def route(self, probabilities: Predictions | Any) -> Routed:
         """Decide.
 
         Args:
-            probabilities: Shape (n, K), rows sum to 1, NumPy or torch. Where the rule has a temperature, these are the
-                probabilities before it, and the rule applies it: p^(1/T), renormalised.
+            probabilities: Shape (n, K), rows sum to 1, NumPy or torch; or `Predictions`, which say themselves what
+                their scores are and whose class names decide over the order of columns. Where the rule has a
+                temperature, these are the probabilities before it, and the rule applies it: p^(1/T), renormalised.
 
         >>> RoutingRule(threshold=0.9, n_classes=2).route([[0.95, 0.05], [0.4, 0.6]]).decisions
         ['auto', 'review']
         """
-        return self.decide(self.calibrated(probabilities, "probabilities"))
+        if not isinstance(probabilities, Predictions):
+            return self.decide(self.calibrated(probabilities, "probabilities"))
+        parts = [self.decide(block) for _, block in self.blocks(self.in_own_order(probabilities))]
+        return Routed(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Routed)))
 
     def route_logits(self, logits: Any) -> Routed:
         """Decide from logits, shape (n, K): softmax(logits / temperature), then as `route`."""
@@ -177,43 +188,53 @@ class RoutingRule(Saved):
         values, own_precision = as_scores(kind, scores, kind)
         self.check_classes(values.shape[1])
         refuse_scores(kind, values, 0, None if kind == "logits" else SUM_TOLERANCE[precision or own_precision])
-        wide = values.astype(np.float64)
-        if kind == "logits":
-            return _softmax(wide, self.temperature or 1.0)
-        if self.temperature is None:
-            return wide
-        with np.errstate(divide="ignore"):
-            return _softmax(np.log(wide), self.temperature)
+        return self._probabilities(values, kind)
 
-    def blocks(self, predictions: "Predictions") -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    def blocks(self, predictions: Predictions) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """What `calibrated` makes of predictions in the rule's order of classes, block by block, with row numbers."""
         for part, probabilities in predictions.chunks():
             if self.temperature is None:
                 yield part, probabilities
             elif predictions.kind == "logits":
                 # Not from the probabilities: a large temperature lifts what has become 0 there.
-                yield part, self.calibrated(predictions.scores[part], "logits")
+                yield part, self._probabilities(predictions.scores[part], "logits")
             else:
-                yield part, self.calibrated(probabilities, "probabilities", precision=predictions.precision)
+                yield part, self._probabilities(probabilities, "probabilities")
 
-    def check_classes(self, classes: int) -> None:
+    def _probabilities(self, scores: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
+        """The only way from scores to probabilities here.
+
+        `Predictions` takes it too, and each row has the same numbers to the last bit in whatever block it comes: a
+        threshold that is one case's confidence must automate that case wherever it is met again.
+        """
+        if self.temperature is None:
+            return probabilities_of(scores, kind)
+        logits = scores.astype(np.float64)
+        if kind == "probabilities":
+            with np.errstate(divide="ignore"):
+                logits = np.log(logits)
+        # The largest is taken off first: the largest logits divided by a small temperature would be infinite.
+        with np.errstate(over="ignore"):
+            logits = (logits - logits.max(axis=1, keepdims=True)) / self.temperature
+        return probabilities_of(logits, "logits")
+
+    def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
+        """`predictions` in the order of the rule's classes; refused where they have other classes."""
+        require_predictions(predictions)
+        self.check_classes(predictions.n_classes)
+        return in_order_of(self.class_names, predictions, where=where)
+
+    def check_classes(self, n_classes: int) -> None:
         """Refuse predictions with another number of classes."""
-        if classes != self.n_classes:
+        if n_classes != self.n_classes:
             raise InvalidInput(
-                f"this rule was made for {self.n_classes} classes and cannot be applied to {classes}. "
+                f"this rule was made for {self.n_classes} classes and cannot be applied to {n_classes}. "
                 "Fit a rule on predictions with these classes."
             )
 
     def decide(self, probabilities: NDArray[np.float64]) -> Routed:
         """Decide from what `calibrated` returned."""
         predicted = probabilities.argmax(axis=1)
+        # Rounded probabilities may be a little more than 1.
         top = np.minimum(probabilities[np.arange(len(predicted)), predicted], 1.0)
         return Routed(top >= self.thresholds[predicted], predicted, top)
-
-
-def _softmax(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    # The maximum first: the largest logits divided by a small temperature are infinite, distances to it at worst -inf.
-    with np.errstate(over="ignore"):
-        scaled = (scores - scores.max(axis=1, keepdims=True)) / temperature
-    result: NDArray[np.float64] = torch.softmax(torch.from_numpy(np.ascontiguousarray(scaled)), dim=1).numpy()
-    return result

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +10,10 @@ from scipy.special import bdtr
 
 from calibrant.checks import fraction
 from calibrant.errors import invalid
-from calibrant.predictions import Kind, in_order_of, require_predictions, shortened
+from calibrant.predictions import Kind, Predictions, require_predictions, shortened
 from calibrant.routing.bounds import cases_without_error, interval
 from calibrant.routing.rule import RoutingRule
 from calibrant.routing.saved import Saved
-
-if TYPE_CHECKING:
-    from calibrant.predictions import Predictions
 
 # A softmax may round otherwise in another block of rows; what is listed must not hang on that. Lower is safe.
 _SLACK = 1 - 1e-9
@@ -66,18 +63,21 @@ class Shortlist(Saved):
         fraction("confidence", self.confidence)
         self.reader()
 
-    def listed(self, scores: Any, kind: Kind = "probabilities") -> NDArray[np.bool_]:
+    def listed(self, scores: Predictions | Any, kind: Kind = "probabilities") -> NDArray[np.bool_]:
         """Which classes are listed, shape (n, K).
 
         Args:
-            scores: Shape (n, K), before the temperature, NumPy or torch.
-            kind: What they are.
+            scores: Shape (n, K), before the temperature, NumPy or torch; or `Predictions`.
+            kind: What they are; `Predictions` say it themselves.
 
         >>> shortlist = Shortlist(least=0.2, n_classes=3, coverage=0.95, confidence=0.95)
         >>> shortlist.listed([[0.5, 0.3, 0.2], [0.8, 0.1, 0.1]]).tolist()
         [[True, True, True], [True, False, False]]
         """
-        return self.within(self.reader().calibrated(scores, kind))
+        reader = self.reader()
+        if not isinstance(scores, Predictions):
+            return self.within(reader.calibrated(scores, kind))
+        return np.concatenate([self.within(block) for _, block in reader.blocks(reader.in_own_order(scores))])
 
     def within(self, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
         """The same for probabilities after the temperature."""
@@ -121,7 +121,7 @@ class Shortlist(Saved):
 
 
 def choose_shortlist(
-    predictions: "Predictions",
+    predictions: Predictions,
     coverage: float = 0.95,
     *,
     confidence: float = 0.95,
@@ -148,8 +148,7 @@ def choose_shortlist(
     coverage, confidence = fraction("coverage", coverage), fraction("confidence", confidence)
     require_predictions(predictions)
     reader = rule or RoutingRule(None, predictions.n_classes, class_names=predictions.class_names)
-    reader.check_classes(predictions.n_classes)
-    predictions = in_order_of(reader.class_names, predictions, where="predictions")
+    predictions = reader.in_own_order(predictions)
     scores = np.sort(_of_true_classes(predictions, reader))
     rank = _rank(len(scores), coverage, confidence)
     # Rounded probabilities may be a little more than 1.
@@ -193,19 +192,16 @@ class ShortlistCheck:
 
 
 def check_shortlist(
-    shortlist: Shortlist, predictions: "Predictions", *, rule: RoutingRule | None = None, confidence: float = 0.95
+    shortlist: Shortlist, predictions: Predictions, *, rule: RoutingRule | None = None, confidence: float = 0.95
 ) -> ShortlistCheck:
     """Compare a shortlist's promise with labelled cases that it was not chosen on.
 
     The promise is for what the rule of `choose_shortlist` sends to a person, and only these cases count, also without
     `rule`. With it, a shortlist that was chosen with another one is refused.
     """
-    require_predictions(predictions)
     if rule is not None:
         shortlist.check_fits(rule)
-    shortlist.reader().check_classes(predictions.n_classes)
-    predictions = in_order_of(shortlist.class_names, predictions, where="predictions")
-    cases, missed, length = _evidence(shortlist, predictions)
+    cases, missed, length = _evidence(shortlist, shortlist.reader().in_own_order(predictions))
     low, high = interval(cases - missed, cases, confidence=confidence)
     covered = (cases - missed) / cases if cases else None
     return ShortlistCheck(
@@ -222,12 +218,12 @@ def _rank(cases: int, coverage: float, confidence: float) -> int:
     return low
 
 
-def _of_true_classes(predictions: "Predictions", reader: RoutingRule) -> NDArray[np.float64]:
+def _of_true_classes(predictions: Predictions, reader: RoutingRule) -> NDArray[np.float64]:
     """The probability of the true class of each case that goes to a person."""
     return np.concatenate([p[np.arange(len(p)), targets] for p, targets in _reviewed(predictions, reader)])
 
 
-def _evidence(shortlist: Shortlist, predictions: "Predictions") -> tuple[int, int, float]:
+def _evidence(shortlist: Shortlist, predictions: Predictions) -> tuple[int, int, float]:
     cases = missed = length = 0
     for probabilities, targets in _reviewed(predictions, shortlist.reader()):
         mask = shortlist.within(probabilities)
@@ -237,9 +233,7 @@ def _evidence(shortlist: Shortlist, predictions: "Predictions") -> tuple[int, in
     return cases, missed, length / cases if cases else 0.0
 
 
-def _reviewed(
-    predictions: "Predictions", reader: RoutingRule
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+def _reviewed(predictions: Predictions, reader: RoutingRule) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
     """Probabilities after the temperature and targets of what goes to a person, block by block."""
     for part, probabilities in reader.blocks(predictions):
         kept = ~reader.decide(probabilities).automate
