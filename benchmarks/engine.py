@@ -17,8 +17,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from calibrant.data import Augmentation, Dataset, Images
-from calibrant.data.transforms import augment, draw_augmentation, normalise
+from calibrant.data import Augmentation, Dataset, Images, augment, draw_augmentation, normalise
 from calibrant.models import build_model
 from calibrant.training import Recipe, Setup, TrainingData, make_fabric
 

@@ -45,7 +45,7 @@ _DIGITS: dict[str, Any] = {
 @app.command(name="list")
 def list_(*, data_dir: DataDir = None, as_json: Json = False) -> None:
     """List the sets: what they are, where they were found on this machine, how large, under which licence."""
-    from calibrant.data.locate import data_dirs
+    from calibrant.data import data_dirs
 
     rows = _rows(data_dir)
     folders = [str(folder) for folder in data_dirs(data_dir)]
@@ -78,7 +78,7 @@ def fetch(
 
     NAME is one of the sets that `calibrant data list` names.
     """
-    from calibrant.data.fetch import catalogue_entry, fetch_dataset
+    from calibrant.data import catalogue_entry, fetch_dataset
 
     entry = catalogue_entry(name)
     console = Console(stderr=True)
@@ -98,7 +98,7 @@ def check(name: str, /, *, data_dir: DataDir = None, as_json: Json = False) -> N
 
     NAME is a set that `calibrant data list` names, or arrays:FILE.npz, folder:DIR.
     """
-    from calibrant.data.load import find_named, load_dataset
+    from calibrant.data import find_named, load_dataset
 
     # A set that is not there is a mistake in the question; one that does not fit is the answer "no".
     named = find_named(name, data_dir=data_dir) is not None
@@ -126,8 +126,7 @@ def check(name: str, /, *, data_dir: DataDir = None, as_json: Json = False) -> N
 
 
 def _rows(data_dir: Path | None) -> list[dict[str, Any]]:
-    from calibrant.data.catalogue import CATALOGUE
-    from calibrant.data.locate import locate
+    from calibrant.data import CATALOGUE, locate
 
     rows = [_DIGITS]
     for entry in CATALOGUE.values():

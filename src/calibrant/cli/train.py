@@ -13,7 +13,7 @@ from rich.console import Console
 
 from calibrant.cli._say import say_json
 from calibrant.cli._settings import assignment
-from calibrant.data.spec import anchored
+from calibrant.data import anchored
 from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput
 from calibrant.training import LiveBar, PlainLines, Recipe, Reporter, Run, TensorBoard, default_recipe
 

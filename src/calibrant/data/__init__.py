@@ -1,17 +1,29 @@
 """Where images and labels come from."""
 
+from calibrant.data.catalogue import CATALOGUE
 from calibrant.data.dataset import Augmentation, Dataset, Images
-from calibrant.data.load import load_dataset
+from calibrant.data.fetch import catalogue_entry, fetch_dataset
+from calibrant.data.load import find_named, load_dataset
+from calibrant.data.locate import data_dirs, locate
+from calibrant.data.spec import anchored, parse_spec
 from calibrant.data.split import split_validation
 from calibrant.data.transforms import augment, draw_augmentation, normalise
 
 __all__ = [
+    "CATALOGUE",
     "Augmentation",
     "Dataset",
     "Images",
+    "anchored",
     "augment",
+    "catalogue_entry",
+    "data_dirs",
     "draw_augmentation",
+    "fetch_dataset",
+    "find_named",
     "load_dataset",
+    "locate",
     "normalise",
+    "parse_spec",
     "split_validation",
 ]

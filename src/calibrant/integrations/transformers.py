@@ -21,8 +21,7 @@ from calibrant.integrations.epoch import RunningEpoch, read_state, share_scores,
 from calibrant.losses import Loss
 from calibrant.metrics import DEFAULT_N_BINS, evaluate
 from calibrant.predictions import Predictions
-from calibrant.pruning import ConfidencePruner, Indexed
-from calibrant.pruning.sampling import steps_in
+from calibrant.pruning import ConfidencePruner, Indexed, steps_in
 
 try:
     from accelerate.data_loader import prepare_data_loader

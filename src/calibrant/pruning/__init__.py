@@ -13,7 +13,7 @@ from calibrant.pruning.policies import (
     Unbiased,
 )
 from calibrant.pruning.pruner import ConfidencePruner
-from calibrant.pruning.sampling import Indexed, KeptSampler
+from calibrant.pruning.sampling import Indexed, KeptSampler, steps_in
 from calibrant.pruning.schedules import AtEpochs, Every, OnPlateau, Schedule
 from calibrant.pruning.selection import Quota
 
@@ -40,4 +40,5 @@ __all__ = [
     "Suspect",
     "Unbiased",
     "load_audit",
+    "steps_in",
 ]

@@ -22,8 +22,7 @@ def check_inputs(recipes: Iterable[Recipe], *, data_dir: str | Path | None = Non
 
 
 def _check_data(name: str, data_dir: str | Path | None) -> None:
-    from calibrant.data.load import find_named, load_dataset
-    from calibrant.data.spec import parse_spec
+    from calibrant.data import find_named, load_dataset, parse_spec
 
     spec = parse_spec(name)
     if spec.path and spec.kind in ("arrays", "folder"):
