@@ -7,6 +7,7 @@ Pruning, WACV 2023 (arXiv 2212.10005). Every entry looks like one run; no seeds 
 from dataclasses import dataclass
 
 METRICS = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95")
+BASELINE = "nll"
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,14 @@ from calibrant.study.record import Record, read_records
 from calibrant.study.summary import summarise
 from calibrant.study.tables import metric_label, paper_tables, percent
 from paper.agreement import RULE, Agreement, Reasons, agreement, load_reasons, reason
-from paper.goal import BASELINE, DATA, MODEL, SEEDS, Criterion, goal
-from paper.numbers import METRICS, PUBLISHED, PaperRow, paper_rows
+from paper.budget import budget_section
+from paper.numbers import BASELINE, METRICS, PUBLISHED, PaperRow, paper_rows
 from paper.timing import timing_table
 
 Place = tuple[str, str]
 Groups = Mapping[Place, Mapping[str, list[Record]]]
+
+DATA, MODEL, SEEDS = "cifar10", "resnet32", 3
 
 _SEEDED = ("nll", "flsd", "flsd+h", "flsd+h+p-ema", "flsd+h+unbiased")
 _ONCE = ("brier", "dca", "ls", "mmce", "fl", "fl+mdca", "entropy", "flsd+h+p")
@@ -46,7 +48,7 @@ def results_page(folder: str | Path) -> str:
     records = read_records(folder)
     groups = group_records(records)
     reasons = load_reasons(Path(folder) / "reasons.toml")
-    parts = [_HEAD, _goal_section(groups), _beside_paper(groups, reasons), _what_did_not(groups)]
+    parts = [_HEAD, budget_section(groups), _beside_paper(groups, reasons), _what_did_not(groups)]
     parts += [timing_table(groups, heading="## Time follows samples"), _curves(groups)]
     parts += [_all(groups), _what_ran(records, groups)]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
@@ -136,34 +138,6 @@ def _curves(groups: Groups) -> str:
                     grid = ablation_table(name, summarise(rows, next(iter(rows))))
                     parts += ["", to_markdown(replace(grid, title=f"{grid.title} of {method}")).rstrip("\n")]
     return "\n".join(parts if len(parts) > 3 else [*parts, "", "No curve with three or more values yet."])
-
-
-def _goal_section(groups: Groups) -> str:
-    intro = (
-        f"A plan that, on {DATA} with {MODEL} over {SEEDS} seeds, sees at most 60 % of the sample updates, costs at "
-        "most 0.2 points of error, and needs no temperature scaling to be as calibrated and as confident as NLL with "
-        "it. Means over seeds, 10 bins, in percent; every plan that saves samples is listed, whether it passes or not. "
-        "How plans were picked, and which controls are missing: `results/README.md`."
-    )
-    found = goal(groups.get((DATA, MODEL), {}))
-    if not found:
-        return f"## The goal\n\n{intro}\n\nNot decided: {BASELINE}, or any plan that saves samples, was not run yet."
-    winners = [label for label, checks in found.items() if all(check.passed for check in checks)]
-    verdict = f"Reached by: {', '.join(winners)}." if winners else "Not reached yet by any of them."
-    heads = ("plan", *(check.text for check in next(iter(found.values()))), "goal")
-    rows = [
-        (label, *(_outcome(check) for check in checks), "reached" if label in winners else "no")
-        for label, checks in sorted(found.items(), key=lambda item: -sum(check.passed for check in item[1]))
-    ]
-    return f"## The goal\n\n{intro}\n\n{verdict}\n\n{to_markdown(Grid('', '', heads, tuple(rows)))}"
-
-
-def _outcome(check: Criterion) -> str:
-    word = "yes" if check.passed else "no"
-    if check.found is None:
-        return f"not defined: {word}"
-    number = f"{check.found:.0f}" if check.text.startswith("at least") else f"{100 * check.found:.2f}"
-    return f"{number}: {word}"
 
 
 def _beside_paper(groups: Groups, reasons: Reasons) -> str:

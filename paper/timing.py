@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from calibrant.report import Grid, to_markdown
 from calibrant.study.record import Record
-from paper.goal import BASELINE
+from paper.numbers import BASELINE
 
 _INTRO = (
     "A plan that sees fewer samples should take as much less time: 60 % of the updates at most 65 % of the time. "

@@ -1,0 +1,142 @@
+"""What a plan is worth: beside its control, which spends as many updates on all data in fewer epochs."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy.stats import t
+
+from calibrant.report import Grid, to_markdown
+from calibrant.study.record import Record
+
+# Updates of a plan and of its control may differ by this share: epochs are whole.
+TOLERANCE = 0.015
+METRICS: dict[str, Callable[[Record], float]] = {
+    "NLL +TS": lambda record: record.value("nll", scaled=True) or 0.0,
+    "TE, %": lambda record: 100 * (record.value("test_error") or 0.0),
+    "AURC, x 1000": lambda record: 1000 * (record.value("aurc") or 0.0),
+}
+_INTRO = (
+    "A plan that rests samples costs as much as training on all of them for fewer epochs, so that is what it has to "
+    "beat: its control has the same loss and the same schedule, stretched over fewer epochs, and as many updates. "
+    "All updates: the same loss and schedule on all data for all epochs. The recovered share is (control - plan) / "
+    "(control - all updates): 1 means that nothing was lost, 0 that the plan is worth no more than fewer epochs, and "
+    "below 0 that it is worth less. Means over seeds; differences are paired by seed, with Student's 95 % interval. "
+    "Lower is better everywhere. +TS: after temperature scaling on the validation set."
+)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A plan, its control and the run on all updates, record by record for the same seeds."""
+
+    label: str
+    plan: list[Record]
+    control: list[Record]
+    full: list[Record]
+
+    @property
+    def share(self) -> float:
+        """The plan's part of all updates."""
+        return self.plan[0].samples_seen / self.full[0].samples_seen
+
+    def difference(self, metric: str) -> tuple[float, float | None]:
+        """Plan minus control: the mean over seeds and half of its 95 % interval, None with one seed."""
+        of = METRICS[metric]
+        found = [of(plan) - of(control) for plan, control in zip(self.plan, self.control, strict=True)]
+        if len(found) < 2:
+            return found[0], None
+        half = t.ppf(0.975, len(found) - 1) * statistics.stdev(found) / len(found) ** 0.5
+        return statistics.fmean(found), float(half)
+
+    def recovered(self, metric: str) -> float | None:
+        """Which part of what fewer epochs lose the plan recovers; None where they lose nothing."""
+        full, control, plan = (
+            statistics.fmean(map(METRICS[metric], runs)) for runs in (self.full, self.control, self.plan)
+        )
+        return (control - plan) / (control - full) if control > full else None
+
+
+def budgets(by_label: Mapping[str, Sequence[Record]]) -> list[Budget]:
+    """Every plan of one data set and network whose control and whose run on all updates were recorded too."""
+    found = []
+    for label, plans in by_label.items():
+        if plans[0].seen_share > 0.999:
+            continue
+        others = [record for records in by_label.values() for record in records if record.seen_share > 0.999]
+        pairs = [
+            (plan, control, full)
+            for plan in plans
+            for control in others
+            for full in others
+            if _same_but_for_the_plan(plan, control)
+            and _same_but_for_the_plan(plan, full)
+            and plan.seed == control.seed == full.seed
+            and full.samples_seen == plan.samples_full
+            and abs(control.samples_seen / plan.samples_seen - 1) < TOLERANCE
+        ]
+        if pairs:
+            found.append(Budget(label, *(list(column) for column in zip(*pairs, strict=True))))
+    return found
+
+
+def budget_section(groups: Mapping[tuple[str, str], Mapping[str, Sequence[Record]]]) -> str:
+    """The section of the results page; plans without a control are named, and nothing is claimed for them."""
+    rows, without = [], []
+    for (data, model), by_label in groups.items():
+        found = budgets(by_label)
+        rows += [line for budget in found for line in _lines(f"{data}, {model}", budget)]
+        known = {budget.label for budget in found}
+        without += [
+            f"{data}, {model}: {label}"
+            for label, records in by_label.items()
+            if records[0].seen_share <= 0.999 and label not in known
+        ]
+    parts = ["## Equal updates", "", _INTRO, ""]
+    heads = ("data, network", "plan", "updates, %", "seeds", "metric", "all updates", "control", "plan alone")
+    heads += ("plan - control", "verdict", "recovered share")
+    parts.append(to_markdown(Grid("", "", heads, tuple(rows))).strip("\n") if rows else "No plan has its control yet.")
+    if without:
+        parts += ["", "Plans whose control was not run; nothing is claimed for them:", ""]
+        parts += [f"- {line}" for line in without]
+    return "\n".join(parts)
+
+
+def _lines(place: str, budget: Budget) -> list[tuple[str, ...]]:
+    made = []
+    for metric, of in METRICS.items():
+        digits = 4 if metric.startswith("NLL") else 2
+        means = [
+            f"{statistics.fmean(map(of, runs)):.{digits}f}" for runs in (budget.full, budget.control, budget.plan)
+        ]
+        difference, half = budget.difference(metric)
+        spread = "" if half is None else f" ± {half:.{digits}f}"
+        recovered = budget.recovered(metric)
+        made.append(
+            (
+                *(place, budget.label, f"{100 * budget.share:.1f}", str(len(budget.plan)), metric, *means),
+                f"{difference:+.{digits}f}{spread}",
+                verdict(difference, half),
+                "-" if recovered is None else f"{recovered:.2f}",
+            )
+        )
+    return made
+
+
+def verdict(difference: float, half: float | None) -> str:
+    """In a word, for a metric of which less is better."""
+    if half is None:
+        return "one seed"
+    if abs(difference) <= half:
+        return "cannot tell"
+    return "plan better" if difference < 0 else "plan worse"
+
+
+def _same_but_for_the_plan(plan: Record, other: Record) -> bool:
+    """Whether the loss, its settings, schedule, optimiser, data and precision agree."""
+    loss = plan.method.rpartition("+")[0]
+    if other.method != loss or any(plan.settings.get(key) != value for key, value in other.settings.items()):
+        return False
+    engines = [(record.recipe["engine"]["precision"], record.environment.get("device")) for record in (plan, other)]
+    parts = ("data", "model", "optimiser", "schedule")
+    return engines[0] == engines[1] and all(plan.recipe[part] == other.recipe[part] for part in parts)
