@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "calibrant"
 ROOMS = {
     **dict.fromkeys(("errors", "checks", "files", "distributed", "logs", "own_code"), 0),
     **dict.fromkeys(("predictions", "data", "models", "losses"), 1),
-    **dict.fromkeys(("metrics", "posthoc", "pruning"), 2),
+    **dict.fromkeys(("metrics", "posthoc", "pruning", "samples"), 2),
     **dict.fromkeys(("routing", "methods"), 3),
     "training": 4,
     **dict.fromkeys(("serving", "monitoring"), 5),
