@@ -106,9 +106,7 @@ def _lines(place: str, budget: Budget) -> list[tuple[str, ...]]:
     made = []
     for metric, of in METRICS.items():
         digits = 4 if metric.startswith("NLL") else 2
-        means = [
-            f"{statistics.fmean(map(of, runs)):.{digits}f}" for runs in (budget.full, budget.control, budget.plan)
-        ]
+        means = [f"{statistics.fmean(map(of, runs)):.{digits}f}" for runs in (budget.full, budget.control, budget.plan)]
         difference, half = budget.difference(metric)
         spread = "" if half is None else f" ± {half:.{digits}f}"
         recovered = budget.recovered(metric)

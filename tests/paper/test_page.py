@@ -34,7 +34,8 @@ def test_without_results_the_page_says_plainly_what_was_not_run(tmp_path):
     assert "Nothing yet: `results/` holds no record." in text
     for data, model, names, _ in PLANNED:
         assert any(line.startswith(f"- {data}, {model}") and names[-1] in line for line in text.splitlines())
-    for section in ("Equal updates", "Beside the paper", "Time follows samples", "One setting at a time", "All results"):
+    sections = ("Equal updates", "Beside the paper", "Time follows samples", "One setting at a time", "All results")
+    for section in sections:
         assert f"## {section}" in text
 
 
