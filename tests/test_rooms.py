@@ -61,7 +61,6 @@ KNOWN: set[str] = {
     report/uncertainty.py -> calibrant.metrics.proportion:wilson
     report/uncertainty.py -> calibrant.metrics.resampling:WeightedMetrics
     report/uncertainty.py -> calibrant.metrics.resampling:resample
-    report/uncertainty.py -> calibrant.metrics.totals:class_totals
     routing/reading.py -> calibrant.predictions.checks:Kind
     routing/reading.py -> calibrant.predictions.checks:PREFIXES
     routing/reading.py -> calibrant.predictions.checks:Precision
@@ -71,7 +70,6 @@ KNOWN: set[str] = {
     study/images.py -> calibrant.metrics.evaluation:percentiles
     study/images.py -> calibrant.metrics.resampling:WeightedMetrics
     study/images.py -> calibrant.metrics.resampling:resample
-    study/images.py -> calibrant.metrics.totals:class_totals
     study/record.py -> calibrant.metrics.comparison:rests_on_few
     study/summary.py -> calibrant.metrics.comparison:Verdict
     study/summary.py -> calibrant.metrics.comparison:rests_on_few

@@ -162,3 +162,17 @@ def test_public_names():
         assert getattr(m, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = m.nothing
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_a_set_that_was_not_read_yet_gives_the_same_and_keeps_nothing(tmp_path, kind):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(700, 5))
+    if kind == "probabilities":
+        scores = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    p = getattr(Predictions, f"from_{kind}")(scores.astype(np.float32), rng.integers(0, 5, 700))
+    p.save(tmp_path / "p.npz")
+    unread = Predictions.load(tmp_path / "p.npz", mmap=True)
+    found, expected = evaluate(unread).values(), evaluate(p).values()
+    assert found == pytest.approx(expected, abs=1e-14)
+    assert "_rows" not in vars(unread)

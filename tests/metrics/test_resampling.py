@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from calibrant import Predictions, evaluate
 from calibrant.metrics import resampling
 from calibrant.metrics.resampling import WeightedMetrics, draw_weights, resample
-from calibrant.metrics.totals import class_totals
 
 DELTAS = (0.7, 0.95)
 
@@ -24,7 +23,7 @@ def make(rows, classes, seed, coarse):
 
 
 def weighted(p, n_bins):
-    return WeightedMetrics(p, class_totals(p, n_bins).brier, n_bins, DELTAS)
+    return WeightedMetrics(p, n_bins, DELTAS)
 
 
 @settings(max_examples=60)

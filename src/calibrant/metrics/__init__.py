@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from calibrant.metrics.binning import DEFAULT_N_BINS, Bins, accumulate_bins, expected_error, reliability_bins
+from calibrant.metrics.binning import DEFAULT_N_BINS, Bins, accumulate_bins, expected_error
 from calibrant.metrics.comparison import Comparison, Difference, compare
 from calibrant.metrics.confident import ConfidentSet, confident_set
 from calibrant.metrics.errors import (
@@ -12,6 +12,7 @@ from calibrant.metrics.errors import (
     equal_mass_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
+    reliability_bins,
 )
 from calibrant.metrics.evaluation import Evaluation, evaluate
 from calibrant.metrics.names import higher_is_better, set_metric

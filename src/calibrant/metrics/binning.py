@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.checks import whole
-from calibrant.predictions import Precision, Predictions, require_predictions, share
+from calibrant.predictions import Precision, Predictions, share
 
 _Sums = TypeVar("_Sums", NDArray[np.float64], Tensor)
 DEFAULT_N_BINS = 15
@@ -150,35 +150,6 @@ def sum_bins(confidence: NDArray[Any], correct: NDArray[np.bool_], edges: NDArra
     # Added in the order of the rows, whichever thread was first: the same bits on every run.
     wrong, right = counts.sum(axis=0).reshape(n_bins, 2).T
     return Bins(edges, wrong + right, sums.sum(axis=0).reshape(n_bins, 2).sum(axis=1), right)
-
-
-def equal_mass_edges(ascending: NDArray[np.float64], n_bins: int) -> NDArray[np.float64]:
-    """Edges that cut sorted confidences into parts of (almost) equal size; equal values are never torn apart.
-
-    The cut lies on the last value of the lower part: with bins (lo, hi] that is the same membership as a cut
-    anywhere below the next larger value. Cuts that coincide merge their bins.
-    """
-    parts = min(n_bins, len(ascending))
-    sizes = np.full(parts, len(ascending) // parts)
-    sizes[: len(ascending) % parts] += 1
-    cuts = np.unique(ascending[np.cumsum(sizes)[:-1] - 1])
-    return np.concatenate([[0.0], cuts[cuts < ascending[-1]], [1.0]])
-
-
-def reliability_bins(predictions: Predictions, n_bins: int = DEFAULT_N_BINS, *, equal_mass: bool = False) -> Bins:
-    """Count, confidence and accuracy in bins of confidence.
-
-    Args:
-        predictions: What the model said.
-        n_bins: Number of bins on [0, 1].
-        equal_mass: Bins of equal number of rows instead of equal width.
-    """
-    require_predictions(predictions)
-    if equal_mass:
-        edges = equal_mass_edges(np.sort(predictions.confidence), check_bins(n_bins))
-    else:
-        edges = bin_edges(n_bins, edge_precision(predictions))
-    return sum_bins(predictions.confidence, predictions.correct, edges)
 
 
 def accumulate_bins(confidence: Tensor, correct: Tensor, n_bins: int) -> tuple[Tensor, Tensor, Tensor]:

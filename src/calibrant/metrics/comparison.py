@@ -20,7 +20,6 @@ from calibrant.metrics.evaluation import (
     percentiles,
 )
 from calibrant.metrics.names import higher_is_better
-from calibrant.metrics.totals import class_totals
 from calibrant.predictions import Predictions, require_predictions
 
 Verdict = Literal["better", "worse", "cannot tell"]
@@ -122,7 +121,7 @@ def compare(
     from calibrant.metrics.resampling import WeightedMetrics, resample
 
     limits = check_thresholds(thresholds)
-    both = [WeightedMetrics(each, class_totals(each, n_bins).brier, n_bins, limits) for each in (a, b)]
+    both = [WeightedMetrics(each, n_bins, limits) for each in (a, b)]
     of_a, of_b = resample(both, n_resamples, seed)
     values_a, values_b = (evaluate(each, n_bins, thresholds=limits).values() for each in (a, b))
     return Comparison(len(a), n_resamples, level, differences(values_a, values_b, of_a, of_b, n=len(a), level=level))

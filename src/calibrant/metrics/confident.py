@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction
 from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, check_bins, edge_precision, rounded, sum_bins
+from calibrant.metrics.tops import Tops
 from calibrant.predictions import Predictions, require_predictions
 
 
@@ -48,12 +49,16 @@ def confident_set(predictions: Predictions, threshold: float = 0.95, *, n_bins: 
     >>> confident_set(Predictions.from_probabilities([[0.98, 0.02], [0.6, 0.4]], [0, 1])).share
     0.5
     """
-    chosen = is_confident(predictions, threshold)
+    return confident_of(Tops.of(predictions), check_threshold(threshold), check_bins(n_bins))
+
+
+def confident_of(tops: Tops, threshold: float, n_bins: int) -> ConfidentSet:
+    """The high-confidence set of confidences."""
+    chosen = tops.confidence >= rounded(np.asarray([threshold]), tops.precision)
     share = float(chosen.mean())
     if not chosen.any():
         return ConfidentSet(float(threshold), 0.0, None, None, None)
-    confidence, correct = predictions.confidence[chosen], predictions.correct[chosen]
-    precision = edge_precision(predictions)
-    whole = sum_bins(confidence, correct, bin_edges(check_bins(n_bins), precision))
-    inside = sum_bins(confidence, correct, bin_edges(n_bins, precision, low=float(threshold)))
+    confidence, correct = tops.confidence[chosen], tops.correct[chosen]
+    whole = sum_bins(confidence, correct, bin_edges(n_bins, tops.precision))
+    inside = sum_bins(confidence, correct, bin_edges(n_bins, tops.precision, low=threshold))
     return ConfidentSet(float(threshold), share, float(correct.mean()), whole.expected_error, inside.expected_error)

@@ -3,8 +3,24 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins, reliability_bins
+from calibrant.metrics.binning import DEFAULT_N_BINS, Bins, bin_edges, check_bins, edge_precision, sum_bins
+from calibrant.metrics.tops import SortedTops, Tops
+from calibrant.metrics.totals import read_totals
 from calibrant.predictions import Predictions, require_predictions
+
+
+def reliability_bins(predictions: Predictions, n_bins: int = DEFAULT_N_BINS, *, equal_mass: bool = False) -> Bins:
+    """Count, confidence and accuracy in bins of confidence.
+
+    Args:
+        predictions: What the model said.
+        n_bins: Number of bins on [0, 1].
+        equal_mass: Bins of equal number of rows instead of equal width.
+    """
+    require_predictions(predictions)
+    if equal_mass:
+        return SortedTops(Tops.of(predictions)).equal_mass_bins(check_bins(n_bins))
+    return sum_bins(predictions.confidence, predictions.correct, bin_edges(n_bins, edge_precision(predictions)))
 
 
 def expected_calibration_error(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) -> float:
@@ -33,7 +49,11 @@ def debiased_calibration_error(predictions: Predictions, n_bins: int = DEFAULT_N
     subtracted is what chance adds to g^2. Bins with fewer than two rows count as 0. It is a root mean square, so it
     is compared with other L2 errors, not with the ECE.
     """
-    bins = reliability_bins(predictions, n_bins, equal_mass=True)
+    return debiased_error(reliability_bins(predictions, n_bins, equal_mass=True))
+
+
+def debiased_error(bins: Bins) -> float:
+    """The debiased error of bins."""
     return float(debiased(bins.count, bins.confidence_sum, bins.correct_sum))
 
 
@@ -56,7 +76,5 @@ def classwise_calibration_error(predictions: Predictions, n_bins: int = DEFAULT_
     The ECE of class k bins the probability of k and compares its mean with the share of rows whose target is k.
     Classes that never occur count too: their probabilities should be small.
     """
-    from calibrant.metrics.totals import class_totals
-
     require_predictions(predictions)
-    return class_totals(predictions, check_bins(n_bins)).classwise_error
+    return read_totals(predictions, check_bins(n_bins)).classwise_error

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction, whole
 from calibrant.errors import invalid
-from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins, reliability_bins
-from calibrant.metrics.confident import ConfidentSet, check_threshold, confident_set
-from calibrant.metrics.errors import debiased_calibration_error, equal_mass_calibration_error
+from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, check_bins, sum_bins
+from calibrant.metrics.confident import ConfidentSet, check_threshold, confident_of
+from calibrant.metrics.errors import debiased_error
 from calibrant.metrics.names import METRICS, SET_METRICS, set_metric
-from calibrant.metrics.noise import noise_floor
-from calibrant.metrics.proper import error_rate, negative_log_likelihood
+from calibrant.metrics.noise import noise_of
 from calibrant.metrics.proportion import wilson
-from calibrant.metrics.ranking import aurc_of, auroc_of, ks_of, sort_rows
-from calibrant.metrics.smooth import smooth_calibration_error
-from calibrant.metrics.totals import ClassTotals, class_totals
+from calibrant.metrics.ranking import Ranking
+from calibrant.metrics.smooth import smooth_of
+from calibrant.metrics.tops import SortedTops
+from calibrant.metrics.totals import read_totals
 from calibrant.predictions import Predictions, require_predictions
 
 Interval = tuple[float, float]
@@ -164,13 +164,12 @@ def evaluate(
     check_bins(n_bins)
     limits = check_thresholds(thresholds)
     check_resamples(n_resamples, level, seed)
-    totals = class_totals(predictions, n_bins)
-    plain = _point(predictions, n_bins, limits, totals, seed)
+    plain = _point(predictions, n_bins, limits, seed)
     if not n_resamples:
         return plain
     from calibrant.metrics.resampling import WeightedMetrics, resample
 
-    weighted = WeightedMetrics(predictions, totals.brier, n_bins, limits)
+    weighted = WeightedMetrics(predictions, n_bins, limits)
     (draws,) = resample([weighted], n_resamples, seed)
     found = {name: percentiles(values, level) for name, values in draws.items()}
     intervals = {name: ends for name, ends in found.items() if ends is not None}
@@ -221,29 +220,31 @@ def percentiles(values: NDArray[np.float64], level: float) -> Interval | None:
     return float(low), float(high)
 
 
-def _point(
-    predictions: Predictions, n_bins: int, limits: Sequence[float], totals: ClassTotals, seed: int
-) -> Evaluation:
-    bins = reliability_bins(predictions, n_bins)
-    rows = sort_rows(predictions)
-    floor = noise_floor(predictions, n_bins, seed=seed)
+def _point(predictions: Predictions, n_bins: int, limits: Sequence[float], seed: int) -> Evaluation:
+    totals = read_totals(predictions, n_bins)
+    tops = totals.tops
+    bins = sum_bins(tops.confidence, tops.correct, bin_edges(n_bins, tops.precision))
+    floor = noise_of(tops, n_bins, seed=seed)
+    wrong = int(np.count_nonzero(~tops.correct))
+    rows = SortedTops(tops)
+    ranking, equal_mass = Ranking.of(rows, wrong), rows.equal_mass_bins(n_bins)
     return Evaluation(
         n=len(predictions),
         n_classes=predictions.n_classes,
         n_bins=n_bins,
-        test_error=error_rate(predictions),
-        nll=negative_log_likelihood(predictions),
-        brier=float(totals.brier.mean()),
+        test_error=wrong / len(predictions),
+        nll=totals.nll,
+        brier=totals.brier,
         ece=bins.expected_error,
-        ece_equal_mass=equal_mass_calibration_error(predictions, n_bins),
+        ece_equal_mass=equal_mass.expected_error,
         mce=bins.maximum_error,
         classwise_ece=totals.classwise_error,
-        smooth_ece=smooth_calibration_error(predictions),
-        debiased_ece=debiased_calibration_error(predictions, n_bins),
-        ks=ks_of(rows),
-        auroc=auroc_of(rows),
-        aurc=aurc_of(rows),
+        smooth_ece=smooth_of(tops),
+        debiased_ece=debiased_error(equal_mass),
+        ks=ranking.ks,
+        auroc=ranking.auroc,
+        aurc=ranking.aurc,
         noise_floor=floor.mean,
         noise_floor_95=floor.upper,
-        thresholds=tuple(confident_set(predictions, limit, n_bins=n_bins) for limit in limits),
+        thresholds=tuple(confident_of(tops, limit, n_bins) for limit in limits),
     )

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, bin_index, check_bins, edge_precision
-from calibrant.predictions import Predictions, require_predictions
+from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, bin_index, check_bins, expected_error
+from calibrant.metrics.tops import Tops
+from calibrant.predictions import Predictions
 
 # Bins larger than this are drawn from the limit law of their sum instead of row by row.
 _LARGE = 10_000
@@ -29,30 +30,52 @@ def noise_floor(
     predictions: Predictions, n_bins: int = DEFAULT_N_BINS, *, draws: int = 400, seed: int = 0
 ) -> NoiseFloor:
     """Simulate targets that are right with exactly the stated confidence, and measure the ECE of each simulation."""
-    require_predictions(predictions)
+    return noise_of(Tops.of(predictions), check_bins(n_bins), draws=draws, seed=seed)
+
+
+def noise_of(tops: Tops, n_bins: int, *, draws: int = 400, seed: int = 0) -> NoiseFloor:
+    """The noise floor of confidences."""
     generator = np.random.default_rng(seed)
-    confidence = predictions.confidence
-    index = bin_index(confidence, bin_edges(check_bins(n_bins), edge_precision(predictions)))
-    order = np.argsort(index, kind="stable")
-    groups = np.split(confidence[order], np.searchsorted(index[order], np.arange(1, n_bins)))
-    total = np.zeros(draws)
-    for group in groups:
-        if len(group):
-            total += np.abs(_surplus(group, draws, generator))
-    return NoiseFloor(float(total.mean() / len(confidence)), float(np.quantile(total, 0.95) / len(confidence)))
+    surplus = [_surplus(group, draws, generator) for group in _groups(tops, n_bins) if group.rows]
+    total = expected_error(np.stack(surplus, axis=-1), len(tops.correct))
+    return NoiseFloor(float(total.mean()), float(np.quantile(total, 0.95)))
 
 
-def _surplus(confidence: NDArray[np.float64], draws: int, generator: np.random.Generator) -> NDArray[np.float64]:
+@dataclass
+class _Group:
+    """A bin: its rows, the sums of their confidences c and of c (1 - c), and all c where the rows are few."""
+
+    rows: int = 0
+    expected: float = 0.0
+    variance: float = 0.0
+    confidence: tuple[NDArray[np.float64], ...] = ()
+
+    def add(self, confidence: NDArray[np.float64]) -> None:
+        self.rows += len(confidence)
+        self.expected += float(confidence.sum())
+        self.variance += float((confidence * (1.0 - confidence)).sum())
+        self.confidence = (*self.confidence, confidence) if self.rows <= _LARGE else ()
+
+
+def _groups(tops: Tops, n_bins: int) -> list[_Group]:
+    edges, groups = bin_edges(n_bins, tops.precision), [_Group() for _ in range(n_bins)]
+    for confidence, _ in tops.blocks():
+        index = bin_index(confidence, edges)
+        for number in np.unique(index):
+            groups[number].add(confidence[index == number])
+    return groups
+
+
+def _surplus(group: _Group, draws: int, generator: np.random.Generator) -> NDArray[np.float64]:
     """Draws of (number right - sum of confidence) for one bin."""
-    expected = float(confidence.sum())
-    variance = float((confidence * (1.0 - confidence)).sum())
-    if len(confidence) <= _LARGE:
-        right = [np.count_nonzero(generator.random(len(confidence)) < confidence) for _ in range(draws)]
-        return np.asarray(right, dtype=np.float64) - float(expected)
-    if variance >= 100.0:
-        return generator.normal(0.0, np.sqrt(variance), draws)
+    if group.rows <= _LARGE:
+        confidence = np.concatenate(group.confidence)
+        right = [np.count_nonzero(generator.random(group.rows) < confidence) for _ in range(draws)]
+        return np.asarray(right, dtype=np.float64) - group.expected
+    if group.variance >= 100.0:
+        return generator.normal(0.0, np.sqrt(group.variance), draws)
     # Many rows, hardly any variance: the rare outcome is Poisson to within the sum of squared probabilities.
-    rare_wrong = expected > len(confidence) / 2
-    rate = len(confidence) - expected if rare_wrong else expected
+    rare_wrong = group.expected > group.rows / 2
+    rate = group.rows - group.expected if rare_wrong else group.expected
     surplus = generator.poisson(max(rate, 0.0), draws).astype(np.float64) - rate
     return -surplus if rare_wrong else surplus

@@ -1,6 +1,6 @@
 """Accuracy and proper scores."""
 
-from calibrant.metrics.totals import class_totals
+from calibrant.metrics.totals import brier_rows
 from calibrant.predictions import Predictions, require_predictions
 
 
@@ -24,4 +24,5 @@ def negative_log_likelihood(predictions: Predictions) -> float:
 
 def brier_score(predictions: Predictions) -> float:
     """Mean over rows of the squared distance to the one-hot target, summed over classes: in 0..2."""
-    return float(class_totals(predictions, 1).brier.mean())
+    require_predictions(predictions)
+    return float(brier_rows(predictions).mean())

@@ -5,39 +5,70 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.predictions import Predictions, require_predictions
+from calibrant.metrics.tops import SortedTops, Tops
+from calibrant.predictions import Predictions
 
 
 @dataclass(frozen=True)
-class Sorted:
-    """Rows in ascending order of confidence.
+class Ranking:
+    """What one walk through the sorted rows gives.
 
     Attributes:
-        order: Row numbers in that order.
-        confidence: Confidences, ascending.
-        correct: Whether they are right, in the same order.
-        ends: Positions of the last row of each group of equal confidences.
+        auroc: Of confidence for correctness; None where all rows are right or all are wrong.
+        aurc: Area under the risk-coverage curve.
+        ks: Kolmogorov-Smirnov calibration error.
     """
 
-    order: NDArray[np.int64]
-    confidence: NDArray[np.float64]
-    correct: NDArray[np.bool_]
-    ends: NDArray[np.int64]
+    auroc: float | None
+    aurc: float
+    ks: float
+
+    @classmethod
+    def of(cls, rows: SortedTops, wrong: int) -> "Ranking":
+        """Walk through sorted rows, of which so many are wrong."""
+        n, below, wrong_below, gap_below = len(rows), 0, 0, 0.0
+        beaten = risk = ks = 0.0
+        for confidence, size, wrong_here in rows.groups():
+            count, errors = below + np.cumsum(size), wrong_below + np.cumsum(wrong_here)
+            # A right row beats every wrong row below its group and half of those inside it.
+            beaten += float(((size - wrong_here) * (errors - wrong_here / 2.0)).sum())
+            gap = gap_below + np.cumsum(confidence * size - (size - wrong_here))
+            ks = max(ks, float(np.abs(gap).max()))
+            above = n - count
+            steps = _harmonic_steps(above, size)
+            risk += float(risk_of_groups(above, wrong - errors, size, wrong_here, steps).sum())
+            below, wrong_below, gap_below = int(count[-1]), int(errors[-1]), float(gap[-1])
+        right = n - wrong
+        return cls(beaten / (right * wrong) if right and wrong else None, risk / n, ks / n)
 
 
-def sort_rows(predictions: Predictions) -> Sorted:
-    """Sort by confidence and find ties."""
-    require_predictions(predictions)
-    order = np.argsort(predictions.confidence, kind="stable")
-    confidence = predictions.confidence[order]
-    ends = np.append(np.flatnonzero(confidence[1:] != confidence[:-1]), len(order) - 1)
-    return Sorted(order, confidence, predictions.correct[order], ends)
+def _harmonic_steps(above: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.float64]:
+    """H(a + m) - H(a) for groups that follow each other downwards, H being harmonic numbers."""
+    lowest = int(above[-1])
+    harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(lowest + 1, above[0] + size[0] + 1))])
+    return np.asarray(harmonic[above + size - lowest] - harmonic[above - lowest])
 
 
-def group_sums(values: NDArray[np.generic], ends: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Cumulative sums at the ends of the groups of equal confidence."""
-    result: NDArray[np.float64] = np.cumsum(values, dtype=np.float64)[ends]
-    return result
+def risk_of_groups(
+    above: NDArray[np.generic],
+    errors_above: NDArray[np.generic],
+    size: NDArray[np.generic],
+    errors: NDArray[np.generic],
+    steps: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """What each group of equal confidences adds to the sum over positions of the risk.
+
+    With a rows and E errors above a group of m rows and e errors, the sum over j = 1..m of (E + j e / m) / (a + j) is
+    e + (E - a e / m) (H(a + m) - H(a)). Empty groups, which a resample can have, add nothing.
+    """
+    rate = errors / np.maximum(size, 1)
+    return np.asarray(errors + (errors_above - above * rate) * steps)
+
+
+def rank(predictions: Predictions) -> Ranking:
+    """Sort and walk."""
+    tops = Tops.of(predictions)
+    return Ranking.of(SortedTops(tops), int(np.count_nonzero(~tops.correct)))
 
 
 def auroc(predictions: Predictions) -> float | None:
@@ -49,18 +80,7 @@ def auroc(predictions: Predictions) -> float | None:
     >>> auroc(Predictions.from_probabilities([[0.9, 0.1], [0.8, 0.2], [0.8, 0.2]], [0, 0, 1]))
     0.75
     """
-    return auroc_of(sort_rows(predictions))
-
-
-def auroc_of(rows: Sorted) -> float | None:
-    """AUROC of sorted rows."""
-    right = group_sums(rows.correct, rows.ends)
-    wrong = group_sums(~rows.correct, rows.ends)
-    if right[-1] == 0 or wrong[-1] == 0:
-        return None
-    # A right row beats every wrong row below its group and half of those inside it.
-    below = wrong - np.diff(wrong, prepend=0.0) / 2.0
-    return float((np.diff(right, prepend=0.0) * below).sum() / (right[-1] * wrong[-1]))
+    return rank(predictions).auroc
 
 
 def aurc(predictions: Predictions) -> float:
@@ -69,37 +89,7 @@ def aurc(predictions: Predictions) -> float:
     Equal confidences have no order; their curve is the mean over all orders, so the value does not depend on the order
     of the rows: position j of a group of m rows with e errors adds j e / m errors to those before the group.
     """
-    return aurc_of(sort_rows(predictions))
-
-
-def aurc_of(rows: Sorted) -> float:
-    """AURC of sorted rows."""
-    n = len(rows.order)
-    count = np.concatenate([[0.0], rows.ends + 1.0])
-    wrong = np.concatenate([[0.0], group_sums(~rows.correct, rows.ends)])
-    return float(aurc_sum(count, wrong, harmonic_numbers(n)) / n)
-
-
-def harmonic_numbers(n: int) -> NDArray[np.float64]:
-    """H(0) = 0, H(1) = 1, ..., H(n)."""
-    return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
-
-
-def aurc_sum(
-    count: NDArray[np.float64], wrong: NDArray[np.float64], harmonic: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Sum over positions of the risk, from running counts of rows and errors in ascending order of confidence.
-
-    Both run along the last axis, begin with 0 and end with the total, one step a group of equal confidences. With
-    a rows and E errors above a group of m rows and e errors, the sum over j of (E + j e / m) / (a + j) is
-    e + (E - a e / m) (H(a + m) - H(a)), H being harmonic numbers.
-    """
-    above = count[..., -1:] - count
-    steps = -np.diff(harmonic[above.astype(np.int64)], axis=-1)
-    errors = np.diff(wrong, axis=-1)
-    rate = errors / np.maximum(np.diff(count, axis=-1), 1.0)
-    rest = wrong[..., -1:] - wrong[..., 1:] - above[..., 1:] * rate
-    return np.asarray(wrong[..., -1] + np.einsum("...i,...i->...", rest, steps))
+    return rank(predictions).aurc
 
 
 def ks_calibration_error(predictions: Predictions) -> float:
@@ -107,13 +97,7 @@ def ks_calibration_error(predictions: Predictions) -> float:
 
     The largest |(1/n) * sum of (confidence - correct) over rows with confidence <= t| over all t.
     """
-    return ks_of(sort_rows(predictions))
-
-
-def ks_of(rows: Sorted) -> float:
-    """KS error of sorted rows."""
-    gaps = group_sums(rows.confidence - rows.correct, rows.ends)
-    return float(np.abs(gaps).max() / len(rows.order))
+    return rank(predictions).ks
 
 
 @dataclass(frozen=True)
@@ -133,7 +117,7 @@ class AccuracyCoverage:
 
 def accuracy_coverage(predictions: Predictions) -> AccuracyCoverage:
     """Accuracy against coverage as the threshold falls from the top confidence to the lowest."""
-    rows = sort_rows(predictions)
-    size = np.cumsum(np.diff(rows.ends, prepend=-1)[::-1])
-    right = np.cumsum(np.diff(group_sums(rows.correct, rows.ends), prepend=0.0)[::-1])
-    return AccuracyCoverage(rows.confidence[rows.ends][::-1], size / len(rows.order), right / size)
+    groups = zip(*SortedTops(Tops.of(predictions)).groups(), strict=True)
+    confidence, size, wrong = (np.concatenate(parts)[::-1] for parts in groups)
+    count = np.cumsum(size)
+    return AccuracyCoverage(confidence, count / len(predictions), np.cumsum(size - wrong) / count)

@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from calibrant.metrics.binning import bin_edges, bin_index, edge_precision, rounded
+from calibrant.metrics.binning import bin_edges, bin_index, edge_precision, expected_error, rounded
 from calibrant.metrics.errors import debiased
 from calibrant.metrics.names import set_metric
-from calibrant.metrics.ranking import aurc_sum, harmonic_numbers, sort_rows
+from calibrant.metrics.ranking import risk_of_groups
 from calibrant.metrics.smooth import CELLS, grid_position, smooth_error
+from calibrant.metrics.totals import brier_rows
 from calibrant.predictions import Predictions
 
 Floats = NDArray[np.float64]
@@ -51,7 +52,7 @@ def resample(metrics: Sequence["WeightedMetrics"], n_resamples: int, seed: int) 
         weights = draw()
         return [metric(weights) for metric in metrics]
 
-    rows = len(metrics[0].rows.order)
+    rows = len(metrics[0].order)
     # NumPy lets go of the interpreter inside its loops: as many threads as torch may use, no more.
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         blocks = list(pool.map(block, draw_weights(rows, n_resamples, seed)))
@@ -66,21 +67,25 @@ class WeightedMetrics:
 
     Args:
         predictions: The rows.
-        brier: Brier score of each row.
         n_bins: Bins of every binned metric.
         thresholds: Least confidences of the high-confidence sets.
     """
 
-    def __init__(self, predictions: Predictions, brier: Floats, n_bins: int, thresholds: Sequence[float]) -> None:
-        self.rows = sort_rows(predictions)
+    def __init__(self, predictions: Predictions, n_bins: int, thresholds: Sequence[float]) -> None:
+        self.order = np.argsort(predictions.confidence, kind="stable")
+        self.confidence, correct = predictions.confidence[self.order], predictions.correct[self.order]
+        # Positions of the last row of each group of equal confidences.
+        self.ends = np.append(np.flatnonzero(np.diff(self.confidence)), len(self.order) - 1)
         self.n_bins = n_bins
-        self.residual = self.rows.confidence - self.rows.correct
-        self.wrong = (~self.rows.correct).astype(np.float64)
+        self.residual = self.confidence - correct
+        self.wrong = (~correct).astype(np.float64)
         self.endless = np.flatnonzero(np.isinf(predictions.nll))
-        self.scores = np.stack([np.where(np.isinf(predictions.nll), 0.0, predictions.nll), brier], axis=1)
-        self.tied = len(self.rows.ends) < len(self.rows.order)
-        self.group_end = self.rows.ends[np.searchsorted(self.rows.ends, np.arange(len(self.rows.order)))]
-        self.harmonic = harmonic_numbers(len(self.rows.order))
+        self.scores = np.stack(
+            [np.where(np.isinf(predictions.nll), 0.0, predictions.nll), brier_rows(predictions)], axis=1
+        )
+        self.tied = len(self.ends) < len(self.order)
+        self.group_end = self.ends[np.searchsorted(self.ends, np.arange(len(self.order)))]
+        self.harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, len(self.order) + 1))])
         precision = edge_precision(predictions)
         self.cuts = self._cuts(bin_edges(n_bins, precision))
         self.thresholds = [
@@ -91,17 +96,19 @@ class WeightedMetrics:
             )
             for threshold in thresholds
         ]
-        low, self.part = grid_position(self.rows.confidence)
+        low, self.part = grid_position(self.confidence)
         self.cells, self.cell_starts = np.unique(low, return_index=True)
-        self.classwise = _Classwise(predictions, n_bins) if predictions.scores.size <= CLASSWISE_ENTRIES else None
+        self.classwise = (
+            _Classwise(predictions, n_bins) if len(predictions) * predictions.n_classes <= CLASSWISE_ENTRIES else None
+        )
 
     def _cuts(self, edges: Floats) -> NDArray[np.int64]:
         """Positions in the sorted rows where bins begin and end."""
-        inner = np.searchsorted(self.rows.confidence, edges[1:-1], side="right")
-        return np.concatenate([[0], inner, [len(self.rows.order)]])
+        inner = np.searchsorted(self.confidence, edges[1:-1], side="right")
+        return np.concatenate([[0], inner, [len(self.order)]])
 
     def _from(self, threshold: float) -> int:
-        return int(np.searchsorted(self.rows.confidence, threshold, side="left"))
+        return int(np.searchsorted(self.confidence, threshold, side="left"))
 
     def __call__(self, weights: Floats) -> dict[str, Floats]:
         """Metric name to one value for each row of weights, shape (r, n) in the order of the predictions.
@@ -109,17 +116,17 @@ class WeightedMetrics:
         NaN stands for "not defined": AUROC without wrong or right rows, an empty high-confidence set.
         """
         total = weights.sum(axis=1)
-        ordered = weights[:, self.rows.order]
+        ordered = weights[:, self.order]
         residuals = ordered * self.residual
         count, gap, wrong = _running(ordered), _running(residuals), _running(ordered * self.wrong)
         means = weights @ self.scores / total[:, None]
         # Infinity times a weight of 0 would be NaN: only rows that a resample draws make its NLL infinite.
         nll = np.where(weights[:, self.endless].any(axis=1), np.inf, means[:, 0])
         values = {"test_error": wrong[:, -1] / total, "nll": nll, "brier": means[:, 1]}
-        bins = np.abs(np.diff(gap[:, self.cuts], axis=1))
-        values["ece"] = bins.sum(axis=1) / total
+        bins = np.diff(gap[:, self.cuts], axis=1)
+        values["ece"] = expected_error(bins, total)
         values["ece_equal_mass"], values["debiased_ece"] = self._equal_mass(count, gap, wrong)
-        values["mce"] = (bins / np.maximum(np.diff(count[:, self.cuts], axis=1), 1.0)).max(axis=1)
+        values["mce"] = (np.abs(bins) / np.maximum(np.diff(count[:, self.cuts], axis=1), 1.0)).max(axis=1)
         if self.classwise is not None:
             values["classwise_ece"] = self.classwise(weights)
         values["smooth_ece"] = self._smooth(residuals) if len(total) else total
@@ -130,7 +137,7 @@ class WeightedMetrics:
 
     def _ranked(self, count: Floats, gap: Floats, wrong: Floats) -> tuple[Floats, Floats, Floats]:
         if self.tied:
-            keep = np.concatenate([[0], self.rows.ends + 1])
+            keep = np.concatenate([[0], self.ends + 1])
             count, gap, wrong = count[:, keep], gap[:, keep], wrong[:, keep]
         total = count[:, -1]
         size, wrong_here = np.diff(count, axis=1), np.diff(wrong, axis=1)
@@ -138,7 +145,10 @@ class WeightedMetrics:
         beaten = np.einsum("ij,ij->i", size - wrong_here, (wrong[:, 1:] + wrong[:, :-1]) / 2.0)
         with np.errstate(invalid="ignore"):
             auroc = beaten / (right * wrong[:, -1])
-        aurc = aurc_sum(count, wrong, self.harmonic) / total
+        above = total[:, None] - count
+        steps = -np.diff(self.harmonic[above.astype(np.int64)], axis=1)
+        errors_above = wrong[:, -1:] - wrong[:, 1:]
+        aurc = risk_of_groups(above[:, 1:], errors_above, size, wrong_here, steps).sum(axis=1) / total
         return np.abs(gap).max(axis=1) / total, auroc, aurc
 
     def _equal_mass(self, count: Floats, gap: Floats, wrong: Floats) -> tuple[Floats, Floats]:
@@ -152,7 +162,7 @@ class WeightedMetrics:
         cuts = np.concatenate([cuts, np.full((len(at), 1), count.shape[1] - 1)], axis=1)
         size, gaps, errors = (np.diff(np.take_along_axis(sums, cuts, axis=1), axis=1) for sums in (count, gap, wrong))
         right = size - errors
-        return np.abs(gaps).sum(axis=1) / n, debiased(size, gaps + right, right)
+        return expected_error(gaps, n), debiased(size, gaps + right, right)
 
     def _confident(
         self, count: Floats, gap: Floats, wrong: Floats, threshold: float, start: int, cuts: NDArray[np.int64]
@@ -162,12 +172,12 @@ class WeightedMetrics:
             return {
                 set_metric("share", threshold): size / count[:, -1],
                 set_metric("accuracy", threshold): 1.0 - (wrong[:, -1] - wrong[:, start]) / size,
-                set_metric("ece", threshold): np.abs(np.diff(gap[:, np.maximum(self.cuts, start)], axis=1)).sum(axis=1)
-                / size,
-                set_metric("ece_inside", threshold): np.abs(np.diff(gap[:, np.maximum(cuts, start)], axis=1)).sum(
-                    axis=1
-                )
-                / size,
+                set_metric("ece", threshold): expected_error(
+                    np.diff(gap[:, np.maximum(self.cuts, start)], axis=1), size
+                ),
+                set_metric("ece_inside", threshold): expected_error(
+                    np.diff(gap[:, np.maximum(cuts, start)], axis=1), size
+                ),
             }
 
     def _smooth(self, residuals: Floats) -> Floats:
@@ -175,14 +185,14 @@ class WeightedMetrics:
         upper = residuals * self.part
         spread[:, self.cells] = np.add.reduceat(residuals - upper, self.cell_starts, axis=1)
         spread[:, self.cells + 1] += np.add.reduceat(upper, self.cell_starts, axis=1)
-        return smooth_error(spread[:, :CELLS] / len(self.rows.order))
+        return smooth_error(spread[:, :CELLS] / len(self.order))
 
 
 class _Classwise:
     """Class-wise ECE of weighted rows: crowded first bins by a dense product, the few other entries by a sparse one."""
 
     def __init__(self, predictions: Predictions, n_bins: int) -> None:
-        n, self.classes = predictions.scores.shape
+        n, self.classes = len(predictions), predictions.n_classes
         edges = bin_edges(n_bins, edge_precision(predictions))
         self.low = predictions.probabilities
         row, column = np.nonzero(self.low > edges[1])

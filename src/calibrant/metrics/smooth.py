@@ -4,7 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from calibrant.predictions import Predictions, require_predictions
+from calibrant.metrics.tops import Tops
+from calibrant.predictions import Predictions
 
 # Cells of the grid on [0, 1] and smallest bandwidth: two cells, below which the grid would show.
 CELLS = 2048
@@ -18,20 +19,18 @@ def smooth_calibration_error(predictions: Predictions) -> float:
     With r = confidence - correct, smECE_s is the integral over [0, 1] of |(1/n) sum_i r_i K_s(t, c_i)|. It falls as s
     grows; the result is its value at the s where both are equal (searched in 0.001..1).
     """
-    require_predictions(predictions)
-    spread = spread_residuals(predictions.confidence, (predictions.confidence - predictions.correct)[None])
-    return float(smooth_error(spread / len(predictions))[0])
+    return smooth_of(Tops.of(predictions))
 
 
-def spread_residuals(confidence: NDArray[np.float64], residuals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Put residuals, shape (..., n), on the grid, shape (..., CELLS): each is shared by the two nearest centres."""
-    low, part = grid_position(confidence)
-    out = [
-        np.bincount(low, weights=row * (1.0 - part), minlength=CELLS)
-        + np.bincount(np.minimum(low + 1, CELLS - 1), weights=row * part, minlength=CELLS)
-        for row in residuals
-    ]
-    return np.stack(out)
+def smooth_of(tops: Tops) -> float:
+    """Smooth ECE of confidences; each residual is shared by the two nearest centres of the grid."""
+    spread = np.zeros(CELLS + 1)
+    for confidence, correct in tops.blocks():
+        low, part = grid_position(confidence)
+        residual = confidence - correct
+        spread[:-1] += np.bincount(low, weights=residual * (1.0 - part), minlength=CELLS)
+        spread[1:] += np.bincount(low, weights=residual * part, minlength=CELLS)
+    return float(smooth_error(spread[None, :CELLS] / len(tops.correct))[0])
 
 
 def grid_position(confidence: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -1,4 +1,4 @@
-"""What needs every probability, not only the top one: Brier score and class-wise bins, in one pass over chunks."""
+"""One pass over all probabilities: the sums of Brier score and NLL, class-wise bins, and the top of every row."""
 
 from dataclasses import dataclass
 
@@ -6,40 +6,60 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.metrics.binning import bin_edges, bin_index, edge_precision, expected_error
+from calibrant.metrics.tops import Tops
 from calibrant.predictions import Predictions, require_predictions
 
 
 @dataclass(frozen=True)
-class ClassTotals:
-    """Sums over all rows.
+class Totals:
+    """What one pass finds.
 
     Attributes:
-        rows: Number of rows.
-        brier: Brier score of each row, float64.
+        tops: Confidence and correctness of each row.
+        nll: Mean NLL.
+        brier: Mean Brier score.
         gap_sum: Shape (n_bins, K): sum over the rows of a class's bin of probability minus (target is that class).
     """
 
-    rows: int
-    brier: NDArray[np.float64]
+    tops: Tops
+    nll: float
+    brier: float
     gap_sum: NDArray[np.float64]
 
     @property
     def classwise_error(self) -> float:
         """Mean over classes of the class's ECE."""
-        return float(expected_error(self.gap_sum.ravel(), self.rows * self.gap_sum.shape[1]))
+        return float(expected_error(self.gap_sum.ravel(), len(self.tops.correct) * self.gap_sum.shape[1]))
 
 
-def class_totals(predictions: Predictions, n_bins: int) -> ClassTotals:
-    """Walk through the rows once."""
+def read_totals(predictions: Predictions, n_bins: int) -> Totals:
+    """Walk through the rows once; beyond a chunk at a time, only their tops stay in memory."""
     require_predictions(predictions)
-    edges = bin_edges(n_bins, edge_precision(predictions))
-    gap_sum = np.zeros((n_bins, predictions.n_classes))
+    precision = edge_precision(predictions)
+    edges, gap_sum = bin_edges(n_bins, precision), np.zeros((n_bins, predictions.n_classes))
+    nll = brier = 0.0
+    confidence: NDArray[np.floating] = np.empty(0)
+    correct = np.empty(len(predictions), dtype=np.bool_)
+    for part, rows, probabilities in predictions.walk():
+        if part.start == 0:
+            confidence = np.empty(len(predictions), dtype=rows.confidence.dtype)
+        targets = predictions.targets[part]
+        confidence[part], correct[part] = rows.confidence, rows.predicted == targets
+        residual = minus_target(probabilities, targets)
+        nll += float(rows.nll.sum())
+        brier += float(np.einsum("ij,ij->i", residual, residual).sum())
+        gap_sum += sum_gaps(probabilities, residual, edges)
+    n = len(predictions)
+    return Totals(Tops(confidence, correct, precision), nll / n, brier / n, gap_sum)
+
+
+def brier_rows(predictions: Predictions) -> NDArray[np.float64]:
+    """Brier score of each row."""
     brier = np.empty(len(predictions))
     for part, probabilities in predictions.chunks():
         residual = minus_target(probabilities, predictions.targets[part])
         brier[part] = np.einsum("ij,ij->i", residual, residual)
-        gap_sum += sum_gaps(probabilities, residual, edges)
-    return ClassTotals(len(predictions), brier, gap_sum)
+    return brier
 
 
 def minus_target(probabilities: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import checks
 from calibrant.predictions.checks import Kind, Precision
 from calibrant.predictions.origin import Origin, Part
-from calibrant.predictions.rows import Rows, check_chunk, check_rows, chunks, load_chunk, probabilities_of
+from calibrant.predictions.rows import Rows, check_chunk, check_rows, chunks, load_chunk, probabilities_of, read_chunk
 
 Scores = ArrayLike | torch.Tensor
 # The smallest number that each precision can hold: what stands for a probability of 0 where its logarithm is needed.
@@ -260,6 +260,20 @@ class Predictions:
                 check_chunk(chunk, self._targets, self._kind, self._precision, part, found)
             yield part, probabilities_of(chunk, self._kind)
         self.__dict__["_rows"] = found.frozen()
+
+    def walk(self) -> Iterator[tuple[slice, Rows, NDArray[np.float64]]]:
+        """Walk as `chunks` does, with what is known of each row, and keep nothing of it.
+
+        For sets so large that a few numbers per row are too many: confidences come in the type of the scores.
+        """
+        known: Rows | None = self.__dict__.get("_rows")
+        for part in chunks(len(self), self.n_classes):
+            chunk = load_chunk(self._scores, part)
+            if known is None:
+                rows = read_chunk(chunk, self._targets, self._kind, self._precision, part)
+            else:
+                rows = known.some(part)
+            yield part, rows, probabilities_of(chunk, self._kind)
 
     def subset(self, mask: Any) -> Self:
         """Some of the rows: a boolean mask, or row numbers in the order wanted.

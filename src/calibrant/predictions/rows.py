@@ -50,15 +50,15 @@ class Rows:
         """Minus the log probability of the target, float64, infinite where that probability is 0; read-only."""
         if self.kind == "logits":
             return self.of_target
-        nll = np.minimum(self.of_target, 1.0)
+        nll = np.minimum(self.of_target, 1.0, dtype=np.float64)
         with np.errstate(divide="ignore"):
             np.log(nll, out=nll)
         np.negative(nll, out=nll)
         nll.flags.writeable = False
         return nll
 
-    def some(self, rows: NDArray[Any]) -> Self:
-        """Those of some rows."""
+    def some(self, rows: NDArray[Any] | slice) -> Self:
+        """The same of some rows only."""
         return type(self)(self.kind, self.confidence[rows], self.predicted[rows], self.of_target[rows])
 
     def frozen(self) -> Self:
@@ -119,12 +119,16 @@ def check_chunk(
     chunk: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, part: slice, into: Rows
 ) -> None:
     """Check the rows of one chunk and fill in their numbers."""
-    own = targets[part]
+    found = read_chunk(chunk, targets, kind, precision, part)
+    into.confidence[part], into.predicted[part] = found.confidence, found.predicted
+    into.of_target[part] = found.of_target
+
+
+def read_chunk(chunk: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, part: slice) -> Rows:
+    """Check the rows of one chunk; their numbers in the narrow types in which they are found."""
     if kind == "logits":
-        into.confidence[part], into.predicted[part], into.of_target[part] = _read_logits(chunk, own, part.start)
-    else:
-        into.confidence[part], into.predicted[part] = _read_probabilities(chunk, precision, part.start)
-        into.of_target[part] = _pick(chunk, own)
+        return Rows(kind, *_read_logits(chunk, targets[part], part.start))
+    return Rows(kind, *_read_probabilities(chunk, precision, part.start), _pick(chunk, targets[part]))
 
 
 def _read_probabilities(chunk: NDArray[Any], precision: Precision, start: int) -> tuple[NDArray[Any], NDArray[Any]]:

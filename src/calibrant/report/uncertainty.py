@@ -10,7 +10,6 @@ from calibrant.metrics.comparison import differences
 from calibrant.metrics.evaluation import percentiles
 from calibrant.metrics.proportion import wilson
 from calibrant.metrics.resampling import WeightedMetrics, resample
-from calibrant.metrics.totals import class_totals
 from calibrant.predictions import Predictions
 
 _LEVEL = 0.95
@@ -80,5 +79,4 @@ def proportions(evaluation: Evaluation) -> dict[str, tuple[float, float]]:
 
 def _weighted(predictions: Predictions, evaluation: Evaluation) -> WeightedMetrics:
     thresholds = [row.threshold for row in evaluation.thresholds]
-    brier = class_totals(predictions, evaluation.n_bins).brier
-    return WeightedMetrics(predictions, brier, evaluation.n_bins, thresholds)
+    return WeightedMetrics(predictions, evaluation.n_bins, thresholds)

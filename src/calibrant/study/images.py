@@ -35,11 +35,10 @@ class ImageNoise:
 
     def _values(self, record: Record, scaled: bool) -> dict[str, NDArray[np.float64]]:
         from calibrant.metrics.resampling import WeightedMetrics, resample
-        from calibrant.metrics.totals import class_totals
 
         key = (record.predictions_sha256["test"], scaled)
         if key not in self._drawn:
             predictions = self.predictions_of(record, scaled)
-            metrics = WeightedMetrics(predictions, class_totals(predictions, 10).brier, 10, (0.95,))
+            metrics = WeightedMetrics(predictions, 10, (0.95,))
             (self._drawn[key],) = resample([metrics], N_RESAMPLES, 0)
         return self._drawn[key]
