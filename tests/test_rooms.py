@@ -39,18 +39,9 @@ KNOWN: set[str] = {
     cli/compare.py -> calibrant.study.output:try_pages
     cli/compare.py -> calibrant.study.output:write_tables
     cli/compare.py -> calibrant.study.tables:paper_tables
-    cli/data.py -> calibrant.data.catalogue:CATALOGUE
-    cli/data.py -> calibrant.data.fetch:catalogue_entry
-    cli/data.py -> calibrant.data.fetch:fetch_dataset
-    cli/data.py -> calibrant.data.load:find_named
-    cli/data.py -> calibrant.data.load:load_dataset
-    cli/data.py -> calibrant.data.locate:data_dirs
-    cli/data.py -> calibrant.data.locate:locate
     cli/evaluate.py -> calibrant.metrics.tables:evaluations_table
     cli/record.py -> calibrant.study.record:record_run
     cli/record.py -> calibrant.study.record:write_record
-    cli/train.py -> calibrant.data.spec:anchored
-    integrations/transformers.py -> calibrant.pruning.sampling:steps_in
     report/content.py -> calibrant.metrics.binning:edge_precision
     report/page.py -> calibrant.metrics.evaluation:FEWEST_RESAMPLES
     report/statistics.py -> calibrant.metrics.proportion:wilson
@@ -75,9 +66,6 @@ KNOWN: set[str] = {
     study/summary.py -> calibrant.metrics.comparison:rests_on_few
     study/tables.py -> calibrant.metrics.tables:label
     training/environment.py -> calibrant
-    training/inputs.py -> calibrant.data.load:find_named
-    training/inputs.py -> calibrant.data.load:load_dataset
-    training/inputs.py -> calibrant.data.spec:parse_spec
     """.strip().splitlines()
 }
 
