@@ -59,18 +59,32 @@ def calibrant(capsys):
     return call
 
 
+@pytest.fixture(autouse=True, scope="session")
+def state_folder(tmp_path_factory):
+    """No test reads or writes what this user trusts."""
+    folder = tmp_path_factory.mktemp("state")
+    os.environ["CALIBRANT_STATE"] = str(folder)
+    return folder
+
+
 @pytest.fixture
 def own_module(tmp_path, monkeypatch):
     """Write a module into the working directory, as a new process would find it: `own_module("mine", text)`.
 
-    Called again it is an edit before that process starts. No module outlives its test, whatever the test does.
+    Called again it is an edit before that process starts. No module outlives its test, whatever the test does. It is
+    code that the user has trained with before, unless `trusted=False`.
     """
     monkeypatch.chdir(tmp_path)
+    from calibrant.files import sha256_of
+    from calibrant.own_code import remember
+
     before = set(sys.modules)
 
-    def write(name, text):
+    def write(name, text, *, trusted=True):
         path = tmp_path / f"{name}.py"
         path.write_text(text)
+        if trusted:
+            remember(sha256_of(path))
         sys.modules.pop(name, None)
         return path
 

@@ -1,27 +1,202 @@
-"""What a user brings as `module:name`, a network or a method: found, imported, or refused in one line."""
+"""Code that a user brings as `module:name`, a network or a method: found, trusted or not, and only then imported.
+
+A file that somebody sends (a run, a study, a record) may name any module. Finding and digesting a module runs nothing;
+importing it happens in `load` alone, and only for code that this user trusts: it was named on the command line or used
+with `trust_code` before, which a small file remembers by its SHA-256.
+"""
 
 import contextlib
+import fcntl
+import hashlib
 import importlib
+import importlib.util
+import os
+import re
 import sys
 from collections.abc import Callable, Iterator
+from importlib.machinery import SOURCE_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from calibrant.errors import CalibrantError, InvalidInput, did_you_mean, invalid
 from calibrant.files import sha256_of
 
+# Names with these words before the colon belong to installed libraries.
+_LIBRARIES = ("torchvision", "timm")
+_DIGEST = re.compile("[0-9a-f]{64}")
+_LONGEST_STORE = 10_000_000
 
-def load_callable(module: str, attribute: str, *, kind: str) -> Callable[..., Any]:
-    """The function or class `attribute` of a module that can be imported from here (the working directory counts).
+_digests: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
+_trusted: set[tuple[str, str]] = set()
+
+
+def is_own(name: str) -> bool:
+    """Whether a method or network is the user's own code.
+
+    >>> is_own("mine:Hinge+h"), is_own("flsd+h"), is_own("torchvision:resnet18")
+    (True, False, False)
+    """
+    return ":" in name and _module_of(name) not in _LIBRARIES
+
+
+# Finding: nothing here imports anything.
+
+
+def locate(name: str) -> Path | None:
+    """The file that importing the module of `name` would run; None where there is none, as for a built-in module.
+
+    `importlib.util.find_spec` would import the packages around the module, so finders are asked one part at a time.
+    """
+    spec = _find(_module_of(name))
+    return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
+
+
+def digest(name: str) -> str:
+    """SHA-256 of the module's file, so that a run can tell whether it is still the code it began with.
+
+    For a module that is imported already it is the file as it was then: an edit changes nothing until Python starts
+    again. Only that file counts, not what it imports in turn. Empty where there is no file, as in a notebook.
+    """
+    module = _module_of(name)
+    loaded = sys.modules.get(module)
+    if loaded is not None and loaded in _digests:
+        return _digests[loaded]
+    if loaded is None and _find(module) is None:
+        known = "A known one has no colon; your own needs a module that Python can find from this folder."
+        raise invalid("module", "be importable", repr(module), known)
+    path = locate(name) if loaded is None else Path(getattr(loaded, "__file__", None) or "")
+    return sha256_of(path) if path is not None and path.is_file() else ""
+
+
+def _module_of(name: str) -> str:
+    module = name.partition(":")[0]
+    if not module or module.startswith(".") or "/" in module:
+        raise invalid("module", "be a name as in import", repr(module), "For mine.py: mine:function.")
+    return module
+
+
+def _find(module: str) -> ModuleSpec | None:
+    # The user's file usually lies where the command is run; an installed console script does not look there by itself.
+    places: list[str] | None = [str(Path.cwd()), *sys.path]
+    spec = None
+    parts = module.split(".")
+    for count in range(1, len(parts) + 1):
+        if places is None:
+            return None
+        spec = _ask_finders(".".join(parts[:count]), places)
+        if spec is None:
+            return None
+        places = None if spec.submodule_search_locations is None else list(spec.submodule_search_locations)
+    return spec
+
+
+def _ask_finders(module: str, places: list[str]) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        # Other finders, such as those of editable installs, know their own places.
+        path = places if finder is PathFinder or "." in module else None
+        found = finder.find_spec(module, path) if hasattr(finder, "find_spec") else None
+        if found is not None:
+            return found
+    return None
+
+
+# Trusting.
+
+
+def trust(name: str) -> None:
+    """Allow the module of `name`, as it is now, to be imported; called for what a user names or vouches for."""
+    found = digest(name)
+    _trusted.add((_module_of(name), found))
+    remember(found)
+
+
+def trust_named(*names: object) -> None:
+    """`trust` each of the names that is the user's own code: what a user types is trusted, what a file says is not."""
+    for name in names:
+        if isinstance(name, str) and is_own(name):
+            trust(name)
+
+
+def remember(found: str) -> None:
+    """Note in the user's state folder that code with this digest is trusted on this machine.
+
+    Where that folder cannot be written, the trust ends with the process.
+    """
+    if not _DIGEST.fullmatch(found) or found in _remembered():
+        return
+    with contextlib.suppress(OSError):
+        path = _store()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with path.open("a", encoding="ascii") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            handle.write(f"{found}\n")
+
+
+def require(name: str, *, expected: str | None = None, trusted: bool = False) -> str:
+    """The digest of own code; refuses code that is not the recorded one, or that this user has not trusted yet.
 
     Args:
-        module: Its dotted name.
-        attribute: The name in it.
-        kind: What it is for, for messages: `model`, `method`.
+        name: `module:attribute`.
+        expected: The digest that a run recorded; None where nothing was recorded.
+        trusted: Whether the user vouches for it now; this is remembered.
     """
-    found = _import(module, kind)
+    module, found = _module_of(name), digest(name)
+    if expected is not None and found != expected:
+        way_out = "Bring that code back, or begin a new run."
+        raise invalid(f"your own {module}", f"be {in_words(expected)}", in_words(found), way_out)
+    if trusted:
+        trust(name)
+    elif (module, found) not in _trusted and found not in _remembered():
+        raise invalid(
+            f"your own {module}",
+            "be code that you trust before it is run",
+            f"{in_words(found)}, which you have not used on this machine",
+            "Read it, then say --trust-code (in Python trust_code=True, or calibrant.own_code.trust).",
+        )
+    return found
+
+
+def in_words(found: str) -> str:
+    """A digest as a message names it."""
+    return f"the file with SHA-256 {found[:12]}..." if found else "code without a file, such as a notebook's"
+
+
+def _store() -> Path:
+    folder = os.environ.get("CALIBRANT_STATE")
+    if folder:
+        return Path(folder) / "trusted_code.txt"
+    import platformdirs
+
+    return platformdirs.user_state_path("calibrant") / "trusted_code.txt"
+
+
+def _remembered() -> frozenset[str]:
+    try:
+        with _store().open(encoding="ascii", errors="replace") as handle:
+            lines = handle.read(_LONGEST_STORE).splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(line for line in lines if _DIGEST.fullmatch(line))
+
+
+# Importing and calling.
+
+
+def load(name: str, *, kind: str = "code", expected: str | None = None, trusted: bool = False) -> Callable[..., Any]:
+    """Import the function or class `module:attribute`; `require` is asked first.
+
+    Args:
+        name: Its module, which Python must be able to find from here (the working directory counts), and its name.
+        kind: What it is for, for messages: `model`, `method`.
+        expected: The digest that a run recorded.
+        trusted: Whether the user vouches for it now.
+    """
+    module, _, attribute = name.partition(":")
+    found_digest = require(name, expected=expected, trusted=trusted)
+    with own_code_at_work(f"{kind} module {module} cannot be imported:"):
+        found = _import(module, found_digest)
     wanted = getattr(found, attribute, None) if attribute else None
     if wanted is None or not callable(wanted):
         known = [key for key, value in vars(found).items() if callable(value) and not key.startswith("_")]
@@ -33,25 +208,12 @@ def load_callable(module: str, attribute: str, *, kind: str) -> Callable[..., An
     return result
 
 
-def fingerprint(module: str, *, kind: str) -> str:
-    """SHA-256 of the module's file, so that a run can tell whether it is still the code it began with.
-
-    Of the file as it was imported: whoever edits it later still runs the old code until Python starts again.
-    Only that file: what it imports in turn is not followed. Empty where there is no file, as in a notebook.
-    """
-    return _digests[_import(module, kind)]
-
-
-_digests: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
-
-
 @contextlib.contextmanager
 def own_code_at_work(doing: str) -> Iterator[None]:
     """Around calls of the user's code: it finds what lies beside it, and whatever it raises becomes one line.
 
     What it prints goes to the error stream: the output may be JSON that a program reads.
     """
-    # The user's file usually lies where the command is run; an installed console script does not look there by itself.
     here = str(Path.cwd())
     added = here not in sys.path
     if added:
@@ -69,18 +231,37 @@ def own_code_at_work(doing: str) -> Iterator[None]:
             sys.path.remove(here)
 
 
-def _import(module: str, kind: str) -> ModuleType:
-    if not module or module.startswith(".") or "/" in module:
-        raise invalid(f"{kind} module", "be a name as in import", repr(module), "For mine.py: mine:function.")
-    with own_code_at_work(f"{kind} module {module} cannot be imported:"):
-        try:
-            found = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-                raise
-            known = f"A known {kind} has no colon; your own needs a module that Python can find from this folder."
-            raise invalid(f"{kind} module", "be importable", repr(module), known) from error
-    if found not in _digests:
-        path = Path(getattr(found, "__file__", None) or "")
-        _digests[found] = sha256_of(path) if path.is_file() else ""
+class _FromSource(SourceFileLoader):
+    """Runs the bytes that were digested: neither a stored .pyc nor a file that was changed in between."""
+
+    expected = ""
+
+    def get_code(self, fullname: str) -> CodeType:
+        content = self.get_data(self.path)
+        if hashlib.sha256(content).hexdigest() != self.expected:
+            raise ImportError(f"{fullname} was changed while it was being imported")
+        code: CodeType = self.source_to_code(content, self.path)
+        return code
+
+
+def _import(module: str, expected: str) -> ModuleType:
+    if module in sys.modules:
+        return sys.modules[module]
+    parent = module.rpartition(".")[0]
+    if parent:
+        importlib.import_module(parent)
+    spec = _find(module)
+    if spec is None or spec.origin is None or not spec.origin.endswith(tuple(SOURCE_SUFFIXES)):
+        return importlib.import_module(module)
+    loader = _FromSource(module, spec.origin)
+    loader.expected = expected
+    spec.loader = loader
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[module] = found
+    try:
+        loader.exec_module(found)
+    except BaseException:
+        sys.modules.pop(module, None)
+        raise
+    _digests[found] = expected
     return found

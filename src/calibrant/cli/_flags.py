@@ -15,6 +15,14 @@ Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
 Switch = Parameter(negative="")
 Many = Parameter(consume_multiple=True, negative="")
 Repeated = Parameter(negative="")
+TrustCode = Annotated[
+    bool,
+    Parameter(
+        name="--trust-code",
+        negative="",
+        help="Run code of your own (module:name) that a file names and that you have not used on this machine before.",
+    ),
+]
 DataDir = Annotated[
     Path | None,
     Parameter(help="Where image sets lie; by default CALIBRANT_DATA, then the user's cache."),

@@ -55,14 +55,14 @@ def at_least_one(**counts: int) -> None:
             raise invalid(f"--{name}", "be at least 1", count)
 
 
-def run_study(study: "Study", *, jobs: int, data_dir: Path | None) -> CheckFailed | None:
+def run_study(study: "Study", *, jobs: int, data_dir: Path | None, trust_code: bool) -> CheckFailed | None:
     """Run what is left to run; failures are returned, so that what did finish can be shown first."""
     from calibrant.study.progress import make_progress
 
     study.pending()  # where it refuses a run, nothing is about to be left out
     _say_what_is_left_out(study)
     try:
-        study.run(jobs=jobs, data_dir=data_dir, progress=make_progress())
+        study.run(jobs=jobs, data_dir=data_dir, progress=make_progress(), trust_code=trust_code)
     except CheckFailed as failed:
         return failed
     except KeyboardInterrupt:

@@ -5,9 +5,11 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from calibrant.cli._flags import TrustCode
 from calibrant.cli._say import say, say_json
 from calibrant.cli._study import at_least_one, names_in, option, record_all, run_study, shared_recipe
 from calibrant.errors import CheckFailed
+from calibrant.own_code import trust_named
 
 _Many = Parameter(consume_multiple=True, negative="")
 
@@ -29,6 +31,7 @@ def ablate(
     jobs: int = 1,
     data_dir: Path | None = None,
     record: Path | None = None,
+    trust_code: TrustCode = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Vary one setting over the paper's grid, or one component after the other; choose by validation ECE.
@@ -52,6 +55,7 @@ def ablate(
         json: Print everything as JSON.
     """
     at_least_one(jobs=jobs)
+    trust_named(method, model)
     from calibrant.study import Study
     from calibrant.study.ablation import ablation_spec
 
@@ -63,7 +67,7 @@ def ablate(
     options = dict(option(text) for text in option_ or [])
     spec = ablation_spec(what, method=method, values=values or (), options=options, **lists)
     study = Study(out or Path(f"ablation-{what}"), spec)
-    failed = run_study(study, jobs=jobs, data_dir=data_dir)
+    failed = run_study(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code)
     complaints = record_all(study, record) if record is not None else []
     _finish(study, what, as_json=json)
     if failed is not None:

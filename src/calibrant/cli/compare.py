@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from calibrant.cli._flags import TrustCode
 from calibrant.cli._say import say, say_json
 from calibrant.cli._study import at_least_one, names_in, record_all, run_study, shared_recipe
 from calibrant.errors import CheckFailed, InvalidInput
+from calibrant.own_code import trust_named
 
 if TYPE_CHECKING:
     from calibrant.study import Study
@@ -31,6 +33,7 @@ def compare(
     jobs: int = 1,
     data_dir: Path | None = None,
     record: Path | None = None,
+    trust_code: TrustCode = False,
     page: Annotated[bool, Parameter(negative="--no-page")] = True,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -54,13 +57,14 @@ def compare(
         json: Print everything as JSON.
     """
     at_least_one(jobs=jobs)
+    trust_named(*methods or (), *model or ())
     from calibrant.study import Study
 
     lists = {"methods": methods, "seeds": seeds, "data": data, "models": model, "baseline": baseline}
     given = {key: value for key, value in lists.items() if value is not None}
     shared = shared_recipe(recipe, epochs, set_)
     study = Study(out, _spec(file, given, shared, names_in(recipe), out))
-    failed = run_study(study, jobs=jobs, data_dir=data_dir)
+    failed = run_study(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code)
     finish(study, record=record, page=page, as_json=json)
     if failed is not None:
         raise failed

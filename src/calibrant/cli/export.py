@@ -8,6 +8,7 @@ from typing import Annotated
 import torch
 from cyclopts import Parameter
 
+from calibrant.cli._flags import TrustCode
 from calibrant.cli._places import (
     CALIBRATOR,
     RULE,
@@ -32,6 +33,7 @@ def export(
     rule: Path | None = None,
     calibrator: Path | None = None,
     uncalibrated: Annotated[bool, Parameter(negative="")] = False,
+    trust_code: TrustCode = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Write one ONNX file: images in; calibrated probabilities, class and route decision out.
@@ -81,7 +83,7 @@ def export(
     noise = torch.randn(64, *about["image_shape"], generator=torch.Generator().manual_seed(0))
     centre, spread = (torch.tensor(about[name]).view(1, -1, 1, 1) for name in ("mean", "std"))
     check = export_onnx(
-        opened.load_model(newest),
+        opened.load_model(newest, trust_code=trust_code),
         target,
         example=(centre + spread * noise).clamp(0, 1),
         mean=about["mean"],

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from calibrant import methods
 from calibrant.cli._say import say_json
+from calibrant.own_code import trust_named
 
 
 def main(
@@ -28,6 +29,7 @@ def main(
         epochs: For a training of this length.
         as_json: Print as JSON, settings and their sources included.
     """
+    trust_named(name)
     rows = [_row(each, data, model, epochs) for each in ([name] if name else methods.names())]
     if as_json:
         say_json(rows[0] if name else rows)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from calibrant.cli._flags import TrustCode
 from calibrant.cli._say import say, say_json
 from calibrant.cli._study import at_least_one, names_in, shared_recipe
 from calibrant.errors import CheckFailed
+from calibrant.own_code import trust_named
 
 if TYPE_CHECKING:
     from calibrant.sweep import Sweep
@@ -32,6 +34,7 @@ def sweep(
     name: str | None = None,
     jobs: int = 1,
     data_dir: Path | None = None,
+    trust_code: TrustCode = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Search with three objectives: validation error, validation ECE, samples seen. Run it again to go on.
@@ -59,6 +62,7 @@ def sweep(
         json: Print everything as JSON.
     """
     at_least_one(jobs=jobs, trials=trials)
+    trust_named(method, model)
     from calibrant.report import to_terminal
     from calibrant.sweep import Sweep, SweepSpec, failures, front_table, sweep_json, write_sweep
     from calibrant.training import check_inputs
@@ -72,7 +76,7 @@ def sweep(
     if spec is not None:
         check_inputs([spec.base()], data_dir=data_dir)
     url = storage or os.environ.get("CALIBRANT_STORAGE")
-    made = Sweep(out, spec, storage=url)
+    made = Sweep(out, spec, storage=url, trust_code=trust_code)
     broken = _run(made, url, trials=trials, timeout=timeout, jobs=jobs, data_dir=data_dir)
     files = write_sweep(made)
     if json:

@@ -11,10 +11,12 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
+from calibrant.cli._flags import TrustCode
 from calibrant.cli._say import say_json
 from calibrant.cli._settings import assignment
 from calibrant.data import anchored
 from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput
+from calibrant.own_code import trust_named
 from calibrant.training import LiveBar, PlainLines, Recipe, Reporter, Run, TensorBoard, default_recipe
 
 # Flags whose value goes to one key of the recipe, and those that change the method's own settings.
@@ -63,6 +65,7 @@ def train(
     data_path: Literal["auto", "resident", "loader"] | None = None,
     workers: int | None = None,
     tensorboard: Annotated[bool, Parameter(negative="")] = False,
+    trust_code: TrustCode = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Train a classifier and leave a run folder; a stopped run goes on with --resume.
@@ -138,16 +141,19 @@ def train(
     }
     changes: dict[str, Any] = {_RECIPE_FLAGS[key]: value for key, value in given.items()}
     changes |= {f"method.options.{key}": value for key, value in options.items() if value is not None}
+    changes |= dict(assignment(text, method_options=True) for text in set_ or [])
+    trust_named(changes.get("method.name"), changes.get("model.name"))
+    if trust_code:
+        trust_named(*_recipe(recipe, data).own_names())
     if lambda_ is not None:
         chosen = method or (_recipe(recipe, data).method.name)
         changes[f"method.options.{_calibration_weight(chosen)}"] = lambda_
-    changes |= dict(assignment(text, method_options=True) for text in set_ or [])
     if resume is not None and (changes or any(value is not None for value in (recipe, data, out))):
         raise InvalidInput("--resume continues a run as it was begun: leave out the other settings.")
     with _one_voice(), _plain_warnings():
         reporter = make_reporter(tensorboard=tensorboard)
         if resume is not None:
-            run = _resume(resume, data_dir, reporter)
+            run = _resume(resume, data_dir, reporter, trust_code=trust_code)
         else:
             wanted = _recipe(recipe, data).changed(changes)
             # A run may be resumed from another folder than the one it began in.
@@ -182,13 +188,13 @@ def _train(recipe: Recipe, out: Path, data_dir: Path | None, reporter: Reporter)
         raise _stopped(out) from error
 
 
-def _resume(path: Path, data_dir: Path | None, reporter: Reporter) -> Run:
+def _resume(path: Path, data_dir: Path | None, reporter: Reporter, *, trust_code: bool) -> Run:
     from calibrant.training import resume as go_on
 
     if Run.open(path).finished:
         sys.stderr.write(f"run {path} is finished already: nothing to do\n")
     try:
-        return go_on(path, data_dir=data_dir, reporter=reporter)
+        return go_on(path, data_dir=data_dir, reporter=reporter, trust_code=trust_code)
     except KeyboardInterrupt as error:
         raise _stopped(path) from error
 

@@ -15,7 +15,7 @@ from calibrant.errors import did_you_mean, invalid
 from calibrant.losses import Loss
 from calibrant.methods.plan import RESERVED, Blueprint, Part, Setting, Value
 from calibrant.methods.table import PRUNING, TERMS
-from calibrant.own_code import load_callable, own_code_at_work
+from calibrant.own_code import load, own_code_at_work
 
 _HUBER = "h"
 
@@ -23,8 +23,8 @@ _HUBER = "h"
 def from_own_code(name: str) -> Blueprint:
     """The method `module:function`, then `+h` for the paper's Huber term, then one way to prune."""
     path, *additions = name.split("+")
-    module, _, attribute = path.partition(":")
-    factory = load_callable(module, attribute, kind="method")
+    module = path.partition(":")[0]
+    factory = load(path, kind="method")
     own = Part(path, _settings_of(factory, path), partial(_build, factory, path))
     huber, pruning = _additions(name, additions)
     blueprint = Blueprint((own, *huber), pruning, f"your own {module}")

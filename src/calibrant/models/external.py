@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.own_code import load_callable, own_code_at_work
+from calibrant.own_code import load, own_code_at_work
 
 
 def torchvision_model(text: str, *, n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
@@ -60,7 +60,7 @@ def factory_model(module: str, attribute: str, *, n_classes: int, image_shape: t
         image_shape: Channels, height and width.
     """
     name = f"{module}:{attribute}"
-    factory = load_callable(module, attribute, kind="model")
+    factory = load(name, kind="model")
     with own_code_at_work(f"model {name} raised"):
         try:
             model = factory(n_classes=n_classes, image_shape=image_shape)

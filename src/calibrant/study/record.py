@@ -13,6 +13,7 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.files import read_json, sha256_of, write_json
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.metrics.comparison import rests_on_few
+from calibrant.own_code import is_own
 from calibrant.predictions import Predictions
 from calibrant.study.automation import Automation, automation
 from calibrant.study.spec import file_word
@@ -235,8 +236,6 @@ def read_records(folder: str | Path) -> list[Record]:
 
 
 def _as_of_today(record: Record) -> Record:
-    if ":" in record.method:
-        return record  # reading what somebody wrote must never run code that it names
     try:
         changes = changes_of(Recipe.parse(record.recipe), record.settings)
     except InvalidInput:
@@ -264,11 +263,8 @@ def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dic
 
 def _recommended(recipe: Recipe, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """The settings that the method has by itself."""
-    if ":" in recipe.method.name:
-        try:
-            recipe.with_code_digests()
-        except InvalidInput:  # your own code is gone or another by now: what was given is what was changed
-            return {key: value for key, value in settings.items() if key not in recipe.method.options}
+    if is_own(recipe.method.name):  # recording imports nothing that a run names: what was given is what was changed
+        return {key: value for key, value in settings.items() if key not in recipe.method.options}
     return recipe.changed({"method.options": {}}).plan().settings
 
 

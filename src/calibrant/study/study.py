@@ -47,19 +47,29 @@ class Study:
         """The runs that are not finished; one made by other settings is refused."""
         return [planned for planned in self.runs if state_of(self.folder(planned), planned.recipe) != "finished"]
 
-    def run(self, *, jobs: int = 1, data_dir: str | Path | None = None, progress: StudyProgress | None = None) -> None:
+    def run(
+        self,
+        *,
+        jobs: int = 1,
+        data_dir: str | Path | None = None,
+        progress: StudyProgress | None = None,
+        trust_code: bool = False,
+    ) -> None:
         """Run what is not finished yet, each in a process of its own.
 
         Args:
             jobs: How many at once; several on one GPU are fine as long as they fit into its memory.
             data_dir: Where image sets lie.
-            progress: Who is told.
+            progress: Is told how it goes.
+            trust_code: Whether to run methods and networks `module:name` that you have not used on this machine before.
 
         Raises:
             InvalidInput: A data set or a network does not exist; nothing has been run or written.
             CheckFailed: One or more runs failed; the others have been run.
         """
         pending = self.pending()
+        for planned in pending:
+            planned.recipe.with_trusted_code(trust_code=trust_code).plan()
         check_inputs((planned.recipe for planned in pending), data_dir=data_dir)
         with self._locked():
             self.spec.save(self.path / "study.toml")

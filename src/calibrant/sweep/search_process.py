@@ -20,7 +20,8 @@ def main(arguments: Sequence[str]) -> int:
 
     folder, trials, timeout, *rest = arguments
     try:
-        Sweep(folder, storage=os.environ.get("CALIBRANT_STORAGE")).run(
+        # The process that started this one has opened the same folder, and asked for trust where it was needed.
+        Sweep(folder, storage=os.environ.get("CALIBRANT_STORAGE"), trust_code=True).run(
             trials=int(trials),
             timeout=None if timeout == "-" else float(timeout),
             data_dir=Path(rest[0]) if rest else None,

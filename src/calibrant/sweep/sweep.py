@@ -93,6 +93,7 @@ class Sweep:
         spec: What is searched; None reads the folder's `sweep.toml`.
         storage: Optuna storage URL; by default SQLite in the folder. Workers on many machines share one.
         sampler_seed: Makes the choice of a single worker repeatable; leave it out with several workers.
+        trust_code: Whether to run a method or network `module:name` that you have not used on this machine before.
     """
 
     def __init__(
@@ -102,12 +103,14 @@ class Sweep:
         *,
         storage: str | None = None,
         sampler_seed: int | None = None,
+        trust_code: bool = False,
     ) -> None:
         self.path = Path(path)
         if spec is None and not (self.path / "sweep.toml").is_file():
             raise InvalidInput(f"{self.path} has no sweep.toml yet. Say what to search: --method and --data.")
         self.spec = spec if spec is not None else SweepSpec.load(self.path / "sweep.toml")
-        self.recipe, self.space = self.spec.base().with_code_digests(), search_space(self.spec.method, self.spec.search)
+        self.recipe = self.spec.base().with_trusted_code(trust_code=trust_code)
+        self.space = search_space(self.spec.method, self.spec.search)
         self.recipe.plan()
         if storage is None and (self.path / "sweep.toml").is_file() and not (self.path / "sweep.db").is_file():
             # Going on without it would begin a second, empty study beside the one that is wanted.

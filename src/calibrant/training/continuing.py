@@ -32,7 +32,12 @@ def state_of(folder: Path, recipe: Recipe) -> State:
 
 
 def train_or_resume(
-    recipe: Recipe, folder: Path, *, data_dir: Path | None = None, reporter: "Reporter | None" = None
+    recipe: Recipe,
+    folder: Path,
+    *,
+    data_dir: Path | None = None,
+    reporter: "Reporter | None" = None,
+    trust_code: bool = False,
 ) -> Run:
     """Train by `recipe` into `folder`; a stopped run goes on, a finished one is returned as it is."""
     from calibrant.training import engine
@@ -41,5 +46,5 @@ def train_or_resume(
     if state == "finished":
         return Run.open(folder)
     if state == "stopped":
-        return engine.resume(folder, data_dir=data_dir, reporter=reporter)
-    return engine.train(recipe, folder, data_dir=data_dir, reporter=reporter)
+        return engine.resume(folder, data_dir=data_dir, reporter=reporter, trust_code=trust_code)
+    return engine.train(recipe, folder, data_dir=data_dir, reporter=reporter, trust_code=trust_code)

@@ -48,6 +48,7 @@ def train(
     data_dir: str | Path | None = None,
     data: Dataset | TorchData | None = None,
     reporter: Reporter | None = None,
+    trust_code: bool = False,
 ) -> Run:
     """Train by `recipe` into the new folder `out`.
 
@@ -57,11 +58,12 @@ def train(
         data_dir: Where image sets lie; defaults to CALIBRANT_DATA, then the user's cache.
         data: A data set of your own instead of the one that the recipe names.
         reporter: Is told about progress; nothing is shown by default.
+        trust_code: Whether to import a method or network `module:name` that you have not used on this machine before.
     """
     _check_types(recipe, out, data)
     if isinstance(data, TorchData):
         recipe = recipe.changed({"data.name": f"{OWN_DATA}{data.name}"})
-    recipe = recipe.with_code_digests()
+    recipe = recipe.with_trusted_code(trust_code=trust_code)
     Run(Path(out), recipe).refuse_if_used()
     fabric = make_fabric(recipe)
     # Built before the folder: a recipe that cannot run leaves nothing behind.
@@ -76,6 +78,7 @@ def resume(
     data_dir: str | Path | None = None,
     data: Dataset | TorchData | None = None,
     reporter: Reporter | None = None,
+    trust_code: bool = False,
 ) -> Run:
     """Continue a run that was stopped, from its newest sound checkpoint, to the numbers it would have had anyway.
 
@@ -86,11 +89,12 @@ def resume(
         data_dir: Where image sets lie, as for `train`.
         data: The data set that the run began with, where that was given to `train`.
         reporter: Is told about progress; nothing is shown by default.
+        trust_code: Whether to import a method or network `module:name` that you have not used on this machine before.
     """
     run = Run.open(path)
     if run.finished:
         return run
-    run.recipe.with_code_digests()
+    run.recipe.with_trusted_code(trust_code=trust_code)
     setup = Setup(run.recipe, make_fabric(run.recipe), _training_data(run.recipe, data, data_dir))
     return _Training(run, setup, reporter or Quiet()).go()
 

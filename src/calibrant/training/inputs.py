@@ -1,11 +1,10 @@
 """Whether data sets and networks exist, found out before the first run; nothing large is read or built."""
 
 from collections.abc import Iterable
-from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from pathlib import Path
 
 from calibrant.errors import invalid
+from calibrant.own_code import digest, is_own
 from calibrant.training.recipe import Recipe
 
 
@@ -34,18 +33,12 @@ def _check_data(name: str, data_dir: str | Path | None) -> None:
 
 
 def _check_model(name: str) -> None:
-    module, colon, _ = name.partition(":")
-    if not colon:
+    if ":" not in name:
         import torch
 
         from calibrant.models import build_model
 
         with torch.device("meta"):
             build_model(name, n_classes=2, image_shape=(3, 32, 32))
-    elif not _findable(module.split(".")[0]):
-        raise invalid("model", "name a module that Python can find from this folder", repr(name))
-
-
-def _findable(package: str) -> bool:
-    """Whether an import from this folder would find it, by whatever finders are installed."""
-    return PathFinder.find_spec(package, [str(Path.cwd())]) is not None or find_spec(package) is not None
+    elif is_own(name):
+        digest(name)  # refuses a module that does not exist

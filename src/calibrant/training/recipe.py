@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
-from calibrant.own_code import fingerprint
+from calibrant.own_code import digest, in_words, is_own, require
 
 if TYPE_CHECKING:
     # Type checkers cannot follow `type(BaseModel)`. Nothing private is imported at run time.
@@ -209,17 +209,29 @@ class Recipe(_Section):
         return float(base * schedule.factor**passed)
 
     def with_code_digests(self) -> Self:
-        """The recipe with the fingerprints of your own code, or a refusal where the code is another one by now."""
-        named = {"method": self.method.name, "model": self.model.name}
-        modules = {name.partition(":")[0]: kind for kind, name in named.items() if ":" in name}
-        modules.pop("torchvision", None)
-        found = {module: fingerprint(module, kind=kind) for module, kind in modules.items()}
-        for module, digest in self.own_code.items():
-            if found.get(module) != digest:
-                now = _in_words(found[module]) if module in found else "not used"
+        """The recipe with the digests of your own code, or a refusal where the code is another one by now."""
+        found = {name.partition(":")[0]: digest(name) for name in self.own_names()}
+        for module, recorded in self.own_code.items():
+            if found.get(module) != recorded:
+                now = in_words(found[module]) if module in found else "not used"
                 way_out = "Bring that code back, or begin a new run (leave own_code out of its recipe)."
-                raise invalid(f"your own {module}", f"be {_in_words(digest)}", now, way_out)
+                raise invalid(f"your own {module}", f"be {in_words(recorded)}", now, way_out)
         return self if found == self.own_code else self.changed({"own_code": found})
+
+    def own_names(self) -> tuple[str, ...]:
+        """The method and the network, as far as they are the user's own code."""
+        return tuple(name for name in (self.method.name, self.model.name) if is_own(name))
+
+    def with_trusted_code(self, *, trust_code: bool = False) -> Self:
+        """`with_code_digests`, and a refusal where code is named that the user does not trust; nothing is imported.
+
+        Args:
+            trust_code: Whether the user vouches for the code that the recipe names.
+        """
+        recipe = self.with_code_digests()
+        for name in self.own_names():
+            require(name, trusted=trust_code)
+        return recipe
 
     def to_toml(self) -> str:
         """The recipe as TOML, every setting spelled out."""
@@ -257,10 +269,6 @@ class Recipe(_Section):
                 place = place[section]
             place[last] = value
         return self.parse(content)
-
-
-def _in_words(digest: str) -> str:
-    return f"the file with SHA-256 {digest[:12]}..." if digest else "code without a file, such as a notebook's"
 
 
 def recipe_keys() -> list[str]:

@@ -2,14 +2,13 @@
 
 import contextlib
 import shutil
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput
+from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.files import output_error, read_json, write_json
-from calibrant.own_code import fingerprint
+from calibrant.own_code import is_own, require
 from calibrant.training.lock import locked
 from calibrant.training.log import Line, append_line, read_log, write_log
 from calibrant.training.recipe import Recipe
@@ -194,8 +193,14 @@ class Run:
             raise InvalidInput(f"run {self.path} has no {split} predictions yet. Continue it with --resume.")
         return Predictions.load(path)
 
-    def load_model(self, checkpoint: "Checkpoint | None" = None) -> "nn.Module":
-        """The network with the weights of a checkpoint, by default the newest, in evaluation mode."""
+    def load_model(self, checkpoint: "Checkpoint | None" = None, *, trust_code: bool = False) -> "nn.Module":
+        """The network with the weights of a checkpoint, by default the newest, in evaluation mode.
+
+        Args:
+            checkpoint: Where the weights come from.
+            trust_code: Whether to import a network `module:name` that you have not used on this machine before. It must
+                be the file that the run was trained with in any case.
+        """
         from calibrant.models import build_model
         from calibrant.training.checkpoint import newest_checkpoint
 
@@ -203,10 +208,10 @@ class Run:
         if checkpoint is None:
             raise InvalidInput(f"run {self.path} has no checkpoint yet. Continue it with --resume.")
         channels, height, width = checkpoint.values["image_shape"]
-        self._warn_of_another_network()
-        model = build_model(
-            self.recipe.model.name, n_classes=checkpoint.values["classes"], image_shape=(channels, height, width)
-        )
+        name = self.recipe.model.name
+        if is_own(name):
+            require(name, expected=self.recipe.own_code.get(name.partition(":")[0]), trusted=trust_code)
+        model = build_model(name, n_classes=checkpoint.values["classes"], image_shape=(channels, height, width))
         weights = {n.removeprefix("model."): t for n, t in checkpoint.tensors.items() if n.startswith("model.")}
         if self.recipe.engine.precision == "64-true":
             model = model.double()
@@ -216,17 +221,6 @@ class Run:
             told = str(error).splitlines()[0][:200]
             raise InvalidInput(f"the newest checkpoint of run {self.path} does not fit its network: {told}") from error
         return model.eval()
-
-    def _warn_of_another_network(self) -> None:
-        """The weights may fit a network that computes something else: say so where its file was edited."""
-        module = self.recipe.model.name.partition(":")[0]
-        began_with = self.recipe.own_code.get(module)
-        if began_with is not None and began_with != fingerprint(module, kind="model"):
-            warnings.warn(
-                f"your own {module} is not the file that run {self.path} was trained with; its network may be another.",
-                CalibrantWarning,
-                stacklevel=3,
-            )
 
     def epochs(self) -> list[Line]:
         """The epoch log; a last line torn by a kill is left out, any other damage is refused.
