@@ -104,7 +104,7 @@ def test_a_network_that_a_recipe_file_does_not_name_is_the_recommended_one(tmp_p
         (("--methods", "nll", "--data", "digits", "folder:missing"), "data must name an existing folder"),
         (("--methods", "nll", "--data", "digits", "cifar10", "--data-dir", "."), "cifar10 is not on this machine"),
         (("--methods", "nll", "--model", "tiny", "resnet5000"), "Did you mean 'resnet50'"),
-        (("--methods", "nll", "--model", "tiny", "no_such_module:net"), "a module that Python can find"),
+        (("--methods", "nll", "--model", "tiny", "no_such_module:net"), "module must be importable"),
         (("missing.toml",), "does not exist"),
         ((), "has no study.toml yet"),
     ],

@@ -94,7 +94,7 @@ def test_without_out_the_folder_is_named_after_the_run(calibrant, tmp_path, monk
         (["--mode", "graphed", "--accelerator", "cpu"], "engine.mode graphed needs one GPU"),
         (["--mode", "turbo"], "turbo"),
         (["--recipe", "no-such.toml"], "recipe no-such.toml does not exist."),
-        (["--model", "no_such_module:network"], "model module must be importable"),
+        (["--model", "no_such_module:network"], "module must be importable"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(

@@ -140,7 +140,7 @@ def test_it_is_described(mine):
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
-        ("no_such_module:f", {}, "method module must be importable, got 'no_such_module'"),
+        ("no_such_module:f", {}, "module must be importable, got 'no_such_module'"),
         ("my_methods:Margine", {}, "Did you mean 'Margin'"),
         ("my_methods:needs", {}, "parameter width of method my_methods:needs must be given by name and have a number"),
         ("my_methods:none", {}, "parameter width of method my_methods:none must"),

@@ -47,15 +47,12 @@ number = 3
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def own(own_module):
     """A module `own_networks` in the working directory, and broken ones beside it."""
-    (tmp_path / "own_networks.py").write_text(OWN)
-    (tmp_path / "own_broken.py").write_text("1 / 0")
-    (tmp_path / "own_incomplete.py").write_text("import a_package_that_is_missing")
-    monkeypatch.chdir(tmp_path)
-    yield "own_networks"
-    for name in ("own_networks", "own_broken", "own_incomplete"):
-        sys.modules.pop(name, None)
+    own_module("own_networks", OWN)
+    own_module("own_broken", "1 / 0")
+    own_module("own_incomplete", "import a_package_that_is_missing")
+    return "own_networks"
 
 
 def build(name):
@@ -79,8 +76,8 @@ def test_the_trial_leaves_no_trace(own):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("no_such_module:f", "model module must be importable, got 'no_such_module'"),
-        ("own_networks.deeper:f", "model module must be importable, got 'own_networks.deeper'"),
+        ("no_such_module:f", "module must be importable, got 'no_such_module'"),
+        ("own_networks.deeper:f", "module must be importable, got 'own_networks.deeper'"),
         ("own_broken:f", "own_broken cannot be imported: ZeroDivisionError: division by zero"),
         (
             "own_incomplete:f",

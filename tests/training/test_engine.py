@@ -85,10 +85,9 @@ def network(*, n_classes, image_shape):
 
 
 def test_a_networks_own_randomness_goes_on_where_it_was(
-    toy, toy_recipe, tmp_path, monkeypatch, assert_same_run, stopped
+    toy, toy_recipe, tmp_path, own_module, assert_same_run, stopped
 ):
-    (tmp_path / "dropout_network.py").write_text(_DROPOUT)
-    monkeypatch.chdir(tmp_path)
+    own_module("dropout_network", _DROPOUT)
     recipe = toy_recipe(model__name="dropout_network:network")
     state = torch.get_rng_state()
     whole = train(recipe, tmp_path / "whole", data=toy)

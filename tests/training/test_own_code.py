@@ -1,11 +1,10 @@
 """Runs whose loss or network is the user's own: they know the code they began with."""
 
-import warnings
 from functools import partial
 
 import pytest
 
-from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, train
 from calibrant.training.engine import resume
 
@@ -70,15 +69,32 @@ def test_other_code_does_not_continue_a_run(write, recipe, toy, tmp_path):
     assert (run.path / "predictions" / "test.npz").read_bytes() == expected
 
 
-def test_a_network_from_an_edited_file_is_warned_of(write, recipe, toy, tmp_path):
+def test_a_network_from_an_edited_file_is_not_loaded(write, recipe, toy, tmp_path):
     write(CODE)
     run = train(recipe, tmp_path / "run", data=toy)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        run.load_model()
+    run.load_model()
     write(CODE + "\n# edited\n")
-    with pytest.warns(CalibrantWarning, match="your own my_code is not the file that run .* was trained with"):
+    with pytest.raises(
+        InvalidInput, match=r"your own my_code must be the file with SHA-256 \w{12}\.\.\., got the file"
+    ):
+        run.load_model(trust_code=True)
+
+
+def test_code_that_nobody_vouched_for_is_neither_trained_resumed_nor_loaded(write, recipe, toy, tmp_path, monkeypatch):
+    write(CODE + "\n# unknown\n", trusted=False)
+    with pytest.raises(InvalidInput, match="must be code that you trust"):
+        train(recipe, tmp_path / "run", data=toy)
+    assert not (tmp_path / "run").exists()
+    run = train(recipe, tmp_path / "run", data=toy, trust_code=True)
+    monkeypatch.setenv("CALIBRANT_STATE", str(tmp_path / "of another user"))
+    monkeypatch.setattr("calibrant.own_code._trusted", set())
+    write(CODE + "\n# unknown\n", trusted=False)
+    with pytest.raises(InvalidInput, match="must be code that you trust"):
         run.load_model()
+    (run.path / "summary.json").unlink()
+    with pytest.raises(InvalidInput, match="must be code that you trust"):
+        resume(run.path, data=toy)
+    assert resume(run.path, data=toy, trust_code=True).finished
 
 
 def test_only_own_code_has_a_digest():

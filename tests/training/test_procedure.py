@@ -113,9 +113,8 @@ def _reference(recipe, splits):
     return parameters, scores, history
 
 
-def test_the_engine_follows_the_papers_procedure_step_by_step(toy, toy_recipe, tmp_path, monkeypatch):
-    (tmp_path / "slow_network.py").write_text(_NETWORK)
-    monkeypatch.chdir(tmp_path)
+def test_the_engine_follows_the_papers_procedure_step_by_step(toy, toy_recipe, tmp_path, own_module):
+    own_module("slow_network", _NETWORK)
     recipe = toy_recipe(
         epochs=_EPOCHS,
         model__name="slow_network:network",

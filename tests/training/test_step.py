@@ -106,9 +106,8 @@ def network(*, n_classes, image_shape):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
-def test_compiled_steps_follow_the_eager_curve(toy, toy_recipe, tmp_path, monkeypatch):
-    (tmp_path / "compiled_network.py").write_text(_NETWORK)
-    monkeypatch.chdir(tmp_path)
+def test_compiled_steps_follow_the_eager_curve(toy, toy_recipe, tmp_path, own_module):
+    own_module("compiled_network", _NETWORK)
     # Kernels sum in another order: float64 shows that nothing else differs.
     recipe = toy_recipe(engine__precision="64-true", model__name="compiled_network:network")
     runs = [train(recipe.changed({"engine.mode": mode}), tmp_path / mode, data=toy) for mode in ("eager", "compiled")]

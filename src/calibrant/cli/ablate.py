@@ -52,6 +52,7 @@ def ablate(
         jobs: Runs at the same time.
         data_dir: Where image sets lie.
         record: Also write one JSON a run into this folder, for example results/.
+        trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
         json: Print everything as JSON.
     """
     at_least_one(jobs=jobs)

@@ -53,6 +53,7 @@ def compare(
         jobs: Runs at the same time, each in a process of its own; also on one GPU.
         data_dir: Where image sets lie; by default CALIBRANT_DATA, then the user's cache.
         record: Also write one JSON a run into this folder, for example results/.
+        trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
         page: Also write the report page.
         json: Print everything as JSON.
     """

@@ -59,6 +59,7 @@ def sweep(
         name: Name of the study in the storage.
         jobs: Workers to start here, each in a process of its own.
         data_dir: Where image sets lie.
+        trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
         json: Print everything as JSON.
     """
     at_least_one(jobs=jobs, trials=trials)
