@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from calibrant.routing.bounds import (
+    MOST_CASES,
     cases_at_rate,
     cases_without_error,
     error_p_value,
@@ -64,3 +65,19 @@ def test_cases_at_rate_is_the_first_that_passes(rate):
 def test_no_number_of_cases_helps_at_the_target_rate():
     assert cases_at_rate(0.05, 0.95, 0.05) is None
     assert cases_at_rate(0.2, 0.95, 0.05) is None
+
+
+@pytest.mark.parametrize(("errors", "cases", "target"), [(1, 1001, 0.999), (20, 2001, 0.99), (99, 9901, 0.99)])
+def test_an_error_rate_just_below_the_limit_takes_more_cases_than_anybody_has(errors, cases, target):
+    assert cases_at_rate(errors / cases, target, 0.05) == MOST_CASES
+
+
+def test_below_the_cap_the_number_is_exact():
+    found = cases_at_rate(0.0099, 0.99, 0.05)
+    assert found < MOST_CASES
+    errors = math.ceil(0.0099 * found)
+    assert binom.cdf(errors, found, 1 - 0.99) <= 0.05 < binom.cdf(errors, found - 1, 1 - 0.99)
+
+
+def test_a_target_that_takes_more_cases_than_anybody_has_even_without_errors():
+    assert cases_at_rate(0.0, 1 - 1e-9, 0.05) == MOST_CASES

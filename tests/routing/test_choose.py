@@ -197,3 +197,12 @@ def test_a_bare_array_is_refused(draw):
     for call in (choose_threshold, risk_coverage, lambda array: check_promise(choose_threshold(draw(50)), array)):
         with pytest.raises(InvalidInput, match=message):
             call(np.eye(3))
+
+
+@pytest.mark.parametrize(("errors", "cases", "target"), [(1, 1001, 0.999), (20, 2001, 0.99)])
+def test_an_error_rate_just_below_the_limit_is_no_crash(errors, cases, target):
+    scores = np.tile([0.99999, 0.00001], (cases, 1))
+    rule = choose_threshold(Predictions.from_probabilities(scores, (np.arange(cases) < errors) * 1), target)
+    assert rule.threshold is None
+    assert rule.evidence.cases_needed == 100_000_000
+    assert "More than 100,000,000 cases would be needed" in rule.note

@@ -12,6 +12,9 @@ from scipy.special import bdtr, betaincinv
 from calibrant.checks import fraction
 from calibrant.errors import invalid
 
+# Nobody has more labelled cases. SciPy's binomial distribution is NaN from 2^31 on, where a search would never end.
+MOST_CASES = 100_000_000
+
 
 def check_numbers(name: str, values: Any, rule: str) -> NDArray[np.float64]:
     """A sequence of numbers in 0..1 as an array of shape (m,), m > 0."""
@@ -62,16 +65,19 @@ def cases_without_error(target_accuracy: float, level: float) -> int:
 def cases_at_rate(error_rate: float, target_accuracy: float, level: float) -> int | None:
     """The fewest cases that show the target if errors keep coming at `error_rate`; None where that rate is too high.
 
+    `MOST_CASES` stands for that many or more.
+
     >>> cases_at_rate(0.002, 0.99, 0.05)
     473
     """
-    # A rate this close below the target would take more cases than anybody has; 1 - 0.95 is also not quite 0.05.
+    # At a rate this close below the target no number of cases decides; 1 - 0.95 is also not quite 0.05.
     if error_rate >= (1.0 - target_accuracy) * (1.0 - 1e-4):
         return None
 
     # The cases that k errors take per error fall as k grows, so "k errors are not too many" is monotone in k.
     def enough(errors: int) -> bool:
-        return error_rate * _cases_with(errors, target_accuracy, level) <= errors
+        cases = _cases_with(errors, target_accuracy, level)
+        return cases >= MOST_CASES or error_rate * cases <= errors
 
     if enough(0):
         return _cases_with(0, target_accuracy, level)
@@ -83,19 +89,19 @@ def cases_at_rate(error_rate: float, target_accuracy: float, level: float) -> in
 
 @lru_cache(maxsize=4096)
 def _cases_with(errors: int, target_accuracy: float, level: float) -> int:
-    """The fewest cases that show the target although `errors` of them are wrong."""
+    """The fewest cases that show the target although `errors` of them are wrong, at most `MOST_CASES`."""
 
     def shown(cases: int) -> bool:
         return bool(bdtr(errors, cases, 1.0 - target_accuracy) <= level)
 
-    high = max(errors, cases_without_error(target_accuracy, level))
-    while not shown(high):
-        high *= 2
+    high = min(max(errors, cases_without_error(target_accuracy, level)), MOST_CASES)
+    while high < MOST_CASES and not shown(high):
+        high = min(2 * high, MOST_CASES)
     return _first(shown, 0, high)
 
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The smallest whole number in (low, high] for which a monotone statement holds; it holds for `high`."""
+    """The smallest whole number in (low, high] for which a monotone statement holds; `high` where there is none."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -8,7 +8,7 @@ import numpy as np
 from calibrant.checks import fraction, positive
 from calibrant.errors import invalid
 from calibrant.predictions import Predictions, require_predictions
-from calibrant.routing.bounds import cases_at_rate, cases_without_error, interval, lower_bound
+from calibrant.routing.bounds import MOST_CASES, cases_at_rate, cases_without_error, interval, lower_bound
 from calibrant.routing.certify import Certificate, Starts, certify
 from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule
 
@@ -154,9 +154,8 @@ def _cases_needed(tables: list[Certificate], target: float, confidence: float, c
 
     def total(rate: Callable[[int, int], float]) -> int | None:
         found = [(count, cases_at_rate(rate(errors, count), target, level)) for count, errors, level in seen]
-        return min(
-            (max(-(-more * cases // count), cases + 1) for count, more in found if more is not None), default=None
-        )
+        totals = [max(-(-more * cases // count), cases + 1) for count, more in found if more is not None]
+        return min(*totals, MOST_CASES) if totals else None
 
     def lowest(errors: int, count: int) -> float:
         return float(lower_bound(errors, count, confidence)) if count >= _JUDGED else 0.0
@@ -201,7 +200,8 @@ def _note(
     errors = "if errors stay as rare"
     if not needed.as_seen:
         errors = "if errors are as rare as these few cases still allow, more if not"
+    about = "About" if needed.cases < MOST_CASES else "More than"
     return (
-        f"{start} About {needed.cases:,} cases would be needed {errors} "
+        f"{start} {about} {needed.cases:,} cases would be needed {errors} "
         f"(at the very least {fewest:,} automated ones without any error)."
     )

@@ -56,7 +56,8 @@ class Evidence:
         errors: How many of these are wrong.
         automation_low: Lower end of the 95 % interval of the automated share.
         automation_high: Upper end.
-        cases_needed: Where nothing could be promised: about how many cases would do; None where no number would.
+        cases_needed: Where nothing could be promised: about how many cases would do, 100,000,000 standing for that
+            many or more; None where no number would.
     """
 
     cases: int
