@@ -115,6 +115,18 @@ def test_check_fails_with_one(calibrant, val, tmp_path):
     assert err.startswith("calibrant: the promised accuracy of 0.97 was not kept: all 0.")
 
 
+def test_a_rule_that_automates_nothing_is_not_said_to_hold(calibrant, val, tmp_path):
+    RoutingRule(threshold=None, n_classes=3, target_accuracy=0.9, confidence=0.95).save(tmp_path / "rule.json")
+    draw(50, seed=1).save(tmp_path / "new.npz")
+    arguments = ("route", "check", tmp_path / "rule.json", tmp_path / "new.npz")
+    code, out, _ = calibrant(*arguments)
+    assert code == 0
+    assert "No case is automated: 50 cases say nothing about the promised accuracy." in out
+    assert "holds" not in out
+    assert "yes" not in out
+    assert json.loads(calibrant(*arguments, "--json")[1])["tested"] is False
+
+
 def test_strict_check(calibrant, val, tmp_path):
     rule = RoutingRule(threshold=0.9, n_classes=2, target_accuracy=0.9, confidence=0.95)
     rule.save(tmp_path / "rule.json")

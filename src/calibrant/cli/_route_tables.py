@@ -65,9 +65,12 @@ def print_check(result: PromiseCheck) -> None:
     for line in result.groups:
         accuracy = "-" if line.accuracy is None else f"{100 * line.accuracy:.2f}"
         interval = f"{100 * line.low:.2f} to {100 * line.high:.2f}"
-        held = "yes" if line.held else "NO"
+        held = "-" if line.accuracy is None else "yes" if line.held else "NO"
         table.add_row(line.name, f"{line.automated:,}", f"{line.errors:,}", accuracy, interval, held)
     console.print(table)
+    if not result.tested:
+        console.print(f"No case is automated: {result.cases:,} cases say nothing about the promised accuracy.")
+        return
     verdict = "is contradicted by"
     if result.held:
         verdict = "holds on" if result.reached else "is missed, but by no more than chance, on"

@@ -40,6 +40,7 @@ class PromiseCheck:
         target_accuracy: What was promised.
         confidence: Of all intervals together.
         groups: One line, or one for each class where the rule promises for each.
+        tested: False where no case is automated: then the cases say nothing about the promise.
         held: Whether every line held: no line's interval lies wholly below the target.
         reached: Whether every observed accuracy is at least the target; stricter than `held`, and fails by chance.
     """
@@ -48,6 +49,7 @@ class PromiseCheck:
     target_accuracy: float
     confidence: float
     groups: tuple[GroupCheck, ...]
+    tested: bool
     held: bool
     reached: bool
 
@@ -81,5 +83,12 @@ def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: fl
             GroupCheck(name, automated, errors, accuracy, float(low), float(high), bool(high >= rule.target_accuracy))
         )
     reached = all(line.accuracy is None or line.accuracy >= rule.target_accuracy for line in lines)
-    held = all(line.held for line in lines)
-    return PromiseCheck(len(predictions), rule.target_accuracy, confidence, tuple(lines), held, reached)
+    return PromiseCheck(
+        cases=len(predictions),
+        target_accuracy=rule.target_accuracy,
+        confidence=confidence,
+        groups=tuple(lines),
+        tested=bool(automate.any()),
+        held=all(line.held for line in lines),
+        reached=reached,
+    )
