@@ -6,36 +6,16 @@ import json
 import math
 import os
 import re
-import struct
-import tokenize
+import shutil
 import tomllib
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from calibrant.errors import InvalidInput, OutputError, invalid
-
-DAMAGED_NPZ = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    ValueError,
-    struct.error,
-    NotImplementedError,
-    RuntimeError,
-    SyntaxError,
-    tokenize.TokenError,
-)
-"""What zipfile and NumPy raise on a damaged `.npz`.
-
-The last four come from a damaged list of members (a newer format, a member that seems encrypted) and from a damaged
-header, which NumPy reads as Python.
-"""
 
 # Limits of JSON and TOML files. Ours stay far below: the largest is matrix scaling of some thousand classes. With these
 # a hostile file takes less than 500 MB of memory, and is refused in seconds. A file that declares more classes than
@@ -96,6 +76,32 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         # Where a part of the path is a file, even the cleaning up fails; the error above says it better.
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_stream(path: str | Path) -> Iterator[IO[bytes]]:
+    """Give an open file that gets the name `path` on a clean exit; for what takes long to write.
+
+    Until then the file has no name where the system can do that, so that a killed process leaves nothing behind.
+    """
+    target = as_path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unnamed = os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o666)
+    except (AttributeError, OSError):
+        with atomic_write(target) as temporary, temporary.open("wb") as handle:
+            yield handle
+        return
+    with atomic_write(target) as temporary, os.fdopen(unnamed, "w+b") as handle:
+        yield handle
+        handle.flush()
+        try:
+            # A folder's descriptor, which an absolute path does not use, makes Python follow the link to the file.
+            os.link(f"/proc/self/fd/{unnamed}", temporary.absolute(), src_dir_fd=unnamed)
+        except OSError:
+            handle.seek(0)
+            with temporary.open("wb") as named:
+                shutil.copyfileobj(handle, named)
 
 
 def write_text(path: str | Path, text: str) -> None:

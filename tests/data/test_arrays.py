@@ -48,7 +48,7 @@ def test_keeps_names_of_classes_and_rows(npz):
         ({"class_names": np.array([1, 2, 3])}, "class_names in .* must be a list of text"),
         ({"class_names": np.array(["a", "b"])}, "train labels must"),
         ({"ids_train": np.array(["a"])}, "ids must name each of the 12 images"),
-        ({"x_train": np.array([[1], "a"], object)}, "without Python objects"),
+        ({"x_train": np.array([[1], "a"], object)}, "x_train must be a plain array"),
         ({"x_train": np.zeros((0, 6, 5, 3), np.uint8), "y_train": np.zeros(0, int)}, "nothing empty"),
     ],
 )
@@ -64,20 +64,6 @@ def test_files_that_are_no_sets(tmp_path, npz):
         load_dataset(f"arrays:{tmp_path}/none.npz")
     with pytest.raises(InvalidInput, match="cannot be read"):
         load_dataset(f"arrays:{tmp_path}")
-    (tmp_path / "text.npz").write_text("hello")
-    with pytest.raises(InvalidInput, match=r"be an .npz file without Python objects"):
-        load_dataset(f"arrays:{tmp_path}/text.npz")
     np.save(tmp_path / "one.npy", np.zeros(3))
-    with pytest.raises(InvalidInput, match="got a single array"):
+    with pytest.raises(InvalidInput, match=r"one\.npy must be a whole \.npz file"):
         load_dataset(f"arrays:{tmp_path}/one.npy")
-    path, _ = npz()
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(InvalidInput, match="a damaged one"):
-        load_dataset(f"arrays:{path}")
-
-
-def test_every_kind_of_damage_is_refused_in_one_line(npz, damage):
-    path, _ = npz()
-    damage(path)
-    with pytest.raises(InvalidInput, match=r"be a whole \.npz file, got a damaged one"):
-        load_dataset(f"arrays:{path}")

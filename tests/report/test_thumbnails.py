@@ -46,19 +46,9 @@ def test_other_arrays_are_refused(images, message):
 def test_files_without_images_are_one_line(tmp_path):
     with pytest.raises(InvalidInput, match="does not exist"):
         read_images(tmp_path / "none.npz")
-    (tmp_path / "text.npz").write_text("hello")
-    with pytest.raises(InvalidInput, match=r"be an \.npz file"):
-        read_images(tmp_path / "text.npz")
     np.savez(tmp_path / "other.npz", pixels=np.zeros(3))
     with pytest.raises(InvalidInput, match="array named images or x_test, got pixels"):
         read_images(tmp_path / "other.npz")
     np.savez(tmp_path / "objects.npz", images=np.array([object()]))
-    with pytest.raises(InvalidInput, match=r"be an \.npz file of plain arrays"):
+    with pytest.raises(InvalidInput, match="images must be a plain array"):
         read_images(tmp_path / "objects.npz")
-
-
-def test_a_damaged_file_is_refused_in_one_line(tmp_path, damage):
-    np.savez(tmp_path / "images.npz", images=np.zeros((2, 4, 4), np.uint8))
-    damage(tmp_path / "images.npz")
-    with pytest.raises(InvalidInput, match=r"images\.npz must be an \.npz file of plain arrays"):
-        read_images(tmp_path / "images.npz")

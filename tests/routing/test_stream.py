@@ -24,7 +24,7 @@ def logits():
 @pytest.fixture(params=[1, 7, 2**18])
 def block(request, monkeypatch):
     """Blocks of two rows, of some, and all at once."""
-    monkeypatch.setattr("calibrant.routing.reading._BLOCK", request.param)
+    monkeypatch.setattr("calibrant.predictions.source._BLOCK_CELLS", request.param)
 
 
 def write(path, logits, *, names=NAMES, ids=True, targets=True, prefix="logit_"):
@@ -133,7 +133,7 @@ def test_a_bad_cell_is_named_by_its_place_in_the_file(tmp_path, logits, block):
 
 
 def test_a_folder_is_called_a_folder(tmp_path):
-    with pytest.raises(InvalidInput, match=r"must be a file, got a folder\. The test .*/predictions/test\.npz"):
+    with pytest.raises(InvalidInput, match=r"must be a file.*The test .*/predictions/test\.npz"):
         route_file(RULE, tmp_path, tmp_path / "out.csv")
 
 
@@ -224,7 +224,7 @@ def test_a_missing_score_is_named_by_its_row(tmp_path, logits):
     columns = {f"logit_{name}": logits[:, k].tolist() for k, name in enumerate(NAMES)}
     columns["logit_dog"][4] = None
     parquet.write_table(pa.table(columns), tmp_path / "in.parquet")
-    with pytest.raises(InvalidInput, match="finite, got nan in row 4, column 1"):
+    with pytest.raises(InvalidInput, match="'logit_dog' must have a value in every row, got none in row 4"):
         route_file(RULE, tmp_path / "in.parquet", tmp_path / "out.csv")
 
 
@@ -254,8 +254,8 @@ def test_bad_row_is_named_by_its_place_in_the_file(tmp_path, logits, block):
         ("id;logit_cat;logit_dog;logit_owl\n1;2;3;4\n", "separated by commas, got semicolons"),
         ("id,score_cat,score_dog,score_owl\n1,2,3,4\n", "does not say whether its scores are .*--kind logits"),
         ("id,logit_cat,logit_dog,logit_owl\n1,2,4\n", "line 2 must have 4 cells"),
-        ("id,logit_cat,probability_dog,logit_owl\n1,2,4,1\n", "not both"),
-        ("id,logit_cat,logit_cat,logit_owl\n1,2,4,1\n", "none twice"),
+        ("id,logit_cat,probability_dog,logit_owl\n1,2,4,1\n", "of one kind"),
+        ("id,logit_cat,logit_cat,logit_owl\n1,2,4,1\n", "appears twice"),
         ("id,x\n1,2\n", "have columns"),
         ("", "no columns"),
         ("id,logit_cat,logit_dog,logit_owl\n", "at least one row"),
@@ -271,15 +271,15 @@ def test_bad_csv(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"other": np.zeros((2, 3))}, "hold one of logits, probabilities, scores"),
+        ({"other": np.zeros((2, 3))}, "exactly one of the arrays"),
         ({"scores": np.zeros((2, 3))}, "does not say whether its scores are"),
         ({"logits": np.zeros((2, 4))}, "^this rule was made for 3 classes"),
-        ({"logits": np.zeros((2, 3)), "ids": np.arange(1)}, "one entry a row, got 1 entries"),
-        ({"logits": np.zeros((2, 3)), "ids": np.arange(3)}, "one entry a row, got 3 entries for 2 rows"),
-        ({"logits": np.zeros((2, 3)), "ids": np.arange(4).reshape(2, 2)}, r"one entry a row, got shape \(2, 2\)"),
+        ({"logits": np.zeros((2, 3)), "ids": np.arange(1)}, r"ids must have shape \(2,\)"),
+        ({"logits": np.zeros((2, 3)), "ids": np.arange(3)}, r"ids must have shape \(2,\)"),
+        ({"logits": np.zeros((2, 3)), "ids": np.arange(4).reshape(2, 2)}, r"ids must have shape \(2,\)"),
         ({"logits": np.zeros((2, 3)), "class_names": np.array(["a", "b", "c"])}, "name the classes cat, dog, owl"),
-        ({"logits": np.zeros(3)}, "be floats of shape"),
-        ({"logits": np.float64(1.0)}, "plain array"),
+        ({"logits": np.zeros(3)}, "logits must have shape"),
+        ({"logits": np.float64(1.0)}, "logits must have shape"),
         ({"logits": np.zeros((2, 3)), "precision": np.asarray("float8")}, "precision must be 'bfloat16'"),
         ({"logits": np.array([[1, None, 2]], dtype=object)}, "plain array"),
     ],
@@ -308,7 +308,7 @@ def test_not_such_a_file(tmp_path, name):
 
 def test_unknown_endings(tmp_path, logits):
     (tmp_path / "in.txt").touch()
-    with pytest.raises(InvalidInput, match=r"end in one of \.csv"):
+    with pytest.raises(InvalidInput, match=r"end in \.npz"):
         route_file(RULE, tmp_path / "in.txt", tmp_path / "out.csv")
     with pytest.raises(InvalidInput, match="output must end in"):
         route_file(RULE, write(tmp_path / "in.csv", logits), tmp_path / "out.npz")

@@ -15,9 +15,6 @@ from calibrant.metrics import evaluate as evaluate_predictions
 from calibrant.predictions import Predictions
 from calibrant.training import source_path
 
-# Files above this size stay on disk while they are evaluated.
-_LARGE = 256 * 2**20
-
 
 @Parameter(name="*")
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ def evaluate(
     results: dict[str, Evaluation] = {}
     for source in files:
         path = source_path(source, "test")
-        predictions = Predictions.load(path, kind=kind, mmap=path.is_file() and path.stat().st_size > _LARGE)
+        predictions = Predictions.load(path, kind=kind, mmap="auto")
         results[str(path)] = evaluate_predictions(
             predictions, n_bins, thresholds=thresholds, n_resamples=n_resamples, seed=seed, level=level
         )

@@ -9,8 +9,8 @@ import torch
 
 from calibrant.checks import labels
 from calibrant.data.dataset import Augmentation, Dataset, Images, Splits, channel_statistics
-from calibrant.errors import InvalidInput, invalid
-from calibrant.files import DAMAGED_NPZ
+from calibrant.errors import invalid
+from calibrant.npz import read_npz
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("class_names", "ids_train", "ids_test")
@@ -24,7 +24,7 @@ def read_arrays(path: str | Path) -> Splits:
         path: A file with `x_train`, `x_test` (uint8, `(N, H, W)` or `(N, H, W, C)`), `y_train`, `y_test` (integers
             from 0) and optionally `class_names`, `ids_train`, `ids_test` (text).
     """
-    content = _load(Path(path))
+    content = read_npz(path, (*_REQUIRED, *_OPTIONAL))
     for key in _REQUIRED:
         if key not in content:
             raise invalid(str(path), f"hold {', '.join(_REQUIRED)}", f"no {key} (found: {', '.join(sorted(content))})")
@@ -42,29 +42,6 @@ def load_arrays(path: str | Path) -> Dataset:
         names = tuple(str(label) for label in range(n_classes))
     mean, std = channel_statistics(content.train.images)
     return Dataset(source.stem, content.train, content.test, names, mean, std, Augmentation(), origin=str(source))
-
-
-def _load(path: Path) -> Mapping[str, Any]:
-    try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise invalid(str(path), "be an .npz file", "a single array", "Save it with numpy.savez.")
-        with archive:
-            return {key: archive[key] for key in archive.files if key in (*_REQUIRED, *_OPTIONAL)}
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{path} does not exist.") from error
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from error
-    except InvalidInput:
-        raise
-    except ValueError as error:
-        # NumPy's own message advises to load it unsafely: it is not passed on.
-        way_out = "Save numbers and text only: numpy.savez with uint8, integer and str arrays."
-        raise invalid(str(path), "be an .npz file without Python objects", "something else", way_out) from error
-    except DAMAGED_NPZ as error:
-        raise invalid(
-            str(path), "be a whole .npz file", f"a damaged one ({error})", "Write or copy it again."
-        ) from error
 
 
 def _split(content: Mapping[str, Any], split: str, path: str | Path) -> Images:

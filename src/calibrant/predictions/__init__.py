@@ -10,21 +10,27 @@ from calibrant.predictions.checks import (
     refuse_scores,
 )
 from calibrant.predictions.class_order import class_order, in_order_of, shortened
+from calibrant.predictions.columns import parse_columns
 from calibrant.predictions.core import Predictions
 from calibrant.predictions.guard import require_predictions
 from calibrant.predictions.origin import Origin, Part
-from calibrant.predictions.rows import FEW_CLASSES, Rows, check_rows, check_tops, probabilities_of
+from calibrant.predictions.parquet_file import parquet_module
+from calibrant.predictions.reader import Block, DistinctIds, Scan, scan
+from calibrant.predictions.rows import FEW_CLASSES, Rows, check_rows, check_tops, logits_of, probabilities_of
 from calibrant.predictions.threads import share
 
 __all__ = [
     "FEW_CLASSES",
     "SUM_TOLERANCE",
+    "Block",
+    "DistinctIds",
     "Kind",
     "Origin",
     "Part",
     "Precision",
     "Predictions",
     "Rows",
+    "Scan",
     "as_class_names",
     "as_scores",
     "as_targets",
@@ -32,9 +38,13 @@ __all__ = [
     "check_tops",
     "class_order",
     "in_order_of",
+    "logits_of",
+    "parquet_module",
+    "parse_columns",
     "probabilities_of",
     "refuse_scores",
     "require_predictions",
+    "scan",
     "share",
     "shortened",
 ]

@@ -13,9 +13,14 @@ from calibrant.errors import InvalidInput, invalid
 Kind = Literal["logits", "probabilities"]
 Precision = Literal["float16", "bfloat16", "float32", "float64"]
 
+PRECISIONS: dict[int, Precision] = {2: "float16", 4: "float32", 8: "float64"}
+
 # What the columns of a table that hold scores begin with, and what their scores are ("scores": it does not say).
 PREFIXES = {"logit_": "logits", "probability_": "probabilities", "prob_": "probabilities", "score_": "scores"}
-SCORE_PREFIXES = tuple(PREFIXES)
+# Names that a column of another meaning cannot have, because a file of ours gives them one.
+_OWN_NAMES = ("target", "id", "targets", "ids", "logits", "probabilities", "scores", "class_names", "precision", "")
+
+_LONGEST_ID = 1000
 
 # How far from 1 the sum of a row of probabilities may lie. Half precision rounds each entry by up to 2^-11 (float16)
 # or 2^-9 (bfloat16) of itself, so an honest row can be off by that much.
@@ -28,24 +33,25 @@ def as_scores(name: str, values: Any, kind: Kind) -> tuple[NDArray[Any], Precisi
     values = as_array(name, values)
     if values.dtype.kind in "iu":
         values = values.astype(np.float64)
-    if values.dtype.kind != "f" or values.dtype.itemsize > 8:
-        raise invalid(name, "hold floating-point numbers", f"dtype {values.dtype}")
+    check_shape(name, values.shape, values.dtype, kind)
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    return values, precision or PRECISIONS[values.dtype.itemsize]
+
+
+def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], kind: Kind) -> None:
+    """Refuse scores that are not (n, K) floating-point numbers with at least one row and two classes."""
+    if dtype.kind != "f" or dtype.itemsize > 8:
+        raise invalid(name, "hold floating-point numbers", f"dtype {dtype}")
+    single = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1 and shape[0])
     both = "score p for class 1, pass both columns: 1 - p and p."
     if kind == "logits":
         both = "logit z for class 1, pass both columns: 0 and z."
-    if values.ndim != 2:
-        way_out = f"For two classes with one {both}" if values.ndim == 1 else ""
-        raise invalid(name, "have shape (n, K)", f"shape {values.shape}", way_out)
-    if 0 in values.shape or values.shape[1] == 1:
-        way_out = f"For two classes with one {both}" if values.shape[1] == 1 and values.shape[0] else ""
-        raise invalid(name, "have at least one row and two classes", f"shape {values.shape}", way_out)
-    if not values.dtype.isnative:
-        values = values.astype(values.dtype.newbyteorder("="))
-    return values, precision or _precision_of(values.dtype)
-
-
-def _precision_of(dtype: np.dtype[Any]) -> Precision:
-    return {2: "float16", 4: "float32", 8: "float64"}[dtype.itemsize]  # type: ignore[return-value] # closed by as_scores
+    way_out = f"For two classes with one {both}" if single else ""
+    if len(shape) != 2:
+        raise invalid(name, "have shape (n, K)", f"shape {shape}", way_out)
+    if 0 in shape or shape[1] == 1:
+        raise invalid(name, "have at least one row and two classes", f"shape {shape}", way_out)
 
 
 def as_targets(targets: Any, rows: int, classes: int) -> NDArray[np.int64]:
@@ -60,6 +66,10 @@ def as_ids(ids: Any, rows: int) -> NDArray[Any] | None:
         return None
     values = as_array("ids", ids)
     if values.dtype == object and all(isinstance(value, str) for value in values.ravel()):
+        # Every id of an array of text takes the room of the longest.
+        longest = max(map(len, values.ravel()), default=0)
+        if longest > _LONGEST_ID:
+            raise invalid("ids", f"have at most {_LONGEST_ID} characters", f"one of {longest}")
         values = values.astype(np.str_)
     if values.dtype.kind not in "iuU":
         raise invalid("ids", "be strings or integers", f"dtype {values.dtype}")
@@ -91,12 +101,12 @@ def as_extras(extras: Mapping[str, Any] | None, rows: int) -> dict[str, NDArray[
     """Check one number or string per row in each of the other columns."""
     found = {}
     for name, column in (extras or {}).items():
-        if not isinstance(name, str) or name in ("target", "id") or name.startswith(SCORE_PREFIXES):
+        taken = isinstance(name, str) and name.startswith(("logit_", "probability_", "prob_"))
+        if not isinstance(name, str) or name in _OWN_NAMES or taken:
             raise invalid("extras", "have names that are not those of targets, ids or scores", repr(name))
         values = as_array(f"extras[{name!r}]", column)
-        if values.dtype == object and all(isinstance(value, str) for value in values.ravel()):
-            values = values.astype(np.str_)
-        if values.dtype.kind not in "biufU" or values.shape != (rows,):
+        plain = values.dtype.kind in "biufU" or all(isinstance(value, str) for value in values.ravel())
+        if not plain or values.shape != (rows,):
             rule = f"hold {rows} numbers or strings, one per row"
             raise invalid(f"extras[{name!r}]", rule, f"dtype {values.dtype} of shape {values.shape}")
         found[name] = values.view()

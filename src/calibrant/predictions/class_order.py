@@ -65,7 +65,7 @@ def _other_names(wanted: tuple[str, ...], names: tuple[str, ...], *, where: str)
 
 def shortened(names: Sequence[str], most: int = 5) -> str:
     """A few names for a message."""
-    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+    return ", ".join([*(name[:40] for name in names[:most]), *(["..."] if len(names) > most else [])])
 
 
 def _numbers(classes: int) -> tuple[str, ...]:

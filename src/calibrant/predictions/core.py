@@ -1,12 +1,12 @@
 """`Predictions`: scores and targets of one model on one set of rows, checked once."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -16,12 +16,20 @@ from calibrant.checks import number
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import checks
 from calibrant.predictions.checks import Kind, Precision
+from calibrant.predictions.on_disk import OnDisk
 from calibrant.predictions.origin import Origin, Part
-from calibrant.predictions.rows import Rows, check_chunk, check_rows, chunks, load_chunk, probabilities_of, read_chunk
+from calibrant.predictions.rows import (
+    Rows,
+    check_chunk,
+    check_rows,
+    chunks,
+    load_chunk,
+    logits_of,
+    probabilities_of,
+    read_chunk,
+)
 
 Scores = ArrayLike | torch.Tensor
-# The smallest number that each precision can hold: what stands for a probability of 0 where its logarithm is needed.
-_SMALLEST: dict[Precision, float] = {"float16": 6e-8, "bfloat16": 1e-38, "float32": 1e-45, "float64": 5e-324}
 
 
 class Predictions:
@@ -37,11 +45,11 @@ class Predictions:
 
     _kind: Kind
     _precision: Precision
-    _scores: NDArray[Any]
+    _scores: NDArray[Any] | OnDisk
     _targets: NDArray[np.int64]
-    _ids: NDArray[Any] | None
+    _ids: NDArray[Any] | Callable[[], NDArray[Any]] | None
     _class_names: tuple[str, ...] | None
-    _extras: dict[str, NDArray[Any]]
+    _extras: Mapping[str, NDArray[Any]]
     origin: Origin | None = None
     """The file that these rows were read from; None where they were not, or where rows were picked by hand."""
 
@@ -126,11 +134,11 @@ class Predictions:
         cls,
         kind: Kind,
         precision: Precision,
-        scores: NDArray[Any],
+        scores: NDArray[Any] | OnDisk,
         targets: NDArray[np.int64],
-        ids: NDArray[Any] | None,
+        ids: NDArray[Any] | Callable[[], NDArray[Any]] | None,
         class_names: tuple[str, ...] | None,
-        extras: dict[str, NDArray[Any]],
+        extras: Mapping[str, NDArray[Any]],
     ) -> Self:
         """Put checked parts together."""
         self = cls.__new__(cls)
@@ -160,10 +168,17 @@ class Predictions:
 
     @property
     def scores(self) -> NDArray[Any]:
-        """The (n, K) scores as given, read-only; bfloat16 is held as float32."""
-        view = self._scores.view()
+        """The (n, K) scores as given, read-only; bfloat16 is held as float32.
+
+        Scores that were left on disk are all read; see `read_scores` for some of them.
+        """
+        view = self._scores[:].view()
         view.flags.writeable = False
         return view
+
+    def read_scores(self, rows: slice) -> NDArray[Any]:
+        """The scores of some rows as given."""
+        return self._scores[rows]
 
     @property
     def n_classes(self) -> int:
@@ -178,7 +193,7 @@ class Predictions:
     @property
     def ids(self) -> NDArray[Any] | None:
         """One name or number per row, or None."""
-        return self._ids
+        return self._ids() if callable(self._ids) else self._ids
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -225,25 +240,21 @@ class Predictions:
         >>> Predictions.from_probabilities([[1.0, 0.0]], [0]).as_logits().round(1).tolist()
         [[0.0, -744.4]]
         """
-        if self._kind == "logits":
-            return self.scores
-        return np.asarray(np.log(np.maximum(self.probabilities, _SMALLEST[self._precision])))
+        return logits_of(self.scores, self._kind, self._precision)
 
     def with_logits(self, logits: Scores) -> Self:
         """The same rows, targets, ids, class names and extras with other scores, which are logits."""
-        return self.from_logits(
-            logits, self._targets, ids=self._ids, class_names=self._class_names, extras=self._extras
-        )
+        return self.from_logits(logits, self._targets, ids=self.ids, class_names=self._class_names, extras=self._extras)
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
         """All probabilities as a new float64 array of shape (n, K); see `chunks` for sets too large for that."""
-        return probabilities_of(self._scores, self._kind)
+        return probabilities_of(self._scores[:], self._kind)
 
     @property
     def log_probabilities(self) -> NDArray[np.float64]:
         """Log probabilities, a new float64 array of shape (n, K); minus infinity where a probability is 0."""
-        wide = torch.from_numpy(np.array(self._scores, dtype=np.float64))
+        wide = torch.from_numpy(np.array(self._scores[:], dtype=np.float64))
         logs: NDArray[np.float64] = (wide.log_softmax(dim=1) if self._kind == "logits" else wide.log()).numpy()
         return logs
 
@@ -288,7 +299,7 @@ class Predictions:
             self._precision,
             self._scores[rows],
             self._targets[rows],
-            None if self._ids is None else checks.as_ids(self._ids[rows], len(rows)),
+            None if self.ids is None else checks.as_ids(self.ids[rows], len(rows)),
             self._class_names,
             checks.as_extras({name: values[rows] for name, values in self._extras.items()}, len(rows)),
         )
@@ -326,23 +337,38 @@ class Predictions:
         save(self, path)
 
     @classmethod
-    def load(cls, path: str | Path, *, kind: Kind | None = None, mmap: bool = False) -> Self:
-        """Read what `save` wrote, or a file made elsewhere.
+    def load(
+        cls,
+        source: str | Path,
+        *,
+        kind: Kind | None = None,
+        columns: Mapping[str, str] | None = None,
+        class_names: Sequence[str] | None = None,
+        mmap: bool | Literal["auto"] = False,
+    ) -> Self:
+        """Read what `save` wrote, or files made elsewhere; see `scan` for what they hold. Targets must be there.
 
         Args:
-            path: `.npz` with the arrays `targets` and `logits` or `probabilities` (optionally `ids`, `class_names`);
-                `.csv` or `.parquet` with the columns `target` and `logit_<class>` or `probability_<class>` (optionally
-                `id`). A target is a class number, or in tables also a class name.
-            kind: What the scores are, for a file that does not say: array `scores`, columns `score_<class>`.
-            mmap: Leave the scores on disk, for files larger than memory. Uncompressed `.npz` is mapped in place;
-                everything else is unpacked into a temporary file first. Scores are then checked when first read.
+            source: `.npz`, `.csv` or `.parquet`, or a folder or pattern of Parquet files.
+            kind: What the scores are, for a file that does not say.
+            columns: Where the target and the id have other names: `{"target": "label", "id": "case"}`.
+            class_names: Names of the classes, in the order wanted.
+            mmap: Leave scores, ids and extras on disk, for files larger than memory; "auto" does so for large ones. An
+                uncompressed `.npz` is read in place; everything else is unpacked into a temporary file first. Scores
+                are then checked when they are first read.
         """
         from calibrant.predictions.files import load
+        from calibrant.predictions.reader import scan
 
-        found = load(path, kind, mmap=mmap)
-        content = found.kind, found.scores, found.targets, found.ids, found.class_names, found.extras
-        self = cls._unread(*content, precision=found.precision)
-        self.origin = Origin(Path(path))
-        if not mmap:
+        opened = scan(source, kind=kind, columns=columns, class_names=class_names)
+        on_disk = opened.is_large if mmap == "auto" else mmap
+        found = load(opened, mmap=on_disk)
+        if on_disk:
+            parts = found.scores, found.targets, found.ids, opened.class_names, found.extras
+            self = cls._join(opened.kind, opened.precision, *parts)
+        else:
+            parts = found.scores, found.targets, found.ids, opened.class_names, found.extras
+            self = cls._unread(opened.kind, *parts, precision=opened.precision)
             _ = self._rows
+        self.origin = Origin(Path(source))
         return self

@@ -1,31 +1,31 @@
-"""Predictions as `.npz`: plain arrays without pickle, which can stay on disk."""
+"""Predictions as `.npz`: plain arrays, which can stay on disk."""
 
-import struct
-import zipfile
-from collections.abc import Iterator
-from math import prod
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from calibrant.errors import InvalidInput, invalid
-from calibrant.files import DAMAGED_NPZ, atomic_write
-from calibrant.predictions.checks import Kind
-from calibrant.predictions.files import KINDS, Content, refuse_unknown, settle_kind, spool
+from calibrant.errors import invalid
+from calibrant.files import atomic_write
+from calibrant.npz import Npz
+from calibrant.predictions.checks import PRECISIONS, Kind, Precision, as_class_names, check_shape
+from calibrant.predictions.class_order import shortened
+from calibrant.predictions.columns import Layout, find_roles, settle_kind
+from calibrant.predictions.on_disk import OnDisk
+from calibrant.predictions.source import RawBlock, Wanted, block_rows
 
 if TYPE_CHECKING:
     from calibrant.predictions.core import Predictions
 
-_KNOWN = (*KINDS, "scores", "targets", "ids", "class_names", "precision")
-_LOCAL_HEADER = 30
-_BLOCK_BYTES = 2**24
+_SCORES = ("logits", "probabilities", "scores")
+_OWN = {"target": "targets", "id": "ids"}
+_KNOWN = (*_SCORES, *_OWN.values(), "class_names", "precision")
 
 
 def write_npz(predictions: "Predictions", path: str | Path) -> None:
-    """Write uncompressed members, so that a reader can map them."""
+    """Write uncompressed arrays, so that a reader can leave them where they are."""
     arrays: dict[str, Any] = {predictions.kind: predictions.scores, "targets": predictions.targets}
     if predictions.ids is not None:
         arrays["ids"] = predictions.ids
@@ -33,96 +33,100 @@ def write_npz(predictions: "Predictions", path: str | Path) -> None:
         arrays["class_names"] = np.asarray(predictions.class_names)
     if predictions.precision == "bfloat16":
         arrays["precision"] = np.asarray("bfloat16")  # NumPy stores it as float32
+    for name, column in predictions.extras.items():
+        arrays[name] = column.astype(np.str_) if column.dtype == object else column
     with atomic_write(path) as temporary, temporary.open("wb") as handle:
         np.savez(handle, **arrays)
 
 
-def read_npz(path: Path, kind: Kind | None, *, mmap: bool) -> Content:
-    """Read the members by name; with `mmap` the scores are mapped, or spooled to disk where they are compressed."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return _read(path, archive, kind, mmap=mmap)
-    except DAMAGED_NPZ as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise invalid(str(path), "be a whole .npz file of plain arrays", f"something else ({error})") from error
+class NpzSource:
+    """One `.npz` file; arrays of one axis that have other names are extras."""
+
+    typed = True
+
+    def __init__(self, path: Path, kind: Kind | None, columns: Mapping[str, str]) -> None:
+        self.where, self._path = str(path), path
+        with Npz(path) as archive:
+            found = [name for name in _SCORES if name in archive]
+            if len(found) != 1:
+                rule = "hold exactly one of the arrays logits, probabilities, scores"
+                raise invalid(self.where, rule, shortened(archive.names, 12) or "no arrays")
+            kind = settle_kind(self.where, found[0], kind)
+            self._name, self._member = found[0], archive.member(found[0])
+            self.dtype, rows, classes = self._check_scores(kind)
+            self.rows: int | None = rows
+            roles = find_roles(self.where, archive.names, columns, _OWN)
+            self.precision = self._own_precision(archive)
+            names = archive.read("class_names") if "class_names" in archive else None
+            self.class_names = as_class_names(None if names is None else np.atleast_1d(names), classes)
+            others = [name for name in archive.names if name not in (*_KNOWN, *roles.values())]
+            extras = tuple(name for name in others if archive.member(name).shape == (rows,))
+            for role, name in roles.items():
+                shape = archive.member(name).shape
+                if shape != (rows,):
+                    raise invalid(_OWN[role], f"have shape ({rows},), one per row", f"shape {shape}")
+        own_names = self.class_names or tuple(map(str, range(classes)))
+        self.layout = Layout(kind, own_names, own_names, roles.get("target"), roles.get("id"), extras)
+
+    def _check_scores(self, kind: Kind) -> tuple[np.dtype[Any], int, int]:
+        whole = self._member.dtype.kind in "iu"
+        dtype = np.dtype(np.float64) if whole else self._member.dtype.newbyteorder("=")
+        check_shape(kind, self._member.shape, dtype, kind)
+        return dtype, *self._shape
+
+    def _own_precision(self, archive: Npz) -> Precision:
+        said = archive.read("precision").tolist() if "precision" in archive else None
+        if said not in (None, "bfloat16"):
+            raise invalid(f"{self.where}: precision", "be 'bfloat16' where it is given", repr(said)[:60])
+        return "bfloat16" if said else PRECISIONS[self.dtype.itemsize]
+
+    def on_disk(self) -> OnDisk | None:
+        """The scores in place, where they are neither compressed nor in another type than this machine's."""
+        with Npz(self._path) as archive:
+            offset = archive.offset(self._name)
+        if offset is None or self._member.dtype != self.dtype:
+            return None
+        with self._path.open("rb") as handle:
+            return OnDisk(handle, self._shape, self.dtype, offset=offset, order=self._member.order, where=self.where)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        rows, classes = self._member.shape
+        return rows, classes
+
+    def read(self, wanted: Wanted) -> Iterator[RawBlock]:
+        """The rows in order; all arrays are read side by side."""
+        rows, classes = self._shape
+        step = block_rows(classes)
+        with Npz(self._path) as archive:
+            names = [self._name] if wanted.scores else []
+            names += [name for name in (self.layout.target,) if name is not None and wanted.target]
+            names += [name for name in (self.layout.id,) if name is not None and wanted.id]
+            streams = {name: _rows(archive, name, step) for name in (*names, *wanted.extras)}
+            for start in range(0, rows, step):
+                columns = {name: next(stream) for name, stream in streams.items()}
+                yield self._block(columns, min(step, rows - start), wanted)
+
+    def _block(self, columns: dict[str, NDArray[Any]], rows: int, wanted: Wanted) -> RawBlock:
+        target = columns.get(self.layout.target or "") if wanted.target else None
+        if target is not None and target.dtype.kind not in "iuU":
+            raise invalid("targets", "be integers or class names", f"dtype {target.dtype}")
+        return RawBlock(
+            rows,
+            columns[self._name].astype(self.dtype, copy=False) if wanted.scores else None,
+            None if target is None else _encode(target),
+            columns.get(self.layout.id or "") if wanted.id else None,
+            {name: columns[name] for name in wanted.extras},
+        )
 
 
-def _read(path: Path, archive: zipfile.ZipFile, kind: Kind | None, *, mmap: bool) -> Content:
-    members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-    for name in members:
-        if name not in _KNOWN:
-            raise refuse_unknown(path, "array", name, _KNOWN)
-    found = [name for name in (*KINDS, "scores") if name in members]
-    if len(found) != 1 or "targets" not in members:
-        rule = "hold targets and exactly one of logits, probabilities, scores"
-        raise invalid(str(path), rule, ", ".join(members) or "no arrays")
-    settled = settle_kind(path, found[0], kind)
-    arrays = {name: _member(path, archive, info, mmap=mmap and name == found[0]) for name, info in members.items()}
-    if "precision" in arrays and arrays["precision"].tolist() != "bfloat16":
-        raise invalid(f"{path}: precision", "be 'bfloat16' where it is given", repr(arrays["precision"].tolist()))
-    names = arrays.get("class_names")
-    return Content(
-        kind=settled,
-        scores=arrays[found[0]],
-        targets=arrays["targets"],
-        ids=arrays.get("ids"),
-        class_names=None if names is None else tuple(np.atleast_1d(names).tolist()),
-        precision="bfloat16" if "precision" in arrays else None,
-    )
+def _encode(values: NDArray[Any]) -> tuple[list[Any], NDArray[Any]]:
+    distinct, places = np.unique(values, return_inverse=True)
+    return distinct.tolist(), places
 
 
-def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, mmap: bool) -> NDArray[Any]:
-    with archive.open(info) as handle:
-        shape, fortran, dtype, start = _header(path, handle, info.filename)
-        if start + prod(shape) * dtype.itemsize != info.file_size:
-            rule = f"hold {prod(shape) * dtype.itemsize} bytes of {info.filename}"
-            raise invalid(str(path), rule, f"{info.file_size - start}", "The file is damaged or was cut off.")
-        order: Literal["F", "C"] = "F" if fortran else "C"
-        if mmap and info.compress_type == zipfile.ZIP_STORED:
-            offset = _data_offset(path, info) + start
-            mapped: NDArray[Any] = np.memmap(path, dtype=dtype, mode="c", offset=offset, shape=shape, order=order)
-            return mapped
-        if mmap and not fortran and len(shape) == 2 and 0 not in shape:
-            return spool(_blocks(handle, shape, dtype), mmap=True)
-        return _read_all(handle, dtype, shape, order)
-
-
-def _read_all(
-    handle: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], order: Literal["F", "C"]
-) -> NDArray[Any]:
-    """Fill one array, without a second copy of the bytes; the last read checks the member's checksum."""
-    values = np.empty(prod(shape), dtype)
-    room = values.view(np.uint8)
-    filled = 0
-    while data := handle.read(_BLOCK_BYTES):
-        room[filled : filled + len(data)] = np.frombuffer(data, np.uint8)
-        filled += len(data)
-    return values.reshape(shape, order=order)
-
-
-def _header(path: Path, handle: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Shape, order, type and length of the header of a `.npy` member."""
-    version = npy.read_magic(handle)
-    if version not in ((1, 0), (2, 0)):
-        raise invalid(f"{path}: {name}", "be .npy of version 1 or 2", f"version {version}")
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran, dtype = read(handle)
-    if dtype.hasobject or dtype.fields is not None:
-        way_out = "Pickled objects are never loaded: they can run code. Save numbers and strings."
-        raise invalid(f"{path}: {name}", "be a plain array", f"dtype {dtype}", way_out)
-    return shape, fortran, dtype, handle.tell()
-
-
-def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    """Where a member's bytes begin: its local header has a name and an extra field of its own lengths."""
-    with path.open("rb") as handle:
-        handle.seek(info.header_offset)
-        name, extra = struct.unpack("<26xHH", handle.read(_LOCAL_HEADER))
-    return int(info.header_offset + _LOCAL_HEADER + name + extra)
-
-
-def _blocks(handle: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
-    row = shape[1] * dtype.itemsize
-    while data := handle.read(max(1, _BLOCK_BYTES // row) * row):
-        yield np.frombuffer(data, dtype).reshape(-1, shape[1])
+def _rows(archive: Npz, name: str, step: int) -> Iterator[NDArray[Any]]:
+    if archive.member(name).order == "C" or len(archive.member(name).shape) == 1:
+        return archive.rows(name, step)
+    values = archive.read(name)
+    return (values[start : start + step] for start in range(0, len(values), step))

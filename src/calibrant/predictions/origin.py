@@ -1,10 +1,12 @@
 """Where predictions come from: what a calibrator or a rule that is fitted on them can say about itself later."""
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from calibrant.files import sha256_of
+from calibrant.predictions.reader import parquet_parts
 
 
 @dataclass(frozen=True)
@@ -38,5 +40,8 @@ class Origin:
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of the file, read when it is first asked for."""
-        return sha256_of(self.path)
+        """Digest of the file, or of the digests of its parts, read when it is first asked for."""
+        if self.path.is_file():
+            return sha256_of(self.path)
+        parts = "".join(sha256_of(part) for part in parquet_parts(self.path))
+        return hashlib.sha256(parts.encode()).hexdigest()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,17 @@ from numpy.typing import NDArray
 from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, refuse_scores
 from calibrant.predictions.threads import share
 
+if TYPE_CHECKING:
+    from calibrant.predictions.on_disk import OnDisk
+
 # Entries of a chunk. Half a million float64 are 4 MB: a chunk and its temporaries stay in the processor's cache, and
 # memory beyond the input stays far below 50 MB whatever the number of classes.
 CHUNK_ENTRIES = 2**19
 # Up to so many classes, sweeps over whole columns beat NumPy's reductions along short rows: fourfold for ten classes.
 FEW_CLASSES = 32
+
+# The smallest number that each precision can hold: what stands for a probability of 0 where its logarithm is needed.
+_SMALLEST: dict[Precision, float] = {"float16": 6e-8, "bfloat16": 1e-38, "float32": 1e-45, "float64": 5e-324}
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ def chunks(rows: int, classes: int) -> Iterator[slice]:
         yield slice(start, min(start + step, rows))
 
 
-def load_chunk(scores: NDArray[Any], part: slice) -> NDArray[Any]:
+def load_chunk(scores: "NDArray[Any] | OnDisk", part: slice) -> NDArray[Any]:
     """Some rows in one piece, by rows or by columns; half precision, in which NumPy is slow, becomes float32."""
     chunk = scores[part]
     if not _by_columns(chunk):
@@ -83,7 +89,7 @@ def load_chunk(scores: NDArray[Any], part: slice) -> NDArray[Any]:
     return chunk.astype(np.float32) if chunk.dtype == np.float16 else chunk
 
 
-def check_rows(scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision) -> Rows:
+def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind: Kind, precision: Precision) -> Rows:
     """Check every row and compute its confidence, prediction and what its NLL is made of."""
     rows, classes = scores.shape
     found = Rows.of(kind, rows)
@@ -227,3 +233,10 @@ def probabilities_of(chunk: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
     np.exp(powers, out=powers)
     powers /= np.einsum("ij->i", powers)[:, None]
     return powers
+
+
+def logits_of(scores: NDArray[Any], kind: Kind, precision: Precision) -> NDArray[Any]:
+    """Logits as they are, or the logarithm of probabilities with 0 raised to the smallest number of their precision."""
+    if kind == "logits":
+        return scores
+    return np.asarray(np.log(np.maximum(np.asarray(scores, dtype=np.float64), _SMALLEST[precision])))

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import InvalidInput, invalid
-from calibrant.files import DAMAGED_NPZ, atomic_write
+from calibrant.errors import invalid
+from calibrant.files import atomic_write, parse_json
+from calibrant.npz import read_npz
 from calibrant.pruning.table import ScoreTable
 
 _FORMAT = 1
@@ -182,22 +183,11 @@ def save_audit(path: str | Path, audit: PruningAudit) -> None:
 
 def load_audit(path: str | Path) -> PruningAudit:
     """Read what `pruner.save` wrote."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            missing = [name for name in (*_ARRAYS, "header") if name not in archive]
-            if missing:
-                raise invalid(str(path), "be written by pruner.save", f"a file without {', '.join(missing)}")
-            arrays = {name: archive[name] for name in _ARRAYS}
-            header = json.loads(str(archive["header"]))
-    except InvalidInput:
-        raise
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{path} does not exist.") from error
-    except OSError as error:
-        raise invalid(str(path), "be readable", error.strerror or type(error).__name__) from error
-    except (*DAMAGED_NPZ, TypeError, KeyError) as error:
-        # Without NumPy's own words, which advise to allow pickles: those can run any code.
-        raise invalid(str(path), "be a pruning.npz file", "something else") from error
+    arrays = read_npz(path, (*_ARRAYS, "header"))
+    missing = [name for name in (*_ARRAYS, "header") if name not in arrays]
+    if missing:
+        raise invalid(str(path), "be written by pruner.save", f"a file without {', '.join(missing)}")
+    header = parse_json(str(arrays.pop("header")), str(path))
     found = header.get("format") if isinstance(header, dict) else None
     if found != _FORMAT:
         raise invalid(str(path), f"have format {_FORMAT}", found, "Update this package to read it.")

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import InvalidInput, invalid
-from calibrant.files import DAMAGED_NPZ
+from calibrant.errors import invalid
+from calibrant.npz import Npz
+from calibrant.predictions import shortened
 
 Pixels = NDArray[np.uint8]
 # Longest side in the page; smaller pictures stay as they are and are enlarged by the browser without blurring.
@@ -28,17 +29,11 @@ def check_images(images: Pixels, rows: int, argument: str = "images") -> Pixels:
 
 def read_images(path: str | Path) -> Pixels:
     """Read the array `images` (or `x_test`) of an `.npz` file."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            for name in ("images", "x_test"):
-                if name in archive:
-                    return np.asarray(archive[name])
-            found = ", ".join(archive)
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{path} does not exist.") from error
-    except (*DAMAGED_NPZ, OSError, TypeError, AttributeError) as error:
-        raise invalid(str(path), "be an .npz file of plain arrays", f"something else ({error})") from error
-    raise invalid(str(path), "hold an array named images or x_test", found or "nothing")
+    with Npz(path) as archive:
+        for name in ("images", "x_test"):
+            if name in archive:
+                return archive.read(name)
+        raise invalid(str(path), "hold an array named images or x_test", shortened(archive.names) or "nothing")
 
 
 def data_uri(image: Pixels) -> str:

@@ -198,7 +198,7 @@ class RoutingRule(Saved):
                 yield part, probabilities
             elif predictions.kind == "logits":
                 # Not from the probabilities: a large temperature lifts what has become 0 there.
-                yield part, self._probabilities(predictions.scores[part], "logits")
+                yield part, self._probabilities(predictions.read_scores(part), "logits")
             else:
                 yield part, self._probabilities(probabilities, "probabilities")
 

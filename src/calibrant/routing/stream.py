@@ -2,26 +2,40 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import as_path, atomic_write
-from calibrant.predictions import SUM_TOLERANCE, Kind, as_scores, refuse_scores
-from calibrant.routing.reading import parquet_module, read_blocks
-from calibrant.routing.rule import RoutingRule
+from calibrant.files import as_path, atomic_stream
+from calibrant.predictions import (
+    SUM_TOLERANCE,
+    Block,
+    DistinctIds,
+    Kind,
+    Scan,
+    logits_of,
+    parquet_module,
+    refuse_scores,
+    scan,
+)
+from calibrant.routing.rule import Routed, RoutingRule
 from calibrant.routing.shortlist import Shortlist
 
 COLUMNS = ("id", "decision", "predicted", "class", "confidence")
 SHORTLIST = "shortlist"
-_Write = Callable[[list[list[Any]]], None]
+_Write = Callable[[NDArray[Any], Routed, list[list[str]]], None]
 _Scores = NDArray[np.floating[Any]]
+# What a spreadsheet takes for a formula, except numbers.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,7 @@ def route_file(
     target: str | Path,
     *,
     kind: Kind | None = None,
+    columns: Mapping[str, str] | None = None,
     calibrate: Callable[[_Scores], _Scores] | None = None,
     check_kind: Callable[[Kind], None] | None = None,
     shortlist: Shortlist | None = None,
@@ -51,13 +66,14 @@ def route_file(
 
     Args:
         rule: The rule; its temperature is applied.
-        source: `.csv` or `.parquet` with columns `logit_<class>` or `probability_<class>`, optionally `id`, or `.npz`
-            with `logits` or `probabilities`, optionally `ids`. Targets are ignored. Without ids rows are numbered
-            from 0. Class names decide over the order of columns; a rule without names takes classes called 0..K-1
-            only.
+        source: What `calibrant.predictions.scan` reads: `.npz`, `.csv`, `.parquet`, a folder or pattern of Parquet
+            files. Targets are ignored. Rows without ids are numbered from 0. Class names decide over the order of
+            columns; a rule without names takes classes called 0..K-1 only.
         target: `.csv` or `.parquet`, with columns id, decision (auto or review), predicted (class number), class (its
-            name), confidence (calibrated top probability). Written all or nothing.
+            name), confidence (calibrated top probability). Written all or nothing. In CSV, text that a spreadsheet
+            would run as a formula gets an apostrophe in front.
         kind: What the scores are, for a file that does not say: array `scores`, columns `score_<class>`.
+        columns: Where the id has another name: `{"id": "case"}`.
         calibrate: Maps logits to calibrated ones before the rule sees them, as `Calibrator.transform_logits` does: for
             raw scores and a rule that was chosen behind a calibrator.
         check_kind: Called with what the scores are, before anything is written; may refuse.
@@ -66,37 +82,44 @@ def route_file(
     """
     if shortlist is not None:
         shortlist.check_fits(rule)
-    names = np.array(rule.class_names or [str(k) for k in range(rule.n_classes)], dtype=object)
-    seen: set[Any] = set()
+    opened = scan(source, kind=kind, columns=columns)
+    rule.check_classes(opened.n_classes)
+    names = rule.class_names or tuple(str(k) for k in range(rule.n_classes))
+    # Columns may stand in any order; names decide.
+    opened = opened.with_class_names(names)
+    if check_kind is not None:
+        check_kind(opened.kind)
     cases = automated = 0
-    with _writer(as_path(target, "target"), (*COLUMNS, *([SHORTLIST] if shortlist else []))) as write:
-        for block in read_blocks(as_path(source, "source"), rule, kind):
-            if check_kind is not None:
-                check_kind(block.kind)
-            _refuse_repeats(block.ids, seen, cases)
-            # The rule checks again; this check knows the row's number in the whole file.
-            precision = block.precision or as_scores(block.kind, block.scores, block.kind)[1]
-            refuse_scores(block.kind, block.scores, cases, None if block.kind == "logits" else SUM_TOLERANCE[precision])
-            if calibrate is not None:
-                probabilities = rule.calibrated(calibrate(_as_logits(block.kind, block.scores)), "logits")
-            else:
-                probabilities = rule.calibrated(block.scores, block.kind, precision=precision)
+    distinct = DistinctIds()
+    with _writer(as_path(target, "target"), names, lists=shortlist is not None) as write:
+        for block in opened.blocks(targets=False, extras=()):
+            ids = np.arange(block.start, block.start + len(block)) if block.ids is None else block.ids
+            if block.ids is not None:
+                distinct.add(ids)
+            probabilities = _probabilities(rule, block, opened, calibrate)
             routed = rule.decide(probabilities)
-            classes = names[routed.predicted].tolist()
-            columns = [routed.decisions, routed.predicted.tolist(), classes, routed.confidence.tolist()]
-            if shortlist is not None:
-                columns.append(_lists(shortlist, probabilities, routed.automate))
-            write([list(block.ids), *columns])
-            cases += len(block.ids)
+            write(ids, routed, [] if shortlist is None else _lists(shortlist, probabilities, routed.automate))
+            cases += len(block)
             automated += int(routed.automate.sum())
+        distinct.check(opened.column)
         if cases == 0:
             raise InvalidInput(f"{source} must have at least one row, got none.")
     return RouteCounts(cases, automated)
 
 
-def _as_logits(kind: str, scores: _Scores) -> _Scores:
-    # The smallest double stands for 0, whose logarithm no calibrator takes.
-    return scores if kind == "logits" else np.log(np.maximum(scores.astype(np.float64), 5e-324))
+def _probabilities(
+    rule: RoutingRule, block: Block, opened: Scan, calibrate: Callable[[_Scores], _Scores] | None
+) -> NDArray[np.float64]:
+    """What the rule decides by; a fault is named by its row in the whole file."""
+    tolerance = None if opened.kind == "logits" else SUM_TOLERANCE[opened.precision]
+    if calibrate is not None:
+        refuse_scores(opened.kind, block.scores, block.start, tolerance)
+        return rule.calibrated(calibrate(logits_of(block.scores, opened.kind, opened.precision)), "logits")
+    try:
+        return rule.calibrated(block.scores, opened.kind, precision=opened.precision)
+    except InvalidInput:
+        refuse_scores(opened.kind, block.scores, block.start, tolerance)
+        raise
 
 
 def _lists(shortlist: Shortlist, probabilities: NDArray[np.float64], automate: NDArray[np.bool_]) -> list[list[str]]:
@@ -105,58 +128,59 @@ def _lists(shortlist: Shortlist, probabilities: NDArray[np.float64], automate: N
     return [[] if auto else next(found) for auto in automate.tolist()]
 
 
-def _refuse_repeats(ids: Sequence[Any], seen: set[Any], first_row: int) -> None:
-    for row, name in enumerate(ids):
-        if name in seen:
-            raise invalid("ids", "be distinct", f"{name!r} again in row {first_row + row}")
-        seen.add(name)
-
-
 @contextmanager
-def _writer(path: Path, columns: Sequence[str]) -> Iterator[_Write]:
-    """A function that appends columns of a block; the file appears when all is written."""
+def _writer(path: Path, names: Sequence[str], *, lists: bool) -> Iterator[_Write]:
+    """A function that appends the rows of a block; the file appears when all is written."""
     writers = {".csv": _csv_writer, ".parquet": _parquet_writer}
     if path.suffix.lower() not in writers:
         raise invalid("output", f"end in one of {', '.join(writers)}", str(path))
-    with atomic_write(path) as temporary, writers[path.suffix.lower()](temporary, columns) as write:
+    with atomic_stream(path) as handle, writers[path.suffix.lower()](handle, names, lists=lists) as write:
         yield write
 
 
 @contextmanager
-def _csv_writer(path: Path, names: Sequence[str]) -> Iterator[_Write]:
-    with path.open("w", encoding="utf-8", newline="") as handle:
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(names)
+def _csv_writer(handle: IO[bytes], names: Sequence[str], *, lists: bool) -> Iterator[_Write]:
+    text = TextIOWrapper(handle, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*COLUMNS, SHORTLIST] if lists else COLUMNS)
+    classes = np.array([_harmless(name) for name in names], dtype=object)
 
-        def write(columns: list[list[Any]]) -> None:
-            plain = [
-                _as_text(column) if name == SHORTLIST else column for name, column in zip(names, columns, strict=True)
-            ]
-            writer.writerows(zip(*plain, strict=True))
+    def write(ids: NDArray[Any], routed: Routed, shortlists: list[list[str]]) -> None:
+        shown = [_harmless(value) for value in ids] if ids.dtype.kind in "OU" else ids.tolist()
+        columns: list[list[Any]] = [shown, routed.decisions, routed.predicted.tolist()]
+        columns += [classes[routed.predicted].tolist(), routed.confidence.tolist()]
+        if lists:
+            # JSON: a class may have any name, with commas and semicolons in it.
+            columns.append([json.dumps(own, ensure_ascii=False) if own else "" for own in shortlists])
+        writer.writerows(zip(*columns, strict=True))
 
-        yield write
+    yield write
+    text.flush()
+    text.detach()
 
 
-def _as_text(lists: list[list[str]]) -> list[str]:
-    # JSON: a class may have any name, with commas and semicolons in it.
-    return [json.dumps(names, ensure_ascii=False) if names else "" for names in lists]
+def _harmless(text: str) -> str:
+    """Text that a spreadsheet shows and does not run: what it would read as a formula begins with an apostrophe."""
+    return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else str(text)
 
 
 @contextmanager
-def _parquet_writer(path: Path, names: Sequence[str]) -> Iterator[_Write]:
-    parquet = parquet_module()
-    import pyarrow as pa
-
+def _parquet_writer(handle: IO[bytes], names: Sequence[str], *, lists: bool) -> Iterator[_Write]:
+    arrow = parquet_module()
+    types = [arrow.string(), arrow.int64(), arrow.string(), arrow.float64()]
+    types += [arrow.list_(arrow.string())] if lists else []
+    classes = np.array(names, dtype=object)
     writers: list[Any] = []
 
-    def write(columns: list[list[Any]]) -> None:
-        content: dict[str, Any] = dict(zip(names, columns, strict=True))
-        if SHORTLIST in content:
-            # Told, not guessed: a first block without any list would have lists of nothing.
-            content[SHORTLIST] = pa.array(content[SHORTLIST], pa.list_(pa.string()))
-        table = pa.table(content)
+    def write(ids: NDArray[Any], routed: Routed, shortlists: list[list[str]]) -> None:
+        columns: list[Any] = [routed.decisions, routed.predicted, classes[routed.predicted], routed.confidence]
+        columns += [shortlists] if lists else []
+        own = arrow.array(ids, arrow.string() if ids.dtype.kind in "OU" else None)
+        # Types are told, not guessed: a first block without any list would have lists of nothing.
+        arrays = [arrow.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+        table = arrow.table([own, *arrays], names=[*COLUMNS, SHORTLIST] if lists else list(COLUMNS))
         if not writers:
-            writers.append(parquet.ParquetWriter(path, table.schema))
+            writers.append(arrow.parquet.ParquetWriter(handle, table.schema, write_page_checksum=True))
         writers[0].write_table(table)
 
     try:

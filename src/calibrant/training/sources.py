@@ -8,9 +8,6 @@ from calibrant.files import refuse_overwriting
 from calibrant.predictions import Kind, Predictions
 from calibrant.training.run import Run, Split
 
-# Files above this size stay on disk while they are read.
-_LARGE = 256 * 2**20
-
 
 def source_path(source: str | Path, split: Split = "test") -> Path:
     """The predictions of a run where `source` is its folder, else `source` itself."""
@@ -33,8 +30,7 @@ def load_predictions(source: str | Path, split: Split = "test", *, kind: Kind | 
         kind: What the scores are, for files that do not say.
     """
     path = source_path(source, split)
-    large = path.is_file() and path.stat().st_size > _LARGE
-    return Predictions.load(path, kind=kind, mmap=large)
+    return Predictions.load(path, kind=kind, mmap="auto")
 
 
 def calibration_sources(source: str | Path, apply: str | Path | None = None) -> tuple[Path, Path]:
