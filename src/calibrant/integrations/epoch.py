@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant import distributed
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import atomic_write
+from calibrant.files import atomic_write, parse_json
 from calibrant.pruning import ConfidencePruner
 
 
@@ -87,7 +87,7 @@ def read_state(path: Path) -> dict[str, dict[str, Any]]:
         raise InvalidInput(f"{path} does not exist. Resume from a checkpoint that was written with a pruner.")
     try:
         with safe_open(path, "pt") as file:
-            state: dict[str, dict[str, Any]] = json.loads(file.metadata()["values"])
+            state: dict[str, dict[str, Any]] = parse_json(file.metadata()["values"], f"{path}: values")
             for key in file.keys():  # noqa: SIM118 (not a mapping)
                 owner, name = key.split(".", 1)
                 state[owner][name] = file.get_tensor(key)

@@ -2,13 +2,13 @@
 
 import base64
 import math
-import tomllib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.files import parse_toml
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.metrics.binning import edge_precision
 from calibrant.predictions import Predictions
@@ -75,7 +75,7 @@ def run_content(run: "Run | None") -> dict[str, Any] | None:
     environment = run.summary.get("environment", {}) if run.finished else {}
     return {
         "recipe": recipe,
-        "settings": tomllib.loads(recipe),
+        "settings": parse_toml(recipe, str(run.recipe_path)),
         "environment": {key: value for key, value in environment.items() if value is not None},
     }
 

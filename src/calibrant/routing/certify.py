@@ -1,4 +1,4 @@
-"""Which thresholds keep a promise? Exact tests from the strictest down, with the error probability of all together."""
+"""Tests which thresholds keep a promise, strictest first, so that all tests together err with a given probability."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,19 +15,20 @@ Starts = Sequence[float] | Mapping[float, float]
 
 
 def default_thresholds() -> NDArray[np.float64]:
-    """The thresholds looked at: 1 - t in equal ratios from 1e-7 to 1/2, then even steps down to 0 (everything).
+    """The thresholds that are tested: 1 - t in equal ratios from 1e-7 to 1/2, then even steps down to 0.
 
-    They are fixed before any data are seen; the guarantee rests on that.
+    They are fixed before any data are seen, which the guarantee rests on. A threshold of 0 automates every case.
     """
     strict = 1.0 - np.geomspace(1e-7, 0.5, 240)
     return np.concatenate([strict, np.linspace(0.5, 0.0, 51)[1:]])
 
 
 def default_starts(target_accuracy: float) -> dict[float, float]:
-    """Where the walk may begin, also fixed in advance, and the part of the error probability that each start gets.
+    """Thresholds at which the tests may begin, and the part of the error probability that each of them gets.
 
-    With a = 1 - target: for a calibrated model t = 1 - a is always safe, so half is spent there; the rest is for models
-    that are overconfident (stricter starts) or never very sure (looser ones).
+    They too are fixed in advance. For a calibrated model the threshold t = target is always safe, so half of the error
+    probability is spent there. The rest is for models that are overconfident (stricter starts) or never very sure
+    (looser starts).
     """
     a = 1.0 - target_accuracy
     stricter = [1 - a / 1000, 1 - a / 100, 1 - a / 10, 1 - a / 3]
@@ -71,8 +72,8 @@ def certify(
     Each start adds its part of `level` to what may be spent; a threshold that passes hands all it had to the next, one
     that fails loses it (Wiens 2003). With a single start this is fixed-sequence testing. The probability that any
     threshold is kept whose true accuracy is below the target is at most `level`: the first one wrongly kept spends at
-    most the parts of the starts after the previous bad threshold; over all bad thresholds these add up to `level`.
-    Nothing is assumed about how accuracy depends on confidence. The cases must be independent draws.
+    most the parts of the starts after the previous bad threshold; over all bad thresholds these add up to `level`. The
+    cases must be independent draws. Nothing is assumed about how accuracy depends on confidence.
 
     Args:
         confidence: Top probabilities, shape (n,).

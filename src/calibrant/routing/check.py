@@ -1,4 +1,4 @@
-"""Did the promise hold? A rule on new labelled cases."""
+"""Whether a rule keeps its promise on new labelled cases."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ class PromiseCheck:
     Attributes:
         cases: Labelled cases.
         target_accuracy: What was promised.
-        confidence: Of all intervals together.
+        confidence: Confidence level of all intervals together.
         groups: One line, or one for each class where the rule promises for each.
         tested: False where no case is automated: then the cases say nothing about the promise.
         held: Whether every line held: no line's interval lies wholly below the target.

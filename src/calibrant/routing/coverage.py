@@ -1,4 +1,4 @@
-"""How accuracy and cost change with what is automated: tables without a promise, to look at before choosing."""
+"""How accuracy and cost change with the share that is automated: tables without a promise, to look at first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class CoverageRow:
         accuracy: Share of them that is right.
         accuracy_low: Lower end of the interval of `accuracy`. It holds for this line alone, not over a choice of lines.
         accuracy_high: Upper end.
-        review_per_1000: Of 1,000 cases, how many go to a person.
+        review_per_1000: How many of 1,000 cases go to a person.
         review_low: Lower end of its interval.
         review_high: Upper end.
         cost_per_1000: Cost of 1,000 cases, where costs were given.
@@ -60,7 +60,7 @@ def risk_coverage(
     Args:
         predictions: Labelled cases.
         coverages: Shares of the cases in (0, 1].
-        confidence: Of the intervals (Clopper-Pearson, line by line).
+        confidence: Confidence level of the intervals (Clopper-Pearson, each for its own line).
         cost_error: Cost of an automated error.
         cost_review: Cost of one review.
         temperature: Divide scores by this first.

@@ -42,7 +42,7 @@ class Routed:
 
     @property
     def decisions(self) -> list[str]:
-        """`auto` or `review` for each row."""
+        """`auto` or `review`, one per row."""
         return np.where(self.automate, "auto", "review").tolist()  # type: ignore[no-any-return] # NumPy types tolist as Any
 
 
@@ -155,7 +155,7 @@ class RoutingRule(Saved):
 
     @property
     def review_per_1000(self) -> float:
-        """Of 1,000 cases like the evidence, how many go to a person."""
+        """How many of 1,000 cases like the evidence go to a person."""
         return 1000.0 * (1.0 - self.automation_rate)
 
     def route(self, probabilities: Predictions | Any) -> Routed:

@@ -15,7 +15,8 @@ from calibrant.routing.bounds import cases_without_error, interval
 from calibrant.routing.rule import RoutingRule
 from calibrant.routing.saved import Saved
 
-# A softmax may round otherwise in another block of rows; what is listed must not hang on that. Lower is safe.
+# Matrix products round differently in blocks of another size, so that a calibrator may give other last digits. A level
+# that is a little lower lists the same classes all the same, and it keeps the promise.
 _SLACK = 1 - 1e-9
 
 
@@ -131,13 +132,14 @@ def choose_shortlist(
 
     The promise: over draws of the labelled cases, the true share of cases whose class is listed is below `coverage`
     with probability at most 1 - confidence. It holds for any model, calibrated or not, if the cases are independent
-    draws from the stream to come and were used for nothing else; neither to choose the rule.
+    draws from the stream to come and were used for nothing else, also not to choose the rule.
 
-    Why: a class is listed from the k-th smallest probability of a true class on. Let t be the largest level that a
-    true class reaches with probability at least `coverage`; the list misses too often only where the k-th smallest
-    lies above t, so where fewer than k of the cases have at most t. Each has with probability at least 1 - coverage, so
-    that this happens with probability at most P(Binomial(n, 1 - coverage) < k). k is the largest for which that is at
-    most 1 - confidence (the tolerance limits of Wilks 1941; inductive conformal prediction, Vovk 2012).
+    Why it holds: sort the probabilities that the n cases give to their true classes. A class is listed from the k-th
+    smallest of these on. Let t be the largest level that the probability of a true class reaches in at least `coverage`
+    of the stream. The list misses too often only if the k-th smallest lies above t, which means that fewer than k cases
+    have a probability of at most t. Each case has one with probability at least 1 - coverage, so this happens with
+    probability at most P(Binomial(n, 1 - coverage) < k). The k taken is the largest for which that is at most
+    1 - confidence (the tolerance limits of Wilks 1941; inductive conformal prediction, Vovk 2012).
 
     Args:
         predictions: Labelled held-out cases.
@@ -164,7 +166,7 @@ def choose_shortlist(
         class_thresholds=reader.class_thresholds,
     )
     cases, missed, length = _evidence(draft, predictions)
-    note = _note(draft, rank, cases, length, who="cases" if rule is None else "cases that go to a person")
+    note = _note(draft, rank, cases, length, which="cases" if rule is None else "cases that go to a person")
     return replace(draft, cases=cases, missed=missed, mean_length=length, note=note)
 
 
@@ -240,16 +242,16 @@ def _reviewed(predictions: Predictions, reader: RoutingRule) -> Iterator[tuple[N
         yield probabilities[kept], predictions.targets[part][kept]
 
 
-def _note(draft: Shortlist, rank: int, cases: int, length: float, *, who: str) -> str:
+def _note(draft: Shortlist, rank: int, cases: int, length: float, *, which: str) -> str:
     if rank == 0:
         needed = cases_without_error(draft.coverage, 1 - draft.confidence)
         return (
-            f"No list shorter than all {draft.n_classes} classes can be promised from {cases} {who}: "
+            f"No list shorter than all {draft.n_classes} classes can be promised from {cases} {which}: "
             f"a share of {draft.coverage:g} with confidence {draft.confidence:g} takes at least {needed}."
         )
     if draft.least == 0.0:
-        return f"Every class is listed: too many of the {cases} {who} have a true class of probability 0."
+        return f"Every class is listed: too many of the {cases} {which} have a true class of probability 0."
     return (
         f"With confidence {draft.confidence:g} the list holds the true class of at least {draft.coverage:g} of the "
-        f"{who}; it has {length:.2f} of {draft.n_classes} classes on average."
+        f"{which}; it has {length:.2f} of {draft.n_classes} classes on average."
     )
