@@ -34,7 +34,7 @@ class RemoteFile:
         name: Name on disk.
         url: Where it is published.
         size: Bytes, where known.
-        digest: `md5:...` or `sha256:...`, as published; empty where nothing is.
+        digest: `md5:...` or `sha256:...`, as published; empty where none is published.
     """
 
     name: str
@@ -48,17 +48,17 @@ class CatalogueEntry:
     """One public set.
 
     Args:
-        name: What it is called on the command line.
-        title: What it is.
+        name: Its name on the command line.
+        title: A short description.
         train: Number of images to train on.
         test: Number of images to test on.
         n_classes: Number of classes.
-        class_names: Their names; None where the distribution brings them.
+        class_names: Their names; None where the files of the set contain them.
         mean: Per channel, on the scale from 0 to 1.
         std: Per channel, on the scale from 0 to 1.
-        augmentation: What is done to training images.
-        reader: Finds and reads it.
-        files: The official distribution.
+        augmentation: Random changes to training images.
+        reader: Finds and reads the files of the set.
+        files: The files that the publisher distributes.
         licence: Under which terms it may be used.
         citation: What to cite.
         homepage: Where its publisher describes it.

@@ -59,7 +59,7 @@ class Images:
         if self.ids is not None and len(self.ids) != len(self.images):
             raise invalid("ids", f"name each of the {len(self.images)} images", f"{len(self.ids)} names")
         if self.ids is not None and len(set(self.ids)) < len(self.ids):
-            # Refused here: predictions must tell their rows apart, and they are only made after the training.
+            # Predictions, which need distinct ids, are made after the training: equal ids are refused before it.
             twice = next(name for name, count in Counter(self.ids).items() if count > 1)
             raise invalid("ids", "be distinct", f"{twice!r} more than once")
 
@@ -78,9 +78,9 @@ class Dataset:
         class_names: One name for each of the K classes, in the order of the labels.
         mean: Per channel, on the scale from 0 to 1.
         std: Per channel, on the scale from 0 to 1.
-        augmentation: What is done to training images.
+        augmentation: Random changes to training images.
         origin: Where it was read from.
-        verified: What it was compared with, in words; empty where nothing is published.
+        verified: The published digests or counts that it was compared with, in words; empty where there are none.
     """
 
     name: str
@@ -142,7 +142,7 @@ class Dataset:
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel of uint8 images, on the scale from 0 to 1.
 
-    Exact: from the integer histogram of each channel, so that neither the order nor the number of images matters.
+    They are exact, because they come from the integer histogram of each channel: the order of images does not matter.
 
     >>> import torch
     >>> channel_statistics(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))
@@ -155,7 +155,7 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
         share = count / count.sum()
         mean = float((share * value).sum())
         means.append(mean)
-        # A constant channel carries nothing; 1 leaves it at zero instead of dividing by zero.
+        # The deviation of a constant channel counts as 1, so that normalising does not divide by zero.
         deviations.append(float((share * (value - mean) ** 2).sum().sqrt()) or 1.0)
     return tuple(means), tuple(deviations)
 

@@ -1,4 +1,4 @@
-"""The handwritten digits inside scikit-learn: the set that is there without any download."""
+"""The handwritten digits that come with scikit-learn and need no download."""
 
 import numpy as np
 import torch
@@ -31,6 +31,6 @@ def load_digits() -> Dataset:
         for row in rows
     )
     mean, std = channel_statistics(train.images)
-    # A digit fills its 8x8 frame and is not the same in a mirror.
+    # A digit fills its 8x8 frame, so crops are small, and a mirrored digit is no digit.
     augmentation = Augmentation(crop_padding=1, flip=False)
     return Dataset("digits", train, test, tuple("0123456789"), mean, std, augmentation, origin="scikit-learn")

@@ -1,4 +1,4 @@
-"""Getting a file from the network: resumable, checked, and under its final name only when it is whole."""
+"""Download a file: resumable, checked, and under its final name only when it is complete."""
 
 import http.client
 import os
@@ -20,7 +20,7 @@ _TIMEOUT = 30.0
 
 
 class DownloadError(CalibrantError):
-    """The network did not deliver; what has arrived is kept and continued by the next try.
+    """A download failed. What has arrived is kept, and the next try continues it.
 
     Args:
         message: What happened and what to do.
@@ -42,10 +42,10 @@ def download(
 
     Args:
         url: An http or https address.
-        target: Where the file shall lie.
+        target: Path of the file.
         size: Bytes it must have; 0 where unknown.
         digest: `md5:...` or `sha256:...` it must have; empty where unknown.
-        progress: Called with the bytes that are there and the bytes there will be (0 where unknown).
+        progress: Called with the number of bytes received and the total (0 where unknown).
         attempts: How often to go on after a broken connection.
     """
     if not url.startswith(("http://", "https://")):
@@ -71,7 +71,7 @@ def download(
 
 
 def _check(part: Path, url: str, size: int, digest: str) -> None:
-    """Refuse and delete what is not what was published."""
+    """Refuse and delete a file that is not the published one."""
     if size and part.stat().st_size != size:
         got = part.stat().st_size
         part.unlink()
@@ -85,7 +85,7 @@ def _check(part: Path, url: str, size: int, digest: str) -> None:
 
 
 def _receive(url: str, part: Path, size: int, progress: Progress | None) -> None:
-    """One connection: append to `part` from where it ends. Returns when everything announced has arrived."""
+    """Append to `part` over one connection, from where the file ends, until everything announced has arrived."""
     start = part.stat().st_size
     if size and start == size:
         return
@@ -103,13 +103,13 @@ def _receive(url: str, part: Path, size: int, progress: Progress | None) -> None
             begin = start if goes_on else 0
             total = begin + announced if announced else size
             with _writing(part), part.open("r+b") as handle:
-                # A server that does not know ranges sends everything: start over.
+                # A server without support for ranges sends the whole file: start over.
                 handle.truncate(begin)
                 handle.seek(begin)
                 done, whole = _copy(response, handle, begin, total, progress)
     except urllib.error.HTTPError as error:
         if error.code == 416:
-            # There is nothing after what we have, yet it is not the whole: only a fresh start helps.
+            # The server has no bytes after ours, but the file is not complete: only a fresh start helps.
             part.write_bytes(b"")
         message = f"{url}: the server answers {error.code} {error.reason}. Try again later, or another --mirror."
         raise DownloadError(message, passing=error.code == 416 or error.code >= 500) from error
@@ -129,7 +129,7 @@ def _receive(url: str, part: Path, size: int, progress: Progress | None) -> None
 def _copy(
     response: http.client.HTTPResponse, handle: BinaryIO, begin: int, total: int, progress: Progress | None
 ) -> tuple[int, bool]:
-    """Copy what comes; returns the bytes that are there now and whether the server had finished."""
+    """Copy the response; returns the number of bytes received and whether the server had finished."""
     done = begin
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Downloading a named set, only when asked."""
+"""Download a public set. Nothing else in this package downloads data."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,13 +29,13 @@ def fetch_dataset(
 ) -> tuple[Path, ...]:
     """Download the official files of a set into a folder with its name.
 
-    Files that are there and whole are left alone; a broken download goes on where it ended.
+    Complete files are left alone, and an interrupted download continues where it ended.
 
     Args:
         name: One of the public sets.
         data_dir: Folder to put it in; by default `CALIBRANT_DATA`, else the user's cache.
         mirror: Address of a folder with copies of the official files, to take instead of the publisher.
-        progress: Given the name of a file, returns what to call with its bytes done and in total.
+        progress: Given the name of a file, returns a function that is called with the bytes received and the total.
     """
     entry = catalogue_entry(name)
     folder = fetch_dir(data_dir) / name

@@ -1,4 +1,4 @@
-"""The user's own pictures: one folder a class."""
+"""The user's own pictures, in one folder per class."""
 
 import warnings
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The one door to every set: a short text in, a `Dataset` out."""
+"""Read a data set by its name."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ def load_dataset(spec: str, *, data_dir: str | Path | None = None, progress: Pro
             `folder:DIR?size=64` to resize.
         data_dir: Folder to look in first for a public set, before `CALIBRANT_DATA` and the user's cache. Nothing is
             downloaded here.
-        progress: Called with how much is done and how much there is, where reading takes long.
+        progress: Called with the amount done and the total, where reading takes long.
 
     >>> dataset = load_dataset("digits")
     >>> len(dataset.train), len(dataset.test), dataset.n_classes, dataset.image_shape
@@ -64,7 +64,7 @@ def _read_named(entry: CatalogueEntry, source: Source, spec: Spec, progress: Pro
 
 
 def find_named(spec: str, *, data_dir: str | Path | None = None) -> Source | None:
-    """Where a public set lies; None for sets that are no public ones. One that is not there is an error."""
+    """Find a public set on this machine; None for other kinds of set. A public set that is missing is an error."""
     entry = CATALOGUE.get(parse_spec(spec).kind)
     if entry is None:
         return None

@@ -1,4 +1,4 @@
-"""Where the named sets are looked for."""
+"""Find public sets on this machine."""
 
 import os
 from collections.abc import Iterator

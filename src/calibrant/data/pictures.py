@@ -1,4 +1,4 @@
-"""Decoding many picture files into one uint8 array."""
+"""Decode many picture files into one uint8 array."""
 
 import io
 import os
@@ -28,9 +28,9 @@ class Picture:
     """A picture file in a folder or an archive.
 
     Args:
-        path: Where it lies in its tree, with forward slashes.
-        place: What to call it in a message.
-        read: Gives its bytes.
+        path: Its path within the folder or archive, with forward slashes.
+        place: Its name in messages.
+        read: Returns its bytes.
     """
 
     path: PurePosixPath
@@ -39,7 +39,7 @@ class Picture:
 
 
 def pictures_in_folder(folder: Path) -> list[Picture]:
-    """Every picture below a folder, sorted by path; hidden files and other kinds of file are passed over."""
+    """Every picture below a folder, sorted by path; hidden files and files of other kinds are left out."""
     found = []
     for path in folder.rglob("*"):
         relative = PurePosixPath(path.relative_to(folder).as_posix())
@@ -49,7 +49,7 @@ def pictures_in_folder(folder: Path) -> list[Picture]:
 
 
 def pictures_in_zip(archive: zipfile.ZipFile) -> list[Picture]:
-    """Every picture in an archive, sorted by path. Bytes are read in memory; paths are labels and never opened."""
+    """Every picture in an archive, sorted by path. Its members are read into memory alone."""
     found = []
     for info in archive.infolist():
         path = PurePosixPath(info.filename)
@@ -130,7 +130,7 @@ def _decode(picture: Picture, size: int | None, colour: Colour) -> np.ndarray[An
                 raise invalid(picture.place, "have 8 bits a channel", f"mode {image.mode}", "Convert it to 8 bits.")
             mode = "L" if colour == "grey" or (colour == "auto" and image.mode in _GREY_MODES) else "RGB"
             if size is not None:
-                # JPEG can be decoded at a fraction of its size; twice the goal leaves the final filter its work.
+                # A JPEG can be decoded at a fraction of its size, which is faster.
                 image.draft(mode, (2 * size, 2 * size))
             upright = ImageOps.exif_transpose(image).convert(mode)
             if size is not None and upright.size != (size, size):

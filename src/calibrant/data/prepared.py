@@ -1,4 +1,4 @@
-"""Keeping what took long to decode: a checked copy as `.npz` in the user's cache."""
+"""Keep decoded sets as checked `.npz` files in the user's cache, because decoding takes long."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from calibrant.data.spec import Spec
 from calibrant.errors import CalibrantError, CalibrantWarning
 from calibrant.files import atomic_write, read_json, sha256_of, write_json
 
-# Raise it when decoding changes: older copies are then made anew.
+# Increase it when decoding changes, so that older copies are made again.
 _VERSION = 1
 
 
@@ -25,7 +25,7 @@ def prepared(spec: Spec, source: Source, build: Callable[[], Splits]) -> Splits:
     """Return the kept copy of a set, or build it and keep it.
 
     A copy belongs to one state of the source (paths, sizes, times) and one choice of options. Its SHA-256 is recorded
-    when it is written and compared when it is read; a copy that does not fit is built anew.
+    when it is written and compared when it is read; a copy that does not fit is built again.
     """
     state = _state(spec, source)
     key = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Taking a part of a set away, class by class and repeatably."""
+"""Split a set class by class, and the same way every time."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What an adapter keeps between the batches of an epoch, and how a pruner travels in somebody else's checkpoint."""
+"""What the adapters share: the running mean loss of an epoch, and a pruner's state as a file in a checkpoint."""
 
 import json
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class RunningEpoch:
         return {"batches": self.batches, "samples": self.samples, "loss_sum": total, "loss_dtype": dtype}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a saved state."""
         self.batches, self.samples = int(state["batches"]), int(state["samples"])
         total, dtype = state["loss_sum"], state["loss_dtype"]
         self._loss_sum = None if total is None else torch.tensor(total, dtype=getattr(torch, dtype))

@@ -36,7 +36,7 @@ class ConfidencePruner:
     Args:
         targets: Label of every sample, shape (n,), whole numbers `0..K-1`.
         policy: Chooses the samples that leave. With None all stay, and order and scores are still kept.
-        schedule: When. Not needed for policies that draw every epoch (`Unbiased`, `RandomSubset`).
+        schedule: After which epochs they leave. Not needed for `Unbiased` and `RandomSubset`.
         ema: Weight of the newest confidence, in (0, 1]; the paper's 0.3. 1.0 is the paper's pruning without EMA.
         seed: The order of an epoch and every draw depend on this and the epoch alone.
         epochs: Number of epochs of the training; needed for `anneal`.
@@ -210,7 +210,7 @@ class ConfidencePruner:
         return batch_numbers(self.global_order(), self.batch_size * distributed.world_size())
 
     def _agree(self) -> None:
-        """Fail loudly where ranks no longer train on the same set."""
+        """Raise where ranks do not train on the same set."""
         about = {
             "settings or targets": short_digest(repr(self.settings()).encode()),
             "kept set": short_digest(self._state.mask().data),
@@ -313,7 +313,7 @@ class ConfidencePruner:
             self.timetable.warn_if_idle(epochs, stacklevel=2)
         return sum(steps_in(n, batch_size=batch_size, world_size=world_size, drop_last=drop_last) for n in samples)
 
-    # what is kept, and what is told -----------------------------------------------------------------------------------
+    # state and reports ------------------------------------------------------------------------------------------------
 
     def settings(self) -> dict[str, Any]:
         """Everything that the state of pruning depends on, as plain values."""

@@ -112,7 +112,7 @@ class Cifar(Reader):
 
     def _parse(self, content: bytes) -> tuple[Tensor, Tensor]:
         records = np.frombuffer(content, np.uint8).reshape(-1, self._record_size)
-        # Copies: the buffer is read-only, and pixels alone are worth keeping.
+        # Copied, because the buffer is read-only.
         images = torch.from_numpy(records[:, -_PIXELS:].copy()).view(-1, *_SHAPE)
         return images, torch.from_numpy(records[:, -_PIXELS - 1].astype(np.int64))
 
@@ -132,5 +132,5 @@ def read_tar_member(archive: Path, name: str, *, limit: int) -> bytes:
 
 
 def binary_files(names: Sequence[str], records: int, digests: Sequence[str]) -> tuple[BinaryFile, ...]:
-    """A row of official files of equal length."""
+    """Official files with equal numbers of records."""
     return tuple(BinaryFile(name, records, digest) for name, digest in zip(names, digests, strict=True))

@@ -1,4 +1,4 @@
-"""Comparing content with what its publisher says about it."""
+"""Compare files with the digests that their publishers give."""
 
 import hashlib
 from pathlib import Path
@@ -10,7 +10,7 @@ _KINDS = {"md5": "MD5", "sha1": "SHA-1", "sha256": "SHA-256"}
 
 
 def digest_of(content: Any, kind: str) -> str:
-    """Hexadecimal digest of a block of bytes. Digests here find damage and mix-ups; they are no defence by themselves.
+    """Hexadecimal digest of a block of bytes. It finds damage; MD5 and SHA-1 do not stop an attacker.
 
     >>> digest_of(b"", "md5")
     'd41d8cd98f00b204e9800998ecf8427e'

@@ -25,7 +25,7 @@ _UNSIGNED_BYTE = 8
 class IdxFile:
     """One of the four files: its name without `.gz`, its shape and the SHA-256 of its unpacked content.
 
-    The content and not the archive is checked, because the same content is also distributed packed anew.
+    The content and not the archive is checked, because the same content is also distributed in other archives.
     """
 
     name: str
@@ -99,7 +99,7 @@ def _read(path: Path, file: IdxFile) -> np.ndarray[Any, Any]:
     opener = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rb") as handle:
-            # One byte more than there should be: enough to notice, too little for a packed bomb to do harm.
+            # One byte more than expected is read: enough to notice a longer file, and a compression bomb stays packed.
             content = handle.read(expected + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidInput(f"{path} cannot be read: {error}. Get it again.") from error

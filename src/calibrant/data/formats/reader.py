@@ -1,4 +1,4 @@
-"""What every reader of a distribution format offers."""
+"""The interface of all readers of distribution formats."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -73,7 +73,7 @@ def _tables(read: Callable[[str], bytes]) -> tuple[list[str], tuple[str, ...], d
     ids = sorted(read("wnids.txt").decode().split())
     words = dict(line.split("\t", 1) for line in read("words.txt").decode().splitlines() if "\t" in line)
     first = [words.get(wordnet_id, wordnet_id).split(",")[0].strip() for wordnet_id in ids]
-    # Two classes may share their first word; then both carry their id.
+    # Where two classes share their first word, both names get the id too.
     names = [f"{name} ({ids[i]})" if first.count(name) > 1 else name for i, name in enumerate(first)]
     rows = [line.split("\t") for line in read("val/val_annotations.txt").decode().splitlines() if line]
     return ids, tuple(names), {row[0]: row[1] for row in rows if len(row) > 1}
