@@ -42,14 +42,8 @@ KNOWN: set[str] = {
     cli/evaluate.py -> calibrant.metrics.tables:evaluations_table
     cli/record.py -> calibrant.study.record:record_run
     cli/record.py -> calibrant.study.record:write_record
-    report/content.py -> calibrant.metrics.binning:edge_precision
-    report/page.py -> calibrant.metrics.evaluation:FEWEST_RESAMPLES
-    report/statistics.py -> calibrant.metrics.proportion:wilson
-    report/tables.py -> calibrant.metrics.confident:is_confident
-    report/tables.py -> calibrant.metrics.proportion:wilson
     report/uncertainty.py -> calibrant.metrics.comparison:differences
     report/uncertainty.py -> calibrant.metrics.evaluation:percentiles
-    report/uncertainty.py -> calibrant.metrics.proportion:wilson
     report/uncertainty.py -> calibrant.metrics.resampling:WeightedMetrics
     report/uncertainty.py -> calibrant.metrics.resampling:resample
     routing/reading.py -> calibrant.predictions.checks:Kind
@@ -61,10 +55,6 @@ KNOWN: set[str] = {
     study/images.py -> calibrant.metrics.evaluation:percentiles
     study/images.py -> calibrant.metrics.resampling:WeightedMetrics
     study/images.py -> calibrant.metrics.resampling:resample
-    study/record.py -> calibrant.metrics.comparison:rests_on_few
-    study/summary.py -> calibrant.metrics.comparison:Verdict
-    study/summary.py -> calibrant.metrics.comparison:rests_on_few
-    study/tables.py -> calibrant.metrics.tables:label
     training/environment.py -> calibrant
     """.strip().splitlines()
 }

@@ -3,9 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from calibrant.metrics.binning import DEFAULT_N_BINS, Bins, accumulate_bins, expected_error
-from calibrant.metrics.comparison import Comparison, Difference, compare
-from calibrant.metrics.confident import ConfidentSet, confident_set
+from calibrant.metrics.binning import DEFAULT_N_BINS, Bins, accumulate_bins, edge_precision, expected_error
+from calibrant.metrics.comparison import Comparison, Difference, Verdict, compare, rests_on_few
+from calibrant.metrics.confident import ConfidentSet, confident_set, is_confident
 from calibrant.metrics.errors import (
     classwise_calibration_error,
     debiased_calibration_error,
@@ -14,13 +14,14 @@ from calibrant.metrics.errors import (
     maximum_calibration_error,
     reliability_bins,
 )
-from calibrant.metrics.evaluation import Evaluation, evaluate
+from calibrant.metrics.evaluation import FEWEST_RESAMPLES, Evaluation, evaluate
 from calibrant.metrics.names import higher_is_better, set_metric
 from calibrant.metrics.noise import NoiseFloor, noise_floor
 from calibrant.metrics.proper import accuracy, brier_score, error_rate, negative_log_likelihood
+from calibrant.metrics.proportion import wilson
 from calibrant.metrics.ranking import AccuracyCoverage, accuracy_coverage, aurc, auroc, ks_calibration_error
 from calibrant.metrics.smooth import smooth_calibration_error
-from calibrant.metrics.tables import evaluations_table
+from calibrant.metrics.tables import evaluations_table, label
 
 if TYPE_CHECKING:
     from calibrant.metrics.meter import Meter
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_N_BINS",
+    "FEWEST_RESAMPLES",
     "AccuracyCoverage",
     "Bins",
     "BrierScore",
@@ -47,6 +49,7 @@ __all__ = [
     "Meter",
     "NegativeLogLikelihood",
     "NoiseFloor",
+    "Verdict",
     "accumulate_bins",
     "accuracy",
     "accuracy_coverage",
@@ -57,6 +60,7 @@ __all__ = [
     "compare",
     "confident_set",
     "debiased_calibration_error",
+    "edge_precision",
     "equal_mass_calibration_error",
     "error_rate",
     "evaluate",
@@ -64,13 +68,17 @@ __all__ = [
     "expected_calibration_error",
     "expected_error",
     "higher_is_better",
+    "is_confident",
     "ks_calibration_error",
+    "label",
     "maximum_calibration_error",
     "negative_log_likelihood",
     "noise_floor",
     "reliability_bins",
+    "rests_on_few",
     "set_metric",
     "smooth_calibration_error",
+    "wilson",
 ]
 
 _METERS = {

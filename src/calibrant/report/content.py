@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.files import parse_toml
-from calibrant.metrics import Evaluation, evaluate
-from calibrant.metrics.binning import edge_precision
+from calibrant.metrics import Evaluation, edge_precision, evaluate
 from calibrant.predictions import Predictions
 from calibrant.report.audit import pruning_content
 from calibrant.report.entries import ReportEntry

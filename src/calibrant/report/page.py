@@ -11,8 +11,7 @@ from typing import Any
 from calibrant import __version__
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, write_text
-from calibrant.metrics import DEFAULT_N_BINS
-from calibrant.metrics.evaluation import FEWEST_RESAMPLES
+from calibrant.metrics import DEFAULT_N_BINS, FEWEST_RESAMPLES
 from calibrant.report.comparison import comparison
 from calibrant.report.content import method_contents, run_content
 from calibrant.report.entries import Entries, ReportEntry, check_entries

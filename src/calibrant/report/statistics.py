@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics import DEFAULT_N_BINS, Bins, confident_set, reliability_bins
-from calibrant.metrics.proportion import wilson
+from calibrant.metrics import DEFAULT_N_BINS, Bins, confident_set, reliability_bins, wilson
 from calibrant.predictions import Predictions, require_predictions
 
 Floats = NDArray[np.float64]

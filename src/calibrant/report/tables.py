@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant.metrics.confident import is_confident
-from calibrant.metrics.proportion import wilson
+from calibrant.metrics import is_confident, wilson
 from calibrant.predictions import Predictions
 
 

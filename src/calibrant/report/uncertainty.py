@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant.metrics import Evaluation, set_metric
+from calibrant.metrics import Evaluation, set_metric, wilson
 from calibrant.metrics.comparison import differences
 from calibrant.metrics.evaluation import percentiles
-from calibrant.metrics.proportion import wilson
 from calibrant.metrics.resampling import WeightedMetrics, resample
 from calibrant.predictions import Predictions
 

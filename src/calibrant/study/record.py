@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import read_json, sha256_of, write_json
-from calibrant.metrics import Evaluation, evaluate
-from calibrant.metrics.comparison import rests_on_few
+from calibrant.metrics import Evaluation, evaluate, rests_on_few
 from calibrant.own_code import is_own
 from calibrant.predictions import Predictions
 from calibrant.study.automation import Automation, automation

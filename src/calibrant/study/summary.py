@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from calibrant.metrics import higher_is_better
-from calibrant.metrics.comparison import Verdict, rests_on_few
+from calibrant.metrics import Verdict, higher_is_better, rests_on_few
 from calibrant.study.automation import Automation
 from calibrant.study.images import N_RESAMPLES, ImageNoise, PredictionsOf
 from calibrant.study.record import TABLED, Record

@@ -194,7 +194,7 @@ def metric_label(metric: str) -> str:
     """
     if metric == "test_error":
         return "TE"
-    from calibrant.metrics.tables import label
+    from calibrant.metrics import label
 
     return label(metric)
 
