@@ -216,7 +216,7 @@ def test_bad_input(calibrant, run_folder, tmp_path):
         ([run_folder, "--calibrator", tmp_path / "isotonic.json"], "must be a map without steps, got isotonic"),
         ([run_folder, "--rule", tmp_path / "warm.json", "--calibrator", tmp_path / "t.json"], "its own temperature"),
         ([run_folder, "--calibrator", tmp_path / "t.json"], "be made for the 10 classes"),
-        ([run_folder, "--calibrator", tmp_path / "t.json", "--uncalibrated"], "--uncalibrated must be left out"),
+        ([run_folder, "--calibrator", tmp_path / "t.json", "--uncalibrated"], "uncalibrated must be left out"),
         ([run_folder, "--rule", tmp_path / "r.onnx", "-o", tmp_path / "r.onnx"], "which is read here"),
         ([run_folder, "-o", tmp_path / "model.pt"], "end in .onnx"),
     ]:

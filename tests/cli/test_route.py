@@ -233,7 +233,7 @@ def test_only_the_calibrator_that_made_the_rules_predictions_is_taken(calibrant,
     arguments = (rule, tmp_path / "held.npz", "--calibrator", tmp_path / "t.calibrator.json")
     code, _, err = calibrant("route", "apply", *arguments, "-o", tmp_path / "e.csv")
     assert code == 2
-    assert "--calibrator must have made the predictions that the rule was fitted on" in err
+    assert "calibrator must have made the predictions that the rule was fitted on" in err
     assert not (tmp_path / "e.csv").exists()
     arguments = (rule, tmp_path / "made.npz", "--calibrator", calibrator)
     code, _, err = calibrant("route", "apply", *arguments, "-o", tmp_path / "e.csv")
@@ -245,7 +245,7 @@ def test_only_the_calibrator_that_made_the_rules_predictions_is_taken(calibrant,
     for command in ("check", "shortlist"):
         code, _, err = calibrant("route", command, rule, tmp_path / "fit.npz", "--calibrator", calibrator)
         assert code == 0
-        assert f"{calibrator} was fitted on {tmp_path / 'fit.npz'}: this is no test of the rule's promise" in err
+        assert f"the calibrator was fitted on {tmp_path / 'fit.npz'}: this is no test of the rule's promise" in err
     code, _, err = calibrant(
         "route", "apply", rule, tmp_path / "held.npz", "--calibrator", calibrator, "-o", calibrator
     )
@@ -340,7 +340,7 @@ def test_bad_input(calibrant, val, tmp_path):
         (["apply", tmp_path / "other.json", val, "-o", tmp_path / "o.csv"], "be a routing rule"),
         (["check", tmp_path / "bare.json", val], "promise an accuracy"),
         (["fit", val, "--target-accuracy", 99], "target_accuracy must"),
-        (["fit", val, "--no-promise"], "--cost-error and --cost-review"),
+        (["fit", val, "--no-promise"], "cost_error and cost_review"),
         (["fit", val, "--cost-error", 3], "given together"),
         (["fit", tmp_path], "must be a file"),
         (["apply", rule, val, "-o", tmp_path / "o.txt"], "output must end in"),

@@ -1,7 +1,7 @@
 import numpy as np
 
 from calibrant.files import sha256_of
-from calibrant.predictions import Part, Predictions
+from calibrant.predictions import Origin, Part, Predictions
 
 
 def test_what_was_read_from_a_file_knows_it_and_its_parts_do_too(tmp_path):
@@ -17,8 +17,8 @@ def test_what_was_read_from_a_file_knows_it_and_its_parts_do_too(tmp_path):
 def test_rows_that_no_file_can_be_asked_for_have_no_origin(tmp_path):
     made = Predictions.from_logits(np.eye(4), np.arange(4))
     made.save(tmp_path / "val.npz")
-    assert made.origin is None
-    assert made.split(0.5)[0].origin is None
+    assert made.origin == Origin()
+    assert made.split(0.5)[0].origin == Origin()
     read = Predictions.load(tmp_path / "val.npz")
-    assert read.subset([0, 1]).origin is None
-    assert read.split(0.5)[0].split(0.5)[0].origin is None
+    assert read.subset([0, 1]).origin == Origin()
+    assert read.split(0.5)[0].split(0.5)[0].origin == Origin()

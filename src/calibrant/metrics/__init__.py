@@ -21,7 +21,7 @@ from calibrant.metrics.proper import accuracy, brier_score, error_rate, negative
 from calibrant.metrics.proportion import wilson
 from calibrant.metrics.ranking import AccuracyCoverage, accuracy_coverage, aurc, auroc, ks_calibration_error
 from calibrant.metrics.smooth import smooth_calibration_error
-from calibrant.metrics.tables import evaluations_table, label
+from calibrant.metrics.tables import evaluations_table, label, plain_table
 
 if TYPE_CHECKING:
     from calibrant.metrics.meter import Meter
@@ -74,6 +74,7 @@ __all__ = [
     "maximum_calibration_error",
     "negative_log_likelihood",
     "noise_floor",
+    "plain_table",
     "reliability_bins",
     "rests_on_few",
     "set_metric",

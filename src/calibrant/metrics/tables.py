@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -103,6 +103,16 @@ def comparison_table(comparison: "Comparison") -> str:
         ends = "-" if row.interval is None else " to ".join(number(row.name, end, signed=True) for end in row.interval)
         values = number(row.name, row.a), number(row.name, row.b), number(row.name, row.difference, signed=True)
         table.add_row(label(row.name), *values, ends, row.verdict)
+    return _render(table)
+
+
+def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> str:
+    """Any table as plain text; nothing in it is read as markup."""
+    table = Table(box=box.SIMPLE, title=Text(title) if title else None)
+    for heading in headings:
+        table.add_column(Text(heading), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
     return _render(table)
 
 

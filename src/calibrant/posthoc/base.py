@@ -176,8 +176,7 @@ class Calibrator(ABC):
         names = self.provenance_.class_names
         ordered = predictions if names is None else in_order_of(names, predictions, where="predictions")
         calibrated = ordered.with_logits(self.transform_logits(ordered.as_logits()))
-        if predictions.origin is not None:
-            calibrated.origin = replace(predictions.origin, calibrated_by=self.digest)
+        calibrated.origin = replace(predictions.origin, calibrated_by=self.digest)
         return calibrated
 
     def refuse_other_kind(self, kind: Kind) -> None:

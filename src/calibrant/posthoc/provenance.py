@@ -4,8 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from calibrant.files import sha256_of
-from calibrant.predictions import Kind, Part, Predictions
+from calibrant.predictions import Kind, Origin, Part, Predictions
 
 
 @dataclass(frozen=True)
@@ -31,17 +30,15 @@ class Provenance:
     @classmethod
     def of(cls, predictions: Predictions) -> Self:
         """What predictions say about themselves."""
-        names, origin = predictions.class_names or (), predictions.origin
-        if origin is None:
-            return cls(predictions.kind, names)
-        return cls(predictions.kind, names, origin.sha256, origin.part)
+        origin = predictions.origin
+        return cls(predictions.kind, predictions.class_names or (), origin.sha256, origin.part)
 
     def applied(self, source: str | Path | None, target: str | Path | None) -> Self:
         """The same with digests of two files: predictions, and what the calibrator made of them."""
         return replace(
             self,
-            applied_to=self.applied_to if source is None else sha256_of(source),
-            made=self.made if target is None else sha256_of(target),
+            applied_to=self.applied_to if source is None else Origin(Path(source)).sha256,
+            made=self.made if target is None else Origin(Path(target)).sha256,
         )
 
     def to_dict(self) -> dict[str, Any]:

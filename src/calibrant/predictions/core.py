@@ -50,8 +50,8 @@ class Predictions:
     _ids: NDArray[Any] | Callable[[], NDArray[Any]] | None
     _class_names: tuple[str, ...] | None
     _extras: Mapping[str, NDArray[Any]]
-    origin: Origin | None = None
-    """The file that these rows were read from; None where they were not, or where rows were picked by hand."""
+    origin: Origin = Origin()
+    """Where these rows come from, as far as that is known."""
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InvalidInput("Predictions must say what its scores are: use from_logits, from_probabilities or load.")
@@ -304,6 +304,7 @@ class Predictions:
             checks.as_extras({name: values[rows] for name, values in self._extras.items()}, len(rows)),
         )
         part.__dict__["_rows"] = self._rows.some(rows)
+        part.origin = Origin(calibrated_by=self.origin.calibrated_by)
         return part
 
     def split(self, share: float, *, seed: int = 0) -> tuple[Self, Self]:
@@ -325,7 +326,7 @@ class Predictions:
         first = min(max(math.ceil(share * len(self) - 0.5), 1), len(self) - 1)
         order = np.random.default_rng(seed).permutation(len(self))
         parts = self.subset(np.sort(order[:first])), self.subset(np.sort(order[first:]))
-        if self.origin is not None and self.origin.part is None:
+        if self.origin.path is not None and self.origin.part is None:
             for index, part in enumerate(parts):
                 part.origin = replace(self.origin, part=Part(share, seed, index))
         return parts

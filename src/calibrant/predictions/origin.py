@@ -26,21 +26,23 @@ class Part:
 
 @dataclass(frozen=True)
 class Origin:
-    """A file, and what was done to the predictions that were read from it.
+    """A file, and what was done to the predictions that were read from it; everything is None where it is not known.
 
     Attributes:
-        path: The file.
+        path: The file; None for predictions made in memory, and for rows of a file that were picked by hand.
         part: The part of its rows; None for all of them.
         calibrated_by: Digest of the calibrator that made the scores of those in the file; None for the file's own.
     """
 
-    path: Path
+    path: Path | None = None
     part: Part | None = None
     calibrated_by: str | None = None
 
     @cached_property
-    def sha256(self) -> str:
+    def sha256(self) -> str | None:
         """Digest of the file, or of the digests of its parts, read when it is first asked for."""
+        if self.path is None:
+            return None
         if self.path.is_file():
             return sha256_of(self.path)
         parts = "".join(sha256_of(part) for part in parquet_parts(self.path))

@@ -5,9 +5,27 @@ from calibrant.routing.certify import Certificate, certify, default_starts, defa
 from calibrant.routing.check import GroupCheck, PromiseCheck, check_promise
 from calibrant.routing.choose import choose_threshold
 from calibrant.routing.coverage import CoverageRow, cheapest_threshold, risk_coverage
+from calibrant.routing.describe import (
+    describe_check,
+    describe_counts,
+    describe_rule,
+    describe_shortlist,
+    describe_shortlist_check,
+)
+from calibrant.routing.provenance import (
+    as_seen_by,
+    calibrator_for,
+    chosen_behind,
+    unseen,
+    warn_if_apart,
+    warn_if_lost,
+    warn_if_seen,
+    with_temperature,
+)
 from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule
 from calibrant.routing.shortlist import Shortlist, ShortlistCheck, check_shortlist, choose_shortlist
 from calibrant.routing.stream import RouteCounts, route_file
+from calibrant.routing.verdict import Verdict, check_rule
 
 __all__ = [
     "Certificate",
@@ -21,17 +39,32 @@ __all__ = [
     "RoutingRule",
     "Shortlist",
     "ShortlistCheck",
+    "Verdict",
+    "as_seen_by",
+    "calibrator_for",
     "cases_at_rate",
     "cases_without_error",
     "certify",
     "cheapest_threshold",
     "check_promise",
+    "check_rule",
     "check_shortlist",
     "choose_shortlist",
     "choose_threshold",
+    "chosen_behind",
     "default_starts",
     "default_thresholds",
+    "describe_check",
+    "describe_counts",
+    "describe_rule",
+    "describe_shortlist",
+    "describe_shortlist_check",
     "interval",
     "risk_coverage",
     "route_file",
+    "unseen",
+    "warn_if_apart",
+    "warn_if_lost",
+    "warn_if_seen",
+    "with_temperature",
 ]

@@ -89,6 +89,8 @@ def choose_threshold(
         temperature=temperature,
         evidence=evidence,
         costs=None if costs is None else build_costs(costs, evidence),
+        fitted_on=predictions.origin.sha256,
+        calibrated_by=predictions.origin.calibrated_by,
         note=_note(rule, tables, evidence, needed, target_accuracy, confidence),
     )
 

@@ -97,7 +97,11 @@ def risk_coverage(
 
 
 def cheapest_threshold(
-    predictions: Predictions, *, cost_error: float, cost_review: float, temperature: float | None = None
+    predictions: Predictions,
+    *,
+    cost_error: float | None,
+    cost_review: float | None,
+    temperature: float | None = None,
 ) -> RoutingRule:
     """The threshold with the lowest cost on these cases, without a promise about accuracy.
 
@@ -110,7 +114,8 @@ def cheapest_threshold(
     0.8
     """
     costs = check_costs(cost_error, cost_review)
-    assert costs is not None
+    if costs is None:
+        raise invalid("cost_error and cost_review", "be given where nothing is promised", "none")
     thresholds, automated, errors = _curve(predictions, temperature)
     change = costs[0] * errors - costs[1] * automated
     best = len(change) - 1 - int(np.argmin(change[::-1]))
@@ -126,6 +131,8 @@ def cheapest_threshold(
         evidence=evidence,
         costs=build_costs(costs, evidence),
         note=nothing if threshold is None else "The cheapest threshold on these cases; it promises no accuracy.",
+        fitted_on=predictions.origin.sha256,
+        calibrated_by=predictions.origin.calibrated_by,
     )
 
 

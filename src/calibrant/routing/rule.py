@@ -101,6 +101,7 @@ class RoutingRule(Saved):
         costs: The cost model, where one was given.
         note: One sentence for a person.
         fitted_on: SHA-256 of the predictions file that the rule was chosen on, where it was one.
+        calibrated_by: Digest of the calibrator that these predictions went through first, where there was one.
     """
 
     _what: ClassVar[str] = "routing rule"
@@ -117,6 +118,7 @@ class RoutingRule(Saved):
     costs: Costs | None = None
     note: str = ""
     fitted_on: str | None = None
+    calibrated_by: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""

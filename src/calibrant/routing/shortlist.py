@@ -167,7 +167,8 @@ def choose_shortlist(
     )
     cases, missed, length = _evidence(draft, predictions)
     note = _note(draft, rank, cases, length, which="cases" if rule is None else "cases that go to a person")
-    return replace(draft, cases=cases, missed=missed, mean_length=length, note=note)
+    digest = predictions.origin.sha256
+    return replace(draft, cases=cases, missed=missed, mean_length=length, note=note, fitted_on=digest)
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from calibrant.errors import CheckFailed, InvalidInput, invalid
-from calibrant.files import atomic_write
+from calibrant.files import atomic_write, refuse_overwriting
 from calibrant.logs import at_level
+from calibrant.posthoc import Calibrator, TemperatureScaling
+from calibrant.routing import RoutingRule
 from calibrant.serving.module import Deployed
-
-if TYPE_CHECKING:
-    from calibrant.posthoc import Calibrator
-    from calibrant.routing import RoutingRule
+from calibrant.serving.parts import CalibratorLike, Parts, RuleLike, parts_for
+from calibrant.training import Run
 
 TOLERANCE = 1e-5
 INPUT = "images"
@@ -42,52 +42,127 @@ class ExportCheck:
     decisions_differ: int
 
 
+@dataclass(frozen=True)
+class Exported(ExportCheck):
+    """What was written, and how it compares with PyTorch.
+
+    Attributes:
+        path: The file.
+        parts: The calibrator and the rule that are inside.
+    """
+
+    path: Path
+    parts: Parts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        parts = self.parts
+        return {
+            "path": str(self.path),
+            "automates": parts.automates,
+            "rule": None if parts.rule_path is None else str(parts.rule_path),
+            "calibrator": None if parts.calibrator_path is None else str(parts.calibrator_path),
+            "calibrated": parts.calibrated,
+            "images": self.images,
+            "largest_difference": self.largest_difference,
+            "decisions_differ": self.decisions_differ,
+        }
+
+    def describe(self) -> str:
+        """What the file is, for a person."""
+        equal = f"On {self.images} images it equals PyTorch to {self.largest_difference:.1g}."
+        return f"Wrote {self.path}. {equal}\n{self.parts.describe()}"
+
+
 def export_onnx(
-    model: nn.Module,
-    path: str | Path,
+    model: nn.Module | Run,
+    path: str | Path | None = None,
     *,
-    example: Tensor,
+    calibrator: CalibratorLike = None,
+    rule: RuleLike = None,
+    uncalibrated: bool = False,
+    trust_code: bool = False,
+    example: Tensor | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     temperature: float = 1.0,
-    calibrator: "Calibrator | None" = None,
-    rule: "RoutingRule | None" = None,
     class_names: Sequence[str] | None = None,
-) -> ExportCheck:
-    """Write an ONNX file and compare it with PyTorch on `example` before it replaces anything.
+) -> Exported:
+    """Write an ONNX file and compare it with PyTorch before it replaces anything.
 
     Args:
-        model: A classifier that gives logits; it is put in evaluation mode.
-        path: Where to write, `.onnx`.
-        example: Float images on the scale from 0 to 1, shape (n, C, H, W), n >= 2; the more like real ones the better.
-        mean: Normalisation per channel; None for none.
-        std: Normalisation per channel; None for none.
-        temperature: Logits are divided by it. A rule's own temperature comes on top of this one.
-        calibrator: A fitted smooth calibrator (temperature, vector, matrix, Dirichlet, beta); it comes first.
-        rule: Routing rule; without one nothing is automated.
+        model: A finished run; or a classifier that gives logits, which is put in evaluation mode.
+        path: Where to write, `.onnx`; by default `model.onnx` in the run.
+        calibrator: A fitted smooth calibrator (temperature, vector, matrix, Dirichlet, beta) or its file; it comes
+            first, then the rule's own temperature. By default the run's, where it has one and the rule has no
+            temperature of its own. A rule that was chosen on other predictions than it made is refused.
+        rule: Routing rule or its file; by default the run's. Without one nothing is automated.
+        uncalibrated: Leave the run's calibrator out.
+        trust_code: Whether to import a run's network `module:name` that you have not used on this machine before.
+        example: Without a run: float images on the scale from 0 to 1, shape (n, C, H, W), n >= 2; the more like real
+            ones the better.
+        mean: Without a run: normalisation per channel; None for none.
+        std: Without a run: normalisation per channel; None for none.
+        temperature: Without a run: logits are divided by it, after the calibrator.
         class_names: Kept in the file's metadata; a rule's names are the default.
-
-    Returns:
-        What the comparison found.
 
     Raises:
         CheckFailed: The file computes something else than PyTorch.
     """
+    if isinstance(model, Run):
+        if example is not None or mean is not None or std is not None or temperature != 1.0:
+            raise invalid("example, mean, std and temperature", "be left out for a run, which knows them", "them")
+        given = model, path, calibrator, rule, class_names
+        return _export_run(*given, uncalibrated=uncalibrated, trust_code=trust_code)
+    if path is None or example is None:
+        raise invalid("path and example", "be given where there is no run", "none")
+    if not 0 < temperature < math.inf:
+        raise invalid("temperature", "be positive and finite", temperature)
+    mapping = Calibrator.load(calibrator) if isinstance(calibrator, str | Path) else calibrator
+    parts = Parts(mapping, RoutingRule.load(rule) if isinstance(rule, str | Path) else rule)
+    return _write(_deployed(model, example, mean, std, parts, temperature), Path(path), parts, example, class_names)
+
+
+def _export_run(
+    run: Run,
+    path: str | Path | None,
+    calibrator: CalibratorLike,
+    rule: RuleLike,
+    class_names: Sequence[str] | None,
+    *,
+    uncalibrated: bool,
+    trust_code: bool,
+) -> Exported:
+    # Weights of a run that goes on are not what its figures will be about, and averaged weights come at the very end.
+    run.refuse_unfinished()
+    checkpoint = run.checkpoint()
+    about = checkpoint.values
+    if "mean" not in about:
+        raise invalid(str(run.path), "be trained by a calibrant that keeps the normalisation", "an older checkpoint")
+    target = run.onnx_path if path is None else Path(path)
+    parts = parts_for(run, n_classes=about["classes"], calibrator=calibrator, rule=rule, uncalibrated=uncalibrated)
+    refuse_overwriting([target], [parts.calibrator_path, parts.rule_path, *run.checkpoints.glob("*")])
+    # Noise around the training images' mean: the comparison needs numbers of the right size, not the data set.
+    noise = torch.randn(64, *about["image_shape"], generator=torch.Generator().manual_seed(0))
+    centre, spread = (torch.tensor(about[name]).view(1, -1, 1, 1) for name in ("mean", "std"))
+    example = (centre + spread * noise).clamp(0, 1)
+    deployed = _deployed(run.load_model(checkpoint, trust_code=trust_code), example, about["mean"], about["std"], parts)
+    return _write(deployed, target, parts, example, class_names)
+
+
+def _write(
+    deployed: Deployed, path: Path, parts: Parts, example: Tensor, class_names: Sequence[str] | None
+) -> Exported:
     onnx = _module("onnx")
-    if Path(path).suffix.lower() != ".onnx":
+    if path.suffix.lower() != ".onnx":
         raise invalid("path", "end in .onnx", str(path))
-    deployed = _deployed(model, example, mean, std, temperature, rule, calibrator)
-    with torch.no_grad():
-        expected = deployed(example)
-    if rule is not None:
-        rule.check_classes(expected[0].shape[1])
     with atomic_write(path) as temporary:
-        program = _trace(deployed, example)
-        proto = program.model_proto
-        _describe(proto, deployed, rule, calibrator, class_names)
+        proto = _trace(deployed, example).model_proto
+        _describe(proto, deployed, parts, class_names)
         onnx.checker.check_model(proto, full_check=True)
         temporary.write_bytes(proto.SerializeToString())
-        return compare_onnx(temporary, deployed, example, name=str(path))
+        check = compare_onnx(temporary, deployed, example, name=str(path))
+    return Exported(check.images, check.largest_difference, check.decisions_differ, path, parts)
 
 
 def compare_onnx(path: str | Path, deployed: Deployed, images: Tensor, *, name: str = "") -> ExportCheck:
@@ -119,43 +194,38 @@ def _deployed(
     example: Tensor,
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
-    temperature: float,
-    rule: "RoutingRule | None",
-    calibrator: "Calibrator | None",
+    parts: Parts,
+    temperature: float = 1.0,
 ) -> Deployed:
     if example.ndim != 4 or len(example) < 2 or example.dtype != torch.float32:
         raise invalid(
             "example", "be float32 images of shape (n, C, H, W), n >= 2", f"{example.dtype} {tuple(example.shape)}"
         )
-    if not 0 < temperature < math.inf:
-        raise invalid("temperature", "be positive and finite", temperature)
     channels = example.shape[1]
     mean, std = [0.0] * channels if mean is None else list(mean), [1.0] * channels if std is None else list(std)
     if len(mean) != channels or len(std) != channels or min(std) <= 0:
         raise invalid("mean and std", f"give {channels} values, std above 0", f"{mean} and {std}")
     model = model.eval().cpu().float()
     with torch.no_grad():
-        classes = model(example[:2]).shape[1]
-    thresholds = [math.inf] * classes
-    if rule is not None:
-        rule.check_classes(classes)
-        thresholds = rule.thresholds.tolist()
-        temperature *= rule.temperature or 1.0
-    mapping, scale = _calibration(calibrator, classes)
+        n_classes = model(example[:2]).shape[1]
+    thresholds = [math.inf] * n_classes
+    if parts.rule is not None:
+        parts.rule.check_classes(n_classes)
+        thresholds = parts.rule.thresholds.tolist()
+        temperature *= parts.rule.temperature or 1.0
+    mapping, scale = _calibration(parts.calibrator, n_classes)
     return Deployed(
         model, mean=mean, std=std, temperature=scale * temperature, thresholds=thresholds, calibrator=mapping
     ).eval()
 
 
-def _calibration(calibrator: "Calibrator | None", classes: int) -> tuple[nn.Module | None, float]:
+def _calibration(calibrator: Calibrator | None, n_classes: int) -> tuple[nn.Module | None, float]:
     """A calibrator as a module, or as a temperature where it is no more than that."""
-    from calibrant.posthoc import TemperatureScaling
-
     if calibrator is None:
         return None, 1.0
     mapping = calibrator.to_module()
-    if calibrator.n_classes_ != classes:
-        raise invalid("calibrator", f"be made for the model's {classes} classes", f"{calibrator.n_classes_} classes")
+    if calibrator.n_classes_ != n_classes:
+        raise invalid("calibrator", f"be made for the model's {n_classes} classes", f"{calibrator.n_classes_} classes")
     if calibrator.identity_:
         return None, 1.0
     return (None, calibrator.temperature_) if isinstance(calibrator, TemperatureScaling) else (mapping, 1.0)
@@ -174,14 +244,9 @@ def _trace(deployed: Deployed, example: Tensor) -> Any:
         )
 
 
-def _describe(
-    proto: Any,
-    deployed: Deployed,
-    rule: "RoutingRule | None",
-    calibrator: "Calibrator | None",
-    class_names: Sequence[str] | None,
-) -> None:
-    """Say in the file what it holds, for whoever finds it without its history."""
+def _describe(proto: Any, deployed: Deployed, parts: Parts, class_names: Sequence[str] | None) -> None:
+    """Say in the file what it holds, for those who find it without its history."""
+    rule, calibrator = parts.rule, parts.calibrator
     names = class_names if class_names is not None else (rule.class_names if rule is not None else None)
     facts: dict[str, Any] = {
         "producer": "calibrant",

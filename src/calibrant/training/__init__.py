@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from calibrant.training.sources import (
         calibrated_paths,
         calibration_sources,
+        calibrators_near,
         load_predictions,
         rule_path,
+        run_calibrator,
+        shortlist_path,
         source_path,
     )
     from calibrant.training.torchdata import TorchData
@@ -45,6 +48,7 @@ __all__ = [
     "TrainingDiverged",
     "calibrated_paths",
     "calibration_sources",
+    "calibrators_near",
     "check_inputs",
     "default_recipe",
     "end_with_parent",
@@ -58,7 +62,9 @@ __all__ = [
     "recipe_keys",
     "resume",
     "rule_path",
+    "run_calibrator",
     "run_tasks",
+    "shortlist_path",
     "source_path",
     "state_of",
     "suggest_key",
@@ -77,7 +83,16 @@ _IMPORTED_ON_USE = {
     "processes": ("Ended", "Task", "end_with_parent", "run_tasks"),
     "progress": ("ForwardingReporter", "LiveBar", "PlainLines", "Quiet", "Reporter", "TensorBoard"),
     "setup": ("Setup", "load_data", "make_fabric"),
-    "sources": ("calibrated_paths", "calibration_sources", "load_predictions", "rule_path", "source_path"),
+    "sources": (
+        "calibrated_paths",
+        "calibration_sources",
+        "calibrators_near",
+        "load_predictions",
+        "rule_path",
+        "run_calibrator",
+        "shortlist_path",
+        "source_path",
+    ),
     "torchdata": ("TorchData",),
 }
 

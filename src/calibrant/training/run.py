@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from calibrant.errors import CalibrantError, InvalidInput
-from calibrant.files import output_error, read_json, write_json
+from calibrant.files import output_error, read_json, sha256_of, write_json
 from calibrant.own_code import is_own, require
 from calibrant.training.lock import locked
 from calibrant.training.log import Line, append_line, read_log, write_log
@@ -193,6 +193,20 @@ class Run:
             raise InvalidInput(f"run {self.path} has no {split} predictions yet. Continue it with --resume.")
         return Predictions.load(path)
 
+    def made(self, digest: str) -> bool:
+        """Whether `digest` is the SHA-256 of predictions that the run's network made."""
+        own = (self.predictions_path("val"), self.predictions_path("test"))
+        return digest in {sha256_of(path) for path in own if path.is_file()}
+
+    def checkpoint(self) -> "Checkpoint":
+        """The newest checkpoint that is not damaged."""
+        from calibrant.training.checkpoint import newest_checkpoint
+
+        newest = newest_checkpoint(self.checkpoints)
+        if newest is None:
+            raise InvalidInput(f"run {self.path} has no checkpoint yet. Continue it with --resume.")
+        return newest
+
     def load_model(self, checkpoint: "Checkpoint | None" = None, *, trust_code: bool = False) -> "nn.Module":
         """The network with the weights of a checkpoint, by default the newest, in evaluation mode.
 
@@ -202,11 +216,8 @@ class Run:
                 be the file that the run was trained with in any case.
         """
         from calibrant.models import build_model
-        from calibrant.training.checkpoint import newest_checkpoint
 
-        checkpoint = checkpoint or newest_checkpoint(self.checkpoints)
-        if checkpoint is None:
-            raise InvalidInput(f"run {self.path} has no checkpoint yet. Continue it with --resume.")
+        checkpoint = checkpoint or self.checkpoint()
         channels, height, width = checkpoint.values["image_shape"]
         name = self.recipe.model.name
         if is_own(name):

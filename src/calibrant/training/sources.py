@@ -52,6 +52,28 @@ def rule_path(source: str | Path) -> Path:
     return Path(source).with_name("rule.json") if run is None else run.rule_path
 
 
+def shortlist_path(rule: str | Path) -> Path:
+    """Where the shortlist of a rule is kept: beside the rule."""
+    return Path(rule).with_name("shortlist.json")
+
+
+def run_calibrator(source: str | Path) -> Path | None:
+    """The calibrator of the run that `source` belongs to, where there is one."""
+    run = Run.of(source)
+    return run.calibrator_path if run is not None and run.calibrator_path.is_file() else None
+
+
+def calibrators_near(*paths: str | Path | None) -> list[Path]:
+    """The calibrators that lie beside these files, or in the runs that they belong to."""
+    found = []
+    for given in (Path(path) for path in paths if path is not None):
+        run = Run.of(given)
+        place = given.with_name("calibrator.json") if run is None else run.calibrator_path
+        if place.is_file() and place not in found:
+            found.append(place)
+    return found
+
+
 class CalibratedPaths(NamedTuple):
     """Where calibrated predictions and their calibrator are kept."""
 

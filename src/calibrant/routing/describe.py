@@ -1,0 +1,112 @@
+"""What rules, shortlists and their checks say to a person, as text."""
+
+from calibrant.metrics import plain_table
+from calibrant.routing.check import PromiseCheck
+from calibrant.routing.coverage import CoverageRow
+from calibrant.routing.rule import RoutingRule
+from calibrant.routing.shortlist import Shortlist, ShortlistCheck
+from calibrant.routing.stream import RouteCounts
+
+
+def describe_rule(rule: RoutingRule, rows: list[CoverageRow]) -> str:
+    """What was chosen, beside what else could have been (`risk_coverage`)."""
+    lines = [_coverage_table(rows), rule.note]
+    if rule.temperature is not None:
+        lines.append(f"Temperature: {rule.temperature:.4f}")
+    if rule.class_thresholds is not None:
+        names = rule.class_names or tuple(map(str, range(rule.n_classes)))
+        for name, value in zip(names, rule.class_thresholds, strict=True):
+            lines.append(f"  {name}: {'never automated' if value is None else f'{value:.6f}'}")
+    elif rule.threshold is not None:
+        lines.append(f"Threshold: {rule.threshold:.6f}")
+    evidence = rule.evidence
+    if rule.automates and evidence is not None:
+        share = _percent(evidence.automated, evidence.cases)
+        lines.append(
+            f"Automated: {evidence.automated:,} of {evidence.cases:,} cases ({share}), {evidence.errors:,} wrong."
+        )
+        low, high = 1000 * (1 - evidence.automation_high), 1000 * (1 - evidence.automation_low)
+        lines.append(f"Of 1,000 cases a person sees {rule.review_per_1000:.0f} ({low:.0f} to {high:.0f}).")
+    if rule.costs is not None:
+        mine, all_reviewed = rule.costs.per_1000, rule.costs.per_1000_all_review
+        lines.append(f"Cost per 1,000 cases: {mine:.1f}; {all_reviewed:.1f} if a person sees all.")
+    return "\n".join(lines)
+
+
+def describe_counts(counts: RouteCounts) -> str:
+    """How many cases of a file were automated."""
+    share = _percent(counts.automated, counts.cases)
+    return f"{counts.automated:,} of {counts.cases:,} cases are automated ({share}), the others go to a person."
+
+
+def describe_check(result: PromiseCheck) -> str:
+    """Whether a rule's promise held, group by group."""
+    headings = ("group", "automated", "wrong", "accuracy %", f"{100 * result.confidence:g} % interval", "promise held")
+    rows = [
+        (
+            line.name,
+            f"{line.automated:,}",
+            f"{line.errors:,}",
+            "-" if line.accuracy is None else f"{100 * line.accuracy:.2f}",
+            f"{100 * line.low:.2f} to {100 * line.high:.2f}",
+            "-" if line.accuracy is None else "yes" if line.held else "NO",
+        )
+        for line in result.groups
+    ]
+    if not result.tested:
+        sentence = f"No case is automated: {result.cases:,} cases say nothing about the promised accuracy."
+        return f"{plain_table(headings, rows)}\n{sentence}"
+    verdict = "is contradicted by"
+    if result.held:
+        verdict = "holds on" if result.reached else "is missed, but by no more than chance, on"
+    sentence = f"The promised accuracy of {result.target_accuracy:g} {verdict} {result.cases:,} cases."
+    return f"{plain_table(headings, rows)}\n{sentence}"
+
+
+def describe_shortlist(shortlist: Shortlist) -> str:
+    """What was chosen, and on what."""
+    lines = [shortlist.note]
+    if shortlist.least > 0:
+        lines.append(
+            f"Listed: the most probable class, and every class with a probability of {shortlist.least:.6f} or more."
+        )
+    lines.append(f"Of {shortlist.cases:,} cases {shortlist.missed:,} have their true class off the list.")
+    return "\n".join(lines)
+
+
+def describe_shortlist_check(shortlist: Shortlist, result: ShortlistCheck) -> str:
+    """Whether a shortlist's promise held for the reviewed cases."""
+    if result.covered is None:
+        return "No case goes to a person: nothing is said of the shortlist."
+    verdict = "is contradicted"
+    if result.held:
+        verdict = "holds" if result.covered >= shortlist.coverage else "is missed, but by no more than chance"
+    return (
+        f"Shortlists of {result.mean_length:.2f} classes hold the true one in {100 * result.covered:.2f} % of "
+        f"{result.cases:,} cases "
+        f"({100 * result.low:.2f} to {100 * result.high:.2f} %): "
+        f"the promised share of {shortlist.coverage:g} {verdict}."
+    )
+
+
+def _coverage_table(rows: list[CoverageRow]) -> str:
+    costs = rows[0].cost_per_1000 is not None
+    headings = ("automated", "threshold", "accuracy %", "interval %", "review", *(["cost"] if costs else []))
+    cells = [
+        (
+            f"{1000 * row.coverage:.0f}",
+            f"{row.threshold:.6f}",
+            f"{100 * row.accuracy:.2f}",
+            f"{100 * row.accuracy_low:.1f} to {100 * row.accuracy_high:.1f}",
+            f"{row.review_per_1000:.0f} ({row.review_low:.0f} to {row.review_high:.0f})",
+            *([f"{row.cost_per_1000:.1f}"] if costs else []),
+        )
+        for row in rows
+    ]
+    return plain_table(headings, cells, title="Risk and coverage, per 1,000 cases (each interval for its own line)")
+
+
+def _percent(part: int, whole: int) -> str:
+    """One rounding for every share that is printed: to the nearest tenth, halves up, exact in whole numbers."""
+    tenths = (2000 * part + whole) // (2 * whole)
+    return f"{tenths // 10}.{tenths % 10} %"

@@ -1,0 +1,94 @@
+"""Whether a rule and the shortlist beside it kept their promises on new labelled cases."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from calibrant.predictions import Predictions
+from calibrant.routing.check import PromiseCheck, check_promise
+from calibrant.routing.describe import describe_check, describe_shortlist_check
+from calibrant.routing.provenance import warn_if_seen
+from calibrant.routing.rule import RoutingRule
+from calibrant.routing.shortlist import Shortlist, ShortlistCheck, check_shortlist
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What new cases say about the promises of a rule and of its shortlist.
+
+    Attributes:
+        cases: Labelled cases.
+        promise: About the rule; None for a rule of costs alone, which promises nothing.
+        listed: About the shortlist; None without one.
+        shortlist: The shortlist, where there is one.
+        strict: Whether an observed accuracy below the promised one counts as broken, although that can be chance.
+    """
+
+    cases: int
+    promise: PromiseCheck | None
+    listed: ShortlistCheck | None
+    shortlist: Shortlist | None
+    strict: bool
+
+    @property
+    def broken(self) -> list[str]:
+        """One sentence for each promise that was not kept."""
+        return [*self._broken_accuracy(), *self._broken_shortlist()]
+
+    def _broken_accuracy(self) -> list[str]:
+        result = self.promise
+        if result is None or (result.reached if self.strict else result.held):
+            return []
+        missed = [
+            line
+            for line in result.groups
+            if line.accuracy is not None and (not line.held or (self.strict and line.accuracy < result.target_accuracy))
+        ]
+        what = ", ".join(f"{line.name} {line.accuracy:.4f} [{line.low:.4f}, {line.high:.4f}]" for line in missed)
+        return [f"the promised accuracy of {result.target_accuracy:g} was not kept: {what}"]
+
+    def _broken_shortlist(self) -> list[str]:
+        if self.shortlist is None or self.listed is None or self.listed.held:
+            return []
+        seen = f"{self.listed.covered:.4f} [{self.listed.low:.4f}, {self.listed.high:.4f}]"
+        return [f"the promised share of {self.shortlist.coverage:g} on the shortlist was not kept: {seen}"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        content: dict[str, Any] = {"cases": self.cases} if self.promise is None else asdict(self.promise)
+        if self.shortlist is not None and self.listed is not None:
+            content["shortlist"] = {"coverage": self.shortlist.coverage, **asdict(self.listed)}
+        return {**content, "strict": self.strict, "passed": not self.broken}
+
+    def describe(self) -> str:
+        """The same for a person."""
+        lines = [] if self.promise is None else [describe_check(self.promise)]
+        if self.shortlist is not None and self.listed is not None:
+            lines.append(describe_shortlist_check(self.shortlist, self.listed))
+        return "\n".join(lines)
+
+
+def check_rule(
+    rule: RoutingRule,
+    predictions: Predictions,
+    *,
+    shortlist: Shortlist | None = None,
+    confidence: float = 0.95,
+    strict: bool = False,
+) -> Verdict:
+    """Check what a rule and its shortlist promise, and warn where one of them was chosen on these cases.
+
+    Args:
+        rule: The rule. One of costs alone is not checked itself, but what it sends to a person may have shortlists.
+        predictions: Labelled cases.
+        shortlist: Check this one too.
+        confidence: Of the intervals. A promise counts as broken where its whole interval lies below it.
+        strict: Count the accuracy as broken already where the observed one is below it; that can be chance.
+    """
+    alone = shortlist is not None and rule.target_accuracy is None
+    promise = None if alone else check_promise(rule, predictions, confidence=confidence)
+    listed = None
+    warn_if_seen(rule, predictions)
+    if shortlist is not None:
+        listed = check_shortlist(shortlist, predictions, rule=rule, confidence=confidence)
+        warn_if_seen(shortlist, predictions)
+    return Verdict(len(predictions), promise, listed, shortlist, strict)
