@@ -93,8 +93,9 @@ def budget_section(groups: Mapping[tuple[str, str], Mapping[str, Sequence[Record
             if records[0].seen_share <= 0.999 and label not in known
         ]
     parts = ["## Equal updates", "", _INTRO, ""]
-    heads = ("data, network", "plan", "updates, %", "seeds", "metric", "all updates", "control", "plan alone")
-    heads += ("plan - control", "verdict", "recovered share")
+    runs = ("all updates", "control", "plan alone")
+    verdicts = ("plan - control", "verdict", "recovered share")
+    heads = ("data, network", "plan", "updates, %", "seeds", "metric", *runs, *verdicts)
     parts.append(to_markdown(Grid("", "", heads, tuple(rows))).strip("\n") if rows else "No plan has its control yet.")
     if without:
         parts += ["", "Plans whose control was not run; nothing is claimed for them:", ""]

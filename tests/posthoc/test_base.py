@@ -25,6 +25,7 @@ from calibrant.posthoc import (
     MatrixScaling,
     TemperatureScaling,
     VectorScaling,
+    _newton,
     affine,
     beta,
     make_calibrator,
@@ -106,14 +107,18 @@ def test_an_ordinary_fit_converges(draw, name):
 
 @pytest.mark.parametrize(
     ("module", "calibrator"),
-    [(affine, VectorScaling(reg_lambda=0.1)), (beta, BetaCalibration())],
-    ids=["affine", "beta"],
+    [(affine, VectorScaling(reg_lambda=0.1)), (beta, BetaCalibration()), (_newton, VectorScaling(reg_lambda=0.1))],
+    ids=["affine", "beta", "newton"],
 )
 def test_a_search_that_is_cut_short_says_so(draw, monkeypatch, module, calibrator):
     def one_step(*arguments, options, **more):
         return minimize(*arguments, options={**options, "maxiter": 1}, **more)
 
-    monkeypatch.setattr(module, "minimize", one_step)
+    if module is _newton:
+        monkeypatch.setattr(module, "_MAX_ITERATIONS", 1)
+    else:
+        monkeypatch.setattr(affine, "_NEWTON", 0)
+        monkeypatch.setattr(module, "minimize", one_step)
     with pytest.warns(CalibrantWarning, match="optimum was not reached"):
         found = calibrator.fit(*draw(500, temperature=3.0))
     assert not found.summary_.converged

@@ -10,6 +10,7 @@ from calibrant.posthoc import (
     select_calibrator,
 )
 from calibrant.posthoc._folds import stratified_folds
+from calibrant.posthoc.selection import _worth_trying
 
 QUICK = ("none", "temperature", "histogram", "isotonic-top")
 
@@ -101,3 +102,14 @@ def test_too_few_cases_for_the_folds_inside_of_folds(draw):
     logits, _ = draw(6, 2, seed=3)
     with pytest.raises(InvalidInput, match=r"fit vector without one of 5 folds, got 6 cases\. .*temperature"):
         select_calibrator(logits, [0, 0, 0, 1, 1, 0], methods=("temperature", "vector"))
+
+
+@pytest.mark.parametrize(("cases", "left_out"), [(29, {"dirichlet", "matrix"}), (30, set())])
+def test_matrices_with_more_numbers_than_cases_are_left_out(cases, left_out):
+    assert set(METHODS) - set(_worth_trying(cases, 5)) == left_out
+
+
+def test_progress_is_told_before_each_method(draw):
+    told = []
+    select_calibrator(*draw(100), methods=QUICK[:2], progress=lambda *line: told.append(line))
+    assert told == [(name, place, 2) for place, name in enumerate(QUICK[:2])]

@@ -162,7 +162,12 @@ def _fit_fold(calibrator: Calibrator, logits: Matrix, targets: Integers, *, case
 
 
 def fit_calibrator(
-    predictions: Predictions, method: str = "temperature", *, folds: int = 5, seed: int = 0
+    predictions: Predictions,
+    method: str = "temperature",
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> Selection:
     """Fit one method on predictions, or with "best" the one that `select_calibrator` finds.
 
@@ -171,10 +176,11 @@ def fit_calibrator(
         method: "best", or a name in `METHODS`.
         folds: Folds of the comparison.
         seed: Seed of the folds.
+        progress: See `select_calibrator`.
     """
     require_predictions(predictions)
     if method == "best":
-        return select_calibrator(predictions, folds=folds, seed=seed)
+        return select_calibrator(predictions, folds=folds, seed=seed, progress=progress)
     return Selection(method, make_calibrator(method).fit(predictions), (), "")
 
 
@@ -191,25 +197,52 @@ def warn_if_worse(before: Predictions, after: Predictions) -> None:
 
 
 def select_calibrator(
-    logits: Any, targets: Any = None, *, methods: Sequence[str] = tuple(METHODS), folds: int = 5, seed: int = 0
+    logits: Any,
+    targets: Any = None,
+    *,
+    methods: Sequence[str] | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> Selection:
     """Compare methods by cross-validated NLL and fit the best on all cases.
 
     Every method sees the same folds. Regularisers of the affine methods are chosen inside each fold, so the comparison
-    is honest; for many classes that takes long, and `methods` can name fewer.
+    is honest.
+
+    Args:
+        logits: Predictions, or an array of shape (n, K).
+        targets: With an array: shape (n,).
+        methods: Names in `METHODS`; None for all but those that have more numbers to learn than there are cases.
+        folds: Number of stratified folds.
+        seed: Seed of the folds.
+        progress: Called before each method with its name, its place from 0 on, and the number of methods.
     """
+    if methods is None:
+        methods = _worth_trying(*check_fit(*as_arrays(logits, targets))[0].shape)
     if isinstance(methods, str) or not methods:
         raise invalid("methods", "be a list of at least one method", repr(methods))
     for name in methods:
         make_calibrator(name)
     losses: dict[str, Floats] = {}
-    for name in methods:
+    for place, name in enumerate(methods):
+        if progress is not None:
+            progress(name, place, len(methods))
         losses[name] = cross_validated_nll(METHODS[name], logits, targets, folds=folds, seed=seed)
     best = min(losses, key=lambda name: float(losses[name].mean()))
     candidates = [_compare(name, loss, losses[best]) for name, loss in losses.items()]
     candidates.sort(key=lambda candidate: candidate.nll)
     calibrator = make_calibrator(best).fit(logits, targets)
     return Selection(best, calibrator, tuple(candidates), _reason(candidates, folds))
+
+
+def _worth_trying(cases: int, n_classes: int) -> tuple[str, ...]:
+    """Full matrices are left out where they have more numbers to learn than there are cases.
+
+    Then the regulariser all but turns them into temperature scaling, and with 100 classes that takes minutes.
+    """
+    too_many = ("dirichlet", "matrix") if n_classes * (n_classes + 1) > cases else ()
+    return tuple(name for name in METHODS if name not in too_many)
 
 
 def _compare(name: str, loss: Floats, best: Floats) -> Candidate:
