@@ -32,18 +32,22 @@ _PLAIN = re.compile(r"[<>|=]?[biufcUS][0-9]{1,9}")
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, struct.error, NotImplementedError, RuntimeError)
 
 
-def check_unfolded(where: str, unfolded: int, stored: int) -> None:
+_UNPACKED = "If it is meant to be so, write it again without compression."
+
+
+def check_unfolded(where: str, unfolded: int, stored: int, way_out: str = _UNPACKED) -> None:
     """Refuse, before anything is allocated, what would take far more memory than the file has bytes.
 
     Args:
         where: The file, for the message.
         unfolded: Bytes that its content would take.
         stored: Bytes that the file has.
+        way_out: What to do.
     """
     if unfolded > max(_HARMLESS, _MOST_UNFOLDED * stored):
         rule = f"unfold to at most {_MOST_UNFOLDED} times its size"
         found = f"{unfolded / 2**20:,.0f} MB in a file of {stored / 2**20:,.2f} MB"
-        raise invalid(where, rule, found, "If it is meant to be so, write it again without compression.")
+        raise invalid(where, rule, found, way_out)
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,7 @@
+import os
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -115,7 +119,7 @@ def test_a_picture_that_ends_early_is_named(tmp_path, picture):
 def test_sixteen_bits_are_refused_because_they_would_be_cut_off(tmp_path, picture):
     picture("a/1.png", pixels=np.full((5, 6), 60_000, np.uint16))
     picture("b/1.png", mode="L")
-    with pytest.raises(InvalidInput, match=r"a/1.png must have 8 bits a channel, got mode I;16"):
+    with pytest.raises(InvalidInput, match=r"a/1.png must have 8 bits per channel, got mode I;16"):
         load_dataset(f"folder:{tmp_path}")
 
 
@@ -147,3 +151,64 @@ def test_a_validation_folder_is_not_lost_in_silence(tmp_path, picture):
     with pytest.warns(CalibrantWarning, match="val is not read"):
         dataset = load_dataset(f"folder:{tmp_path}")
     assert len(dataset.train) == 2
+
+
+def test_a_name_that_is_not_utf8_is_refused_before_anything_is_decoded(tmp_path, picture):
+    picture("a/1.png")
+    picture("b/1.png")
+    (tmp_path / "b").rename(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    with pytest.raises(InvalidInput, match=r"folder must have names in UTF-8, got .*caf\\xe9.*Rename") as got:
+        load_dataset(f"folder:{tmp_path}")
+    assert str(got.value).isascii()
+
+
+def test_brackets_and_control_characters_in_class_names_are_data(tmp_path, picture):
+    for name in ("[bold red]", "a\x1b[31m", "x\ny"):
+        for index in range(2):
+            picture(f"{name}/{index}.png")
+    assert load_dataset(f"folder:{tmp_path}").class_names == ("[bold red]", "a\x1b[31m", "x\ny")
+
+
+def black_png(width, height):
+    """A grey PNG of one colour without its pixels in memory; a thousandth of their size."""
+    packed = zlib.compressobj(9)
+    body = b"".join([*(packed.compress(bytes(width + 1)) for _ in range(height)), packed.flush()])
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)), (b"IDAT", body), (b"IEND", b"")]
+    parts = [struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("side", "options", "message"),
+    [
+        (13_000, "", "pixels, or 67108864 where pictures are resized, got 13000 x 13000. Make it smaller, or add"),
+        (13_000, "?size=64", "pixels, or 67108864 where pictures are resized, got 13000 x 13000"),
+        (2_000, "", "the pictures must unfold to at most 100 times its size"),
+    ],
+)
+def test_small_files_that_unfold_to_much_are_refused_by_their_headers(tmp_path, side, options, message):
+    content = black_png(side, 200 if side > 10_000 else side)
+    if side > 10_000:  # a lie about the height, so that the file is made quickly
+        header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+        content = content[:16] + header + struct.pack(">I", zlib.crc32(b"IHDR" + header)) + content[33:]
+    for path in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    with pytest.raises(InvalidInput, match=message):
+        load_dataset(f"folder:{tmp_path}{options}")
+
+
+def test_a_large_photograph_can_be_resized(tmp_path):
+    content = black_png(4_200, 4_200)
+    for path in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    assert load_dataset(f"folder:{tmp_path}?size=8").image_shape == (1, 8, 8)
+
+
+def test_more_than_all_memory_is_refused(tmp_path, picture, monkeypatch):
+    for path in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        picture(path)
+    monkeypatch.setattr(os, "sysconf", lambda _: 100)
+    with pytest.raises(InvalidInput, match="the pictures must fit into memory"):
+        load_dataset(f"folder:{tmp_path}?size=64")

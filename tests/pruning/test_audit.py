@@ -1,4 +1,4 @@
-"""Who left, when and why: the report, the file, and wrong labels that were planted."""
+"""Which samples left, when and why: the report, the file, and wrong labels that were planted."""
 
 import json
 
@@ -55,7 +55,7 @@ def test_before_the_first_epoch_there_is_nothing_to_report():
     assert (report.seen, report.saved_share, report.seconds_saved, report.suspects) == (0, 0.0, None, [])
 
 
-def test_the_file_holds_who_left_when_and_with_what_score(pruner, tmp_path):
+def test_the_file_holds_which_samples_left_when_and_with_what_score(pruner, tmp_path):
     path = tmp_path / "runs" / "pruning.npz"
     pruner.save(path)
     audit = load_audit(path)
@@ -71,7 +71,7 @@ def test_the_file_holds_who_left_when_and_with_what_score(pruner, tmp_path):
     assert audit.kept_share[1].tolist() == [0.75, 0.75]
     assert audit.settings == pruner.settings()
     assert set(audit.predicted) <= {0, 1}
-    # Those who left had the lowest scores of their class at the time, and keep them.
+    # Those that left had the lowest scores of their class at the time, and keep them.
     first = audit.left == 1
     for k in (0, 1):
         mine = audit.target == k
@@ -91,6 +91,41 @@ def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "x.npz"
     path.write_bytes(content)
     with pytest.raises(InvalidInput, match=r"must be (a whole \.npz file|written by pruner\.save)"):
+        load_audit(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("target", np.zeros(20)),
+        ("target", np.full(20, 7)),
+        ("target", np.zeros((20, 1), int)),
+        ("left", np.full(20, "a")),
+        ("left", np.full(20, -2)),
+        ("score", np.full(20, np.nan)),
+        ("excess", np.zeros(3)),
+        ("predicted", np.full(20, 2)),
+        ("kept", np.zeros(20, int)),
+        ("kept_counts", np.int64(3)),
+        ("kept_counts", np.zeros((3, 5), int)),
+        ("class_sizes", np.zeros(0, int)),
+        ("index", np.full(20, 20)),
+    ],
+)
+def test_right_names_with_wrong_types_are_refused(pruner, tmp_path, name, value):
+    path = tmp_path / "x.npz"
+    pruner.save(path)
+    np.savez(path, **{**dict(np.load(path)), name: value})
+    with pytest.raises(InvalidInput, match=r"x\.npz must"):
+        load_audit(path)
+
+
+@pytest.mark.parametrize("header", [{"format": 1}, {"format": 1, "settings": 3}])
+def test_settings_that_are_none_are_refused(pruner, tmp_path, header):
+    path = tmp_path / "x.npz"
+    pruner.save(path)
+    np.savez(path, **{**dict(np.load(path)), "header": np.array(json.dumps(header))})
+    with pytest.raises(InvalidInput, match="settings in"):
         load_audit(path)
 
 

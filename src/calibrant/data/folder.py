@@ -44,9 +44,10 @@ def load_folder(spec: Spec, *, progress: Progress | None = None) -> Dataset:
     pictures = _pictures(folder, split=split)
     names = _class_names(pictures, folder, depth=1 if split else 0)
     pixels = torch.from_numpy(
-        decode_pictures(pictures, size=spec.integer("size", None), colour=cast("Colour", colour), progress=progress)
+        decode_pictures(pictures, size=spec.size(None), colour=cast("Colour", colour), progress=progress)
     )
-    labels = torch.tensor([names.index(picture.path.parts[1 if split else 0]) for picture in pictures])
+    number = {name: label for label, name in enumerate(names)}
+    labels = torch.tensor([number[picture.path.parts[1 if split else 0]] for picture in pictures])
     if split:
         in_test = torch.tensor([picture.path.parts[0] == "test" for picture in pictures])
         rows = [torch.nonzero(~in_test).flatten(), torch.nonzero(in_test).flatten()]

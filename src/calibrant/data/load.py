@@ -49,7 +49,7 @@ def _read_named(entry: CatalogueEntry, source: Source, spec: Spec, progress: Pro
     if source.form == "npz":
         splits = read_arrays(source.paths[0])
         _check_counts(entry, splits, source)
-        side, wanted = splits.train.images.shape[-1], spec.integer("size", None)
+        side, wanted = splits.train.images.shape[-1], spec.size(None)
         if wanted not in {None, side}:
             way_out = f"An .npz is not resized: leave the option out, or read {entry.files[0].name} instead of it."
             raise invalid(f"size for {source.paths[0]}", f"be {side}, as stored", wanted, way_out)

@@ -7,6 +7,9 @@ from urllib.parse import parse_qsl
 
 from calibrant.errors import did_you_mean, invalid
 
+LARGEST_SIDE = 4096
+"""Pixels on each side of a picture to train on. Networks see far smaller ones, and memory ends soon above it."""
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -26,13 +29,15 @@ class Spec:
         """Value of an option."""
         return self.options.get(name, default)
 
-    def integer(self, name: str, default: int | None) -> int | None:
-        """Value of an option that is a positive whole number."""
-        text = self.options.get(name)
+    def size(self, default: int | None) -> int | None:
+        """The option `size`: the side of the square to which pictures are resized."""
+        text = self.options.get("size")
         if text is None:
             return default
-        if not text.isascii() or not text.isdigit() or int(text) == 0:
-            raise invalid(f"{name} in the name of the data", "be a positive whole number", repr(text))
+        # Python refuses to read some thousand digits, so their number is checked first.
+        if not text.isascii() or not text.isdigit() or len(text) > 9 or not 0 < int(text) <= LARGEST_SIDE:
+            rule = f"be a whole number from 1 to {LARGEST_SIDE}"
+            raise invalid("size in the name of the data", rule, repr(text[:40]))
         return int(text)
 
     def allow(self, *names: str) -> None:

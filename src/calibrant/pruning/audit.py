@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.checks import labels
 from calibrant.errors import invalid
 from calibrant.files import atomic_write, parse_json
 from calibrant.npz import read_npz
@@ -169,6 +170,8 @@ class PruningAudit:
         return share
 
 
+_NUMBERS = ("index", "target", "left", "predicted", "count", "kept_counts", "class_sizes")
+_KINDS = {**dict.fromkeys(_NUMBERS, "i"), "score": "f", "excess": "f", "kept": "b"}
 _ARRAYS = tuple(name for name in PruningAudit.__dataclass_fields__ if name != "settings")
 
 
@@ -191,4 +194,32 @@ def load_audit(path: str | Path) -> PruningAudit:
     found = header.get("format") if isinstance(header, dict) else None
     if found != _FORMAT:
         raise invalid(str(path), f"have format {_FORMAT}", found, "Update this package to read it.")
+    _check_arrays(arrays, str(path))
+    if not isinstance(header.get("settings"), dict):
+        raise invalid(f"settings in {path}", "be those of a pruner", type(header.get("settings")).__name__)
     return PruningAudit(**arrays, settings=header["settings"])
+
+
+def _check_arrays(arrays: dict[str, NDArray[Any]], path: str) -> None:
+    """Refuse arrays of other types and shapes than a pruner writes, and classes that do not exist."""
+    samples, n_classes = arrays["target"].size, arrays["class_sizes"].size
+    shapes = dict.fromkeys(_ARRAYS, (samples,))
+    shapes |= {"class_sizes": (n_classes,), "kept_counts": (len(np.atleast_1d(arrays["kept_counts"])), n_classes)}
+    for name, array in arrays.items():
+        if array.dtype.kind != _KINDS[name] or array.shape != shapes[name]:
+            rule = f"be of kind {_KINDS[name]!r} and shape {shapes[name]}"
+            raise invalid(f"{name} in {path}", rule, f"{array.dtype.kind!r} and {array.shape}")
+    labels(f"target in {path}", arrays["target"], n_classes=n_classes)
+    for name, least, most in (
+        ("index", 0, samples - 1),
+        ("left", -1, 2**31),
+        ("predicted", -1, n_classes - 1),
+        ("count", 0, 2**31),
+        ("kept_counts", 0, samples),
+        ("class_sizes", 0, samples),
+        ("score", -1, 2),
+        ("excess", -1, 2),
+    ):
+        # Written so that NaN is refused too.
+        if not ((arrays[name] >= least) & (arrays[name] <= most)).all():
+            raise invalid(f"{name} in {path}", f"lie in {least}..{most}", "something else", "The file is damaged.")

@@ -66,3 +66,13 @@ def test_wrong_variables(put, generator):
 def test_another_number_of_images_is_refused(put, generator):
     with pytest.raises(InvalidInput, match="hold the 20 training and 10 test images of svhn, got 20 and 11"):
         load_dataset("svhn", data_dir=put(part(generator, 20), part(generator, 11)))
+
+
+def test_a_damaged_file_never_reaches_scipy(put, generator, monkeypatch):
+    """Its reader in C can end the process, so the digest is compared first."""
+    folder = put(part(generator, 20), part(generator, 10))
+    path = folder / "train_32x32.mat"
+    path.write_bytes(path.read_bytes()[:-9])
+    monkeypatch.setattr("scipy.io.loadmat", lambda *_, **__: pytest.fail("was read"))
+    with pytest.raises(InvalidInput, match="MD5 must be"):
+        load_dataset("svhn", data_dir=folder)

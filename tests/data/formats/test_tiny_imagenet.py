@@ -109,3 +109,10 @@ def test_damage_is_found(contents, tmp_path, monkeypatch):
     put_zip(tmp_path, contents | {"val/images/val_7.JPEG": encode((1, 1, 1))}, monkeypatch)
     with pytest.raises(InvalidInput, match=r"val_7.JPEG in .* known class in val_annotations.txt, got None"):
         load_dataset("tiny-imagenet", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["wnids.txt", "words.txt", "val/val_annotations.txt"])
+def test_a_list_that_is_not_utf8_is_one_line(tmp_path, contents, monkeypatch, name):
+    put_zip(tmp_path, contents | {name: contents[name] + b"\xff"}, monkeypatch)
+    with pytest.raises(InvalidInput, match=f"{name} must be text in UTF-8, got byte"):
+        load_dataset("tiny-imagenet", data_dir=tmp_path)

@@ -45,7 +45,7 @@ class ChestXray(Reader):
             chosen = [(place, picture) for picture in pictures if (place := _place(picture.path)) is not None]
             if not chosen:
                 raise invalid(str(source.paths[0]), "hold train and test with NORMAL and PNEUMONIA", "none of them")
-            size = spec.integer("size", _DEFAULT_SIZE)
+            size = spec.size(_DEFAULT_SIZE)
             pixels = torch.from_numpy(
                 decode_pictures([picture for _, picture in chosen], size=size, colour="grey", progress=progress)
             )

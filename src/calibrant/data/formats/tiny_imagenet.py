@@ -3,6 +3,7 @@
 The official validation images are the test set: the labels of the official test images were never published.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -70,12 +71,20 @@ class TinyImageNet(Reader):
 
 def _tables(read: Callable[[str], bytes]) -> tuple[list[str], tuple[str, ...], dict[str, str]]:
     """WordNet ids in order, their names, and the WordNet id of each validation file."""
-    ids = sorted(read("wnids.txt").decode().split())
-    words = dict(line.split("\t", 1) for line in read("words.txt").decode().splitlines() if "\t" in line)
+
+    def lines(name: str) -> list[str]:
+        try:
+            return read(name).decode().splitlines()
+        except UnicodeDecodeError as error:
+            raise invalid(name, "be text in UTF-8", f"byte {error.start} of another kind", "Get it again.") from error
+
+    ids = sorted(word for line in lines("wnids.txt") for word in line.split())
+    words = dict(line.split("\t", 1) for line in lines("words.txt") if "\t" in line)
     first = [words.get(wordnet_id, wordnet_id).split(",")[0].strip() for wordnet_id in ids]
     # Where two classes share their first word, both names get the id too.
-    names = [f"{name} ({ids[i]})" if first.count(name) > 1 else name for i, name in enumerate(first)]
-    rows = [line.split("\t") for line in read("val/val_annotations.txt").decode().splitlines() if line]
+    count = Counter(first)
+    names = [f"{name} ({ids[i]})" if count[name] > 1 else name for i, name in enumerate(first)]
+    rows = [line.split("\t") for line in lines("val/val_annotations.txt") if line]
     return ids, tuple(names), {row[0]: row[1] for row in rows if len(row) > 1}
 
 
