@@ -19,7 +19,7 @@ MOST_CASES = 100_000_000
 def check_numbers(name: str, values: Any, rule: str) -> NDArray[np.float64]:
     """A sequence of numbers in 0..1 as an array of shape (m,), m > 0."""
     try:
-        array = np.asarray(list(values), dtype=np.float64)
+        array = np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=np.float64)
     except (TypeError, ValueError):
         array = np.empty(0)
     if array.ndim != 1 or len(array) == 0 or not ((array >= 0) & (array <= 1)).all():

@@ -92,14 +92,14 @@ def certify(
     cases = _at_least(confidence, grid)
     errors = _at_least(confidence[~correct], grid)
     p_values = error_p_value(errors, cases, 1.0 - target_accuracy)
-    levels, kept = np.zeros(len(grid)), np.zeros(len(grid), dtype=bool)
-    budget = 0.0
-    for j, p_value in enumerate(p_values):
-        budget += gain[j]
-        levels[j] = budget
-        kept[j] = budget > 0 and p_value <= budget
-        budget = budget if kept[j] else 0.0
-    return Certificate(grid, cases, errors, levels, kept, float(gain.max()))
+    levels, kept, budget = [], [], 0.0
+    # Plain numbers: a loop over an array makes an object for each of its entries, which takes most of the time.
+    for part, p_value in zip(gain.tolist(), p_values.tolist(), strict=True):
+        budget += part
+        levels.append(budget)
+        kept.append(budget > 0 and p_value <= budget)
+        budget = budget if kept[-1] else 0.0
+    return Certificate(grid, cases, errors, np.array(levels), np.array(kept), float(gain.max()))
 
 
 def _at_least(values: NDArray[np.float64], grid: NDArray[np.float64]) -> NDArray[np.int64]:
