@@ -159,3 +159,23 @@ def test_large_files_stay_on_disk(calibrant, saved, monkeypatch):
     assert code == 0
     assert seen
     assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions)
+
+
+def test_columns_have_other_names_and_parts_lie_in_a_folder(calibrant, saved, tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    _, predictions = saved
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    scores = {f"logit_{k}": predictions.logits[:, k] for k in range(4)}
+    table = pa.table({"label": predictions.targets, "case": range(300), "site": ["x"] * 300, **scores})
+    parquet.write_table(table.slice(0, 100), folder / "a.parquet")
+    parquet.write_table(table.slice(100), folder / "b.parquet")
+    for source in (folder, folder / "*.parquet"):
+        code, out, err = calibrant("evaluate", source, "--columns", "target=label,id=case", "--json")
+        assert (code, err) == (0, "")
+        assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions)
+    for columns in ("target", "target=label,target=case", "=label"):
+        code, _, err = calibrant("evaluate", folder, "--columns", columns)
+        assert (code, "--columns must" in err) == (2, True)

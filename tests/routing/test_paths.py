@@ -104,7 +104,7 @@ def test_raw_scores_behind_a_calibrator_give_what_the_evidence_counts(tmp_path, 
     calibrated = raw.with_logits(calibrator.transform_logits(raw.logits))
     raw.save(tmp_path / "raw.npz")
     rule = cheapest_threshold(calibrated, cost_error=5.0, cost_review=1.0)
-    counts = route_file(rule, tmp_path / "raw.npz", tmp_path / "decisions.csv", calibrate=calibrator.transform_logits)
+    counts = route_file(rule, tmp_path / "raw.npz", tmp_path / "decisions.csv", calibrator=calibrator)
     rows = [calibrator.transform_logits(raw.logits[i : i + 1]) for i in range(len(raw))]
     automated = sum(int(rule.route_logits(row).automate[0]) for row in rows)
     assert counts.automated == automated == rule.evidence.automated > 0

@@ -10,6 +10,7 @@ from pyarrow import parquet
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
+from calibrant.posthoc import TemperatureScaling, VectorScaling
 from calibrant.routing import RoutingRule, Shortlist, route_file
 
 NAMES = ("cat", "dog", "owl")
@@ -179,7 +180,9 @@ def test_a_calibrator_sees_logits_before_the_rule_does(tmp_path, logits, block, 
         scores = probabilities if prefix == "probability_" else np.maximum(np.log(probabilities), -1000.0)
     rule = RoutingRule(threshold=0.6, n_classes=3, class_names=NAMES)
     path = write(tmp_path / "in.csv", scores, prefix=prefix)
-    counts = route_file(rule, path, tmp_path / "out.csv", calibrate=lambda z: z / 2)
+    halving = TemperatureScaling().fit(logits, logits.argmax(axis=1) * (np.arange(len(logits)) % 4 > 0))
+    halving.temperature_, halving.identity_ = 2.0, False
+    counts = route_file(rule, path, tmp_path / "out.csv", calibrator=halving)
     roots = np.sqrt(probabilities)
     expected = (roots / roots.sum(axis=1, keepdims=True)).max(axis=1)
     found = [float(row["confidence"]) for row in read(tmp_path / "out.csv")]
@@ -188,11 +191,11 @@ def test_a_calibrator_sees_logits_before_the_rule_does(tmp_path, logits, block, 
 
 
 def test_a_kind_of_scores_can_be_refused_before_anything_is_written(tmp_path, logits):
-    def only_probabilities(kind):
-        raise InvalidInput(f"no {kind} here")
-
-    with pytest.raises(InvalidInput, match="no logits here"):
-        route_file(RULE, write(tmp_path / "in.csv", logits), tmp_path / "out.csv", check_kind=only_probabilities)
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    targets = logits.argmax(axis=1) * (np.arange(len(logits)) % 4 > 0)
+    calibrator = VectorScaling().fit(Predictions.from_probabilities(p, targets))
+    with pytest.raises(InvalidInput, match="predictions must be probabilities"):
+        route_file(RULE, write(tmp_path / "in.csv", logits), tmp_path / "out.csv", calibrator=calibrator)
     assert not (tmp_path / "out.csv").exists()
 
 

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-from calibrant.cli._flags import Json, KindFlag, Out
+from calibrant.cli._flags import Columns, Json, KindFlag, Out
 from calibrant.cli._say import say, say_json
 from calibrant.metrics import evaluate, evaluations_table
 from calibrant.posthoc import fit_calibrator, warn_if_worse
@@ -36,6 +36,7 @@ def calibrate(
     folds: int = 5,
     seed: int = 0,
     kind: KindFlag = None,
+    columns: Columns = None,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on validation predictions and apply it to test predictions.
@@ -61,7 +62,8 @@ def calibrate(
     """
     fitted_on, applied_to = calibration_sources(source, apply)
     paths = calibrated_paths(fitted_on, applied_to, out)
-    cases, test = load_predictions(fitted_on, kind=kind), load_predictions(applied_to, kind=kind)
+    cases = load_predictions(fitted_on, kind=kind, columns=columns)
+    test = load_predictions(applied_to, kind=kind, columns=columns)
     if share is not None:
         cases, _ = cases.split(share, seed=seed)
     selection = fit_calibrator(cases, method, folds=folds, seed=seed)

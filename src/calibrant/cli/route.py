@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from calibrant.cli._flags import CalibratorFile, Json, KindFlag, Out, Switch
+from calibrant.cli._flags import CalibratorFile, Columns, Json, KindFlag, Out, Switch
 from calibrant.cli._say import say, say_json
 from calibrant.errors import CheckFailed
 from calibrant.files import refuse_overwriting
@@ -61,6 +61,7 @@ def fit(
     seed: int = 0,
     out: Out = None,
     kind: KindFlag = None,
+    columns: Columns = None,
     as_json: Json = False,
 ) -> None:
     """Choose the lowest threshold at which an accuracy can be promised, and write the rule.
@@ -96,7 +97,7 @@ def fit(
     path = source_path(source, "val")
     target = out or rule_path(path)
     refuse_overwriting([target], [path, calibrator])
-    cases, temperature = load_predictions(path, kind=kind), None
+    cases, temperature = load_predictions(path, kind=kind, columns=columns), None
     if calibrator is not None:
         mapping = Calibrator.load(calibrator)
         cases = mapping(unseen(mapping, cases))
@@ -129,6 +130,7 @@ def apply_(
     shortlist: Path | None = None,
     calibrator: CalibratorFile = None,
     kind: KindFlag = None,
+    columns: Columns = None,
     as_json: Json = False,
 ) -> None:
     """Decide for each case of a file: auto or review.
@@ -150,10 +152,7 @@ def apply_(
     loaded = RoutingRule.load(rule)
     mapping = calibrator_for(loaded, calibrator, Origin(path), near=calibrators_near(rule, path))
     lists = None if shortlist is None else Shortlist.load(shortlist)
-    calibration: dict[str, Any] = {}
-    if mapping is not None:
-        calibration = {"calibrate": mapping.transform_logits, "check_kind": mapping.refuse_other_kind}
-    counts = route_file(loaded, path, out, kind=kind, shortlist=lists, **calibration)
+    counts = route_file(loaded, path, out, kind=kind, columns=columns, calibrator=mapping, shortlist=lists)
     if as_json:
         say_json({**asdict(counts), "path": str(out)})
     else:
@@ -171,6 +170,7 @@ def check(
     shortlist: Path | None = None,
     calibrator: CalibratorFile = None,
     kind: KindFlag = None,
+    columns: Columns = None,
     as_json: Json = False,
 ) -> None:
     """Say whether a rule's promise held on labelled cases; exit code 1 where it did not.
@@ -189,7 +189,7 @@ def check(
         Check the promise of this shortlist too: broken where the whole interval lies below it, also with --strict.
     """
     loaded, lists = RoutingRule.load(rule), None if shortlist is None else Shortlist.load(shortlist)
-    cases = load_predictions(source, "test", kind=kind)
+    cases = load_predictions(source, "test", kind=kind, columns=columns)
     mapping = calibrator_for(loaded, calibrator, cases.origin, near=calibrators_near(rule, cases.origin.path))
     seen = as_seen_by(loaded, cases, mapping)
     verdict = check_rule(loaded, seen, shortlist=lists, confidence=confidence, strict=strict)
@@ -212,6 +212,7 @@ def shortlist_(
     out: Out = None,
     calibrator: CalibratorFile = None,
     kind: KindFlag = None,
+    columns: Columns = None,
     as_json: Json = False,
 ) -> None:
     """For the cases that a rule sends to a person: choose the classes to show, so that the true one is among them.
@@ -231,7 +232,7 @@ def shortlist_(
     """
     path, target = source_path(source, "test"), out or shortlist_path(rule)
     refuse_overwriting([target], [rule, path, calibrator])
-    loaded, cases = RoutingRule.load(rule), load_predictions(path, kind=kind)
+    loaded, cases = RoutingRule.load(rule), load_predictions(path, kind=kind, columns=columns)
     mapping = calibrator_for(loaded, calibrator, cases.origin, near=calibrators_near(rule, path))
     warn_if_seen(loaded, cases)
     chosen = choose_shortlist(as_seen_by(loaded, cases, mapping), coverage, confidence=confidence, rule=loaded)

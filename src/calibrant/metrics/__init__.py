@@ -15,13 +15,14 @@ from calibrant.metrics.errors import (
     reliability_bins,
 )
 from calibrant.metrics.evaluation import FEWEST_RESAMPLES, Evaluation, evaluate
+from calibrant.metrics.gates import Gates
 from calibrant.metrics.names import higher_is_better, set_metric
 from calibrant.metrics.noise import NoiseFloor, noise_floor
 from calibrant.metrics.proper import accuracy, brier_score, error_rate, negative_log_likelihood
 from calibrant.metrics.proportion import wilson
 from calibrant.metrics.ranking import AccuracyCoverage, accuracy_coverage, aurc, auroc, ks_calibration_error
 from calibrant.metrics.smooth import smooth_calibration_error
-from calibrant.metrics.tables import evaluations_table, label, plain_table
+from calibrant.metrics.tables import evaluations_dict, evaluations_table, label, plain_table
 
 if TYPE_CHECKING:
     from calibrant.metrics.meter import Meter
@@ -46,6 +47,7 @@ __all__ = [
     "ConfidentSetMeter",
     "Difference",
     "Evaluation",
+    "Gates",
     "Meter",
     "NegativeLogLikelihood",
     "NoiseFloor",
@@ -64,6 +66,7 @@ __all__ = [
     "equal_mass_calibration_error",
     "error_rate",
     "evaluate",
+    "evaluations_dict",
     "evaluations_table",
     "expected_calibration_error",
     "expected_error",

@@ -4,7 +4,7 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -92,6 +92,13 @@ def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
         if name == "ece":
             table.add_row("  by chance alone", *(number(name, result.noise_floor) for result in results))
     return _render(table)
+
+
+def evaluations_dict(evaluations: Mapping[str, "Evaluation"]) -> dict[str, Any]:
+    """One evaluation as plain JSON values, or several by name."""
+    if len(evaluations) == 1:
+        return next(iter(evaluations.values())).to_dict()
+    return {name: evaluation.to_dict() for name, evaluation in evaluations.items()}
 
 
 def comparison_table(comparison: "Comparison") -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, atomic_stream
+from calibrant.posthoc import Calibrator
 from calibrant.predictions import (
     SUM_TOLERANCE,
     Block,
@@ -32,7 +33,6 @@ from calibrant.routing.shortlist import Shortlist
 COLUMNS = ("id", "decision", "predicted", "class", "confidence")
 SHORTLIST = "shortlist"
 _Write = Callable[[NDArray[Any], Routed, list[list[str]]], None]
-_Scores = NDArray[np.floating[Any]]
 # What a spreadsheet takes for a formula, except numbers.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?")
@@ -58,8 +58,7 @@ def route_file(
     *,
     kind: Kind | None = None,
     columns: Mapping[str, str] | None = None,
-    calibrate: Callable[[_Scores], _Scores] | None = None,
-    check_kind: Callable[[Kind], None] | None = None,
+    calibrator: Calibrator | None = None,
     shortlist: Shortlist | None = None,
 ) -> RouteCounts:
     """Route every row of `source` and write `target`; both are read and written in blocks.
@@ -74,9 +73,7 @@ def route_file(
             would run as a formula gets an apostrophe in front.
         kind: What the scores are, for a file that does not say: array `scores`, columns `score_<class>`.
         columns: Where the id has another name: `{"id": "case"}`.
-        calibrate: Maps logits to calibrated ones before the rule sees them, as `Calibrator.transform_logits` does: for
-            raw scores and a rule that was chosen behind a calibrator.
-        check_kind: Called with what the scores are, before anything is written; may refuse.
+        calibrator: Applied before the rule decides: for raw scores and a rule that was chosen behind a calibrator.
         shortlist: Adds a column `shortlist` for the cases that go to a person: class names, most probable first, as a
             list in Parquet and as a JSON list in CSV; empty for automated ones.
     """
@@ -87,8 +84,8 @@ def route_file(
     names = rule.class_names or tuple(str(k) for k in range(rule.n_classes))
     # Columns may stand in any order; names decide.
     opened = opened.with_class_names(names)
-    if check_kind is not None:
-        check_kind(opened.kind)
+    if calibrator is not None:
+        calibrator.refuse_other_kind(opened.kind)
     cases = automated = 0
     distinct = DistinctIds()
     with _writer(as_path(target, "target"), names, lists=shortlist is not None) as write:
@@ -96,7 +93,7 @@ def route_file(
             ids = np.arange(block.start, block.start + len(block)) if block.ids is None else block.ids
             if block.ids is not None:
                 distinct.add(ids)
-            probabilities = _probabilities(rule, block, opened, calibrate)
+            probabilities = _probabilities(rule, block, opened, calibrator)
             routed = rule.decide(probabilities)
             write(ids, routed, [] if shortlist is None else _lists(shortlist, probabilities, routed.automate))
             cases += len(block)
@@ -107,14 +104,13 @@ def route_file(
     return RouteCounts(cases, automated)
 
 
-def _probabilities(
-    rule: RoutingRule, block: Block, opened: Scan, calibrate: Callable[[_Scores], _Scores] | None
-) -> NDArray[np.float64]:
+def _probabilities(rule: RoutingRule, block: Block, opened: Scan, calibrator: Calibrator | None) -> NDArray[np.float64]:
     """What the rule decides by; a fault is named by its row in the whole file."""
     tolerance = None if opened.kind == "logits" else SUM_TOLERANCE[opened.precision]
-    if calibrate is not None:
+    if calibrator is not None:
         refuse_scores(opened.kind, block.scores, block.start, tolerance)
-        return rule.calibrated(calibrate(logits_of(block.scores, opened.kind, opened.precision)), "logits")
+        logits = logits_of(block.scores, opened.kind, opened.precision)
+        return rule.calibrated(calibrator.transform_logits(logits), "logits")
     try:
         return rule.calibrated(block.scores, opened.kind, precision=opened.precision)
     except InvalidInput:

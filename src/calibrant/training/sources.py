@@ -1,5 +1,6 @@
 """Run folders and files of predictions alike: what a path holds, and where what is made from it is kept."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,16 +22,18 @@ def source_path(source: str | Path, split: Split = "test") -> Path:
     return found
 
 
-def load_predictions(source: str | Path, split: Split = "test", *, kind: Kind | None = None) -> Predictions:
-    """Read predictions: those of a run, or what `Predictions.load` reads.
+def load_predictions(
+    source: str | Path, split: Split = "test", *, kind: Kind | None = None, columns: Mapping[str, str] | None = None
+) -> Predictions:
+    """Read predictions: those of a run, or what `Predictions.load` reads; large ones stay on disk.
 
     Args:
-        source: A run folder or a file.
+        source: A run folder, a file, or a folder or pattern of Parquet files.
         split: Of a run: which predictions.
         kind: What the scores are, for files that do not say.
+        columns: Where the target and the id have other names: `{"target": "label", "id": "case"}`.
     """
-    path = source_path(source, split)
-    return Predictions.load(path, kind=kind, mmap="auto")
+    return Predictions.load(source_path(source, split), kind=kind, columns=columns, mmap="auto")
 
 
 def calibration_sources(source: str | Path, apply: str | Path | None = None) -> tuple[Path, Path]:
