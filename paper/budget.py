@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from scipy.stats import t
 
 from calibrant.report import Grid, to_markdown
-from calibrant.study.record import Record
+from calibrant.study import Record
 
 # Updates of a plan and of its control may differ by this share: epochs are whole.
 TOLERANCE = 0.015

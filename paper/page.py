@@ -5,10 +5,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from calibrant.report import Grid, to_markdown
-from calibrant.study.ablation import ABLATIONS, METHOD, ablation_table
-from calibrant.study.record import Record, read_records
-from calibrant.study.summary import summarise
-from calibrant.study.tables import metric_label, paper_tables, percent
+from calibrant.study import (
+    ABLATIONS,
+    METHOD,
+    Record,
+    ablation_table,
+    metric_label,
+    paper_tables,
+    percent,
+    read_records,
+    summarise,
+)
 from paper.agreement import RULE, Agreement, Reasons, agreement, load_reasons, reason
 from paper.budget import budget_section
 from paper.numbers import BASELINE, METRICS, PUBLISHED, PaperRow, paper_rows
@@ -118,8 +125,9 @@ def curve(name: str, method: str, by_label: Mapping[str, list[Record]]) -> dict[
     found: dict[float, list[Record]] = {}
     for records in by_label.values():
         for record in records:
-            if record.method == method and setting in record.settings and set(record.changes) <= {_option(setting)}:
-                found.setdefault(record.settings[setting], []).append(record)
+            value = record.settings.get(setting)
+            if record.method == method and set(record.changes) <= {_option(setting)} and isinstance(value, int | float):
+                found.setdefault(value, []).append(record)
     return dict(sorted(found.items()))
 
 

@@ -25,23 +25,7 @@ ROOMS = {
 KNOWN: set[str] = {
     line.strip()
     for line in """
-    cli/_study.py -> calibrant.study.progress:make_progress
-    cli/_study.py -> calibrant.study.record:write_record
-    cli/_study.py -> calibrant.study.spec:StudySpec
-    cli/ablate.py -> calibrant.study.ablation:ablation_figure
-    cli/ablate.py -> calibrant.study.ablation:ablation_spec
-    cli/ablate.py -> calibrant.study.ablation:ablation_table
-    cli/ablate.py -> calibrant.study.ablation:choose
-    cli/ablate.py -> calibrant.study.output:study_json
-    cli/ablate.py -> calibrant.study.output:write_tables
-    cli/ablate.py -> calibrant.study.tables:percent
-    cli/compare.py -> calibrant.study.output:study_json
-    cli/compare.py -> calibrant.study.output:try_pages
-    cli/compare.py -> calibrant.study.output:write_tables
-    cli/compare.py -> calibrant.study.tables:paper_tables
     cli/evaluate.py -> calibrant.metrics.tables:evaluations_table
-    cli/record.py -> calibrant.study.record:record_run
-    cli/record.py -> calibrant.study.record:write_record
     report/uncertainty.py -> calibrant.metrics.comparison:differences
     report/uncertainty.py -> calibrant.metrics.evaluation:percentiles
     report/uncertainty.py -> calibrant.metrics.resampling:WeightedMetrics

@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from calibrant.study import Study
-from calibrant.study.ablation import ablation_spec
+from calibrant.study import Study, ablation_spec
 from calibrant.training import train_or_resume
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.report import save_figure
-from calibrant.study.record import write_record
+from calibrant.study import write_record
 from paper.numbers import paper_rows
 from paper.page import PLANNED, curve, group_records, results_page
 

@@ -5,8 +5,16 @@ import pytest
 
 from calibrant import methods
 from calibrant.errors import InvalidInput
-from calibrant.study.ablation import ABLATIONS, COMPONENTS, ablation_figure, ablation_spec, ablation_table, choose
-from calibrant.study.summary import Estimate, summarise
+from calibrant.study import (
+    ABLATIONS,
+    Estimate,
+    ablation_figure,
+    ablation_spec,
+    ablation_table,
+    choose_by_validation,
+    summarise,
+)
+from calibrant.study.ablation import COMPONENTS
 
 
 def test_grids_are_the_papers():
@@ -70,7 +78,7 @@ def fixed(value):
 
 
 def test_the_choice_is_made_on_validation_never_on_test(results):
-    assert choose(results).label == "lambda=5"
+    assert choose_by_validation(results).label == "lambda=5"
     table = ablation_table("lambda", results)
     marked = [(row, column) for row in range(3) for column in range(len(table.columns)) if table.is_best(row, column)]
     assert marked == [(1, table.columns.index("validation ECE"))]

@@ -1,4 +1,7 @@
+import functools
 import json
+import operator
+import random
 from pathlib import Path
 
 import numpy as np
@@ -6,8 +9,11 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.files import read_json, write_json
+from calibrant.report import to_terminal
 from calibrant.study.automation import automation
 from calibrant.study.record import Record, changes_of, read_records, record_run, write_record
+from calibrant.study.summary import summarise
+from calibrant.study.tables import paper_tables
 from calibrant.training import Run, default_recipe
 
 
@@ -122,6 +128,66 @@ def test_reading_a_record_runs_no_code_that_it_names(make_record, tmp_path, monk
     (record,) = read_records(tmp_path / "results")
     assert (record.method, record.variant) == ("bait:f", "huber_weight 0.5")
     assert not (tmp_path / "touched").exists()
+
+
+@pytest.mark.parametrize("name", ["os:abort", "sys:exit", "bait:f"])
+def test_a_record_whose_method_is_not_that_of_its_recipe_is_refused(make_record, tmp_path, name):
+    path = write_record(make_record("nll"), tmp_path)
+    content = read_json(path)
+    content["recipe"]["method"]["name"] = name
+    write_json(path, content)
+    with pytest.raises(InvalidInput, match="the same method as in its recipe"):
+        read_records(tmp_path)
+
+
+WRONG = (None, True, -1, 2**60, 1e300, -0.5, "", "x", "a\x1b[31m", [], [1, "x"], {}, {"x": {}}, [[[]]])
+
+
+def places(content, *way):
+    """Every place in nested JSON, as keys and indices."""
+    yield way
+    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, value in inner:
+        yield from places(value, *way, key)
+
+
+def test_whatever_a_record_says_is_used_in_tables_or_refused_in_one_line(make_record, tmp_path):
+    """Each place of a record with each of many wrong values: what is read can be summarised and shown."""
+    told = {
+        key: {"share": 0.5, "accuracy": 0.9, "scaled_share": 0.4, "scaled_accuracy": 0.9} for key in ("0.98", "0.99")
+    }
+    good = make_record("flsd", options={"gamma_low": 4.0}, automation=told)
+    text = json.dumps(good.to_dict())
+    draw = random.Random(0)
+    messages = []
+    for way in places(json.loads(text)):
+        for wrong in draw.sample(WRONG, 2):
+            content = json.loads(text)
+            if way:
+                place = functools.reduce(operator.getitem, way[:-1], content)
+                place[way[-1]] = wrong
+            else:
+                content = wrong
+            (tmp_path / "x.json").write_text(json.dumps(content))
+            try:
+                (record,) = read_records(tmp_path)
+            except InvalidInput as error:
+                messages.append(str(error))
+                continue
+            tables = paper_tables(summarise({"nll": [make_record()], record.label: [record]}, "nll"))
+            assert "\x1b" not in "".join(to_terminal(grid) for grid in tables)
+            assert record.file_name
+    assert len(messages) > 200
+    assert max(len(message) for message in messages) < 500
+    assert not any("\n" in message for message in messages)
+
+
+@pytest.mark.parametrize("folder", [None, 5])
+def test_a_folder_must_be_a_path(make_record, folder):
+    with pytest.raises(InvalidInput, match="folder must be a path"):
+        read_records(folder)
+    with pytest.raises(InvalidInput, match="folder must be a path"):
+        write_record(make_record(), folder)
 
 
 def test_a_run_whose_own_code_is_gone_or_edited_can_be_recorded(run, own_module):

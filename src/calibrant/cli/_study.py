@@ -57,7 +57,7 @@ def at_least_one(**counts: int) -> None:
 
 def run_study(study: "Study", *, jobs: int, data_dir: Path | None, trust_code: bool) -> CheckFailed | None:
     """Run what is left to run; failures are returned, so that what did finish can be shown first."""
-    from calibrant.study.progress import make_progress
+    from calibrant.study import make_progress
 
     study.pending()  # where it refuses a run, nothing is about to be left out
     _say_what_is_left_out(study)
@@ -73,7 +73,7 @@ def run_study(study: "Study", *, jobs: int, data_dir: Path | None, trust_code: b
 
 def _say_what_is_left_out(study: "Study") -> None:
     """One line where the folder held a larger study: `study.toml` and the tables are about to forget a part of it."""
-    from calibrant.study.spec import StudySpec
+    from calibrant.study import StudySpec
 
     try:
         before = StudySpec.load(study.path / "study.toml").runs()
@@ -91,7 +91,7 @@ def _say_what_is_left_out(study: "Study") -> None:
 
 def record_all(study: "Study", folder: Path) -> list[str]:
     """Write a record of every finished run; returns complaints about those that were not written."""
-    from calibrant.study.record import write_record
+    from calibrant.study import write_record
 
     complaints = []
     for planned in study.finished():

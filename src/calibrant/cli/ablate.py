@@ -57,8 +57,7 @@ def ablate(
     """
     at_least_one(jobs=jobs)
     trust_named(method, model)
-    from calibrant.study import Study
-    from calibrant.study.ablation import ablation_spec
+    from calibrant.study import Study, ablation_spec
 
     named = names_in(recipe)
     network = model or named.get("model")
@@ -79,15 +78,13 @@ def ablate(
 
 def _finish(study: Any, what: str, *, as_json: bool) -> None:
     from calibrant.report import save_figure, to_terminal
-    from calibrant.study.ablation import ablation_figure, ablation_table, choose
-    from calibrant.study.output import study_json, write_tables
-    from calibrant.study.tables import percent
+    from calibrant.study import ablation_figure, ablation_table, choose_by_validation, percent, study_json, write_tables
 
     all_results = study.results()
     if not all_results:
         return
     results = all_results[0]
-    table, chosen = ablation_table(what, results), choose(results)
+    table, chosen = ablation_table(what, results), choose_by_validation(results)
     files = write_tables(study, all_results, extra=[table])
     files += save_figure(ablation_figure(what, results), study.path / what)
     if as_json:

@@ -92,8 +92,7 @@ def _spec(file: Path | None, given: dict[str, Any], shared: dict[str, Any], name
 def finish(study: "Study", *, record: Path | None, page: bool, as_json: bool) -> None:
     """Tables, page and records of what has finished."""
     from calibrant.report import to_terminal
-    from calibrant.study.output import study_json, try_pages, write_tables
-    from calibrant.study.tables import paper_tables
+    from calibrant.study import paper_tables, study_json, try_pages, write_tables
 
     all_results = study.results()
     # Where no run has finished there is nothing to tabulate; what failed is said elsewhere.

@@ -27,7 +27,7 @@ def record(
         replace: Replace a record of the same settings and seed whose outcome differs.
         json: Print the records as JSON.
     """
-    from calibrant.study.record import record_run, write_record
+    from calibrant.study import record_run, write_record
     from calibrant.training import Run
 
     if not runs:

@@ -1,8 +1,46 @@
 """Many runs: compare methods, vary one setting, and what was measured, as tables."""
 
-from calibrant.study.record import Record, record_run
+from calibrant.study.ablation import (
+    ABLATIONS,
+    METHOD,
+    ablation_figure,
+    ablation_spec,
+    ablation_table,
+    choose_by_validation,
+)
+from calibrant.study.output import study_json, try_pages, write_tables
+from calibrant.study.progress import make_progress
+from calibrant.study.record import Record, read_records, record_run, write_record
 from calibrant.study.spec import PlannedRun, StudySpec, Variant
 from calibrant.study.study import Study
-from calibrant.study.summary import Results, summarise
+from calibrant.study.summary import Estimate, Results, estimate, summarise, summarise_row
+from calibrant.study.tables import metric_label, paper_tables, percent
 
-__all__ = ["PlannedRun", "Record", "Results", "Study", "StudySpec", "Variant", "record_run", "summarise"]
+__all__ = [
+    "ABLATIONS",
+    "METHOD",
+    "Estimate",
+    "PlannedRun",
+    "Record",
+    "Results",
+    "Study",
+    "StudySpec",
+    "Variant",
+    "ablation_figure",
+    "ablation_spec",
+    "ablation_table",
+    "choose_by_validation",
+    "estimate",
+    "make_progress",
+    "metric_label",
+    "paper_tables",
+    "percent",
+    "read_records",
+    "record_run",
+    "study_json",
+    "summarise",
+    "summarise_row",
+    "try_pages",
+    "write_record",
+    "write_tables",
+]

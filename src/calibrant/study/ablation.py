@@ -92,7 +92,7 @@ def _like(value: float, example: object) -> float:
     return float(value)
 
 
-def choose(results: Results) -> Row:
+def choose_by_validation(results: Results) -> Row:
     """The row with the lowest ECE on the validation set, mean over seeds. The test set has no say in it."""
 
     def validation_ece(row: Row) -> float:
@@ -112,7 +112,7 @@ def ablation_table(name: str, results: Results) -> Grid:
         test = [percent(row.test[metric]) for metric in ("ece", "ece@0.95", "test_error", "share@0.95", "share@0.99")]
         seen = f"{100 * (row.seen_share.mean or 0):.1f}"
         rows.append((_short(name, row.label), percent(row.validation_ece), *test, seen))
-    chosen = results.rows.index(choose(results))
+    chosen = results.rows.index(choose_by_validation(results))
     best = (frozenset(), frozenset({chosen}), *(frozenset[int]() for _ in _COLUMNS[1:]))
     seeds = max(len(row.seeds) for row in results.rows)
     caption = (
@@ -138,7 +138,7 @@ def ablation_figure(name: str, results: Results) -> "Figure":
     labels = [_short(name, row.label) for row in results.rows]
     if name == "components":
         return component_bars(labels, left, right, spreads=spreads, title=title)
-    values, chosen = [float(label) for label in labels], float(_short(name, choose(results).label))
+    values, chosen = [float(label) for label in labels], float(_short(name, choose_by_validation(results).label))
     return ablation_curves(values, left, right, parameter=name, chosen=chosen, spreads=spreads, title=title)
 
 

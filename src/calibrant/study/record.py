@@ -5,16 +5,29 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import read_json, sha256_of, write_json
+from calibrant.files import as_path, read_json, sha256_of, write_json
 from calibrant.metrics import Evaluation, evaluate, rests_on_few
 from calibrant.own_code import is_own
 from calibrant.predictions import Predictions
-from calibrant.study.automation import Automation, automation
+from calibrant.study.automation import automation
+from calibrant.study.schema import (
+    AutomationContent,
+    Count,
+    EvaluationContent,
+    Evaluations,
+    Number,
+    PredictionDigests,
+    RecipeContent,
+    Scalar,
+    Seconds,
+    Setting,
+    Text,
+)
 from calibrant.study.spec import file_word
 from calibrant.study.temperature import fit_temperature, scaled_by
 from calibrant.training import Recipe, Run, default_recipe, flatten
@@ -64,31 +77,41 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
 
     version: Literal[1]
-    data: str
-    model: str
-    method: str
-    seed: int
-    changes: dict[str, Any]
-    recipe: dict[str, Any]
-    settings: dict[str, Any]
-    test: dict[str, dict[str, Any]]
-    test_scaled: dict[str, dict[str, Any]]
-    validation: dict[str, Any]
-    temperature: float
+    data: Text
+    model: Text
+    method: Text
+    seed: Count
+    changes: dict[Text, Setting]
+    recipe: RecipeContent
+    settings: dict[Text, Setting]
+    test: Evaluations
+    test_scaled: Evaluations
+    validation: EvaluationContent
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     temperature_notes: tuple[str, ...]
-    best_validation: dict[str, Any] | None
-    samples_seen: int
-    samples_full: int
-    seen_share: float
-    train_seconds: float
-    seconds: float
-    later_seconds: float | None = None
-    later_samples: int | None = None
-    concurrent_runs: int | None
-    steps_mode: str | None
-    environment: dict[str, Any]
-    predictions_sha256: dict[str, str]
-    automation: dict[str, Automation] | None = Field(default=None, alias="takeover")
+    best_validation: dict[Text, Number] | None
+    samples_seen: Count
+    samples_full: Annotated[int, Field(ge=1, lt=2**53)]
+    seen_share: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    train_seconds: Seconds
+    seconds: Seconds
+    later_seconds: Seconds | None = None
+    later_samples: Count | None = None
+    concurrent_runs: Count | None
+    steps_mode: Text | None
+    environment: dict[Text, Scalar]
+    predictions_sha256: PredictionDigests
+    automation: dict[Text, AutomationContent] | None = Field(default=None, alias="takeover")
+
+    @model_validator(mode="after")
+    def _one_run(self) -> Self:
+        """The fields that a table shows are those of the recipe: one must not be checked and the other used."""
+        for key in ("data", "model", "method"):
+            if getattr(self, key) != self.recipe[key]["name"]:
+                raise ValueError(f"the same {key} as in its recipe")
+        if self.seed != self.recipe["seed"]:
+            raise ValueError("the same seed as in its recipe")
+        return self
 
     def evaluation(self, *, n_bins: int = 10, scaled: bool = False) -> Evaluation:
         """The test set's metrics."""
@@ -166,9 +189,9 @@ class Record(BaseModel):
         try:
             return cls.model_validate(read_json(path))
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise invalid(str(path), "be a record of a run", f"a fault at '{place}': {first['msg']}") from error
+            first = error.errors(include_input=False, include_url=False)[0]
+            place = ".".join(str(part)[:40] for part in first["loc"][:4])
+            raise invalid(str(path), "be a record of a run", f"a fault at '{place}': {first['msg'][:200]}") from error
 
 
 def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
@@ -215,7 +238,7 @@ def digests(run: Run) -> dict[str, str]:
 
 def write_record(record: Record, folder: str | Path, *, replace: bool = False) -> Path:
     """Write a record under its own name; another outcome of the same settings is not replaced unasked."""
-    path = Path(folder) / record.file_name
+    path = as_path(folder, "folder") / record.file_name
     if path.exists() and not replace:
         there = Record.load(path)
         if there.predictions_sha256 != record.predictions_sha256:
@@ -231,7 +254,7 @@ def read_records(folder: str | Path) -> list[Record]:
 
     What a record calls changed is what differs from today's recommendation, not from that of the day it was written.
     """
-    return [_as_of_today(Record.load(path)) for path in sorted(Path(folder).glob("*.json"))]
+    return [_as_of_today(Record.load(path)) for path in sorted(as_path(folder, "folder").glob("*.json"))]
 
 
 def _as_of_today(record: Record) -> Record:

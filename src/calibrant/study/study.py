@@ -5,6 +5,9 @@ import fcntl
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from calibrant.errors import CheckFailed, InvalidInput, invalid
 from calibrant.files import as_path, output_error, read_json, write_json
@@ -15,6 +18,8 @@ from calibrant.study.spec import PlannedRun, StudySpec
 from calibrant.study.summary import Results, summarise
 from calibrant.study.temperature import scaled_by
 from calibrant.training import Run, Task, check_inputs, run_tasks, state_of, trained_data
+
+_CONCURRENCY = TypeAdapter(dict[str, Annotated[int, Field(ge=1, lt=2**31)]])
 
 
 class Study:
@@ -161,7 +166,12 @@ class Study:
 
     def _concurrency(self) -> dict[str, int]:
         path = self.path / "concurrency.json"
-        return dict(read_json(path)) if path.is_file() else {}
+        if not path.is_file():
+            return {}
+        try:
+            return _CONCURRENCY.validate_python(read_json(path))
+        except ValidationError as error:
+            raise invalid(str(path), "map names of runs to numbers", "something else", "Remove it.") from error
 
     def _note_concurrency(self, together: dict[str, int]) -> None:
         """Keep the largest number for each run, written at once: a run that is continued later must not lose it."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from calibrant.errors import invalid
 from calibrant.metrics import Verdict, higher_is_better, rests_on_few
 from calibrant.study.automation import Automation
 from calibrant.study.images import N_RESAMPLES, ImageNoise, PredictionsOf
@@ -192,6 +193,8 @@ def summarise(
         predictions_of: Where test predictions come from, for a paired bootstrap over test images.
     """
     filled = {label: list(group) for label, group in records.items() if group}
+    if not filled:
+        raise invalid("records", "hold at least one run", "none")
     first = next(iter(filled.values()))[0]
     rows = tuple(summarise_row(label, group) for label, group in filled.items())
     differences: list[PairedDifference] = []
