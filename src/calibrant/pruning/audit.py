@@ -203,7 +203,7 @@ def load_audit(path: str | Path) -> PruningAudit:
 def _check_arrays(arrays: dict[str, NDArray[Any]], path: str) -> None:
     """Refuse arrays of other types and shapes than a pruner writes, and classes that do not exist."""
     samples, n_classes = arrays["target"].size, arrays["class_sizes"].size
-    shapes = dict.fromkeys(_ARRAYS, (samples,))
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_ARRAYS, (samples,))
     shapes |= {"class_sizes": (n_classes,), "kept_counts": (len(np.atleast_1d(arrays["kept_counts"])), n_classes)}
     for name, array in arrays.items():
         if array.dtype.kind != _KINDS[name] or array.shape != shapes[name]:

@@ -5,6 +5,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,8 +16,9 @@ _MOST_CLASSES = 2**20
 """A hash or an id that is given as a label would ask for a table of its size."""
 _DATA = ("samples", "classes", "targets")
 """Settings that describe the data. A state with other values belongs to other data and cannot be loaded."""
-_PROGRESS = ("weights", "kept_mask", "left", "history", "epoch", "memory", "notes")
-_STATE = ("rows", "shared_count", *_PROGRESS, "settings")
+_TABLES = {"shared_count": torch.float32, "weights": torch.float32, "kept_mask": torch.bool, "left": torch.int32}
+"""Entries of a state with one value per sample."""
+_STATE = ("rows", *_TABLES, "history", "epoch", "memory", "notes", "settings")
 
 
 def check_logits(logits: Tensor, rows: int, n_classes: int) -> None:
@@ -80,8 +82,11 @@ def check_settings(state: object, mine: Mapping[str, Any], *, strict: bool) -> N
     if missing := [name for name in _STATE if name not in state]:
         raise invalid("state", "be what state_dict gave", f"something without {missing[0]}")
     theirs = state["settings"]
+    if not isinstance(theirs, Mapping):
+        raise invalid("state", "be what state_dict gave", f"settings of type {type(theirs).__name__}")
     differs = [name for name in (mine if strict else _DATA) if theirs.get(name) != mine[name]]
     if not differs:
+        _check_state(state, mine["samples"], mine["classes"])
         return
     # The settings hold a digest of the labels, which means nothing to a reader, so it is described in words.
     words = {"targets": "targets (other labels, or the same in another order)"}
@@ -90,3 +95,29 @@ def check_settings(state: object, mine: Mapping[str, Any], *, strict: bool) -> N
     if any(name in _DATA for name in differs):
         way_out = "It belongs to other data; start without it."
     raise invalid("state", "come from a pruner with the same settings", f"another {found}", way_out)
+
+
+def _check_state(state: Mapping[str, Any], samples: int, n_classes: int) -> None:
+    """Refuse a state with the right names and the settings of this pruner, but values of other types or shapes."""
+    history, rows, notes = state["history"], state["rows"], state["notes"]
+    fine = {
+        **{name: _is_table(state[name], dtype, samples) for name, dtype in _TABLES.items()},
+        "rows": isinstance(rows, Tensor) and rows.dtype == torch.float32,
+        "history": isinstance(history, Tensor) and history.ndim == 2 and history.shape[1] == n_classes,
+        "epoch": isinstance(state["epoch"], int) and state["epoch"] >= 0,
+        "memory": isinstance(state["memory"], Mapping),
+        "notes": isinstance(notes, list) and all(_is_note(note) for note in notes),
+    }
+    if wrong := [name for name, holds in fine.items() if not holds]:
+        raise invalid("state", "be what state_dict gave", f"something else under {wrong[0]!r}")
+
+
+def _is_table(value: object, dtype: torch.dtype, samples: int) -> bool:
+    return isinstance(value, Tensor) and value.dtype == dtype and value.shape == (samples,)
+
+
+def _is_note(value: object) -> bool:
+    return isinstance(value, Mapping) and {name: type(part) for name, part in value.items()} == {
+        "epoch": int,
+        "text": str,
+    }
