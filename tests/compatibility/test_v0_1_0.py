@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from calibrant.study.sweep import Sweep
 
 from calibrant import Predictions, evaluate
 from calibrant.posthoc import Calibrator
@@ -15,6 +14,7 @@ from calibrant.pruning import load_audit
 from calibrant.routing import RoutingRule, Shortlist, check_promise
 from calibrant.study import Study, StudySpec
 from calibrant.study.record import read_records
+from calibrant.sweep import Sweep
 from calibrant.training import Recipe, Run, resume
 
 HERE = Path(__file__).parent / "v0.1.0"

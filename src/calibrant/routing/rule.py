@@ -106,6 +106,7 @@ class RoutingRule(Saved):
 
     _what: ClassVar[str] = "routing rule"
     _format: ClassVar[str] = "calibrant-routing-rule"
+    _newer: ClassVar[tuple[str, ...]] = ("calibrated_by",)
 
     threshold: float | None
     n_classes: int

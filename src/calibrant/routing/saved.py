@@ -20,6 +20,7 @@ class Saved:
     _what: ClassVar[str]
     _format: ClassVar[str]
     _version: ClassVar[int] = 1
+    _newer: ClassVar[tuple[str, ...]] = ()  # fields that files of 0.1.0 do not have
 
     verified: bool = field(default=True, compare=False)
 
@@ -35,7 +36,7 @@ class Saved:
         members, verified = check_format(content, what=cls._what, name=cls._format, version=cls._version, where=where)
         members["verified"] = verified
         for each in fields(cls):
-            if each.name not in members:
+            if each.name not in (*members, *cls._newer):
                 raise invalid(where, f"be an undamaged {cls._what}", f"one without {each.name}")
         return typed(cls, members, what=cls._what, where=where)
 
