@@ -17,7 +17,7 @@ def files(tmp_path):
 
 def test_page_is_written_and_named(calibrant, files, tmp_path):
     page = tmp_path / "out" / "page.html"
-    code, out, err = calibrant("report", *files, "-o", page, "--resamples", 20, "--title", "Two models")
+    code, out, err = calibrant("report", *files, "-o", page, "--n-resamples", 20, "--title", "Two models")
     assert (code, err) == (0, "")
     assert out.split() == ["report:", str(page)]
     html = page.read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ def test_page_is_written_and_named(calibrant, files, tmp_path):
 def test_names_and_threshold_are_the_users(calibrant, files, tmp_path):
     page = tmp_path / "page.html"
     names = ["--name", "first", "--name", "second"]
-    assert calibrant("report", *files, "-o", page, *names, "--threshold", 0.8, "--resamples", 0)[0] == 0
+    assert calibrant("report", *files, "-o", page, *names, "--threshold", 0.8, "--n-resamples", 0)[0] == 0
     html = page.read_text(encoding="utf-8")
     assert "Automated at 0.8" in html
     assert 'data-value="second"' in html
@@ -36,7 +36,7 @@ def test_names_and_threshold_are_the_users(calibrant, files, tmp_path):
 
 def test_figures_are_written_beside_it(calibrant, files, tmp_path):
     folder = tmp_path / "figures"
-    code, out, _ = calibrant("report", *files, "-o", tmp_path / "page.html", "--resamples", 0, "--figures", folder)
+    code, out, _ = calibrant("report", *files, "-o", tmp_path / "page.html", "--n-resamples", 0, "--figures", folder)
     assert code == 0
     assert "figures: 18 files" in out
     names = {path.name for path in folder.iterdir()}
@@ -46,13 +46,13 @@ def test_figures_are_written_beside_it(calibrant, files, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "report needs at least one run folder or file"),
+        ((), "report needs at least one run or file"),
         (("missing.npz",), "missing.npz does not exist"),
         (("nll.npz", "-o", "page.pdf"), "path must end in .html"),
         (("nll.npz", "--threshold", "95"), "thresholds must"),
         (("nll.npz", "--name", "a", "--name", "b"), "name must be given once"),
         (("nll.npz", "--images", "missing.npz"), "missing.npz does not exist"),
-        (("nll.npz", "--bins", "0"), "n_bins must"),
+        (("nll.npz", "--n-bins", "0"), "n_bins must"),
         (("nll.npz", "--kind", "odds"), "odds"),
     ],
 )
@@ -67,7 +67,7 @@ def test_bad_input_is_one_line_and_exit_code_two(calibrant, files, tmp_path, mon
 
 @pytest.mark.parametrize("few", [-1, 1, 19])
 def test_too_few_resamples_are_refused(calibrant, files, tmp_path, few):
-    code, _, err = calibrant("report", *files, "-o", tmp_path / "page.html", "--resamples", few)
+    code, _, err = calibrant("report", *files, "-o", tmp_path / "page.html", "--n-resamples", few)
     assert (code, err.strip().count("\n")) == (2, 0)
     assert f"resamples must be a whole number of at least 20, or 0 for none, got {few}" in err
     assert not (tmp_path / "page.html").exists()

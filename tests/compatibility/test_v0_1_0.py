@@ -184,18 +184,18 @@ def test_records():
     for name, expected in EXPECTED["records"].items():
         record = found[name]
         assert record.label == expected["label"]
-        assert record.value("ece", bins=10) == expected["ece"]
-        assert record.value("ece", bins=15, scaled=True) == expected["ece_15_scaled"]
+        assert record.value("ece", n_bins=10) == expected["ece"]
+        assert record.value("ece", n_bins=15, scaled=True) == expected["ece_15_scaled"]
         assert record.temperature == expected["temperature"]
-        assert record.to_json()["takeover"]["0.99"] == expected["automated_at_0.99"]
+        assert record.to_dict()["takeover"]["0.99"] == expected["automated_at_0.99"]
 
 
 def test_study_is_read_and_not_run_again(copy):
     study = Study(copy("study"))
     assert study.pending() == []
-    [comparison] = study.comparisons()
-    assert [row.label for row in comparison.rows] == list(EXPECTED["study"])
-    for row in comparison.rows:
+    [results] = study.results()
+    assert [row.label for row in results.rows] == list(EXPECTED["study"])
+    for row in results.rows:
         expected = EXPECTED["study"][row.label]
         assert list(row.seeds) == expected["seeds"]
         assert row.test["ece"].mean == pytest.approx(expected["ece"], **CLOSE)
@@ -211,7 +211,7 @@ def test_study_is_compared_on_the_command_line(calibrant, copy):
 def test_recipe_and_study_files():
     assert Recipe.load(HERE / "study/recipes/digits-tiny-strong_term-seed1.toml").optimiser.lr == 0.05
     asked, kept = StudySpec.load(HERE / "asked.toml"), StudySpec.load(HERE / "study/study.toml")
-    assert asked.cells() == kept.cells()
+    assert asked.runs() == kept.runs()
 
 
 def test_sweep(copy):

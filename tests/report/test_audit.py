@@ -3,12 +3,12 @@ import pytest
 
 from calibrant.pruning import load_audit
 from calibrant.pruning.audit import save_audit
+from calibrant.report import read_entries
 from calibrant.report.audit import pruning_content
-from calibrant.training.run import Run
 
 
 def test_shares_savings_and_suspects(run_folder):
-    content = pruning_content(Run.open(run_folder))
+    content = pruning_content(*read_entries(run_folder))
     assert content["epochs"] == [1, 2, 3]
     assert content["overall"] == [1.0, 0.8, 0.8]
     assert content["classes"] == [[1.0, 0.8, 0.8]] * 2
@@ -28,16 +28,16 @@ def test_many_classes_become_the_lowest_and_the_highest(run_folder):
     fields = {name: getattr(audit, name) for name in audit.__dataclass_fields__}
     fields |= {"kept_counts": counts, "class_sizes": np.full(40, 10)}
     save_audit(run_folder / "pruning.npz", type(audit)(**fields))
-    content = pruning_content(Run.open(run_folder))
+    content = pruning_content(*read_entries(run_folder))
     assert content["names"] == ["lowest of 40 classes", "highest of 40 classes"]
     assert content["classes"] == [[1.0, 0.1], [1.0, 0.9]]
 
 
-def test_no_pruning_is_no_section(run_folder):
-    assert pruning_content(None) is None
+def test_no_pruning_is_no_section(run_folder, predictions):
+    assert pruning_content(*read_entries(predictions)) is None
     audit = load_audit(run_folder / "pruning.npz")
     fields = {name: getattr(audit, name) for name in audit.__dataclass_fields__}
     save_audit(run_folder / "pruning.npz", type(audit)(**fields | {"kept_counts": np.full((3, 2), 10)}))
-    assert pruning_content(Run.open(run_folder)) is None
+    assert pruning_content(*read_entries(run_folder)) is None
     (run_folder / "pruning.npz").unlink()
-    assert pruning_content(Run.open(run_folder)) is None
+    assert pruning_content(*read_entries(run_folder)) is None

@@ -3,8 +3,10 @@ import re
 import numpy as np
 import pytest
 
+from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.report.entries import ReportEntry, check_entries, read_entries
+from calibrant.report import ReportEntry, read_entries
+from calibrant.training import Run
 
 
 def test_files_are_called_after_themselves(predictions, tmp_path):
@@ -42,37 +44,40 @@ def test_images_can_be_given(predictions, tmp_path):
     assert (entry.name, entry.images.shape) == ("mine", (600, 4, 4))
 
 
+def test_a_run_a_path_predictions_and_lists_of_them_are_sources(run_folder, predictions):
+    run = Run.open(run_folder)
+    for source in (run, run_folder, str(run_folder), [run], {"flsd+h": run_folder}, [("flsd+h", run)]):
+        (entry,) = read_entries(source)
+        assert (entry.name, entry.run.path, len(entry.predictions)) == ("flsd+h", run_folder, 599)
+    assert [entry.name for entry in read_entries([run, predictions])] == ["flsd+h", "the model"]
+    given = ReportEntry("mine", predictions)
+    assert read_entries(given) == read_entries([given]) == read_entries({"mine": predictions}) == [given]
+
+
+def test_predictions_from_a_file_are_called_after_it(predictions, tmp_path):
+    predictions.save(tmp_path / "nll.npz")
+    assert read_entries(Predictions.load(tmp_path / "nll.npz"))[0].name == "nll"
+
+
 def test_bad_sources_are_one_line(predictions, tmp_path):
-    with pytest.raises(InvalidInput, match="at least one run folder or file"):
+    with pytest.raises(InvalidInput, match="at least one run or file"):
         read_entries([])
     with pytest.raises(InvalidInput, match=re.escape(str(tmp_path))):
         read_entries([tmp_path])
-    predictions.save(tmp_path / "p.npz")
     with pytest.raises(InvalidInput, match="name must be given once for each of the 1 sources"):
-        read_entries([tmp_path / "p.npz"], names=["a", "b"])
+        read_entries([predictions], names=["a", "b"])
+    with pytest.raises(InvalidInput, match="names must be distinct and not empty"):
+        read_entries([predictions], names=["  "])
+    with pytest.raises(InvalidInput, match="names must be distinct and not empty"):
+        read_entries([predictions, predictions], names=["a", "a"])
 
 
-def test_plain_tuples_become_entries_and_names_must_tell_them_apart(predictions):
-    assert check_entries([("nll", predictions)]) == [ReportEntry("nll", predictions)]
-    with pytest.raises(InvalidInput, match="entry names must be distinct and not empty, got 'nll'"):
-        check_entries([("nll", predictions), ("nll", predictions)])
-    with pytest.raises(InvalidInput, match="distinct and not empty"):
-        check_entries([("  ", predictions)])
-    with pytest.raises(InvalidInput, match="at least one method"):
-        check_entries([])
+@pytest.mark.parametrize("wrong", [3, None, [3], [("nll", 3)], {"nll": np.eye(3)}, [("nll",)], [(3, "nll")]])
+def test_what_is_no_source_is_one_line(wrong):
+    with pytest.raises(InvalidInput, match="sources must be a run, a path, predictions, or a list of these, got"):
+        read_entries(wrong)
 
 
-def test_a_mapping_from_name_to_predictions_does_as_well(predictions):
-    assert check_entries({"nll": predictions, "flsd": predictions}) == [
-        ReportEntry("nll", predictions),
-        ReportEntry("flsd", predictions),
-    ]
-
-
-def test_what_is_no_entry_is_one_line(predictions):
-    for wrong in (predictions, [predictions], 3, ["nll"], [(predictions, "nll")], [("nll",)]):
-        with pytest.raises(InvalidInput, match="entries must map names to predictions, or be pairs of them, got"):
-            check_entries(wrong)
-    for wrong in ({"nll": np.eye(3)}, [("nll", np.eye(3))]):
-        with pytest.raises(InvalidInput, match="predictions of 'nll' must be Predictions, got ndarray"):
-            check_entries(wrong)
+def test_an_entry_holds_predictions():
+    with pytest.raises(InvalidInput, match="predictions of 'nll'"):
+        read_entries(ReportEntry("nll", np.eye(3)))

@@ -3,14 +3,17 @@ import re
 import sys
 from base64 import b64encode
 from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from calibrant import Predictions
+from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput
-from calibrant.report import ReportEntry, build_page, read_entries, write_report
-from calibrant.report.wording import interval, percent
+from calibrant.posthoc import TemperatureScaling
+from calibrant.report import ReportEntry, build_page, read_entries, samples, write_report
+from calibrant.report.wording import confidence, interval, percent
+from calibrant.routing import choose_threshold
 
 NASTY = ["<script>alert('x')</script>", "</script><b>", "\"quoted\" & 'more'", "<img src=x onerror=alert(1)>"]
 
@@ -155,7 +158,7 @@ def test_a_thousand_classes_show_the_worst_twelve(make, visible_text):
 def test_methods_on_different_cases_are_called_that(make, visible_text):
     text = visible_text(build_page([("a", make(n=300)), ("b", make(n=200, classes=3))], n_resamples=0))
     assert "measured on different cases" in text
-    assert "2 methods · 200 to 300 test cases · 3 to 4 classes" in text
+    assert "2 models · 200 to 300 test cases · 3 to 4 classes" in text
 
 
 def test_wrong_images_and_paths_are_refused(predictions, tmp_path):
@@ -178,4 +181,38 @@ def test_a_failed_page_leaves_the_old_one(predictions, tmp_path):
 
 def test_what_is_no_path_is_one_line(predictions):
     with pytest.raises(InvalidInput, match="path must be a path"):
-        write_report({"nll": predictions}, None)
+        write_report({"nll": predictions}, 3)
+
+
+def test_the_page_of_a_run_lies_in_it_and_that_of_others_here(run_folder, predictions, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert write_report(run_folder, n_resamples=0) == run_folder / "report.html"
+    assert write_report(predictions, n_resamples=0) == Path("report.html")
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_the_promise_is_the_headline_and_calibration_is_told(make, visible_text):
+    some, rest = make(n=2000, sharpness=3.0).split(0.5, seed=0)
+    calibrator = TemperatureScaling().fit(some)
+    rule = choose_threshold(calibrator(some), 0.9)
+    text = visible_text(build_page({"nll": rest}, calibrator=calibrator, rule=rule, n_resamples=0))
+    assert text.index(rule.note) < text.index("The promise holds here.") < text.index("At confidence")
+    before, after = evaluate(rest).ece, evaluate(calibrator(rest)).ece
+    assert f"ECE {percent(before, 2)} before and {percent(after, 2)} after".replace("\N{NO-BREAK SPACE}", " ") in text
+    assert "1 model, calibrated and raw" in text
+    assert f"At confidence {confidence(rule.threshold)} nll, calibrated" in text
+
+
+def test_images_are_looked_for_where_the_data_lie(run_folder, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(samples, "_dataset", lambda name, data_dir: asked.append((name, data_dir)))
+    build_page(run_folder, n_resamples=0, data_dir=tmp_path)
+    assert set(asked) == {("digits", tmp_path)}
+
+
+def test_predictions_are_read_once(run_folder, monkeypatch):
+    read = []
+    load = Predictions.load
+    monkeypatch.setattr(Predictions, "load", lambda path, **more: read.append(path) or load(path, **more))
+    build_page(run_folder, n_resamples=0)
+    assert len(read) == 1

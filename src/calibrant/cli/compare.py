@@ -66,7 +66,7 @@ def compare(
     shared = shared_recipe(recipe, epochs, set_)
     study = Study(out, _spec(file, given, shared, names_in(recipe), out))
     failed = run_study(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code)
-    finish(study, record=record, page=page, as_json=json)
+    finish(study, record=record, page=page, as_json=json, data_dir=data_dir)
     if failed is not None:
         raise failed
 
@@ -89,7 +89,7 @@ def _spec(file: Path | None, given: dict[str, Any], shared: dict[str, Any], name
     return StudySpec.parse(merged)
 
 
-def finish(study: "Study", *, record: Path | None, page: bool, as_json: bool) -> None:
+def finish(study: "Study", *, record: Path | None, page: bool, as_json: bool, data_dir: Path | None = None) -> None:
     """Tables, page and records of what has finished."""
     from calibrant.report import to_terminal
     from calibrant.study import paper_tables, study_json, try_pages, write_tables
@@ -97,7 +97,7 @@ def finish(study: "Study", *, record: Path | None, page: bool, as_json: bool) ->
     all_results = study.results()
     # Where no run has finished there is nothing to tabulate; what failed is said elsewhere.
     files = write_tables(study, all_results) if all_results else []
-    pages, complaint = try_pages(study) if page and all_results else ([], "")
+    pages, complaint = try_pages(study, data_dir=data_dir) if page and all_results else ([], "")
     complaints = record_all(study, record) if record is not None else []
     if as_json:
         say_json(study_json(study, all_results))

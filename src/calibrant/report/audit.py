@@ -1,11 +1,15 @@
 """What pruning left out in a run, as plain values for the page."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from calibrant.report.entries import ReportEntry
 from calibrant.report.samples import Sample, training_samples
+from calibrant.report.tables import class_names
 from calibrant.report.thumbnails import check_images, data_uri
 
 if TYPE_CHECKING:
@@ -28,12 +32,14 @@ def audit_of(run: "Run | None") -> "PruningAudit | None":
     return None if everything or not len(audit.kept_counts) else audit
 
 
-def pruning_content(run: "Run | None", *, pictures: bool = True) -> dict[str, Any] | None:
+def pruning_content(
+    entry: ReportEntry, *, pictures: bool = True, data_dir: str | Path | None = None
+) -> dict[str, Any] | None:
     """Kept shares over epochs and likely wrong labels; None where nothing was pruned or nothing is known."""
-    audit = audit_of(run)
-    if run is None or audit is None:
+    audit = audit_of(entry.run)
+    if entry.run is None or audit is None:
         return None
-    names = names_of(run, len(audit.class_sizes))
+    names = names_of(entry, len(audit.class_sizes))
     trained = audit.kept_counts.sum(axis=1)
     full = len(audit.kept_counts) * int(audit.class_sizes.sum())
     return {
@@ -45,7 +51,7 @@ def pruning_content(run: "Run | None", *, pictures: bool = True) -> dict[str, An
         "seen": int(trained.sum()),
         "full": full,
         "saved_share": 1 - int(trained.sum()) / full,
-        "suspects": _suspects(run, audit, names, pictures),
+        "suspects": _suspects(audit, names, _wanted(entry.run, audit, data_dir), pictures),
     }
 
 
@@ -58,11 +64,20 @@ def _lines(audit: "PruningAudit", names: list[str]) -> dict[str, Any]:
     return {"names": [f"lowest of {len(present)} classes", f"highest of {len(present)} classes"], "classes": ends}
 
 
-def _suspects(run: "Run", audit: "PruningAudit", names: list[str], pictures: bool) -> list[dict[str, Any]]:
+def _doubtful(audit: "PruningAudit") -> NDArray[np.int64]:
     """Samples whose label the model kept contradicting, the surest first."""
-    doubtful = np.flatnonzero((audit.predicted >= 0) & (audit.predicted != audit.target) & (audit.excess > 0))
-    order = doubtful[np.argsort(-audit.excess[doubtful], kind="stable")[:_SUSPECTS]]
-    samples: Sequence[Sample | None] = training_samples(run, audit.target, order) or [None] * len(order)
+    found = np.flatnonzero((audit.predicted >= 0) & (audit.predicted != audit.target) & (audit.excess > 0))
+    return found[np.argsort(-audit.excess[found], kind="stable")[:_SUSPECTS]]
+
+
+def _wanted(run: "Run", audit: "PruningAudit", data_dir: str | Path | None) -> Sequence[Sample | None]:
+    order = _doubtful(audit)
+    return training_samples(run, audit.target, order, data_dir) or [None] * len(order)
+
+
+def _suspects(
+    audit: "PruningAudit", names: list[str], samples: Sequence[Sample | None], pictures: bool
+) -> list[dict[str, Any]]:
     return [
         {
             "index": int(audit.index[i]),
@@ -74,16 +89,11 @@ def _suspects(run: "Run", audit: "PruningAudit", names: list[str], pictures: boo
             "score": float(audit.score[i]),
             "left": int(audit.left[i]),
         }
-        for i, sample in zip(order, samples, strict=True)
+        for i, sample in zip(_doubtful(audit), samples, strict=True)
     ]
 
 
-def names_of(run: "Run", classes: int) -> list[str]:
-    """Names of a run's classes: those of its test predictions where there are as many, else their numbers."""
-    from calibrant.report.tables import class_names
-
-    if run.predictions_path("test").is_file():
-        names = class_names(run.predictions("test"))
-        if len(names) == classes:
-            return list(names)
-    return [str(k) for k in range(classes)]
+def names_of(entry: ReportEntry, n_classes: int) -> list[str]:
+    """Names of a run's classes: those of the predictions where there are as many, else their numbers."""
+    names = class_names(entry.predictions)
+    return list(names) if len(names) == n_classes else [str(k) for k in range(n_classes)]

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from calibrant.metrics import higher_is_better, set_metric
-from calibrant.report.wording import DASH, fixed, percent
+from calibrant.report.wording import DASH, confidence, fixed, percent
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class TableCell:
 
 def columns(threshold: float) -> tuple[Column, ...]:
     """The columns, with the threshold in their words."""
-    there = f"at {threshold:g}"
+    there = f"at {confidence(threshold)}"
     return (
         Column("test_error", "Test error", "Share of all cases that is wrong."),
         Column("ece", "ECE", "Expected calibration error: how far confidence is from accuracy, on average."),
@@ -66,7 +66,7 @@ def columns(threshold: float) -> tuple[Column, ...]:
         Column(
             set_metric("share", threshold),
             f"Automated {there}",
-            f"Share of cases with confidence {threshold:g} or more.",
+            f"Share of cases with confidence {confidence(threshold)} or more.",
         ),
         Column(set_metric("accuracy", threshold), f"Right {there}", "Accuracy of what is automated."),
         Column(set_metric("ece", threshold), f"ECE {there}", "Calibration error of what is automated."),

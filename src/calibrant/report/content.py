@@ -3,6 +3,7 @@
 import base64
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
 
 
 def method_contents(
-    entries: Sequence[ReportEntry], *, threshold: float, n_bins: int, n_resamples: int, pictures: bool = True
+    entries: Sequence[ReportEntry],
+    *,
+    threshold: float,
+    n_bins: int,
+    n_resamples: int,
+    pictures: bool = True,
+    data_dir: str | Path | None = None,
 ) -> list[dict[str, Any]]:
     """All numbers of every method as plain values.
 
@@ -31,12 +38,15 @@ def method_contents(
         n_bins: Bins of every binned metric.
         n_resamples: Bootstrap n_resamples; 0 for none.
         pictures: Whether suspect labels come with their images.
+        data_dir: Where image sets lie.
     """
     predictions = [entry.predictions for entry in entries]
     evaluations = [evaluate(each, n_bins, thresholds=(threshold,)) for each in predictions]
     doubts = uncertainties(predictions, evaluations, n_resamples=n_resamples)
     parts = zip(entries, evaluations, doubts, strict=True)
-    return [_content(*each) | {"pruning": pruning_content(each[0].run, pictures=pictures)} for each in parts]
+    return [
+        _content(*each) | {"pruning": pruning_content(each[0], pictures=pictures, data_dir=data_dir)} for each in parts
+    ]
 
 
 def _content(entry: ReportEntry, evaluation: Evaluation, doubts: Uncertainty) -> dict[str, Any]:

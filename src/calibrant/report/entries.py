@@ -2,20 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Kind, Predictions, require_predictions
 from calibrant.report.thumbnails import Pixels, read_images
-
-if TYPE_CHECKING:
-    from calibrant.training import Run
-
-_FOR_ONE = 'For one model write {"its name": predictions}.'
+from calibrant.training import Run
 
 
 class ReportEntry(NamedTuple):
-    """One method on the page. A plain tuple does as well: `("nll", predictions)`.
+    """One method on the page.
 
     Attributes:
         name: How the method is called on the page.
@@ -27,51 +23,43 @@ class ReportEntry(NamedTuple):
 
     name: str
     predictions: Predictions
-    run: "Run | None" = None
+    run: Run | None = None
     images: Pixels | None = None
 
 
+Source = Run | Predictions | str | Path | ReportEntry
+Sources = Source | Iterable[Source | tuple[str, Source]] | Mapping[str, Source]
+_FOR_ONE = 'For one model write {"its name": predictions}.'
+_ALLOWED = "be a run, a path, predictions, or a list of these"
+
+
 def read_entries(
-    sources: Sequence[str | Path],
+    sources: Sources,
     *,
     names: Sequence[str] = (),
     images: str | Path | None = None,
     kind: Kind | None = None,
 ) -> list[ReportEntry]:
-    """Read run folders and prediction files.
+    """Read runs and predictions.
 
     Args:
-        sources: Run folders (their test predictions are read) and files that `Predictions.load` reads.
-        names: One name a source; without them a run is called after its method and a file after itself.
+        sources: A run, its folder, a file that `Predictions.load` reads, predictions, a `ReportEntry`, or several of
+            these; a mapping or pairs give them names. Of a run the test predictions are read.
+        names: One name for each source; without them a run is called after its method and a file after itself.
         images: `.npz` with the images of the test set, for thumbnails.
         kind: What the scores are, for files that do not say.
     """
-    if not sources:
-        raise InvalidInput("report needs at least one run folder or file with predictions.")
-    if names and len(names) != len(sources):
-        raise invalid("name", f"be given once for each of the {len(sources)} sources, or not at all", len(names))
     given = None if images is None else read_images(images)
-    entries = [_read(Path(source), given, kind) for source in sources]
-    wanted = list(names) or _distinct([entry.name for entry in entries], [Path(source) for source in sources])
-    return [entry._replace(name=name) for entry, name in zip(entries, wanted, strict=True)]
-
-
-Entries = Iterable[ReportEntry | tuple[str, Predictions]] | Mapping[str, Predictions]
-
-
-def check_entries(entries: Entries) -> list[ReportEntry]:
-    """Plain tuples and the items of a mapping become entries; none, an empty name and a name twice are refused."""
-    if not isinstance(entries, Iterable):
-        raise _no_entries(entries)
-    made = [_entry(entry) for entry in (entries.items() if isinstance(entries, Mapping) else entries)]
-    if not made:
-        raise InvalidInput("entries must hold at least one method, got none.")
-    seen: set[str] = set()
-    for entry in made:
-        if not entry.name.strip() or entry.name in seen:
-            raise invalid("entry names", "be distinct and not empty", repr(entry.name))
-        seen.add(entry.name)
-    return made
+    entries = [_entry(source, kind) for source in _listed(sources)]
+    if not entries:
+        raise InvalidInput("report needs at least one run or file with predictions.")
+    if names and len(names) != len(entries):
+        raise invalid("name", f"be given once for each of the {len(entries)} sources, or not at all", len(names))
+    called = list(names) or _distinct(entries)
+    if any(not name.strip() for name in called) or len(set(called)) < len(called):
+        raise invalid("names", "be distinct and not empty", called)
+    made = [entry._replace(name=name) for entry, name in zip(entries, called, strict=True)]
+    return made if given is None else [entry._replace(images=given) for entry in made]
 
 
 def check_methods(methods: Mapping[str, Predictions]) -> None:
@@ -84,32 +72,51 @@ def check_methods(methods: Mapping[str, Predictions]) -> None:
         require_predictions(predictions, f"predictions of {name!r}")
 
 
-def _entry(given: ReportEntry | tuple[str, Predictions]) -> ReportEntry:
-    if not isinstance(given, tuple) or not 2 <= len(given) <= len(ReportEntry._fields) or not isinstance(given[0], str):
-        raise _no_entries(given)
-    require_predictions(given[1], f"predictions of {given[0]!r}")
-    return ReportEntry(*given)
+def _listed(sources: Sources) -> list[Source | tuple[str, Source]]:
+    if isinstance(sources, Run | Predictions | str | Path | ReportEntry):
+        return [sources]
+    if isinstance(sources, Mapping):
+        return list(sources.items())
+    if not isinstance(sources, Iterable):
+        raise invalid("sources", _ALLOWED, type(sources).__name__)
+    return list(sources)
 
 
-def _no_entries(given: object) -> InvalidInput:
-    return invalid("entries", "map names to predictions, or be pairs of them", type(given).__name__, _FOR_ONE)
+def _entry(source: Source | tuple[str, Source], kind: Kind | None) -> ReportEntry:
+    if isinstance(source, ReportEntry):
+        require_predictions(source.predictions, f"predictions of {source.name!r}")
+        return source
+    if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str):
+        return _entry(source[1], kind)._replace(name=source[0])
+    if isinstance(source, Run):
+        return ReportEntry(source.recipe.method.name, source.predictions("test"), source)
+    if isinstance(source, Predictions):
+        where = source.origin.path
+        return ReportEntry("the model" if where is None else where.stem, source)
+    if not isinstance(source, str | Path):
+        raise invalid("sources", _ALLOWED, type(source).__name__)
+    return _read(Path(source), kind)
 
 
-def _read(source: Path, images: Pixels | None, kind: Kind | None) -> ReportEntry:
-    from calibrant.training import Run
-
+def _read(path: Path, kind: Kind | None) -> ReportEntry:
     # Also of RUN/predictions/test.npz: the file alone would be called "test" and lose its recipe.
-    run = Run.of(source)
+    run = Run.of(path)
     if run is None:
-        return ReportEntry(source.stem, Predictions.load(source, kind=kind), None, images)
-    predictions = run.predictions("test") if source.is_dir() else Predictions.load(source, kind=kind)
-    return ReportEntry(run.recipe.method.name, predictions, run, images)
+        return ReportEntry(path.stem, Predictions.load(path, kind=kind))
+    if path.is_dir():
+        return _entry(run, kind)
+    return ReportEntry(run.recipe.method.name, Predictions.load(path, kind=kind), run)
 
 
-def _distinct(names: list[str], sources: list[Path]) -> list[str]:
+def _distinct(entries: list[ReportEntry]) -> list[str]:
     """Names that occur twice get the folder they lie in, and a number where even that does not tell them apart."""
-    told = [
-        f"{name} ({source.name if source.is_dir() else source.parent.name})" if names.count(name) > 1 else name
-        for name, source in zip(names, sources, strict=True)
-    ]
+    names = [entry.name for entry in entries]
+    told = [_told(entry) if names.count(entry.name) > 1 else entry.name for entry in entries]
     return [f"{name} #{told[: i + 1].count(name)}" if told.count(name) > 1 else name for i, name in enumerate(told)]
+
+
+def _told(entry: ReportEntry) -> str:
+    if entry.run is not None:
+        return f"{entry.name} ({entry.run.path.name})"
+    where = entry.predictions.origin.path
+    return entry.name if where is None else f"{entry.name} ({where.parent.name})"

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,104 +14,166 @@ from calibrant.files import as_path, write_text
 from calibrant.metrics import DEFAULT_N_BINS, FEWEST_RESAMPLES
 from calibrant.report.comparison import comparison
 from calibrant.report.content import method_contents, run_content
-from calibrant.report.entries import Entries, ReportEntry, check_entries
+from calibrant.report.entries import ReportEntry, Sources, read_entries
+from calibrant.report.judged import CalibratorLike, RuleLike, ShortlistLike, Shown, judged
 from calibrant.report.samples import images_for_test
 from calibrant.report.statistics import automated, automated_over
 from calibrant.report.style import DARK_PALETTE, PALETTE
 from calibrant.report.tables import confident_mistakes, worst_classes
 from calibrant.report.thumbnails import Pixels, check_images, data_uri
 from calibrant.report.uncertainty import same_cases
-from calibrant.report.wording import fixed, headline, interval, per_thousand, percent
+from calibrant.report.wording import DASH, confidence, fixed, headline, interval, per_thousand, percent
 
 # Rows of the text that stands beside the threshold chart.
 _LADDER = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.999)
 
 
 def write_report(
-    entries: Entries,
-    path: str | Path,
+    sources: Sources,
+    path: str | Path | None = None,
     *,
+    calibrator: CalibratorLike = None,
+    rule: RuleLike = None,
+    shortlist: ShortlistLike = None,
+    raw: bool = False,
     title: str = "What may the model decide alone?",
-    threshold: float = 0.95,
+    threshold: float | None = None,
     n_bins: int = DEFAULT_N_BINS,
     n_resamples: int = 1000,
     pictures: bool = True,
+    data_dir: str | Path | None = None,
 ) -> Path:
     """Write the page.
 
     Args:
-        entries: Methods in the order of the page; the first one is shown first. A mapping from name to predictions, or
-            a sequence of `(name, predictions)` or of `ReportEntry`, which also takes the run and images.
-        path: The `.html` file; written whole or not at all.
+        sources: A run, its folder, a file with predictions, predictions, or several of these; a mapping gives them
+            names, a `ReportEntry` images too. The first one is shown first.
+        path: The `.html` file; written whole or not at all. None: `report.html` in the run, else in the working
+            directory.
+        calibrator: A calibrator, or its file. Calibrated and raw scores are shown side by side. None: the run's own.
+        rule: A routing rule, or its file: what it promises is the headline. None: the run's own.
+        shortlist: A shortlist that was chosen with the rule, or its file. None: the run's own.
+        raw: Leave out the calibrator, the rule and the shortlist that lie in the run.
         title: Heading of the page.
-        threshold: Where the slider starts and what the comparison table is about.
+        threshold: Where the slider starts and what the comparison table is about. None: the rule's, else 0.95.
         n_bins: Bins of the reliability diagram and of every binned metric.
-        n_resamples: Bootstrap n_resamples behind the intervals of the comparison table; 0 for none.
+        n_resamples: Bootstrap resamples behind the intervals of the comparison table; 0 for none.
         pictures: Whether mistakes and suspect labels are shown with their images; False where those are private.
+        data_dir: Where image sets lie, for these images; by default where training looks for them.
     """
-    target = as_path(path)
+    entries = read_entries(sources)
+    target = _target(entries) if path is None else as_path(path)
     if target.suffix.lower() not in {".html", ".htm"}:
         raise invalid("path", "end in .html", str(path))
     html = build_page(
-        entries, title=title, threshold=threshold, n_bins=n_bins, n_resamples=n_resamples, pictures=pictures
+        entries,
+        calibrator=calibrator,
+        rule=rule,
+        shortlist=shortlist,
+        raw=raw,
+        title=title,
+        threshold=threshold,
+        n_bins=n_bins,
+        n_resamples=n_resamples,
+        pictures=pictures,
+        data_dir=data_dir,
     )
     write_text(target, html)
     return target
 
 
 def build_page(
-    entries: Entries,
+    sources: Sources,
     *,
+    calibrator: CalibratorLike = None,
+    rule: RuleLike = None,
+    shortlist: ShortlistLike = None,
+    raw: bool = False,
     title: str = "What may the model decide alone?",
-    threshold: float = 0.95,
+    threshold: float | None = None,
     n_bins: int = DEFAULT_N_BINS,
     n_resamples: int = 1000,
     pictures: bool = True,
+    data_dir: str | Path | None = None,
 ) -> str:
-    """The page of `write_report` as text; the same entries give the same text."""
+    """The page of `write_report` as text; the same sources give the same text."""
     if n_resamples != 0 and n_resamples < FEWEST_RESAMPLES:
         raise invalid("n_resamples", f"be a whole number of at least {FEWEST_RESAMPLES}, or 0 for none", n_resamples)
-    try:
-        from jinja2 import Environment, PackageLoader
-    except ModuleNotFoundError as error:
-        raise _not_installed("jinja2") from error
-
-    made = check_entries(entries)
-    made = [entry._replace(images=_images(entry) if pictures else None) for entry in made]
-    methods = method_contents(made, threshold=threshold, n_bins=n_bins, n_resamples=n_resamples, pictures=pictures)
-    loader = PackageLoader("calibrant.report", "assets")
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
-    environment.filters |= {
-        "percent": percent,
-        "interval": interval,
-        "points": lambda share: fixed(100 * share, 2),
-        "thousands": lambda count: f"{count:,}",
-    }
+    environment = _environment()
+    entries = read_entries(sources)
+    shown = judged(entries, calibrator=calibrator, rule=rule, shortlist=shortlist, raw=raw)
+    if threshold is None:
+        threshold = 0.95 if shown[0].threshold is None else shown[0].threshold
+    made = [each.entry for each in shown]
+    made = [entry._replace(images=_images(entry, data_dir) if pictures else None) for entry in made]
+    settings: dict[str, Any] = {"threshold": threshold, "n_bins": n_bins}
+    methods = method_contents(made, n_resamples=n_resamples, pictures=pictures, data_dir=data_dir, **settings)
     columns, rows = comparison(methods, threshold)
     scripts = _scripts()
-    return environment.get_template("page.html.j2").render(
+    palettes = {"light": PALETTE, "dark": DARK_PALETTE}
+    html: str = environment.get_template("page.html.j2").render(
         title=title,
         version=__version__,
-        threshold=threshold,
+        sources=len(entries),
         methods=methods,
-        details=[_details(entry, threshold, n_bins) for entry in made],
+        details=[_details(entry, **settings) for entry in made],
+        shown=shown,
+        calibrations=_calibrations(shown, methods),
         columns=columns,
         rows=rows,
-        n_bins=n_bins,
         n_resamples=n_resamples,
         same_cases=all(same_cases(made[0].predictions, entry.predictions) for entry in made),
         style=_asset("page.css"),
         scripts=scripts,
         policy=_policy(scripts.values()),
-        data=_embeddable(
-            {"threshold": threshold, "palettes": {"light": PALETTE, "dark": DARK_PALETTE}, "methods": methods}
-        ),
+        data=_embeddable({"threshold": threshold, "palettes": palettes, "methods": methods}),
         per_thousand=per_thousand,
         fixed=fixed,
+        **settings,
     )
+    return html
 
 
-def _details(entry: ReportEntry, threshold: float, n_bins: int) -> dict[str, Any]:
+def _target(entries: Sequence[ReportEntry]) -> Path:
+    run = entries[0].run
+    return Path("report.html") if run is None or len(entries) > 1 else run.report_path
+
+
+def _environment() -> Any:
+    try:
+        from jinja2 import Environment, PackageLoader
+    except ModuleNotFoundError as error:
+        raise _not_installed("jinja2") from error
+    loader = PackageLoader("calibrant.report", "assets")
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
+    environment.filters |= {
+        "confidence": confidence,
+        "percent": percent,
+        "interval": interval,
+        "points": lambda share: fixed(100 * share, 2),
+        "thousands": lambda count: f"{count:,}",
+    }
+    return environment
+
+
+def _calibrations(shown: Sequence[Shown], methods: Sequence[dict[str, Any]]) -> list[str]:
+    """For each method what calibration did to it, in one sentence; empty where nothing was done."""
+    by_name = {method["name"]: method["metrics"] for method in methods}
+    sentences = []
+    for each in shown:
+        if each.raw_name is None:
+            sentences.append("")
+            continue
+        before, after = by_name[each.raw_name], by_name[each.entry.name]
+        nll = (DASH if one["nll"] is None else fixed(one["nll"], 3) for one in (before, after))
+        sentences.append(
+            f"Calibrated by {each.calibration}: ECE {percent(before['ece'], 2)} before and {percent(after['ece'], 2)} "
+            f"after, NLL {next(nll)} before and {next(nll)} after."
+        )
+    return sentences
+
+
+def _details(entry: ReportEntry, *, threshold: float, n_bins: int) -> dict[str, Any]:
     """What stands on the page as text only and is not needed by its script."""
     predictions = entry.predictions
     result = automated(predictions, threshold, n_bins=n_bins)
@@ -128,10 +190,10 @@ def _details(entry: ReportEntry, threshold: float, n_bins: int) -> dict[str, Any
     }
 
 
-def _images(entry: ReportEntry) -> Pixels | None:
+def _images(entry: ReportEntry, data_dir: str | Path | None) -> Pixels | None:
     if entry.images is not None:
         return check_images(entry.images, len(entry.predictions), f"images of {entry.name!r}")
-    found = None if entry.run is None else images_for_test(entry.run, entry.predictions.targets)
+    found = None if entry.run is None else images_for_test(entry.run, entry.predictions.targets, data_dir)
     return None if found is None else check_images(found, len(found))
 
 

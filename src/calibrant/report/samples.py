@@ -1,6 +1,7 @@
 """The images and ids behind a run, where its data set is on this machine."""
 
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,26 +22,29 @@ class Sample(NamedTuple):
     image: Pixels
 
 
-def images_for_test(run: "Run", targets: NDArray[np.int64]) -> Pixels | None:
+def images_for_test(run: "Run", targets: NDArray[np.int64], data_dir: str | Path | None = None) -> Pixels | None:
     """The test images of a run's data set, (n, H, W, C); None where they are not at hand or do not fit the targets."""
-    dataset = _dataset(run.recipe.data.name)
+    dataset = _dataset(run.recipe.data.name, data_dir)
     # Predictions of another split, or of a set that has changed: a wrong picture is worse than none.
     if dataset is None or not np.array_equal(dataset.test.labels.numpy(), targets):
         return None
     return dataset.test.images.permute(0, 2, 3, 1).numpy()
 
 
-def training_samples(run: "Run", targets: NDArray[np.int64], positions: NDArray[np.int64]) -> list[Sample] | None:
+def training_samples(
+    run: "Run", targets: NDArray[np.int64], positions: NDArray[np.int64], data_dir: str | Path | None = None
+) -> list[Sample] | None:
     """Some of what a run trained on; None where the data set is not at hand or its labels are not the audit's.
 
     Args:
         run: The run.
         targets: Labels of all that it trained on, in the order of its pruning audit.
         positions: Which of them are wanted.
+        data_dir: Where image sets lie; by default where training looks for them.
     """
     from calibrant.data import split_validation
 
-    dataset = _dataset(run.recipe.data.name)
+    dataset = _dataset(run.recipe.data.name, data_dir)
     if dataset is None:
         return None
     settings = run.recipe.data
@@ -55,10 +59,10 @@ def training_samples(run: "Run", targets: NDArray[np.int64], positions: NDArray[
 
 # The runs of a page mostly share one data set; it is read once.
 @lru_cache(maxsize=1)
-def _dataset(name: str) -> "Dataset | None":
+def _dataset(name: str, data_dir: str | Path | None) -> "Dataset | None":
     from calibrant.data import load_dataset
 
     try:
-        return load_dataset(name)
+        return load_dataset(name, data_dir=data_dir)
     except (InvalidInput, ImportError):
         return None

@@ -41,6 +41,32 @@ def per_thousand(count: int, cases: int) -> str:
     return f"{int(fixed(1000 * count / cases, 0)):,}"
 
 
+def confidence(value: float) -> str:
+    """A confidence as it is read: four decimals, or as many as tell it from 1.
+
+    >>> confidence(0.95), confidence(0.68175186), confidence(0.999998), confidence(1.0)
+    ('0.95', '0.6818', '0.999998', '1')
+    """
+    digits = 4
+    while digits < 16 and value < 1 and float(fixed(value, digits)) == 1:
+        digits += 1
+    text = fixed(value, digits)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def decided(result: Automated) -> str:
+    """What is decided alone, as the rest of a sentence about who decides."""
+    if not result.automated:
+        return "decides no case alone: all of them go to a person."
+    person = "no case goes to a person."
+    if result.reviewed:
+        person = f"{per_thousand(result.reviewed, result.cases)} of 1,000 cases go to a person."
+    return (
+        f"decides {percent(result.share)} of cases alone and is right in {percent(result.accuracy)} of them "
+        f"{interval(result.interval)}; {person}"
+    )
+
+
 def headline(name: str, result: Automated) -> str:
     """The page in one sentence.
 
@@ -48,13 +74,4 @@ def headline(name: str, result: Automated) -> str:
     At confidence 0.95 this model decides 74.3 % of cases alone and is right in 98.9 % of them [98.6, 99.1];
     257 of 1,000 cases go to a person.
     """
-    start = f"At confidence {result.threshold:g} {name}"
-    if not result.automated:
-        return f"{start} decides no case alone: all of them go to a person."
-    person = "no case goes to a person."
-    if result.reviewed:
-        person = f"{per_thousand(result.reviewed, result.cases)} of 1,000 cases go to a person."
-    return (
-        f"{start} decides {percent(result.share)} of cases alone and is right in {percent(result.accuracy)} of them "
-        f"{interval(result.interval)}; {person}"
-    )
+    return f"At confidence {confidence(result.threshold)} {name} {decided(result)}"

@@ -35,8 +35,13 @@ def write_tables(study: Study, all_results: Sequence[Results], *, extra: Sequenc
     return paths
 
 
-def write_pages(study: Study) -> list[Path]:
-    """One report page for each data set and network, with the first seed of every row."""
+def write_pages(study: Study, *, data_dir: str | Path | None = None) -> list[Path]:
+    """One report page for each data set and network, with the first seed of every row.
+
+    Args:
+        study: The study.
+        data_dir: Where image sets lie, for the pictures of single cases.
+    """
     from calibrant.report import ReportEntry, write_report
 
     groups: dict[tuple[str, str], dict[str, ReportEntry]] = {}
@@ -49,16 +54,16 @@ def write_pages(study: Study) -> list[Path]:
     for (data, model), entries in groups.items():
         name = "report.html" if len(groups) == 1 else f"report-{file_word(data)}-{file_word(model)}.html"
         title = f"{data}, {model}: what may each model decide alone?"
-        pages.append(write_report(list(entries.values()), study.path / name, title=title))
+        pages.append(write_report(list(entries.values()), study.path / name, title=title, data_dir=data_dir))
     if len(groups) > 1:
         # A page from when the study had one data set would look like the whole study; that set has its own page now.
         (study.path / "report.html").unlink(missing_ok=True)
     return pages
 
 
-def try_pages(study: Study) -> tuple[list[Path], str]:
+def try_pages(study: Study, *, data_dir: str | Path | None = None) -> tuple[list[Path], str]:
     """The pages, or in their place one line on why there are none."""
     try:
-        return write_pages(study), ""
+        return write_pages(study, data_dir=data_dir), ""
     except InvalidInput as error:  # plotly or jinja2 is not installed
         return [], f"no report page: {error}"

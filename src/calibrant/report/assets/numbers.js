@@ -124,8 +124,15 @@ const numbers = (() => {
     pair === null ? "" : `[${pair.map((value) => (100 * value).toFixed(digits)).join(`,${NBSP}`)}]`;
   const perThousand = (count, cases) => Math.round((1000 * count) / cases).toLocaleString("en-US");
 
+  /* Four decimals, or as many as tell it from 1. */
+  function confidenceText(value) {
+    let digits = 4;
+    while (digits < 16 && value < 1 && Number(value.toFixed(digits)) === 1) digits += 1;
+    return String(Number(value.toFixed(digits)));
+  }
+
   function headline(name, result) {
-    const start = `At confidence ${result.threshold} ${name}`;
+    const start = `At confidence ${confidenceText(result.threshold)} ${name}`;
     if (!result.automated) return `${start} decides no case alone: all of them go to a person.`;
     const person = result.reviewed
       ? `${perThousand(result.reviewed, result.cases)} of 1,000 cases go to a person.`

@@ -5,23 +5,35 @@ from pathlib import Path
 from calibrant.files import as_path
 from calibrant.metrics import DEFAULT_N_BINS
 from calibrant.report.audit import audit_of, names_of
-from calibrant.report.entries import Entries, ReportEntry, check_entries
+from calibrant.report.entries import ReportEntry, Sources, read_entries
 from calibrant.report.figures.coverage import accuracy_coverage_curves, risk_coverage_curves, threshold_curves
 from calibrant.report.figures.pruning import kept_share, score_distributions
 from calibrant.report.figures.reliability import confidence_histogram, reliability_diagram, reliability_grid
+from calibrant.report.judged import CalibratorLike, RuleLike, judged
 from calibrant.report.style import save_figure
 
 
-def save_figures(entries: Entries, folder: str | Path, *, n_bins: int = DEFAULT_N_BINS) -> list[Path]:
-    """Write every figure that the entries have the data for, as SVG and PNG.
+def save_figures(
+    sources: Sources,
+    folder: str | Path,
+    *,
+    calibrator: CalibratorLike = None,
+    rule: RuleLike = None,
+    raw: bool = False,
+    n_bins: int = DEFAULT_N_BINS,
+) -> list[Path]:
+    """Write every figure that the sources have the data for, as SVG and PNG.
 
     Args:
-        entries: Methods, as for `write_report`.
-        folder: Where to write; made where it is missing. Files of a method are numbered in the order of the entries:
+        sources: As for `write_report`.
+        folder: Where to write; made where it is missing. Files of a method are numbered in the order of the page:
             names are free text and need not be file names.
+        calibrator: As for `write_report`.
+        rule: As for `write_report`; only its temperature matters here.
+        raw: As for `write_report`.
         n_bins: Bins of the reliability diagrams.
     """
-    made = check_entries(entries)
+    made = [shown.entry for shown in judged(read_entries(sources), calibrator=calibrator, rule=rule, raw=raw)]
     base = as_path(folder, "folder")
     methods = {entry.name: entry.predictions for entry in made}
     figures = {
@@ -43,7 +55,7 @@ def _save_pruning(entry: ReportEntry, base: Path, number: int) -> list[Path]:
     audit = audit_of(entry.run)
     if entry.run is None or audit is None:
         return []
-    names = names_of(entry.run, len(audit.class_sizes))
+    names = names_of(entry, len(audit.class_sizes))
     shares = kept_share(audit.kept_share, class_names=names, title=entry.name)
     groups = {"trained on at the end": audit.score[audit.kept], "left out": audit.score[~audit.kept]}
     scores = score_distributions({name: group for name, group in groups.items() if len(group)}, title=entry.name)

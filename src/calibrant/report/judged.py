@@ -1,0 +1,179 @@
+"""What is shown of each source: its predictions as a calibrator made them, the raw ones, and what a rule promises."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from calibrant.errors import invalid
+from calibrant.posthoc import Calibrator, TemperatureScaling
+from calibrant.predictions import Predictions
+from calibrant.report.entries import ReportEntry
+from calibrant.report.statistics import Automated
+from calibrant.report.wording import decided, percent
+from calibrant.routing import RoutingRule, Shortlist, as_seen_by, check_promise, check_shortlist, chosen_behind
+
+CalibratorLike = Calibrator | str | Path | None
+RuleLike = RoutingRule | str | Path | None
+ShortlistLike = Shortlist | str | Path | None
+_Kept = TypeVar("_Kept", Calibrator, RoutingRule, Shortlist)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One method of the page.
+
+    Attributes:
+        entry: Its name and predictions.
+        calibration: What was done to its scores, as the beginning of a sentence; empty where nothing was.
+        promise: What its rule and its shortlist promise, and whether that holds here, as sentences.
+        threshold: The rule's threshold; None without a rule or where each class has its own.
+        notes: What was found in the run and used, as sentences.
+        raw_name: The name of the same method without calibration; None where this is all there is of it.
+    """
+
+    entry: ReportEntry
+    calibration: str = ""
+    promise: tuple[str, ...] = ()
+    threshold: float | None = None
+    notes: tuple[str, ...] = ()
+    raw_name: str | None = None
+
+
+def judged(
+    entries: Sequence[ReportEntry],
+    *,
+    calibrator: CalibratorLike = None,
+    rule: RuleLike = None,
+    shortlist: ShortlistLike = None,
+    raw: bool = False,
+) -> list[Shown]:
+    """Apply calibrators and rules: those that are given, else those that lie in a run.
+
+    Args:
+        entries: Sources as they were read.
+        calibrator: For the one source that there is.
+        rule: For the one source that there is.
+        shortlist: For the one source that there is.
+        raw: Leave out what lies in the runs.
+    """
+    for name, value in {"calibrator": calibrator, "rule": rule, "shortlist": shortlist}.items():
+        if value is not None and len(entries) > 1:
+            raise invalid(name, "be given for one source", f"{len(entries)} sources", "Put it into each run instead.")
+    return [shown for entry in entries for shown in _shown(_Parts.of(entry, calibrator, rule, shortlist, raw))]
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A source, what is applied to it, and the names of the files of its run that are used by themselves."""
+
+    entry: ReportEntry
+    calibrator: Calibrator | None
+    rule: RoutingRule | None
+    shortlist: Shortlist | None
+    own: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, entry: ReportEntry, calibrator: CalibratorLike, rule: RuleLike, shortlist: ShortlistLike, raw: bool
+    ) -> "_Parts":
+        run, own = None if raw or not _of_network(entry) else entry.run, list[str]()
+
+        def found(
+            given: _Kept | str | Path | None, load: Callable[[str | Path], _Kept], path: Path | None
+        ) -> _Kept | None:
+            if given is None and path is not None and path.is_file():
+                own.append(path.name)
+                return load(path)
+            return load(given) if isinstance(given, str | Path) else given
+
+        mapping = found(calibrator, Calibrator.load, None if run is None else run.calibrator_path)
+        routing = found(rule, RoutingRule.load, None if run is None else run.rule_path)
+        # The run's shortlist belongs to the run's rule and to no other.
+        listed = found(shortlist, Shortlist.load, None if run is None or rule is not None else run.shortlist_path)
+        return cls(entry, mapping, routing, listed if routing is not None else None, tuple(own))
+
+
+def _of_network(entry: ReportEntry) -> bool:
+    """Whether the predictions are the file that the run's network wrote: a calibrator must not be applied twice."""
+    where = entry.predictions.origin.path
+    if entry.run is None or where is None:
+        return False
+    return where.resolve() in {entry.run.predictions_path(split).resolve() for split in ("val", "test")}
+
+
+def _shown(parts: _Parts) -> list[Shown]:
+    """The calibrated and the raw scores of one source; what the rule decides by comes first."""
+    entry, calibrator, rule = parts.entry, parts.calibrator, parts.rule
+    behind = calibrator is not None and rule is not None and _fits(rule, calibrator)
+    notes = [f"Found in the run and used: {', '.join(parts.own)}."] if parts.own else []
+    if calibrator is not None and rule is not None and rule.temperature is not None and not behind:
+        notes.append("The rule's own temperature takes the place of the calibrator.")
+        calibrator = None
+    if rule is not None and rule.calibrated_by is not None and not behind:
+        way_out = "Give that calibrator, or a rule that was fitted without one."
+        raise invalid("rule", "come with the calibrator that it was chosen behind", "another or none", way_out)
+    raw = entry.predictions
+    mapped = raw if calibrator is None else calibrator(raw)
+    sees = as_seen_by(rule, raw, calibrator) if rule is not None and behind else raw
+    promise = () if rule is None else _promise(rule, sees, parts.shortlist)
+    threshold = None if rule is None else rule.threshold
+    scaled = mapped
+    words = [] if calibrator is None else [_words(calibrator)]
+    if rule is not None and rule.temperature is not None:
+        scaled = sees.with_logits(sees.as_logits() / rule.temperature)
+        words.append(f"the rule's temperature {rule.temperature:.4g}")
+    if not words:
+        return [Shown(entry, "", promise, threshold, tuple(notes))]
+    plain = entry._replace(name=f"{entry.name}, raw")
+    better = entry._replace(name=f"{entry.name}, calibrated", predictions=scaled)
+    by = " and ".join(words)
+    if rule is None or behind or rule.temperature is not None:
+        return [Shown(better, by, promise, threshold, tuple(notes), plain.name), Shown(plain)]
+    notes.append("The rule was fitted on raw scores, so it decides by these and not by the calibrated ones.")
+    return [Shown(plain, "", promise, threshold, tuple(notes)), Shown(better, by, raw_name=plain.name)]
+
+
+def _fits(rule: RoutingRule, calibrator: Calibrator) -> bool:
+    """Whether the rule decides behind the calibrator: it was chosen so, or neither says anything else."""
+    unknown = rule.calibrated_by is None and rule.fitted_on is None and rule.temperature is None
+    return chosen_behind(rule, calibrator) or unknown
+
+
+def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist | None) -> tuple[str, ...]:
+    """The rule's own words, what it does on the cases shown, and whether that keeps the promise."""
+    own = rule.in_own_order(predictions)
+    routed = rule.route(own)
+    right = int((routed.automate & (routed.predicted == own.targets)).sum())
+    result = Automated(rule.threshold or 0.0, len(own), int(routed.automate.sum()), right, None)
+    sentences = [rule.note, f"On these {result.cases:,} cases the rule {decided(result)}"]
+    if rule.target_accuracy is not None and rule.automates:
+        check = check_promise(rule, own)
+        sentences.append("The promise is BROKEN here: the cases contradict it.")
+        if check.held:
+            below = "That is below what is promised, but by no more than chance."
+            sentences[-1] = "The promise holds here." if check.reached else below
+    if rule.class_thresholds is not None:
+        sentences.append("Each class has a threshold of its own; the slider below has one for all of them.")
+    if rule.fitted_on is not None and rule.fitted_on == predictions.origin.sha256:
+        sentences.append("The rule was chosen on these very cases, so they are no test of its promise.")
+    if shortlist is not None:
+        sentences += _listed(shortlist, rule, own)
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def _listed(shortlist: Shortlist, rule: RoutingRule, predictions: Predictions) -> list[str]:
+    check = check_shortlist(shortlist, predictions, rule=rule)
+    if check.covered is None:
+        return [f"Shortlist: {shortlist.note}"]
+    held = "" if check.held else " That promise is BROKEN here."
+    found = f"Here it holds the true class of {percent(check.covered)} of {check.cases:,} cases.{held}"
+    return [f"Shortlist: {shortlist.note}", found]
+
+
+def _words(calibrator: Calibrator) -> str:
+    if calibrator.identity_:
+        return "a calibrator that changes nothing"
+    if isinstance(calibrator, TemperatureScaling):
+        return f"temperature scaling, T = {calibrator.temperature_:.4g}"
+    return f"the {calibrator.method} map"

@@ -1,0 +1,136 @@
+import numpy as np
+import pytest
+
+from calibrant import Predictions, evaluate
+from calibrant.errors import InvalidInput
+from calibrant.posthoc import IsotonicCalibration, TemperatureScaling
+from calibrant.report import read_entries
+from calibrant.report.judged import judged
+from calibrant.routing import RoutingRule, check_promise, choose_shortlist, choose_threshold
+from calibrant.training import Run
+
+
+@pytest.fixture
+def halves(make):
+    """Overconfident predictions: half to fit on, half to show."""
+    return make(n=4000, sharpness=3.0).split(0.5, seed=0)
+
+
+@pytest.fixture
+def run(run_folder):
+    """A run with a calibrator and a rule that was chosen behind it."""
+    run = Run.open(run_folder)
+    some, rest = run.predictions("test").split(0.5, seed=0)
+    calibrator = TemperatureScaling().fit(some)
+    calibrator.save(run.calibrator_path)
+    choose_threshold(calibrator(rest), 0.8).save(run.rule_path)
+    return run
+
+
+def test_calibrated_and_raw_stand_side_by_side(halves):
+    some, rest = halves
+    calibrator = TemperatureScaling().fit(some)
+    calibrated, raw = judged(read_entries({"nll": rest}), calibrator=calibrator)
+    assert (calibrated.entry.name, raw.entry.name) == ("nll, calibrated", "nll, raw")
+    assert raw.entry.predictions is rest
+    assert calibrated.raw_name == raw.entry.name
+    assert calibrated.calibration == f"temperature scaling, T = {calibrator.temperature_:.4g}"
+    np.testing.assert_allclose(calibrated.entry.predictions.probabilities, calibrator(rest).probabilities)
+    assert evaluate(calibrated.entry.predictions).ece < evaluate(rest).ece
+
+
+def test_the_rules_promise_is_checked_behind_the_calibrator(halves):
+    some, rest = halves
+    calibrator = TemperatureScaling().fit(some)
+    rule = choose_threshold(calibrator(some), 0.9)
+    shown = judged(read_entries(rest), calibrator=calibrator, rule=rule)[0]
+    check = check_promise(rule, calibrator(rest))
+    assert check.held
+    assert shown.promise[0] == rule.note
+    assert f"{100 * check.groups[0].automated / check.cases:.1f}" in shown.promise[1]
+    assert "The promise holds here." in shown.promise
+    assert shown.threshold == rule.threshold
+
+
+def test_a_rule_with_a_temperature_brings_its_own_calibration(halves):
+    some, rest = halves
+    rule = choose_threshold(some, 0.9, temperature=2.5)
+    calibrated, raw = judged(read_entries(rest), rule=rule)
+    np.testing.assert_allclose(calibrated.entry.predictions.logits, rest.logits / 2.5, rtol=1e-6)
+    assert "temperature 2.5" in calibrated.calibration
+    assert calibrated.promise[0] == rule.note
+    assert raw.promise == ()
+
+
+def test_a_broken_promise_is_said_so(halves):
+    rule = RoutingRule(threshold=0.1, n_classes=4, target_accuracy=0.999, confidence=0.95, note="A promise.")
+    (shown,) = judged(read_entries(halves[1]), rule=rule)
+    assert "The promise is BROKEN here: the cases contradict it." in shown.promise
+
+
+@pytest.mark.parametrize("class_thresholds", [None, (0.5, None, 0.5, 0.9)])
+def test_rules_without_one_threshold_or_without_a_promise(halves, class_thresholds):
+    rule = RoutingRule(threshold=None, n_classes=4, class_thresholds=class_thresholds, note="A note.")
+    (shown,) = judged(read_entries(halves[1]), rule=rule)
+    assert shown.threshold is None
+    assert shown.promise[0] == "A note."
+    assert ("decides no case alone" in shown.promise[1]) == (class_thresholds is None)
+    assert not any("promise" in sentence for sentence in shown.promise)
+
+
+def test_the_runs_own_calibrator_and_rule_are_used_and_named(run):
+    calibrated, raw = judged(read_entries(run))
+    assert calibrated.entry.name == "flsd+h, calibrated"
+    assert calibrated.notes == ("Found in the run and used: calibrator.json, rule.json.",)
+    assert calibrated.promise[0] == RoutingRule.load(run.rule_path).note
+    assert raw.promise == ()
+    assert [shown.entry.name for shown in judged(read_entries(run), raw=True)] == ["flsd+h"]
+
+
+def test_what_is_given_stands_in_place_of_the_runs_own(run):
+    other = IsotonicCalibration().fit(run.predictions("test"))
+    rule = choose_threshold(other(run.predictions("test")), 0.7)
+    shown = judged(read_entries(run), calibrator=other, rule=rule)[0]
+    assert (shown.calibration, shown.notes) == ("the isotonic map", ())
+
+
+def test_calibrated_predictions_are_not_calibrated_again(run):
+    path = run.predictions_path("test", calibrated=True)
+    TemperatureScaling().fit(run.predictions("test"))(run.predictions("test")).save(path)
+    assert [shown.entry.name for shown in judged(read_entries(path))] == ["flsd+h"]
+
+
+def test_a_rule_of_raw_scores_decides_by_raw_scores(run):
+    rule = choose_threshold(run.predictions("test"), 0.7)
+    rule.save(run.rule_path)
+    raw, calibrated = judged(read_entries(run))
+    assert (raw.entry.name, calibrated.entry.name) == ("flsd+h, raw", "flsd+h, calibrated")
+    assert any("decides by these" in note for note in raw.notes)
+    assert "The rule was chosen on these very cases, so they are no test of its promise." in raw.promise
+
+
+def test_a_rule_without_its_calibrator_is_refused(run):
+    run.calibrator_path.unlink()
+    with pytest.raises(InvalidInput, match="rule must come with the calibrator"):
+        judged(read_entries(run))
+
+
+def test_a_shortlist_says_how_often_it_held(halves):
+    some, rest = halves
+    rule = choose_threshold(some, 0.99, confidence=0.5)
+    shortlist = choose_shortlist(some, 0.9, rule=rule)
+    (shown,) = judged(read_entries(rest), rule=rule, shortlist=shortlist)
+    assert f"Shortlist: {shortlist.note}" in shown.promise
+
+
+def test_one_calibrator_for_several_sources_is_refused(predictions):
+    with pytest.raises(InvalidInput, match="calibrator must be given for one source"):
+        judged(read_entries([predictions, predictions]), calibrator=TemperatureScaling().fit(predictions))
+
+
+def test_classes_in_another_order_are_put_right(halves):
+    some, rest = halves
+    named = [Predictions.from_logits(p.logits, p.targets, class_names=list("abcd")) for p in (some, rest)]
+    rule = choose_threshold(named[0], 0.8)
+    turned = Predictions.from_logits(rest.logits[:, ::-1], 3 - rest.targets, class_names=list("dcba"))
+    assert judged(read_entries(turned), rule=rule)[0].promise == judged(read_entries(named[1]), rule=rule)[0].promise
