@@ -16,9 +16,9 @@ def describe_rule(rule: RoutingRule, rows: list[CoverageRow]) -> str:
     if rule.class_thresholds is not None:
         names = rule.class_names or tuple(map(str, range(rule.n_classes)))
         for name, value in zip(names, rule.class_thresholds, strict=True):
-            lines.append(f"  {name}: {'never automated' if value is None else f'{value:.6f}'}")
+            lines.append(f"  {name}: {'never automated' if value is None else _told_apart([value])[0]}")
     elif rule.threshold is not None:
-        lines.append(f"Threshold: {rule.threshold:.6f}")
+        lines.append(f"Threshold: {_told_apart([rule.threshold])[0]}")
     evidence = rule.evidence
     if rule.automates and evidence is not None:
         share = _percent(evidence.automated, evidence.cases)
@@ -95,15 +95,27 @@ def _coverage_table(rows: list[CoverageRow]) -> str:
     cells = [
         (
             f"{1000 * row.coverage:.0f}",
-            f"{row.threshold:.6f}",
+            threshold,
             f"{100 * row.accuracy:.2f}",
             f"{100 * row.accuracy_low:.1f} to {100 * row.accuracy_high:.1f}",
             f"{row.review_per_1000:.0f} ({row.review_low:.0f} to {row.review_high:.0f})",
             *([f"{row.cost_per_1000:.1f}"] if costs else []),
         )
-        for row in rows
+        for row, threshold in zip(rows, _told_apart([row.threshold for row in rows]), strict=True)
     ]
     return plain_table(headings, cells, title="Risk and coverage, per 1,000 cases (each interval for its own line)")
+
+
+def _told_apart(thresholds: list[float]) -> list[str]:
+    """Six decimals, or as many more as it takes to tell thresholds from each other and from 1.
+
+    >>> _told_apart([0.95, 0.99999991])
+    ['0.9500000', '0.9999999']
+    """
+    distinct = {*thresholds, 1.0}
+    # 17 decimals tell any two confidences apart: the next number below 1 is 1e-16 away, and none is below 1 / K.
+    digits = next(d for d in range(6, 18) if d == 17 or len({f"{each:.{d}f}" for each in distinct}) == len(distinct))
+    return [f"{each:.{digits}f}" for each in thresholds]
 
 
 def _percent(part: int, whole: int) -> str:
