@@ -46,7 +46,19 @@ for _name, (_path, _help) in _COMMANDS.items():
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
-    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+    try:
+        code = run(sys.argv[1:] if arguments is None else list(arguments))
+    except SystemExit as error:
+        if "LOCAL_RANK" not in os.environ:
+            raise
+        code = error.code if isinstance(error.code, int) else 0
+    if "LOCAL_RANK" in os.environ:
+        # One of several training processes. An ordinary end runs the destructors of their process group, which may
+        # wait for ever.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

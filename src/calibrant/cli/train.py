@@ -1,6 +1,5 @@
 """`calibrant train`: a recipe file, flags, or both (flags win)."""
 
-import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -17,7 +16,18 @@ from calibrant.cli._settings import assignment
 from calibrant.data import anchored
 from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput
 from calibrant.own_code import trust_named
-from calibrant.training import LiveBar, PlainLines, Recipe, Reporter, Run, TensorBoard, default_recipe
+from calibrant.training import (
+    LiveBar,
+    PlainLines,
+    ProcessLost,
+    Recipe,
+    Reporter,
+    Run,
+    TensorBoard,
+    default_recipe,
+    is_first_process,
+    stopped_message,
+)
 
 # Flags whose value goes to one key of the recipe, and those that change the method's own settings.
 _RECIPE_FLAGS = {
@@ -150,7 +160,7 @@ def train(
         changes[f"method.options.{_calibration_weight(chosen)}"] = lambda_
     if resume is not None and (changes or any(value is not None for value in (recipe, data, out))):
         raise InvalidInput("--resume continues a run as it was begun: leave out the other settings.")
-    with _one_voice(), _plain_warnings():
+    with _first_process_speaks(), _plain_warnings():
         reporter = make_reporter(tensorboard=tensorboard)
         if resume is not None:
             run = _resume(resume, data_dir, reporter, trust_code=trust_code)
@@ -185,7 +195,7 @@ def _train(recipe: Recipe, out: Path, data_dir: Path | None, reporter: Reporter)
     try:
         return run_training(recipe, out, data_dir=data_dir, reporter=reporter)
     except KeyboardInterrupt as error:
-        raise _stopped(out) from error
+        raise KeyboardInterrupt(stopped_message(out)) from error
 
 
 def _resume(path: Path, data_dir: Path | None, reporter: Reporter, *, trust_code: bool) -> Run:
@@ -196,35 +206,19 @@ def _resume(path: Path, data_dir: Path | None, reporter: Reporter, *, trust_code
     try:
         return go_on(path, data_dir=data_dir, reporter=reporter, trust_code=trust_code)
     except KeyboardInterrupt as error:
-        raise _stopped(path) from error
-
-
-def _stopped(path: Path) -> KeyboardInterrupt:
-    if not (path / "recipe.toml").is_file():
-        return KeyboardInterrupt("stopped before anything was written")
-    return KeyboardInterrupt(f"stopped; continue with: calibrant train --resume {path}")
+        raise KeyboardInterrupt(stopped_message(path)) from error
 
 
 @contextmanager
-def _one_voice() -> Iterator[None]:
+def _first_process_speaks() -> Iterator[None]:
     """Let only the first of several processes say what went wrong: they all know the same."""
     try:
         yield
     except (CalibrantError, KeyboardInterrupt) as error:
-        # torchrun sets RANK, Fabric's own launcher LOCAL_RANK; the process group may not exist yet.
-        if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0:
+        # Where a process was lost, the first one may be the one that is gone.
+        if is_first_process() or isinstance(error, ProcessLost):
             raise
         raise SystemExit(2) from error
-    finally:
-        _leave_process_group()
-
-
-def _leave_process_group() -> None:
-    """End the process group: without this gloo's threads abort the interpreter's exit with a message of their own."""
-    import torch.distributed as group
-
-    if group.is_available() and group.is_initialized():
-        group.destroy_process_group()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from calibrant.training.data import TrainingData
     from calibrant.training.engine import TrainingDiverged, resume, train
     from calibrant.training.inputs import check_inputs
+    from calibrant.training.launch import ProcessLost, is_first_process, stopped_message
     from calibrant.training.processes import Ended, Task, end_with_parent, run_tasks
     from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, Reporter, TensorBoard
     from calibrant.training.setup import Setup, load_data, make_fabric
@@ -35,6 +36,7 @@ __all__ = [
     "LiveBar",
     "OneLineErrors",
     "PlainLines",
+    "ProcessLost",
     "Quiet",
     "Recipe",
     "Reporter",
@@ -53,6 +55,7 @@ __all__ = [
     "default_recipe",
     "end_with_parent",
     "flatten",
+    "is_first_process",
     "load_data",
     "load_predictions",
     "make_fabric",
@@ -67,6 +70,7 @@ __all__ = [
     "shortlist_path",
     "source_path",
     "state_of",
+    "stopped_message",
     "suggest_key",
     "train",
     "train_or_resume",
@@ -80,6 +84,7 @@ _IMPORTED_ON_USE = {
     "data": ("TrainingData",),
     "engine": ("TrainingDiverged", "resume", "train"),
     "inputs": ("check_inputs",),
+    "launch": ("ProcessLost", "is_first_process", "stopped_message"),
     "processes": ("Ended", "Task", "end_with_parent", "run_tasks"),
     "progress": ("ForwardingReporter", "LiveBar", "PlainLines", "Quiet", "Reporter", "TensorBoard"),
     "setup": ("Setup", "load_data", "make_fabric"),

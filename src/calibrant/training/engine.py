@@ -21,6 +21,7 @@ from calibrant.training.checkpoint import (
     save_checkpoint,
 )
 from calibrant.training.data import TrainingData
+from calibrant.training.launch import launched
 from calibrant.training.log import Line, read_log
 from calibrant.training.predict import predict
 from calibrant.training.progress import Quiet, Reporter
@@ -66,10 +67,11 @@ def train(
     recipe = recipe.with_trusted_code(trust_code=trust_code)
     Run(Path(out), recipe).refuse_if_used()
     fabric = make_fabric(recipe)
-    # Built before the folder: a recipe that cannot run leaves nothing behind.
-    setup = Setup(recipe, fabric, _training_data(recipe, data, data_dir))
-    run = on_first_rank(fabric, lambda: Run.create(out, recipe))
-    return _Training(run, setup, reporter or Quiet()).go(new=True)
+    with launched(fabric, Path(out)):
+        # Built before the folder: a recipe that cannot run leaves nothing behind.
+        setup = Setup(recipe, fabric, _training_data(recipe, data, data_dir))
+        run = on_first_rank(fabric, lambda: Run.create(out, recipe))
+        return _Training(run, setup, reporter or Quiet()).go(new=True)
 
 
 def resume(
@@ -95,8 +97,10 @@ def resume(
     if run.finished:
         return run
     run.recipe.with_trusted_code(trust_code=trust_code)
-    setup = Setup(run.recipe, make_fabric(run.recipe), _training_data(run.recipe, data, data_dir))
-    return _Training(run, setup, reporter or Quiet()).go()
+    fabric = make_fabric(run.recipe)
+    with launched(fabric, run.path):
+        setup = Setup(run.recipe, fabric, _training_data(run.recipe, data, data_dir))
+        return _Training(run, setup, reporter or Quiet()).go()
 
 
 def _check_types(recipe: object, out: object, data: object) -> None:

@@ -18,6 +18,7 @@ from calibrant.training.averaging import WeightAverage
 from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
 from calibrant.training.batchnorm import synchronise_batch_norm
 from calibrant.training.data import TrainingData
+from calibrant.training.launch import FABRIC_LOGGERS
 from calibrant.training.recipe import OptimiserSection, Recipe
 from calibrant.training.seeds import derive_seed, seeded
 from calibrant.training.step import EagerSteps, GraphedSteps, Learner
@@ -33,7 +34,7 @@ OWN_DATA = "python:"
 
 
 def make_fabric(recipe: Recipe) -> "Fabric":
-    """Lightning Fabric for the recipe's device, precision and number of processes, launched."""
+    """Lightning Fabric for the recipe's device, precision and number of processes, not launched yet."""
     try:
         from lightning.fabric import Fabric
     except ImportError as error:
@@ -55,12 +56,10 @@ def make_fabric(recipe: Recipe) -> "Fabric":
         precision = "32-true"
     devices, nodes = _torchrun_layout() if _launched_by_torchrun() else (engine.devices, 1)
     strategy = "ddp" if engine.devices > 1 or _launched_by_torchrun() else "auto"
-    # Fabric logs remarks on precision and tensor cores, under the name of the half of Lightning that was imported last.
-    with at_level(logging.WARNING, "lightning.fabric", "lightning.pytorch"):
+    with at_level(logging.WARNING, *FABRIC_LOGGERS):
         fabric = Fabric(
             accelerator=accelerator, devices=devices, num_nodes=nodes, precision=precision, strategy=strategy
         )
-        fabric.launch()
     if recipe.optimiser.batch_size % fabric.world_size:
         raise invalid(
             "optimiser.batch_size", f"be a multiple of the {fabric.world_size} processes", recipe.optimiser.batch_size

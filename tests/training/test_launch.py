@@ -1,0 +1,82 @@
+"""What the watching thread does where the main thread cannot; each case in a process of its own."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from calibrant.training.launch import _is_lost_peer, is_first_process, launched, stopped_message
+
+_BLOCKED = """
+import os, signal, subprocess, sys, threading, time
+from pathlib import Path
+from calibrant.training import launch
+launch._GRACE = 0.1
+children = []
+if sys.argv[1] == "child":
+    children = [subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])]
+if sys.argv[1] == "parent":
+    os.environ["CALIBRANT_LAUNCHER"] = "1"
+watch = launch._Watch(children, Path(sys.argv[2]))
+watch.start()
+# As in a collective operation, the main thread does not come to handle a signal.
+signal.signal(signal.SIGINT, lambda *_: None)
+if sys.argv[1] == "interrupt":
+    os.kill(os.getpid(), signal.SIGINT)
+if sys.argv[1] == "none":
+    watch.stop()
+    sys.exit(0)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "message"),
+    [
+        ("interrupt", 130, "stopped; continue with: calibrant train --resume {}"),
+        ("child", 2, "process 1 (exit code 7) of this run ended before the run did. Continue with: calibrant"),
+        ("parent", 2, "the first process of this run ended before the run did. Continue with: calibrant"),
+        ("none", 0, ""),
+    ],
+)
+def test_a_blocked_process_is_ended_with_one_line(tmp_path, what, code, message):
+    (tmp_path / "recipe.toml").touch()
+    ended = subprocess.run(
+        [sys.executable, "-c", _BLOCKED, what, str(tmp_path)], capture_output=True, text=True, check=False, timeout=50
+    )
+    assert ended.returncode == code, ended.stderr
+    assert ended.stderr.count("\n") == (1 if message else 0)
+    assert ended.stderr.startswith(f"calibrant: {message.format(tmp_path)}" if message else "")
+
+
+def test_only_torchs_word_for_a_lost_connection_counts_as_a_lost_process():
+    gone = RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1")
+    assert _is_lost_peer(gone)
+    assert _is_lost_peer(torch.distributed.DistBackendError("NCCL error"))
+    assert not _is_lost_peer(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+def test_the_way_out_is_told_only_where_there_is_a_run(tmp_path):
+    assert stopped_message(tmp_path) == "stopped before anything was written"
+    (tmp_path / "recipe.toml").touch()
+    assert stopped_message(tmp_path).endswith(f"--resume {tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("environment", "first"), [({}, True), ({"LOCAL_RANK": "1"}, False), ({"RANK": "0", "LOCAL_RANK": "1"}, True)]
+)
+def test_the_first_process_is_told_by_its_environment(monkeypatch, environment, first):
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert is_first_process() is first
+
+
+def test_one_process_is_not_watched(tmp_path, toy_recipe):
+    from calibrant.training.setup import make_fabric
+
+    fabric = make_fabric(toy_recipe())
+    with pytest.raises(RuntimeError, match="mine"), launched(fabric, tmp_path):
+        raise RuntimeError("mine, about gloo")
