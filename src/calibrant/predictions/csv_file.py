@@ -123,10 +123,10 @@ class CsvSource:
         # No cell is "missing": csv has no such thing, and refuses an empty cell as a number.
         convert = arrow_csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[])
         read = arrow_csv.ReadOptions(column_names=self._header)
-        parse = arrow_csv.ParseOptions(newlines_in_values=True)
+        parse = {quoted: arrow_csv.ParseOptions(newlines_in_values=quoted) for quoted in (False, True)}
         for chunk in self._chunks():
             try:
-                table = arrow_csv.read_csv(pa.py_buffer(chunk), read, parse, convert)
+                table = arrow_csv.read_csv(pa.py_buffer(chunk), read, parse[b'"' in chunk], convert)
             except pa.ArrowException as error:
                 raise _Unreadable from error
             yield _arrow_block(table, scores, target, found.id if wanted.id else None, wanted.extras)
