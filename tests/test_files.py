@@ -6,7 +6,17 @@ import pytest
 
 from calibrant import files
 from calibrant.errors import InvalidInput, OutputError
-from calibrant.files import atomic_write, check_format, parse_json, read_json, read_toml, write_json, write_with_digest
+from calibrant.files import (
+    atomic_stream,
+    atomic_write,
+    check_format,
+    parse_json,
+    read_json,
+    read_toml,
+    write_json,
+    write_text,
+    write_with_digest,
+)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path):
@@ -133,3 +143,27 @@ def test_a_digest_vouches_for_the_members_in_any_order(tmp_path):
         check_format(content | {"sha256": None}, **about)
     del content["sha256"]
     assert check_format(content, **about) == ({"a": [0.1], "b": "x"}, False)
+
+
+def test_a_stream_appears_under_its_name_with_ordinary_permissions(tmp_path):
+    write_text(tmp_path / "plain.txt", "x")
+    with atomic_stream(tmp_path / "new" / "out.txt") as handle:
+        handle.write(b"all")
+        assert not list((tmp_path / "new").iterdir())
+    assert (tmp_path / "new" / "out.txt").read_bytes() == b"all"
+    assert (tmp_path / "new" / "out.txt").stat().st_mode == (tmp_path / "plain.txt").stat().st_mode
+
+
+@pytest.mark.parametrize("missing", ["O_TMPFILE", "link"])
+def test_a_stream_is_written_where_files_without_names_are_not_known(tmp_path, monkeypatch, missing):
+    def refuse(*_, **__):
+        raise OSError(errno.ENOTSUP, "no")
+
+    monkeypatch.delattr(os, missing) if missing.isupper() else monkeypatch.setattr(os, missing, refuse)
+    with atomic_stream(tmp_path / "out.txt") as handle:
+        handle.write(b"all")
+    assert (tmp_path / "out.txt").read_bytes() == b"all"
+    with pytest.raises(KeyError), atomic_stream(tmp_path / "out.txt") as handle:
+        handle.write(b"half")
+        raise KeyError
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("out.txt", b"all")]

@@ -1,5 +1,7 @@
 import csv
 import json
+import signal
+import subprocess
 import zipfile
 
 import numpy as np
@@ -335,3 +337,72 @@ def test_a_shortlist_of_another_rule_is_refused_before_anything_is_written(tmp_p
     with pytest.raises(InvalidInput, match=r"temperature of the shortlist must be the rule's \(1.7\), got None"):
         route_file(RULE, write(tmp_path / "in.csv", logits), tmp_path / "out.csv", shortlist=shortlist)
     assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("target", ["out.csv", "out.parquet"])
+def test_a_missing_id_is_refused_wherever_it_stands(tmp_path, logits, block, target):
+    path = write(tmp_path / "in.parquet", logits)
+    ids = pa.array([*(f"case-{row}" for row in range(40)), None, *(f"case-{row}" for row in range(41, 50))])
+    parquet.write_table(parquet.read_table(path).set_column(0, "id", ids), path)
+    with pytest.raises(InvalidInput, match="column 'id' must have a value in every row, got none in row 40"):
+        route_file(RULE, path, tmp_path / target)
+    assert not (tmp_path / target).exists()
+
+
+def test_formulas_in_csv_are_shown_and_not_run(tmp_path, logits):
+    """Ids and class names that a spreadsheet would run begin with an apostrophe; numbers stay as they are."""
+    names = ("=HYPERLINK(1)", "@dog", "owl")
+    rule = RoutingRule(threshold=0.8, n_classes=3, class_names=names)
+    hostile = ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "-5", "+3.2e4", "plain", "a=b", ""]
+    ids = [*hostile, *(f"case-{row}" for row in range(len(hostile), 50))]
+    np.savez(tmp_path / "in.npz", logits=logits, ids=np.array(ids), class_names=np.array(names))
+    route_file(rule, tmp_path / "in.npz", tmp_path / "out.csv")
+    rows = read(tmp_path / "out.csv")
+    assert [row["id"] for row in rows[:10]] == [*(f"'{text}" for text in hostile[:5]), *hostile[5:]]
+    assert {row["class"] for row in rows} == {"'=HYPERLINK(1)", "'@dog", "owl"}
+    route_file(rule, tmp_path / "in.npz", tmp_path / "out.parquet")
+    assert [row["id"] for row in read(tmp_path / "out.parquet")] == ids
+
+
+def test_a_folder_of_parts_is_routed_as_one_file(tmp_path, logits):
+    (tmp_path / "parts").mkdir()
+    for k, rows in enumerate((slice(0, 20), slice(20, 50))):
+        write(tmp_path / "parts" / f"{k}.parquet", logits[rows], ids=False)
+    counts = route_file(RULE, tmp_path / "parts", tmp_path / "out.parquet")
+    found = read(tmp_path / "out.parquet")
+    assert (counts.cases, [row["id"] for row in found]) == (50, list(range(50)))
+    assert [row["decision"] for row in found] == RULE.route_logits(logits).decisions
+
+
+def test_the_column_of_ids_can_be_named(tmp_path, logits):
+    path = write(tmp_path / "in.csv", logits)
+    path.write_text(path.read_text().replace("id,", "case,", 1))
+    route_file(RULE, path, tmp_path / "out.csv", columns={"id": "case"})
+    assert read(tmp_path / "out.csv")[7]["id"] == "case-7"
+
+
+@pytest.mark.parametrize("target", ["out.csv", "out.parquet"])
+def test_a_killed_process_leaves_nothing_behind(tmp_path, logits, python, target):
+    """Killed after some blocks were written, as its output says."""
+    write(tmp_path / "in.npz", np.tile(logits, (1000, 1)), ids=False)
+    RULE.save(tmp_path / "rule.json")
+    code = (
+        "import time, sys\n"
+        "from calibrant.predictions import source\n"
+        "from calibrant.routing import RoutingRule, route_file\n"
+        "from calibrant.routing import stream\n"
+        "source._BLOCK_CELLS, made = 3000, []\n"
+        "def slow(*arguments, find=stream._probabilities):\n"
+        "    made.append(1)\n"
+        "    if len(made) == 20:\n"
+        "        print('half', flush=True)\n"
+        "        time.sleep(60)\n"
+        "    return find(*arguments)\n"
+        "stream._probabilities = slow\n"
+        f"route_file(RoutingRule.load({str(tmp_path / 'rule.json')!r}), *sys.argv[1:])\n"
+    )
+    arguments = [python, "-c", code, str(tmp_path / "in.npz"), str(tmp_path / target)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "half\n"
+        process.send_signal(signal.SIGKILL)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.npz", "rule.json"]

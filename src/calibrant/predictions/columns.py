@@ -186,7 +186,8 @@ class Labels:
             rule = f"be a class name of the columns, or its number in 0..{len(self._by_name) - 1}"
         else:
             rule = "be class names in all rows, or class numbers in all rows"
-            unread = [p for p, text in enumerate(texts) if self._readings[0](text) is None]
+            read = next((read for read in self._readings if read(texts[places[0]]) is not None), self._readings[0])
+            unread = [p for p, text in enumerate(texts) if read(text) is None]
         row = int(np.flatnonzero(np.isin(places, unread))[0])
         found = f"{values[places[row]]!r}"[:60]
         raise invalid(self._where, rule, f"{found} in row {first_row + row}")

@@ -161,11 +161,10 @@ def _lines(handle: IO[str]) -> Iterator[str]:
 def _skip_header(handle: IO[bytes]) -> None:
     """Go to where the second record begins; in a file with old line ends that is not to be seen."""
     lines = iter(lambda: handle.readline(_LONGEST_LINE), b"")
-    for record in csv.reader((line.decode("utf-8-sig") for line in lines), strict=True):
-        if any("\r" in cell for cell in record):
-            raise _Unreadable
-        if record:
-            return
+    try:
+        next(record for record in csv.reader((line.decode("utf-8-sig") for line in lines), strict=True) if record)
+    except csv.Error as error:
+        raise _Unreadable from error
 
 
 def _whole_lines(data: bytes) -> int:

@@ -38,7 +38,6 @@ class ParquetSource:
     typed = True
 
     def __init__(self, where: str, parts: Sequence[Path], kind: Kind | None, columns: Mapping[str, str]) -> None:
-        self._arrow = parquet_module()
         self.where, self._parts = where, parts
         first: Layout | None = None
         narrow, rows, stored = True, 0, 0
@@ -58,6 +57,10 @@ class ParquetSource:
         self.precision: Precision = "float32" if narrow else "float64"
         check_unfolded(where, rows * len(first.headings) * self.dtype.itemsize, stored)
         self.class_names = None if first.names == tuple(map(str, range(len(first.names)))) else first.names
+
+    @property
+    def _arrow(self) -> Any:
+        return parquet_module()
 
     def _layout(self, schema: Any, kind: Kind | None, columns: Mapping[str, str]) -> Layout:
         found = layout(self.where, schema.names, kind, columns)
