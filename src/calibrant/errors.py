@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from unicodedata import category
+
+# Control, format (among them changes of direction) and surrogates.
+_STEERING = ("Cc", "Cf", "Cs")
 
 
 class CalibrantError(Exception):
@@ -49,3 +53,30 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     options = list(known)
     close = get_close_matches(name, options, n=1) if isinstance(name, str) else []
     return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(options)}."
+
+
+def printable(text: str) -> str:
+    r"""`text` with what would steer a terminal written out: control characters, changes of direction, lone surrogates.
+
+    >>> printable("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    return "".join(c if c in "\n\t" or _is_harmless(c) else ascii(c)[1:-1] for c in text)
+
+
+def _is_harmless(character: str) -> bool:
+    return category(character) not in _STEERING
+
+
+def one_line(text: object, most: int = 400) -> str:
+    r"""A message on one line of at most `most` characters; the middle of a longer one is left out.
+
+    >>> one_line("first\nsecond"), one_line("x" * 900, most=11)
+    ('first second', 'xxx ... xxx')
+    """
+    line = " ".join(printable(str(text)).split())
+    if len(line) <= most:
+        return line
+    # The end is kept, because that is where the way out stands.
+    half = (most - len(" ... ")) // 2
+    return f"{line[:half]} ... {line[-half:]}"

@@ -45,6 +45,6 @@ def test_bad_input(calibrant, tmp_path):
     code, _, said = calibrant("record", tmp_path, "--out", tmp_path / "results")
     assert (code, "run must be a run folder" in said) == (2, True)
     code, _, said = calibrant("record", tmp_path, "--concurrent", 0)
-    assert (code, "--concurrent must count the runs themselves, so be at least 1, got 0" in said) == (2, True)
+    assert (code, "concurrent must be" in said) == (2, True)
     code, _, said = calibrant("record")
     assert (code, "at least one run folder" in said) == (2, True)

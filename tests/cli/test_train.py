@@ -41,7 +41,7 @@ def test_training_prints_a_table_and_leaves_a_run(calibrant, tmp_path):
     code, out, err = calibrant("train", "--resume", tmp_path / "run", "--json")
     assert code == 0
     assert json.loads(out) == {"run": str(tmp_path / "run"), **run.summary}
-    assert err == f"run {tmp_path / 'run'} is finished already: nothing to do\n"
+    assert err == f"calibrant: run {tmp_path / 'run'} is finished already: nothing to do\n"
 
 
 def test_flags_override_a_recipe_file_and_reach_the_method(calibrant, tmp_path):

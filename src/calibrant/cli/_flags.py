@@ -41,6 +41,7 @@ Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
 Switch = Parameter(negative="")
 Many = Parameter(consume_multiple=True, negative="")
 Repeated = Parameter(negative="")
+Assignments = Annotated[list[str] | None, Parameter(name="--set", negative="")]
 TrustCode = Annotated[
     bool,
     Parameter(

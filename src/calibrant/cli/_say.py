@@ -1,20 +1,36 @@
-"""What a command prints: text as it is, JSON, and warnings as one line each."""
+"""What a command prints: text as it is, tables, JSON, and complaints as one line each.
+
+Names, paths and messages may come from files of others. Nothing in them is read as markup, and nothing in them reaches
+the terminal as a control sequence.
+"""
 
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from calibrant.errors import CalibrantWarning
+from calibrant.errors import CalibrantWarning, one_line, printable
 
 
 def say(text: str) -> None:
     """One line or block on standard output, as it is."""
-    Console().print(text, soft_wrap=True, highlight=False, markup=False)
+    Console().print(printable(text), soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+def say_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table as wide as the terminal; what does not fit is folded, except for the first column."""
+    table = Table()
+    for number, heading in enumerate(headings):
+        table.add_column(Text(heading), no_wrap=not number, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    Console().print(table)
 
 
 def say_json(content: Any) -> None:
@@ -24,8 +40,7 @@ def say_json(content: Any) -> None:
 
 def complain(text: object) -> None:
     """One line on standard error."""
-    line = " ".join(str(text).split())
-    sys.stderr.write(f"calibrant: {line}\n")
+    sys.stderr.write(f"calibrant: {one_line(text)}\n")
 
 
 @contextmanager

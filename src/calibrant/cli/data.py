@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -16,54 +16,33 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.table import Column, Table
 
-from calibrant.cli._say import say, say_json
-from calibrant.errors import CheckFailed, InvalidInput
+from calibrant.cli._flags import Json
+from calibrant.cli._say import say, say_json, say_table
 
 app = App(name="data", help="List, download and check image sets.")
-DataDir = Annotated[Path | None, Parameter(help="Folder to look in first; then CALIBRANT_DATA, then the user's cache.")]
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines.")]
-
-# The set that needs no file: it lies inside scikit-learn.
-_DIGITS: dict[str, Any] = {
-    "name": "digits",
-    "title": "Handwritten digits, 8x8 grey",
-    "train": 1198,
-    "test": 599,
-    "classes": 10,
-    "found": "inside scikit-learn",
-    "problem": None,
-    "download_bytes": 0,
-    "files": [],
-    "licence": "CC BY 4.0",
-    "citation": "E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998",
-    "homepage": "https://archive.ics.uci.edu/dataset/80",
-}
+FirstDir = Annotated[
+    Path | None, Parameter(help="Folder to look in first; then CALIBRANT_DATA, then the user's cache.")
+]
 
 
 @app.command(name="list")
-def list_(*, data_dir: DataDir = None, as_json: Json = False) -> None:
+def list_(*, data_dir: FirstDir = None, as_json: Json = False) -> None:
     """List the sets: what they are, where they were found on this machine, how large, under which licence."""
-    from calibrant.data import data_dirs
+    from calibrant.data import data_dirs, describe_place, list_datasets
 
-    rows = _rows(data_dir)
+    rows = list_datasets(data_dir)
     folders = [str(folder) for folder in data_dirs(data_dir)]
     if as_json:
         say_json({"folders": folders, "sets": rows})
         return
-    table = Table("name", "train", "test", "classes", Column("found", overflow="fold"))
+    cells = [
+        (row["name"], f"{row['train']:,}", f"{row['test']:,}", str(row["classes"]), describe_place(row)) for row in rows
+    ]
+    say_table(("name", "train", "test", "classes", "found"), cells)
     for row in rows:
-        found = row["found"] or row["problem"] or f"no; {row['download_bytes'] / 1e6:,.0f} MB to fetch"
-        table.add_row(row["name"], f"{row['train']:,}", f"{row['test']:,}", str(row["classes"]), found)
-    console = Console()
-    console.print(table)
-    for row in rows:
-        console.print(
-            f"[bold]{row['name']}[/bold]: {row['title']}. {row['citation']}. Licence: {row['licence']}.",
-            highlight=False,
-        )
-    console.print(f"Looked in: {', '.join(folders)}. Your own: arrays:FILE.npz and folder:DIR.", highlight=False)
+        say(f"{row['name']}: {row['title']}. {row['citation']}. Licence: {row['licence']}.")
+    say(f"Looked in: {', '.join(folders)}. Your own: arrays:FILE.npz and folder:DIR.")
 
 
 @app.command
@@ -71,7 +50,7 @@ def fetch(
     name: str,
     /,
     *,
-    data_dir: DataDir = None,
+    data_dir: FirstDir = None,
     mirror: Annotated[str | None, Parameter(help="Address of a folder with copies of the official files.")] = None,
 ) -> None:
     """Download a set. A broken download goes on where it ended; digests are checked.
@@ -93,65 +72,20 @@ def fetch(
 
 
 @app.command
-def check(name: str, /, *, data_dir: DataDir = None, as_json: Json = False) -> None:
+def check(name: str, /, *, data_dir: FirstDir = None, as_json: Json = False) -> None:
     """Read a set from disk and compare it with what is published. Exit code 1 where it does not fit.
 
     NAME is a set that `calibrant data list` names, or arrays:FILE.npz, folder:DIR.
     """
-    from calibrant.data import find_named, load_dataset
+    from calibrant.data import check_dataset
 
-    # A set that is not there is a mistake in the question; one that does not fit is the answer "no".
-    named = find_named(name, data_dir=data_dir) is not None
-    try:
-        with _bars(Console(stderr=True), "images") as bar:
-            dataset = load_dataset(name, data_dir=data_dir, progress=bar("reading"))
-    except InvalidInput as error:
-        if not named:
-            raise
-        raise CheckFailed(str(error)) from error
-    result = {
-        "name": dataset.name,
-        "origin": dataset.origin,
-        "train": len(dataset.train),
-        "test": len(dataset.test),
-        "classes": dataset.n_classes,
-        "image_shape": list(dataset.image_shape),
-        "verified": dataset.verified or "nothing is published to compare it with",
-    }
+    with _bars(Console(stderr=True), "images") as bar:
+        result = check_dataset(name, data_dir=data_dir, progress=bar("reading"))
     if as_json:
         say_json(result)
         return
     for key, value in result.items():
         say(f"{key.replace('_', ' ')}: {value}")
-
-
-def _rows(data_dir: Path | None) -> list[dict[str, Any]]:
-    from calibrant.data import CATALOGUE, locate
-
-    rows = [_DIGITS]
-    for entry in CATALOGUE.values():
-        source, problem = None, None
-        try:
-            source = locate(entry.name, entry.reader, data_dir=data_dir, system=entry.system)
-        except InvalidInput as error:
-            problem = str(error)
-        rows.append(
-            {
-                "name": entry.name,
-                "title": entry.title,
-                "train": entry.train,
-                "test": entry.test,
-                "classes": entry.n_classes,
-                "found": source.place if source else None,
-                "problem": problem,
-                "download_bytes": sum(file.size for file in entry.files),
-                "files": [file.name for file in entry.files],
-                "licence": entry.licence,
-                "citation": entry.citation,
-                "homepage": entry.homepage,
-            }
-        )
-    return rows
 
 
 @contextmanager

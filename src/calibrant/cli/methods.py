@@ -1,14 +1,10 @@
 """`calibrant methods`: what can be trained, and with which numbers."""
 
-from typing import Annotated, Any
-
-from cyclopts import Parameter
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from typing import Any
 
 from calibrant import methods
-from calibrant.cli._say import say_json
+from calibrant.cli._flags import Json
+from calibrant.cli._say import say, say_json, say_table
 from calibrant.own_code import trust_named
 
 
@@ -18,7 +14,7 @@ def main(
     data: str | None = None,
     model: str | None = None,
     epochs: int | None = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    as_json: Json = False,
 ) -> None:
     """List the training methods, or the settings of one.
 
@@ -52,21 +48,14 @@ def _row(name: str, data: str | None, model: str | None, epochs: int | None) -> 
 
 
 def _print_all(rows: list[dict[str, Any]]) -> None:
-    table = Table(show_lines=False)
-    table.add_column("name", no_wrap=True)
-    for column in ("loss", "pruning", "source"):
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(row["name"], row["loss"], row["pruning"], row["source"])
-    Console().print(table, "One method's settings: calibrant methods NAME", markup=False)
+    columns = ("name", "loss", "pruning", "source")
+    say_table(columns, [[row[column] for column in columns] for row in rows])
+    say("One method's settings: calibrant methods NAME")
 
 
 def _print_one(row: dict[str, Any]) -> None:
-    console = Console()
     for key in ("name", "loss", "pruning", "source"):
-        console.print(f"{key:<8} {row[key]}", markup=False, highlight=False)
-    table = Table("setting", "value", "where it comes from")
-    for key, value in row["settings"].items():
-        table.add_row(key, escape(str(value)), escape(row["sources"][key]))
+        say(f"{key:<8} {row[key]}")
     if row["settings"]:
-        console.print(table)
+        cells = [(key, str(value), row["sources"][key]) for key, value in row["settings"].items()]
+        say_table(("setting", "value", "where it comes from"), cells)

@@ -5,16 +5,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from calibrant.cli._flags import Json, Switch
 from calibrant.cli._say import say, say_json
-from calibrant.errors import InvalidInput, invalid
 
 
 def record(
     *runs: Path,
-    out: Path = Path("results"),
+    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("results"),
     concurrent: int | None = None,
-    replace: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    replace: Annotated[bool, Switch] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure finished runs (10 and 15 bins, with and without temperature scaling) and write one JSON each.
 
@@ -25,28 +25,14 @@ def record(
         out: Folder of the records.
         concurrent: How many runs shared the machine, these included; times are only compared where this is 1.
         replace: Replace a record of the same settings and seed whose outcome differs.
-        json: Print the records as JSON.
+        as_json: Print the records as JSON.
     """
-    from calibrant.study import record_run, write_record
-    from calibrant.training import Run
+    from calibrant.study import record_runs
 
-    if not runs:
-        raise InvalidInput("record needs at least one run folder. For example: calibrant record runs/* --out results")
-    if concurrent is not None and concurrent < 1:
-        raise invalid("--concurrent", "count the runs themselves, so be at least 1", concurrent)
-    made, unfinished = [], []
-    for path in runs:
-        run = Run.open(path)
-        if not run.finished:
-            unfinished.append(str(path))
-            continue
-        measured = record_run(run, concurrent_runs=concurrent)
-        where = write_record(measured, out, replace=replace)
-        made.append(measured)
-        if not json:
-            say(f"{path} -> {where}")
-    if json:
-        say_json([each.to_dict() for each in made])
-    if unfinished:
-        way_out = "Continue them with: calibrant train --resume RUN"
-        raise InvalidInput(f"not finished, so not recorded: {', '.join(unfinished)}. {way_out}")
+    recorded = record_runs(runs, out, concurrent=concurrent, replace=replace)
+    if as_json:
+        say_json([each.to_dict() for each in recorded.records])
+    else:
+        for line in recorded.lines:
+            say(line)
+    recorded.raise_unfinished()

@@ -3,6 +3,7 @@
 from calibrant.data.catalogue import CATALOGUE
 from calibrant.data.dataset import Augmentation, Dataset, Images
 from calibrant.data.fetch import catalogue_entry, fetch_dataset
+from calibrant.data.listing import check_dataset, describe_place, list_datasets
 from calibrant.data.load import find_named, load_dataset
 from calibrant.data.locate import data_dirs, locate
 from calibrant.data.spec import anchored, parse_spec
@@ -17,10 +18,13 @@ __all__ = [
     "anchored",
     "augment",
     "catalogue_entry",
+    "check_dataset",
     "data_dirs",
+    "describe_place",
     "draw_augmentation",
     "fetch_dataset",
     "find_named",
+    "list_datasets",
     "load_dataset",
     "locate",
     "normalise",

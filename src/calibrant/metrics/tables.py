@@ -32,6 +32,10 @@ LABELS = {
 _SET_LABELS = {"share": "|S{}|", "accuracy": "accuracy(S{})", "ece": "ECE(S{})", "ece_inside": "ECE(S{}), bins inside"}
 
 
+# Names and paths are not folded: whoever reads a line of text wants to copy them.
+_UNLIMITED = 10_000
+
+
 def label(name: str) -> str:
     """Name for people of a flat metric name: "share@0.95" is "|S95|"."""
     if "@" not in name:
@@ -120,10 +124,10 @@ def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, title
         table.add_column(Text(heading), overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    return _render(table)
+    return _render(table, width=_UNLIMITED)
 
 
-def _render(table: Table) -> str:
+def _render(table: Table, width: int = 120) -> str:
     out = io.StringIO()
-    Console(file=out, width=120, color_system=None).print(table)
+    Console(file=out, width=width, color_system=None).print(table)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n")

@@ -8,6 +8,7 @@ from calibrant.study.ablation import (
     ablation_table,
     choose_by_validation,
 )
+from calibrant.study.outcome import Outcome, Recorded, plan_study, record_all, record_runs, run_ablation, run_study
 from calibrant.study.output import study_json, try_pages, write_tables
 from calibrant.study.progress import make_progress
 from calibrant.study.record import Record, read_records, record_run, write_record
@@ -20,8 +21,10 @@ __all__ = [
     "ABLATIONS",
     "METHOD",
     "Estimate",
+    "Outcome",
     "PlannedRun",
     "Record",
+    "Recorded",
     "Results",
     "Study",
     "StudySpec",
@@ -35,8 +38,13 @@ __all__ = [
     "metric_label",
     "paper_tables",
     "percent",
+    "plan_study",
     "read_records",
+    "record_all",
     "record_run",
+    "record_runs",
+    "run_ablation",
+    "run_study",
     "study_json",
     "summarise",
     "summarise_row",

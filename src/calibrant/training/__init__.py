@@ -13,9 +13,27 @@ if TYPE_CHECKING:
     from calibrant.training.data import TrainingData
     from calibrant.training.engine import TrainingDiverged, resume, train
     from calibrant.training.inputs import check_inputs
-    from calibrant.training.launch import ProcessLost, is_first_process, stopped_message
+    from calibrant.training.launch import ProcessLost, first_process_speaks, is_first_process, resumable, stopped_message
     from calibrant.training.processes import Ended, Task, end_with_parent, run_tasks
-    from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, Reporter, TensorBoard
+    from calibrant.training.progress import (
+        ForwardingReporter,
+        LiveBar,
+        PlainLines,
+        Quiet,
+        Reporter,
+        TensorBoard,
+        make_reporter,
+    )
+    from calibrant.training.settings import (
+        anchored_recipe,
+        default_folder,
+        names_in,
+        parse_assignment,
+        parse_option,
+        recipe_from,
+        refuse_settings,
+        shared_recipe,
+    )
     from calibrant.training.setup import Setup, load_data, make_fabric
     from calibrant.training.sources import (
         calibrated_paths,
@@ -30,6 +48,8 @@ if TYPE_CHECKING:
     from calibrant.training.torchdata import TorchData
 
 __all__ = [
+    "first_process_speaks",
+    "resumable",
     "Checkpoint",
     "Ended",
     "ForwardingReporter",
@@ -48,10 +68,12 @@ __all__ = [
     "TorchData",
     "TrainingData",
     "TrainingDiverged",
+    "anchored_recipe",
     "calibrated_paths",
     "calibration_sources",
     "calibrators_near",
     "check_inputs",
+    "default_folder",
     "default_recipe",
     "end_with_parent",
     "flatten",
@@ -59,14 +81,21 @@ __all__ = [
     "load_data",
     "load_predictions",
     "make_fabric",
+    "make_reporter",
     "named_recipes",
+    "names_in",
     "newest_checkpoint",
     "one_line",
+    "parse_assignment",
+    "parse_option",
+    "recipe_from",
     "recipe_keys",
+    "refuse_settings",
     "resume",
     "rule_path",
     "run_calibrator",
     "run_tasks",
+    "shared_recipe",
     "shortlist_path",
     "source_path",
     "state_of",
@@ -84,10 +113,20 @@ _IMPORTED_ON_USE = {
     "data": ("TrainingData",),
     "engine": ("TrainingDiverged", "resume", "train"),
     "inputs": ("check_inputs",),
-    "launch": ("ProcessLost", "is_first_process", "stopped_message"),
+    "launch": ("ProcessLost", "first_process_speaks", "is_first_process", "resumable", "stopped_message"),
     "processes": ("Ended", "Task", "end_with_parent", "run_tasks"),
-    "progress": ("ForwardingReporter", "LiveBar", "PlainLines", "Quiet", "Reporter", "TensorBoard"),
+    "progress": ("ForwardingReporter", "LiveBar", "PlainLines", "Quiet", "Reporter", "TensorBoard", "make_reporter"),
     "setup": ("Setup", "load_data", "make_fabric"),
+    "settings": (
+        "anchored_recipe",
+        "default_folder",
+        "names_in",
+        "parse_assignment",
+        "parse_option",
+        "recipe_from",
+        "refuse_settings",
+        "shared_recipe",
+    ),
     "sources": (
         "calibrated_paths",
         "calibration_sources",

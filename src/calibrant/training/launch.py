@@ -41,9 +41,30 @@ class ProcessLost(CalibrantError):
 
 def stopped_message(path: Path) -> str:
     """What a person who stopped the run at `path` should know."""
-    if not (path / "recipe.toml").is_file():
+    if Run.of(path) is None:
         return "stopped before anything was written"
     return f"stopped; continue with: calibrant train --resume {path}"
+
+
+@contextmanager
+def resumable(path: Path) -> Iterator[None]:
+    """Say in an interrupt how the run at `path` can be continued."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(stopped_message(path)) from error
+
+
+@contextmanager
+def first_process_speaks() -> Iterator[None]:
+    """Let only the first of several processes say what went wrong: they all know the same."""
+    try:
+        yield
+    except (CalibrantError, KeyboardInterrupt) as error:
+        # Where a process was lost, the first one may be the one that is gone.
+        if is_first_process() or isinstance(error, ProcessLost):
+            raise
+        raise SystemExit(2) from error
 
 
 def is_first_process() -> bool:

@@ -201,3 +201,10 @@ def describe(line: dict[str, Any]) -> str:
         parts.append(f"validation {line['validation']['accuracy']:.1%}, ECE {line['validation']['ece']:.2%}")
     parts += [f"kept {line['kept_share']:.0%}", f"{line['samples_per_second']:,.0f} samples/s"]
     return ", ".join(parts).replace(", (", " (")
+
+
+def make_reporter(*, tensorboard: bool = False) -> Reporter:
+    """A live bar on a terminal, plain lines elsewhere; with TensorBoard beside it where that is asked for."""
+    console = Console(stderr=True)
+    reporter: Reporter = LiveBar(console) if console.is_terminal else PlainLines()
+    return TensorBoard(reporter) if tensorboard else reporter

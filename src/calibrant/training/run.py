@@ -193,6 +193,14 @@ class Run:
             raise InvalidInput(f"run {self.path} has no {split} predictions yet. Continue it with --resume.")
         return Predictions.load(path)
 
+    def describe(self) -> str:
+        """What came out of a finished run, for a person."""
+        from calibrant.metrics import Evaluation
+
+        summary = self.summary
+        cost = f"{summary['seen_share']:.1%} of the sample updates in {summary['timing']['train_seconds']:.1f} s"
+        return f"{Evaluation.from_dict(summary['test']).table()}\ntrained on {cost}; run folder: {self.path}"
+
     def made(self, digest: str) -> bool:
         """Whether `digest` is the SHA-256 of predictions that the run's network made."""
         own = (self.predictions_path("val"), self.predictions_path("test"))

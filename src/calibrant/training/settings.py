@@ -1,0 +1,135 @@
+"""A recipe from a file, from flags and from `key=value`, as the command line gives them."""
+
+import ast
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from calibrant.data import anchored
+from calibrant.errors import InvalidInput
+from calibrant.files import read_toml
+from calibrant.own_code import trust_named
+from calibrant.training.defaults import default_recipe
+from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
+
+_METHOD_OPTION = "method.options."
+# What a study or a sweep sets run by run.
+_NOT_SHARED = ("method.", "seed", "data.name", "model.name")
+
+
+def parse_assignment(text: str, *, method_options: bool = False) -> tuple[str, Any]:
+    """`schedule.kind=cosine` as a key of the recipe and a value.
+
+    Args:
+        text: What stands behind --set.
+        method_options: Whether `method.options.NAME` may be set too; the method itself then knows which names exist.
+    """
+    key, sign, value = text.partition("=")
+    if not sign or not key:
+        raise InvalidInput(f"--set must be key=value, got {text!r}. For example --set schedule.kind=cosine")
+    if key not in recipe_keys() and not (method_options and key.startswith(_METHOD_OPTION)):
+        raise InvalidInput(f"--set: key '{key}' is unknown. {suggest_key(key)}")
+    return key, literal(value)
+
+
+def parse_option(text: str) -> tuple[str, Any]:
+    """`gamma_low=4` as a setting of a method and a value."""
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise InvalidInput(f"--option must be key=value, got {text!r}. For example --option huber_weight=5")
+    return key, literal(value)
+
+
+def literal(text: str) -> Any:
+    """A number, true or false, a list; anything else is text.
+
+    >>> literal("0.1"), literal("true"), literal("cosine")
+    (0.1, True, 'cosine')
+    """
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return {"true": True, "false": False}.get(text, text)
+
+
+def recipe_from(
+    file: str | Path | None = None,
+    data: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    calibration_weight: float | None = None,
+    trust_code: bool = False,
+) -> Recipe:
+    """The recipe of a file, or the recommended one of a data set, with changes.
+
+    Args:
+        file: A recipe as TOML; None for the recommended one.
+        data: The data set; None for the one that the file names, else the digits.
+        changes: Values by dotted key: `{"schedule.kind": "cosine"}`. What is None is not changed.
+        calibration_weight: Weight of the method's calibration term (lambda in the paper).
+        trust_code: Whether to trust code of the user's own that the file names.
+    """
+    recipe = default_recipe(data or "digits") if file is None else Recipe.load(file)
+    if file is not None and data is not None:
+        recipe = recipe.changed({"data.name": data})
+    if trust_code:
+        trust_named(*recipe.own_names())
+    given = {key: value for key, value in (changes or {}).items() if value is not None}
+    if calibration_weight is not None:
+        key = weight_of(given.get("method.name", recipe.method.name))
+        given[f"{_METHOD_OPTION}{key}"] = calibration_weight
+    return recipe.changed(given)
+
+
+def anchored_recipe(recipe: Recipe) -> Recipe:
+    """The same with paths that hold from any folder: a run may be resumed from another one than it began in."""
+    return recipe.changed({"data.name": anchored(recipe.data.name)})
+
+
+def refuse_settings(given: Mapping[str, Any]) -> None:
+    """Refuse settings beside a run that is resumed: it goes on as it was begun."""
+    if any(value is not None for value in given.values()):
+        raise InvalidInput("--resume continues a run as it was begun: leave out the other settings.")
+
+
+def weight_of(method: str) -> str:
+    """The setting that weighs a method's calibration term."""
+    from calibrant import methods
+
+    weights = [key for key in methods.describe(method).settings if key.endswith("_weight")]
+    if not weights:
+        raise InvalidInput(f"--lambda: the method '{method}' has no calibration term to weigh.")
+    return weights[0]
+
+
+def shared_recipe(recipe: Path | None, epochs: int | None, assignments: Sequence[str] | None) -> dict[str, Any]:
+    """Dotted recipe keys from a recipe file and flags; flags win. Method and seed of the file are left out."""
+    changes: dict[str, Any] = {}
+    if recipe is not None:
+        Recipe.load(recipe)  # a file with a fault is refused as a whole, with a message about that file
+        content = flatten(read_toml(recipe, "recipe"))
+        changes |= {key: value for key, value in content.items() if not key.startswith(_NOT_SHARED)}
+    if epochs is not None:
+        changes["epochs"] = epochs
+    return changes | dict(parse_assignment(text) for text in assignments or ())
+
+
+def names_in(recipe: Path | None) -> dict[str, str]:
+    """Data set and network, as far as a recipe file names them: what it leaves out is for the data set to say."""
+    if recipe is None:
+        return {}
+    loaded = Recipe.load(recipe)
+    names = {"data": loaded.data.name, "model": loaded.model.name}
+    written = read_toml(recipe, "recipe")
+    return {key: name for key, name in names.items() if "name" in written.get(key, {})}
+
+
+def default_folder(recipe: Recipe) -> Path:
+    """runs/DATA-MODEL-METHOD-seedN, with a number behind it where that is taken."""
+    words = (recipe.data.name, recipe.model.name, recipe.method.name, f"seed{recipe.seed}")
+    name = "-".join("".join(c if c.isalnum() or c in "+-_." else "_" for c in word) for word in words)
+    folder, number = Path("runs") / name, 1
+    while folder.exists():
+        number += 1
+        folder = Path("runs") / f"{name}-{number}"
+    return folder
