@@ -8,6 +8,7 @@ from calibrant.study.ablation import (
     ablation_table,
     choose_by_validation,
 )
+from calibrant.study.demo import run_demo
 from calibrant.study.outcome import Outcome, Recorded, plan_study, record_all, record_runs, run_ablation, run_study
 from calibrant.study.output import study_json, try_pages, write_tables
 from calibrant.study.progress import make_progress
@@ -44,6 +45,7 @@ __all__ = [
     "record_run",
     "record_runs",
     "run_ablation",
+    "run_demo",
     "run_study",
     "study_json",
     "summarise",

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from calibrant.training.data import TrainingData
     from calibrant.training.engine import TrainingDiverged, resume, train
     from calibrant.training.inputs import check_inputs
-    from calibrant.training.launch import ProcessLost, first_process_speaks, is_first_process, resumable, stopped_message
+    from calibrant.training.launch import (
+        ProcessLost,
+        first_process_speaks,
+        is_first_process,
+        resumable,
+        stopped_message,
+    )
     from calibrant.training.processes import Ended, Task, end_with_parent, run_tasks
     from calibrant.training.progress import (
         ForwardingReporter,
@@ -48,8 +54,6 @@ if TYPE_CHECKING:
     from calibrant.training.torchdata import TorchData
 
 __all__ = [
-    "first_process_speaks",
-    "resumable",
     "Checkpoint",
     "Ended",
     "ForwardingReporter",
@@ -76,6 +80,7 @@ __all__ = [
     "default_folder",
     "default_recipe",
     "end_with_parent",
+    "first_process_speaks",
     "flatten",
     "is_first_process",
     "load_data",
@@ -91,6 +96,7 @@ __all__ = [
     "recipe_from",
     "recipe_keys",
     "refuse_settings",
+    "resumable",
     "resume",
     "rule_path",
     "run_calibrator",

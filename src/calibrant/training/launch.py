@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from calibrant.errors import CalibrantError
 from calibrant.logs import at_level
+from calibrant.training.run import is_run
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -41,7 +42,7 @@ class ProcessLost(CalibrantError):
 
 def stopped_message(path: Path) -> str:
     """What a person who stopped the run at `path` should know."""
-    if Run.of(path) is None:
+    if not is_run(path):
         return "stopped before anything was written"
     return f"stopped; continue with: calibrant train --resume {path}"
 
@@ -160,7 +161,7 @@ def _is_lost_peer(error: RuntimeError) -> bool:
 
 
 def _lost_message(which: str, path: Path) -> str:
-    way_out = f" Continue with: calibrant train --resume {path}" if (path / "recipe.toml").is_file() else ""
+    way_out = f" Continue with: calibrant train --resume {path}" if is_run(path) else ""
     return f"{which} of this run ended before the run did.{way_out}"
 
 
