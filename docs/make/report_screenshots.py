@@ -1,4 +1,4 @@
-"""Runs the demo and photographs the page that it ends with: docs/screenshots/{light,dark,phone}.png.
+"""Writes a page of real predictions and photographs it: docs/screenshots/{light,dark,phone}.png.
 
     python docs/make/report_screenshots.py [REPORT]
 
@@ -14,18 +14,33 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from calibrant.cli.demo import demo
+from calibrant import samples
+from calibrant.posthoc import TemperatureScaling
+from calibrant.report import write_report
+from calibrant.routing import choose_threshold
 
 # Name, width, height, colour scheme.
 SHOTS = (("light", 1280, 1420, "light"), ("dark", 1280, 1420, "dark"), ("phone", 390, 1500, "light"))
 HERE = Path(__file__).resolve().parents[1] / "screenshots"
 
 
+def sample_page(path):
+    """CIFAR-10, ResNet-32: a temperature from a fifth of the validation images, a rule from the rest."""
+    name = "cifar10-resnet32-nll-averaged"
+    some, rest = samples.load(name, "val").split(0.2, seed=0)
+    calibrator = TemperatureScaling().fit(some)
+    rule = choose_threshold(calibrator(rest), target_accuracy=0.99)
+    return write_report({"ResNet-32": samples.load(name)}, path, calibrator=calibrator, rule=rule)
+
+
 def photograph(browser, page_path, name, width, height, scheme):
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     page.goto(page_path.as_uri())
     for chart in ("chart-reliability", "chart-threshold"):
+        # Charts are drawn when they come into view.
+        page.locator(f"#{chart}").scroll_into_view_if_needed()
         page.wait_for_selector(f"#{chart}[data-drawn]")
+    page.evaluate("scrollTo(0, 0)")
     picture = Image.open(io.BytesIO(page.screenshot()))
     # 128 colours are enough for flat areas and text, at a third of the size.
     target = HERE / f"{name}.png"
@@ -37,11 +52,7 @@ def photograph(browser, page_path, name, width, height, scheme):
 def main():
     HERE.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        if sys.argv[1:]:
-            page_path = Path(sys.argv[1]).resolve()
-        else:
-            demo(out=Path(temporary))
-            page_path = Path(temporary) / "report.html"
+        page_path = Path(sys.argv[1]).resolve() if sys.argv[1:] else sample_page(Path(temporary) / "report.html")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox", "--disable-gpu"]

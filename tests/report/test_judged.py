@@ -31,7 +31,7 @@ def test_calibrated_and_raw_stand_side_by_side(halves):
     some, rest = halves
     calibrator = TemperatureScaling().fit(some)
     calibrated, raw = judged(read_entries({"nll": rest}), calibrator=calibrator)
-    assert (calibrated.entry.name, raw.entry.name) == ("nll, calibrated", "nll, raw")
+    assert (calibrated.entry.name, raw.entry.name) == ("nll (calibrated)", "nll (raw)")
     assert raw.entry.predictions is rest
     assert calibrated.raw_name == raw.entry.name
     assert calibrated.calibration == f"temperature scaling, T = {calibrator.temperature_:.4g}"
@@ -48,7 +48,7 @@ def test_the_rules_promise_is_checked_behind_the_calibrator(halves):
     assert check.held
     assert shown.promise[0] == rule.note
     assert f"{100 * check.groups[0].automated / check.cases:.1f}" in shown.promise[1]
-    assert "The promise holds here." in shown.promise
+    assert "The promise holds here." in shown.promise[1]
     assert shown.threshold == rule.threshold
 
 
@@ -65,7 +65,7 @@ def test_a_rule_with_a_temperature_brings_its_own_calibration(halves):
 def test_a_broken_promise_is_said_so(halves):
     rule = RoutingRule(threshold=0.1, n_classes=4, target_accuracy=0.999, confidence=0.95, note="A promise.")
     (shown,) = judged(read_entries(halves[1]), rule=rule)
-    assert "The promise is BROKEN here: the cases contradict it." in shown.promise
+    assert "The promise is BROKEN here: the cases contradict it." in shown.promise[1]
 
 
 @pytest.mark.parametrize("class_thresholds", [None, (0.5, None, 0.5, 0.9)])
@@ -80,7 +80,7 @@ def test_rules_without_one_threshold_or_without_a_promise(halves, class_threshol
 
 def test_the_runs_own_calibrator_and_rule_are_used_and_named(run):
     calibrated, raw = judged(read_entries(run))
-    assert calibrated.entry.name == "flsd+h, calibrated"
+    assert calibrated.entry.name == "flsd+h (calibrated)"
     assert calibrated.notes == ("Found in the run and used: calibrator.json, rule.json.",)
     assert calibrated.promise[0] == RoutingRule.load(run.rule_path).note
     assert raw.promise == ()
@@ -104,9 +104,9 @@ def test_a_rule_of_raw_scores_decides_by_raw_scores(run):
     rule = choose_threshold(run.predictions("test"), 0.7)
     rule.save(run.rule_path)
     raw, calibrated = judged(read_entries(run))
-    assert (raw.entry.name, calibrated.entry.name) == ("flsd+h, raw", "flsd+h, calibrated")
+    assert (raw.entry.name, calibrated.entry.name) == ("flsd+h (raw)", "flsd+h (calibrated)")
     assert any("decides by these" in note for note in raw.notes)
-    assert "The rule was chosen on these very cases, so they are no test of its promise." in raw.promise
+    assert "The rule was chosen on these very cases, so they are no test of its promise." in raw.promise[1]
 
 
 def test_a_rule_without_its_calibrator_is_refused(run):
@@ -120,7 +120,7 @@ def test_a_shortlist_says_how_often_it_held(halves):
     rule = choose_threshold(some, 0.99, confidence=0.5)
     shortlist = choose_shortlist(some, 0.9, rule=rule)
     (shown,) = judged(read_entries(rest), rule=rule, shortlist=shortlist)
-    assert f"Shortlist: {shortlist.note}" in shown.promise
+    assert shown.promise[2].startswith(f"Shortlist: {shortlist.note} Here it holds the true class of")
 
 
 def test_one_calibrator_for_several_sources_is_refused(predictions):

@@ -200,7 +200,7 @@ def test_the_promise_is_the_headline_and_calibration_is_told(make, visible_text)
     before, after = evaluate(rest).ece, evaluate(calibrator(rest)).ece
     assert f"ECE {percent(before, 2)} before and {percent(after, 2)} after".replace("\N{NO-BREAK SPACE}", " ") in text
     assert "1 model, calibrated and raw" in text
-    assert f"At confidence {confidence(rule.threshold)} nll, calibrated" in text
+    assert f"At confidence {confidence(rule.threshold)} nll (calibrated)" in text
 
 
 def test_images_are_looked_for_where_the_data_lie(run_folder, monkeypatch, tmp_path):

@@ -26,7 +26,7 @@ class Shown:
     Attributes:
         entry: Its name and predictions.
         calibration: What was done to its scores, as the beginning of a sentence; empty where nothing was.
-        promise: What its rule and its shortlist promise, and whether that holds here, as sentences.
+        promise: What its rule promises, whether that holds here, and the same about its shortlist, as paragraphs.
         threshold: The rule's threshold; None without a rule or where each class has its own.
         notes: What was found in the run and used, as sentences.
         raw_name: The name of the same method without calibration; None where this is all there is of it.
@@ -125,8 +125,8 @@ def _shown(parts: _Parts) -> list[Shown]:
         words.append(f"the rule's temperature {rule.temperature:.4g}")
     if not words:
         return [Shown(entry, "", promise, threshold, tuple(notes))]
-    plain = entry._replace(name=f"{entry.name}, raw")
-    better = entry._replace(name=f"{entry.name}, calibrated", predictions=scaled)
+    plain = entry._replace(name=f"{entry.name} (raw)")
+    better = entry._replace(name=f"{entry.name} (calibrated)", predictions=scaled)
     by = " and ".join(words)
     if rule is None or behind or rule.temperature is not None:
         return [Shown(better, by, promise, threshold, tuple(notes), plain.name), Shown(plain)]
@@ -146,29 +146,30 @@ def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist |
     routed = rule.route(own)
     right = int((routed.automate & (routed.predicted == own.targets)).sum())
     result = Automated(rule.threshold or 0.0, len(own), int(routed.automate.sum()), right, None)
-    sentences = [rule.note, f"On these {result.cases:,} cases the rule {decided(result)}"]
+    sentences = [f"On these {result.cases:,} cases the rule {decided(result)}"]
     if rule.target_accuracy is not None and rule.automates:
         check = check_promise(rule, own)
         sentences.append("The promise is BROKEN here: the cases contradict it.")
         if check.held:
-            below = "That is below what is promised, but by no more than chance."
+            below = "That is below the promise, but by no more than chance."
             sentences[-1] = "The promise holds here." if check.reached else below
     if rule.class_thresholds is not None:
         sentences.append("Each class has a threshold of its own; the slider below has one for all of them.")
     if rule.fitted_on is not None and rule.fitted_on == predictions.origin.sha256:
         sentences.append("The rule was chosen on these very cases, so they are no test of its promise.")
+    paragraphs = [rule.note, " ".join(sentences)]
     if shortlist is not None:
-        sentences += _listed(shortlist, rule, own)
-    return tuple(sentence for sentence in sentences if sentence)
+        paragraphs.append(_listed(shortlist, rule, own))
+    return tuple(paragraph for paragraph in paragraphs if paragraph)
 
 
-def _listed(shortlist: Shortlist, rule: RoutingRule, predictions: Predictions) -> list[str]:
+def _listed(shortlist: Shortlist, rule: RoutingRule, predictions: Predictions) -> str:
     check = check_shortlist(shortlist, predictions, rule=rule)
     if check.covered is None:
-        return [f"Shortlist: {shortlist.note}"]
+        return f"Shortlist: {shortlist.note}"
     held = "" if check.held else " That promise is BROKEN here."
     found = f"Here it holds the true class of {percent(check.covered)} of {check.cases:,} cases.{held}"
-    return [f"Shortlist: {shortlist.note}", found]
+    return f"Shortlist: {shortlist.note} {found}"
 
 
 def _words(calibrator: Calibrator) -> str:
