@@ -11,6 +11,7 @@ import torch
 from calibrant.data import Dataset
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid
 from calibrant.predictions import Predictions
+from calibrant.training.calibration import calibrate_run
 from calibrant.training.checkpoint import (
     Checkpoint,
     checkpoint_path,
@@ -283,7 +284,8 @@ class _Training:
         for split, prediction in predictions.items():
             prediction.save(self.run.predictions_path(split))
         self.setup.pruner.save(self.run.pruning_path)
-        self.run.write_summary(summarise(self.setup, predictions, self.log))
+        calibration = calibrate_run(self.run)
+        self.run.write_summary(summarise(self.setup, predictions, self.log, calibration))
 
 
 def _all_finite(network: torch.nn.Module) -> bool:

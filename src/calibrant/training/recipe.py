@@ -114,6 +114,13 @@ class ScheduleSection(_Section):
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
+class CalibrationSection(_Section):
+    """The temperature that is fitted at the end, on a share of the validation cases, and kept in the run."""
+
+    method: Literal["temperature", "none"] = "temperature"
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.2
+
+
 class EngineSection(_Section):
     """How the run is executed; changes speed, not the method."""
 
@@ -147,6 +154,7 @@ class Recipe(_Section):
     method: MethodSection = MethodSection()
     optimiser: OptimiserSection = OptimiserSection()
     schedule: ScheduleSection = ScheduleSection()
+    calibration: CalibrationSection = CalibrationSection()
     engine: EngineSection = EngineSection()
     own_code: dict[str, str] = Field(default_factory=dict)
 

@@ -11,7 +11,9 @@ from calibrant.training.run import Split
 from calibrant.training.setup import Setup
 
 
-def summarise(setup: Setup, predictions: dict[Split, Predictions], log: Sequence[Line]) -> dict[str, Any]:
+def summarise(
+    setup: Setup, predictions: dict[Split, Predictions], log: Sequence[Line], calibration: dict[str, Any] | None
+) -> dict[str, Any]:
     """The content of `summary.json`.
 
     Everything but `timing` and `environment` follows from the recipe and the data alone: it is the same after any
@@ -24,6 +26,7 @@ def summarise(setup: Setup, predictions: dict[Split, Predictions], log: Sequence
         "test": evaluate(predictions["test"], 10).to_dict(),
         "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
         "validation": evaluate(predictions["val"], 10).to_dict(),
+        "calibration": calibration,
         "best_validation": _best(log),
         "samples_seen": pruning.seen,
         "samples_full": pruning.full,

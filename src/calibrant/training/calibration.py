@@ -1,0 +1,53 @@
+"""The temperature that a run ends with, fitted on a small part of its validation cases."""
+
+import warnings
+from typing import Any
+
+from calibrant.errors import CalibrantWarning
+from calibrant.posthoc import TemperatureScaling
+from calibrant.training.recipe import Recipe
+from calibrant.training.run import Run
+
+# Below this a temperature does more harm than good, above it more cases hardly help: benchmarks/calibration_share.py.
+FEWEST_CASES = 50
+
+
+def calibration_share(recipe: Recipe, cases: int) -> float | None:
+    """Which share of the validation cases the temperature gets; None where there are too few of them.
+
+    One number needs few cases. What is left is untouched, and the more that is, the more a rule can promise.
+
+    >>> calibration_share(Recipe(), 5000), calibration_share(Recipe(), 125), calibration_share(Recipe(), 90)
+    (0.2, 0.4, None)
+    """
+    asked = recipe.calibration.share
+    if recipe.calibration.method == "none":
+        return None
+    share = max(asked, FEWEST_CASES / cases)
+    return share if share <= max(asked, 0.5) else None
+
+
+def calibrate_run(run: Run) -> dict[str, Any] | None:
+    """Fit the temperature of a run whose predictions are written, and keep it in the run.
+
+    Which cases it was fitted on is kept in the calibrator's file: a share and a seed of `Predictions.split`.
+
+    Returns:
+        What the summary says about it; None where none was fitted.
+    """
+    validation = run.predictions("val")
+    share = calibration_share(run.recipe, len(validation))
+    if share is None:
+        return None
+    some, _ = validation.split(share, seed=run.recipe.data.split_seed)
+    with warnings.catch_warnings():
+        # What the fit says about itself is kept as notes: whoever reads the summary sees it, too.
+        warnings.simplefilter("ignore", CalibrantWarning)
+        calibrator = TemperatureScaling().fit(some)
+    calibrator.save(run.calibrator_path)
+    return {
+        "method": calibrator.method,
+        "temperature": calibrator.temperature_,
+        "cases": calibrator.summary_.cases,
+        "notes": list(calibrator.summary_.notes),
+    }
