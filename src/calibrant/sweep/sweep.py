@@ -309,8 +309,10 @@ class _Surplus(Exception):
 
 
 def _essence(recipe: Recipe) -> dict[str, Any]:
-    # Left out where it is empty: sweeps that are older than this section go on.
-    return recipe.model_dump(mode="json", exclude={"engine"} if recipe.own_code else {"engine", "own_code"})
+    # How a run is executed and what is fitted after it do not change what is searched. Own code is left out where there
+    # is none, so that sweeps which are older than that section go on.
+    left_out = {"engine", "calibration"} | (set() if recipe.own_code else {"own_code"})
+    return recipe.model_dump(mode="json", exclude=left_out)
 
 
 def _digest(content: Any) -> str:

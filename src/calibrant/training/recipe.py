@@ -115,10 +115,10 @@ class ScheduleSection(_Section):
 
 
 class CalibrationSection(_Section):
-    """The temperature that is fitted at the end, on a share of the validation cases, and kept in the run."""
+    """The temperature that is fitted at the end, on a share of the validation cases (more where they are few), and kept in the run."""
 
     method: Literal["temperature", "none"] = "temperature"
-    share: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.1
 
 
 class EngineSection(_Section):
