@@ -1,7 +1,7 @@
 """How many of the labelled cases should a temperature have, and how many the threshold behind it?
 
-Draws validation sets of several sizes from the 15,000 real CIFAR-10 predictions of a sample, gives a share of each to the
-temperature and chooses the threshold for a promised accuracy of 99 % on the rest, and looks at what happens on the
+Draws validation sets of several sizes from the 15,000 real CIFAR-10 predictions of a sample, gives a share of each to
+the temperature and chooses the threshold for a promised accuracy of 99 % on the rest, and looks at what happens on the
 cases that neither has seen: how much is automated, how often the promise is broken, and how good the NLL is.
 
     python benchmarks/calibration_share.py [--draws 400] [--sample cifar10-resnet32-nll]

@@ -290,7 +290,7 @@ def test_calibrate_splits_the_cases(calibrant, tmp_path):
     draw(4000, seed=0, temperature=3.0).save(tmp_path / "val.npz")
     out, rule = fit(calibrant, tmp_path / "val.npz", "--calibrate")
     assert rule.temperature == pytest.approx(3.0, rel=0.1)
-    assert rule.evidence.cases == 2000
+    assert rule.evidence.cases == 3600
     assert "Temperature: " in out
     _, again = fit(calibrant, tmp_path / "val.npz", "--calibrate", "--seed", 1)
     assert again.temperature != rule.temperature

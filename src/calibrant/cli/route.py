@@ -57,7 +57,7 @@ def fit(
     no_promise: Annotated[bool, Switch] = False,
     calibrate: Annotated[bool, Switch] = False,
     calibrator: Path | None = None,
-    share: float = 0.5,
+    share: float | None = None,
     seed: int = 0,
     out: Out = None,
     kind: KindFlag = None,
@@ -88,7 +88,7 @@ def fit(
     calibrator:
         Choose the threshold behind this calibrator. Cases that it was fitted on are left out.
     share:
-        Of the cases for the temperature of --calibrate.
+        Of the cases for the temperature of --calibrate. Default: a tenth, or 100 cases where that is more.
     seed:
         Of that random share.
     out:

@@ -17,9 +17,10 @@ from calibrant.posthoc.selection import (
     select_calibrator,
     warn_if_worse,
 )
-from calibrant.posthoc.temperature import TemperatureScaling
+from calibrant.posthoc.temperature import FEWEST_CASES, TemperatureScaling, temperature_share
 
 __all__ = [
+    "FEWEST_CASES",
     "METHODS",
     "REGULARISATION_GRID",
     "SMOOTH",
@@ -41,5 +42,6 @@ __all__ = [
     "fit_calibrator",
     "make_calibrator",
     "select_calibrator",
+    "temperature_share",
     "warn_if_worse",
 ]

@@ -14,6 +14,21 @@ from calibrant.posthoc.module import AffineModule, CalibrationModule
 # Rows per pass: 512 x 100 doubles stay in the second-level cache, which makes a pass twice as fast.
 _ROWS = 512
 _PILOT = 4096
+# results/benchmarks/calibration-share.txt: 100 cases are enough for a temperature, 25 do harm.
+_ENOUGH_CASES = 100
+FEWEST_CASES = 50
+
+
+def temperature_share(cases: int, least: float = 0.1) -> float:
+    """Which share of labelled cases a temperature should have where a threshold is chosen on the rest.
+
+    One number needs few cases, and the more are left, the more can be promised: `least`, or 100 cases where that is
+    more, but no more than half for that.
+
+    >>> [temperature_share(cases) for cases in (5000, 500, 120)]
+    [0.1, 0.2, 0.5]
+    """
+    return max(least, min(_ENOUGH_CASES / max(cases, 1), 0.5))
 
 
 class TemperatureScaling(Calibrator):

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid
-from calibrant.posthoc import Calibrator, TemperatureScaling
+from calibrant.posthoc import Calibrator, TemperatureScaling, temperature_share
 from calibrant.predictions import Origin, Predictions, in_order_of
 from calibrant.routing.rule import RoutingRule
 from calibrant.routing.shortlist import Shortlist
@@ -13,17 +13,19 @@ from calibrant.routing.shortlist import Shortlist
 _SEEN = "this is no test of the rule's promise, and no base for a shortlist's. Use cases that neither has seen."
 
 
-def with_temperature(predictions: Predictions, *, share: float = 0.5, seed: int = 0) -> tuple[Predictions, float]:
+def with_temperature(
+    predictions: Predictions, *, share: float | None = None, seed: int = 0
+) -> tuple[Predictions, float]:
     """Split cases between a temperature and a threshold: the cases for the threshold, and the temperature.
 
     The promise of a rule needs cases that nothing else was fitted on, also no temperature.
 
     Args:
         predictions: Labelled cases that were used for nothing else.
-        share: Share of them for the temperature.
+        share: Share of them for the temperature; None for `posthoc.temperature_share`, which is small.
         seed: Seed of the random split.
     """
-    some, rest = predictions.split(share, seed=seed)
+    some, rest = predictions.split(temperature_share(len(predictions)) if share is None else share, seed=seed)
     return rest, TemperatureScaling().fit(some).temperature_
 
 

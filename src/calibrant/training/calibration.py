@@ -4,25 +4,18 @@ import warnings
 from typing import Any
 
 from calibrant.errors import CalibrantWarning
-from calibrant.posthoc import TemperatureScaling
+from calibrant.posthoc import FEWEST_CASES, TemperatureScaling, temperature_share
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run
 
-# results/benchmarks/calibration-share.txt: 100 cases are enough for a temperature, 25 do harm.
-ENOUGH_CASES = 100
-FEWEST_CASES = 50
-
 
 def calibration_share(recipe: Recipe, cases: int) -> float | None:
-    """Which share of the validation cases the temperature gets; None where there are too few of them.
+    """Which share of the validation cases the temperature gets; None where there are too few of them, or by request.
 
-    One number needs few cases. What is left is untouched, and the more that is, the more a rule can promise.
-
-    >>> [calibration_share(Recipe(), cases) for cases in (5000, 500, 120, 90)]
-    [0.1, 0.2, 0.5, None]
+    >>> [calibration_share(Recipe(), cases) for cases in (5000, 99)]
+    [0.1, None]
     """
-    asked = recipe.calibration.share
-    share = max(asked, min(ENOUGH_CASES / cases, 0.5))
+    share = temperature_share(cases, recipe.calibration.share)
     return share if recipe.calibration.method != "none" and share * cases >= FEWEST_CASES else None
 
 

@@ -115,7 +115,10 @@ class ScheduleSection(_Section):
 
 
 class CalibrationSection(_Section):
-    """The temperature that is fitted at the end, on a share of the validation cases (more where they are few), and kept in the run."""
+    """The temperature that is fitted at the end and kept in the run.
+
+    `share` is its part of the validation cases; it gets more where they are few (`posthoc.temperature_share`).
+    """
 
     method: Literal["temperature", "none"] = "temperature"
     share: Annotated[float, Field(gt=0, lt=1)] = 0.1
