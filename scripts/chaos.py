@@ -1,0 +1,323 @@
+"""Disturb train, compare and sweep in every way we can think of, and compare what they leave with an undisturbed run.
+
+    python scripts/chaos.py [--kills 1000] [--others 20] [--seed 0] [--out results/benchmarks/chaos.txt]
+
+Each life of a command is a fork of this process, which has imported everything already; so a life takes less than a
+second, and a thousand kills some twenty minutes. An audit hook sees every file that the life opens for writing,
+renames, removes or flushes below its folder, and every statement that it sends to SQLite. At one of these events it
+
+- kills the process (SIGKILL), or
+- lets this and every later event fail as on a full disk or a read-only file system.
+
+Other lives get a limit on the size of files, so that writes stop in the middle; a clock that jumps; or a second process
+on the same folder. Processes that a command starts are forks too, without its file descriptors, as after `exec`.
+
+The rule: a life ends with 0, with 2 and one line, or by our kill; after any number of such lives the same command ends
+with 0 and leaves the bytes that an undisturbed run leaves, but for clock readings. Anything else is an exception; the
+table counts them, they are listed below it, and the exit code is 1.
+"""
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import platform
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # sums of several threads may be added in another order
+
+import lightning.fabric
+import optuna  # noqa: F401  (imported once, for all lives)
+import torch
+from chaos_lives import Fault, start
+from safetensors.numpy import load_file
+
+import calibrant
+import calibrant.cli
+import calibrant.study
+import calibrant.sweep
+import calibrant.training.engine
+
+CLOCKS = {"seconds", "train_seconds", "later_seconds", "samples_per_second", "timing", "environment"}
+# Digests of files that hold clock readings, how busy the machine was, and settings of the machine.
+FOLLOWS_CLOCKS = {"sha256", "digest", "tensors_sha256", "concurrent_runs"}
+SHORT = ("--epochs", "2", "--set", "optimiser.batch_size=256", "--set", "engine.accelerator=cpu")
+
+
+# What is run, and what must be equal.
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command, how to go on with it, and what it leaves."""
+
+    name: str
+    begin: Callable[[Path], list[str]]
+    go_on: Callable[[Path], list[str]]
+    content: Callable[[Path], dict[str, bytes]]
+
+
+def train_begin(method: str, *more: str) -> Callable[[Path], list[str]]:
+    return lambda out: ["train", "--data", "digits", "--method", method, *SHORT, *more, "--out", str(out)]
+
+
+def train_go_on(begin: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
+    return lambda out: ["train", "--resume", str(out)] if (out / "recipe.toml").is_file() else begin(out)
+
+
+def compare(out: Path) -> list[str]:
+    methods = ("--methods", "nll", "fl", "--data", "digits", "--no-page", "--jobs", "2")
+    return ["compare", *methods, *SHORT, "--record", str(out / "recorded"), "--out", str(out)]
+
+
+def sweep(out: Path) -> list[str]:
+    # Two trials of two possible settings: whatever Optuna draws, an undisturbed run of the same settings is at hand.
+    searched = ("--search", "optimiser.lr=0.05,0.1", "--trials", "2", "--stop-dominated-by", "0")
+    return ["sweep", "--method", "nll", "--data", "digits", *searched, *SHORT, "--out", str(out)]
+
+
+def without_clocks(content: Any) -> Any:
+    if isinstance(content, dict):
+        left_out = CLOCKS | FOLLOWS_CLOCKS
+        return {key: without_clocks(value) for key, value in content.items() if key not in left_out}
+    return [without_clocks(value) for value in content] if isinstance(content, list) else content
+
+
+def plain(path: Path) -> bytes:
+    """A file's bytes; for JSON, what it says without clock readings."""
+    if path.suffix == ".json":
+        return json.dumps(without_clocks(json.loads(path.read_text()))).encode()
+    if path.suffix == ".jsonl":
+        lines = path.read_text().splitlines()
+        return json.dumps([without_clocks(json.loads(line)) for line in lines]).encode()
+    if path.suffix == ".safetensors":
+        # One process has nothing to share between ranks: it writes this column as it found it, and a resume ignores it.
+        tensors = sorted((name, each) for name, each in load_file(path).items() if name != "pruner.shared_count")
+        return b"".join(name.encode() + str(each.dtype).encode() + each.tobytes() for name, each in tensors)
+    return path.read_bytes()
+
+
+def run_content(folder: Path) -> dict[str, bytes]:
+    """Every file of a run folder but the lock."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): plain(path) for path in files}
+
+
+def study_content(folder: Path) -> dict[str, bytes]:
+    """Runs and records; tables show training times, so only that they are there."""
+    found = {}
+    for part in ("runs", "records", "recorded", "recipes"):
+        found |= {f"{part}/{name}": content for name, content in run_content(folder / part).items()}
+    return found | {name: b"" for name in ("tables.md", "tables.tex", "comparison.json") if (folder / name).is_file()}
+
+
+def sweep_content(folder: Path) -> dict[str, bytes]:
+    """How many trials finished, and the runs of those by what they trained."""
+    told = json.loads((folder / "sweep.json").read_text())
+    kept = {trial["run"] for trial in told["finished"]}
+    found = {
+        f"{name}/{file}": content for name in kept for file, content in run_content(folder / "runs" / name).items()
+    }
+    return found | {"finished": str(len(told["finished"])).encode(), "stopped": str(len(told["stopped"])).encode()}
+
+
+def jobs() -> list[Job]:
+    pruned = train_begin("flsd+h+p-ema", "--prune-start", "1", "--prune-interval", "1")
+    averaged = train_begin(
+        "fl+unbiased", "--set", "schedule.kind=cosine", "--set", "schedule.average=0.5", "--prune-anneal", "0"
+    )
+    return [
+        Job("train, pruned", pruned, train_go_on(pruned), run_content),
+        Job("train, averaged", averaged, train_go_on(averaged), run_content),
+        Job("compare, 2 jobs", compare, compare, study_content),
+        Job("sweep", sweep, sweep, sweep_content),
+    ]
+
+
+# The campaign.
+
+
+@dataclass
+class Tally:
+    """Outcomes of one kind of disturbance of one job."""
+
+    lives: int = 0
+    kills: int = 0
+    refused: int = 0
+    identical: int = 0
+    exceptions: list[str] = field(default_factory=list)
+
+
+class Campaign:
+    """Disturbs a job again and again and counts."""
+
+    def __init__(self, job: Job, place: Path, draw: random.Random) -> None:
+        self.job, self.place, self.draw = job, place, draw
+        self.expected: dict[str, bytes] = {}
+        self.events = self._undisturbed()
+
+    def _undisturbed(self) -> int:
+        """What the job leaves when nothing happens (for a sweep, with both settings), and how many events it takes."""
+        events = 0
+        for attempt in range(8 if self.job.name == "sweep" else 1):
+            out, counter = self._fresh(f"whole-{attempt}"), self.place / "counter"
+            code, said = start(self.job.begin(out), out, Fault(), counter).wait()
+            if code:
+                sys.exit(f"the undisturbed {self.job.name} ended with {code}: {said}")
+            self.expected |= self.job.content(out)
+            events = int(counter.read_text())
+        return events
+
+    def _fresh(self, name: str) -> Path:
+        out = self.place / self.job.name.replace(", ", "-").replace(" ", "-") / name
+        shutil.rmtree(out, ignore_errors=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return out
+
+    def _check(self, tally: Tally, code: int | None, said: str, what: str, *, killed: bool = False) -> None:
+        """The rule for one life."""
+        tally.lives += 1
+        own = (line for line in said.splitlines() if line.startswith("calibrant: "))
+        lines = [line for line in own if not line.startswith("calibrant: warning: ")]
+        if code == -signal.SIGKILL and killed:
+            tally.kills += 1
+        elif code == 2 and len(lines) == 1 and "Traceback" not in said:
+            tally.refused += 1
+        elif code == 1 and "runs failed" in said and "Traceback" not in said:
+            tally.refused += 1  # a study tells of the runs that failed
+        elif code != 0:
+            last = said.strip().splitlines()[-1][:300] if said.strip() else "it said nothing"
+            tally.exceptions.append(f"{what}: {'it hangs' if code is None else f'exit code {code}'}: {last}")
+
+    def disturb(self, tally: Tally, faults: list[Fault]) -> None:
+        """Lives with these faults one after the other, then one without, which must end as an undisturbed job does."""
+        out, what = self._fresh("disturbed"), " then ".join(f"{fault.kind} at {fault.at}" for fault in faults)
+        command = self.job.begin(out)
+        for fault in faults:
+            code, said = start(command, out, fault).wait()
+            self._check(tally, code, said, what, killed=fault.kind == "kill")
+            command = self.job.go_on(out)
+            if fault.kind == "clock":
+                self._move_clocks(out)
+        self._finish(tally, out, what)
+
+    def two_at_once(self, tally: Tally, seed: int) -> None:
+        """Two processes on one folder: one may be refused, and nothing is lost."""
+        out, what = self._fresh("disturbed"), f"two at once, {seed}"
+        lives = []
+        for _ in range(2):
+            lives.append(start(self.job.go_on(out), out, Fault()))
+            time.sleep(self.draw.choice((0.0, 0.01, 0.1, 0.3)))
+        for life in lives:
+            self._check(tally, *life.wait(), what)
+        self._finish(tally, out, what)
+
+    def _move_clocks(self, out: Path) -> None:
+        for path in out.rglob("*"):
+            moment = time.time() + self.draw.uniform(-1e8, 1e8)
+            with contextlib.suppress(OSError):
+                os.utime(path, (moment, moment))
+
+    def _finish(self, tally: Tally, out: Path, what: str) -> None:
+        code, said = start(self.job.go_on(out), out, Fault()).wait()
+        self._check(tally, code, said, f"{what}, then to the end")
+        if code != 0:
+            if code == 2:
+                tally.exceptions.append(f"{what}: it cannot go on: {said.strip().splitlines()[-1][:300]}")
+            return
+        try:
+            found = self.job.content(out)
+        except (OSError, ValueError, KeyError) as error:
+            tally.exceptions.append(f"{what}: the result cannot be read: {error!r}")
+            return
+        wrong = [name for name, content in found.items() if self.expected.get(name) != content]
+        missing = [] if self.job.name == "sweep" else sorted(self.expected.keys() - found.keys())
+        if wrong or missing:
+            tally.exceptions.append(f"{what}: different: {wrong[:3]}, missing: {missing[:3]}")
+        else:
+            tally.identical += 1
+
+
+def campaigns(options: argparse.Namespace, place: Path) -> Iterator[tuple[str, str, int, Tally]]:
+    draw = random.Random(options.seed)
+    # A life of train takes half a second, one of compare and sweep several: most of the kills go where they are cheap.
+    shares = {"train, pruned": 0.4, "train, averaged": 0.4, "compare, 2 jobs": 0.1, "sweep": 0.1}
+    for job in jobs():
+        campaign = Campaign(job, place, draw)
+        tally, number = Tally(), 0
+        while tally.kills < round(options.kills * shares[job.name]):
+            # Every event in turn; every third run is killed twice, the second time while it goes on.
+            faults = [Fault("kill", number % campaign.events + 1)]
+            if number % 3 == 2:
+                faults.append(Fault("kill", draw.randint(1, campaign.events)))
+            campaign.disturb(tally, faults)
+            number += 1
+        yield job.name, "kill", campaign.events, tally
+        for kind in ("disk full", "read-only", "file size", "clock"):
+            tally = Tally()
+            for _ in range(options.others):
+                at = (
+                    draw.choice((0, 100, 1000, 4096, 20_000))
+                    if kind == "file size"
+                    else draw.randint(1, campaign.events)
+                )
+                campaign.disturb(tally, [Fault(kind, at)])
+            yield job.name, kind, campaign.events, tally
+        tally = Tally()
+        for seed in range(options.others):
+            campaign.two_at_once(tally, seed)
+        yield job.name, "two processes", campaign.events, tally
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--others", type=int, default=20, help="lives for each other disturbance of each command")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    begun = time.monotonic()
+    versions = f"calibrant {calibrant.__version__}, Python {platform.python_version()}, torch {torch.__version__}"
+    versions += f", lightning {lightning.fabric.__version__}, seed {options.seed}"
+    lines = [
+        versions,
+        f"{'command':18}{'disturbance':16}{'events':>8}{'lives':>8}{'kills':>8}{'refused':>9}{'identical':>11}{'exceptions':>12}",
+    ]
+    total: collections.Counter[str] = collections.Counter()
+    told: list[str] = []
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["CALIBRANT_STATE"] = str(Path(place) / "state")
+        for name, kind, events, tally in campaigns(options, Path(place)):
+            counts = (tally.lives, tally.kills, tally.refused, tally.identical, len(tally.exceptions))
+            total.update(dict(zip(("lives", "kills", "refused", "identical", "exceptions"), counts, strict=True)))
+            lines.append(
+                f"{name:18}{kind:16}{events:8}"
+                + "".join(f"{n:{w}}" for n, w in zip(counts, (8, 8, 9, 11, 12), strict=True))
+            )
+            told += [f"{name}: {exception}" for exception in tally.exceptions]
+            print(*lines[-1:], *tally.exceptions, sep="\n", flush=True)
+    lines.append(f"{'in all':42}" + "".join(f"{n:{w}}" for n, w in zip(total.values(), (8, 8, 9, 11, 12), strict=True)))
+    lines += [
+        "",
+        "identical: runs that ended, after all of that, with the bytes of an undisturbed one (but clock readings).",
+        *told,
+    ]
+    print("\n".join(lines[-2 - len(told) :]), f"\n{time.monotonic() - begun:.0f} s")
+    if options.out is not None:
+        options.out.write_text("\n".join(lines) + "\n")
+    return 1 if told else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
