@@ -178,4 +178,4 @@ def test_columns_have_other_names_and_parts_lie_in_a_folder(calibrant, saved, tm
         assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions)
     for columns in ("target", "target=label,target=case", "=label"):
         code, _, err = calibrant("evaluate", folder, "--columns", columns)
-        assert (code, "--columns must" in err) == (2, True)
+        assert (code, "columns must" in err) == (2, True)

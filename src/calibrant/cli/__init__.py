@@ -49,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = run(sys.argv[1:] if arguments is None else list(arguments))
     except SystemExit as error:
-        if "LOCAL_RANK" not in os.environ:
+        if os.environ.get("LOCAL_RANK") is None:
             raise
         code = error.code if isinstance(error.code, int) else 0
-    if "LOCAL_RANK" in os.environ:
+    if os.environ.get("LOCAL_RANK") is not None:
         # One of several training processes. An ordinary end runs the destructors of their process group, which may
         # wait for ever.
         sys.stdout.flush()

@@ -6,20 +6,11 @@ from typing import Annotated
 
 from cyclopts import Parameter, Token
 
-from calibrant.errors import invalid
-from calibrant.predictions import Kind
+from calibrant.predictions import Kind, parse_columns
 
 
 def _columns(_: type, tokens: Sequence[Token]) -> dict[str, str]:
-    """`target=label,id=case` as a mapping."""
-    pairs = [pair.partition("=") for token in tokens for pair in token.value.split(",")]
-    for key, sign, name in pairs:
-        if not (key and sign and name):
-            raise invalid("--columns", "be pairs as in target=label,id=case", repr(tokens[0].value))
-    names = {key: name for key, _, name in pairs}
-    if len(names) < len(pairs):
-        raise invalid("--columns", "map each column once", repr(tokens[0].value))
-    return names
+    return parse_columns(tokens[0].value)
 
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, in fractions, for machines.")]
@@ -37,7 +28,8 @@ Columns = Annotated[
     ),
 ]
 NBins = Annotated[int, Parameter(help="Bins of every binned metric.")]
-Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
+OutOr = Parameter(name=["--out", "-o"])
+Out = Annotated[Path | None, OutOr]
 Switch = Parameter(negative="")
 Many = Parameter(consume_multiple=True, negative="")
 Repeated = Parameter(negative="")

@@ -35,7 +35,7 @@ def say_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def say_json(content: Any) -> None:
     """JSON on standard output; NaN and infinity are refused because they are not JSON."""
-    sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(f"{json.dumps(content, indent=2, allow_nan=False)}\n")
 
 
 def complain(text: object) -> None:

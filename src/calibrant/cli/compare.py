@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from calibrant.checks import whole
-from calibrant.cli._flags import Assignments, DataDir, Json, Many, TrustCode
+from calibrant.cli._flags import Assignments, DataDir, Json, Many, OutOr, TrustCode
 from calibrant.cli._say import say, say_json
 from calibrant.own_code import trust_named
 from calibrant.training import names_in, shared_recipe
@@ -24,7 +24,7 @@ def compare(
     baseline: str | None = None,
     recipe: Path | None = None,
     set_: Assignments = None,
-    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("study"),
+    out: Annotated[Path, OutOr] = Path("study"),
     jobs: int = 1,
     data_dir: DataDir = None,
     record: Path | None = None,

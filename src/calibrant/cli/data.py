@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -62,7 +63,7 @@ def fetch(
     entry = catalogue_entry(name)
     console = Console(stderr=True)
     console.print(f"{entry.title}. Licence: {entry.licence}. {entry.homepage}", highlight=False)
-    with _bars(console, "bytes") as bar:
+    with _bars(console, DownloadColumn(), TransferSpeedColumn()) as bar:
         paths = fetch_dataset(name, data_dir=data_dir, mirror=mirror, progress=bar)
     for path in paths:
         say(str(path))
@@ -79,7 +80,7 @@ def check(name: str, /, *, data_dir: FirstDir = None, as_json: Json = False) -> 
     """
     from calibrant.data import check_dataset
 
-    with _bars(Console(stderr=True), "images") as bar:
+    with _bars(Console(stderr=True), MofNCompleteColumn()) as bar:
         result = check_dataset(name, data_dir=data_dir, progress=bar("reading"))
     if as_json:
         say_json(result)
@@ -89,9 +90,8 @@ def check(name: str, /, *, data_dir: FirstDir = None, as_json: Json = False) -> 
 
 
 @contextmanager
-def _bars(console: Console, unit: Literal["bytes", "images"]) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+def _bars(console: Console, *count: ProgressColumn) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
     """One progress bar for each name that is asked for; silent where nobody watches."""
-    count = (DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else (MofNCompleteColumn(),)
     columns = (TextColumn("{task.description}"), BarColumn(), *count, TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
 

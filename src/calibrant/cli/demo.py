@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
+from calibrant.cli._flags import OutOr
 from calibrant.cli._say import say
 
 
 def demo(
     *,
-    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("demo"),
+    out: Annotated[Path, OutOr] = Path("demo"),
     epochs: int = 40,
     seed: int = 0,
     n_resamples: int = 1000,

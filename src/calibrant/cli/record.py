@@ -3,15 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
-from calibrant.cli._flags import Json, Switch
+from calibrant.cli._flags import Json, OutOr, Switch
 from calibrant.cli._say import say, say_json
 
 
 def record(
     *runs: Path,
-    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("results"),
+    out: Annotated[Path, OutOr] = Path("results"),
     concurrent: int | None = None,
     replace: Annotated[bool, Switch] = False,
     as_json: Json = False,

@@ -3,28 +3,30 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
 from rich.console import Console
 
-from calibrant.cli._flags import KindFlag
+from calibrant.cli._flags import Columns, DataDir, KindFlag, NBins, Out, Repeated, Switch
+from calibrant.cli._say import say
+from calibrant.metrics import DEFAULT_N_BINS
 
 
 def report(
     *sources: Path,
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    name: Annotated[list[str] | None, Parameter(negative=())] = None,
+    out: Out = None,
+    name: Annotated[list[str] | None, Repeated] = None,
     calibrator: Path | None = None,
     rule: Path | None = None,
     shortlist: Path | None = None,
-    raw: Annotated[bool, Parameter(negative="")] = False,
+    raw: Annotated[bool, Switch] = False,
     images: Path | None = None,
     kind: KindFlag = None,
+    columns: Columns = None,
     title: str = "What may the model decide alone?",
     threshold: float | None = None,
-    n_bins: int = 15,
+    n_bins: NBins = DEFAULT_N_BINS,
     n_resamples: int = 1000,
     pictures: bool = True,
-    data_dir: Path | None = None,
+    data_dir: DataDir = None,
     figures: Path | None = None,
 ) -> None:
     """Write a self-contained page: what may be decided alone, how sure that is, where the model fails.
@@ -39,6 +41,7 @@ def report(
         raw: Leave out the calibrator, the rule and the shortlist that lie in the run.
         images: .npz with the test images (array images or x_test), for thumbnails of the mistakes.
         kind: What the scores are, for files that do not say.
+        columns: Columns with other names, in tables: target=label,id=case.
         title: Heading of the page.
         threshold: Where the slider starts and what the table compares. Default: the rule's, else 0.95.
         n_bins: Bins of the reliability diagram and of every binned metric.
@@ -49,10 +52,9 @@ def report(
     """
     from calibrant.report import read_entries, save_figures, write_report
 
-    console = Console()
-    entries = read_entries(sources, names=name or (), images=images, kind=kind)
+    entries = read_entries(sources, names=name or (), images=images, kind=kind, columns=columns)
     parts: dict[str, Any] = {"calibrator": calibrator, "rule": rule, "raw": raw, "n_bins": n_bins}
-    with console.status(f"Measuring {len(entries)} model{'s' if len(entries) > 1 else ''} ..."):
+    with Console(stderr=True).status("Measuring ..."):
         page = write_report(
             entries,
             out,
@@ -65,6 +67,6 @@ def report(
             **parts,
         )
         made = [] if figures is None else save_figures(entries, figures, **parts)
-    console.print(f"report: {page}", soft_wrap=True, highlight=False, markup=False)
-    if made:
-        console.print(f"figures: {len(made)} files in {figures}", soft_wrap=True, highlight=False, markup=False)
+    say(f"report: {page}")
+    for path in made:
+        say(f"figure: {path}")

@@ -4,9 +4,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from calibrant.cli._flags import CalibratorFile, Columns, Json, KindFlag, Out, Switch
+from calibrant.cli._flags import CalibratorFile, Columns, Json, KindFlag, Out, OutOr, Switch
 from calibrant.cli._say import say, say_json
 from calibrant.errors import CheckFailed
 from calibrant.files import refuse_overwriting
@@ -126,7 +126,7 @@ def apply_(
     source: Path,
     /,
     *,
-    out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    out: Annotated[Path, OutOr],
     shortlist: Path | None = None,
     calibrator: CalibratorFile = None,
     kind: KindFlag = None,

@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from calibrant.checks import whole
-from calibrant.cli._flags import Assignments, DataDir, Json, Many, TrustCode
+from calibrant.cli._flags import Assignments, DataDir, Json, Many, OutOr, TrustCode
 from calibrant.cli._say import say, say_json
 from calibrant.own_code import trust_named
 from calibrant.training import names_in, shared_recipe
@@ -25,7 +23,7 @@ def sweep(
     stop_dominated_by: int | None = None,
     recipe: Path | None = None,
     set_: Assignments = None,
-    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("sweep"),
+    out: Annotated[Path, OutOr] = Path("sweep"),
     storage: str | None = None,
     name: str | None = None,
     jobs: int = 1,

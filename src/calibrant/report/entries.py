@@ -39,6 +39,7 @@ def read_entries(
     names: Sequence[str] = (),
     images: str | Path | None = None,
     kind: Kind | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> list[ReportEntry]:
     """Read runs and predictions.
 
@@ -48,9 +49,10 @@ def read_entries(
         names: One name for each source; without them a run is called after its method and a file after itself.
         images: `.npz` with the images of the test set, for thumbnails.
         kind: What the scores are, for files that do not say.
+        columns: Where the target and the id have other names in tables: `{"target": "label", "id": "case"}`.
     """
     given = None if images is None else read_images(images)
-    entries = [_entry(source, kind) for source in _listed(sources)]
+    entries = [_entry(source, kind, columns) for source in _listed(sources)]
     if not entries:
         raise InvalidInput("report needs at least one run or file with predictions.")
     if names and len(names) != len(entries):
@@ -82,12 +84,12 @@ def _listed(sources: Sources) -> list[Source | tuple[str, Source]]:
     return list(sources)
 
 
-def _entry(source: Source | tuple[str, Source], kind: Kind | None) -> ReportEntry:
+def _entry(source: Source | tuple[str, Source], kind: Kind | None, columns: Mapping[str, str] | None) -> ReportEntry:
     if isinstance(source, ReportEntry):
         require_predictions(source.predictions, f"predictions of {source.name!r}")
         return source
     if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str):
-        return _entry(source[1], kind)._replace(name=source[0])
+        return _entry(source[1], kind, columns)._replace(name=source[0])
     if isinstance(source, Run):
         return ReportEntry(source.recipe.method.name, source.predictions("test"), source)
     if isinstance(source, Predictions):
@@ -95,17 +97,17 @@ def _entry(source: Source | tuple[str, Source], kind: Kind | None) -> ReportEntr
         return ReportEntry("the model" if where is None else where.stem, source)
     if not isinstance(source, str | Path):
         raise invalid("sources", _ALLOWED, type(source).__name__)
-    return _read(Path(source), kind)
+    return _read(Path(source), kind, columns)
 
 
-def _read(path: Path, kind: Kind | None) -> ReportEntry:
+def _read(path: Path, kind: Kind | None, columns: Mapping[str, str] | None) -> ReportEntry:
     # Also of RUN/predictions/test.npz: the file alone would be called "test" and lose its recipe.
     run = Run.of(path)
     if run is None:
-        return ReportEntry(path.stem, Predictions.load(path, kind=kind))
+        return ReportEntry(path.stem, Predictions.load(path, kind=kind, columns=columns))
     if path.is_dir():
-        return _entry(run, kind)
-    return ReportEntry(run.recipe.method.name, Predictions.load(path, kind=kind), run)
+        return _entry(run, kind, columns)
+    return ReportEntry(run.recipe.method.name, Predictions.load(path, kind=kind, columns=columns), run)
 
 
 def _distinct(entries: list[ReportEntry]) -> list[str]:
