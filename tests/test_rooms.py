@@ -25,21 +25,13 @@ ROOMS = {
 KNOWN: set[str] = {
     line.strip()
     for line in """
-    cli/evaluate.py -> calibrant.metrics.tables:evaluations_table
     report/uncertainty.py -> calibrant.metrics.comparison:differences
     report/uncertainty.py -> calibrant.metrics.evaluation:percentiles
     report/uncertainty.py -> calibrant.metrics.resampling:WeightedMetrics
     report/uncertainty.py -> calibrant.metrics.resampling:resample
-    routing/reading.py -> calibrant.predictions.checks:Kind
-    routing/reading.py -> calibrant.predictions.checks:PREFIXES
-    routing/reading.py -> calibrant.predictions.checks:Precision
-    routing/reading.py -> calibrant.predictions.files:settle_kind
-    routing/reading.py -> calibrant.predictions.tables:refuse_separator
-    routing/reading.py -> calibrant.predictions.tables:to_floats
     study/images.py -> calibrant.metrics.evaluation:percentiles
     study/images.py -> calibrant.metrics.resampling:WeightedMetrics
     study/images.py -> calibrant.metrics.resampling:resample
-    training/environment.py -> calibrant
     """.strip().splitlines()
 }
 

@@ -1,3 +1,7 @@
+import json
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -71,3 +75,31 @@ def test_too_few_resamples_are_refused(calibrant, files, tmp_path, few):
     assert (code, err.strip().count("\n")) == (2, 0)
     assert f"resamples must be a whole number of at least 20, or 0 for none, got {few}" in err
     assert not (tmp_path / "page.html").exists()
+
+
+def change(path, **members):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **members}))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("summary.json", lambda path: change(path, environment="a text")),
+        ("summary.json", lambda path: change(path, samples_seen="many")),
+        ("summary.json", lambda path: path.write_text("[" * 100_000)),
+        ("recipe.toml", lambda path: path.write_bytes(b"\xff")),
+        ("calibrator.json", lambda path: change(path, method=["temperature"])),
+        ("rule.json", lambda path: change(path, temperature="hot")),
+        ("shortlist.json", lambda path: change(path, least=None)),
+        ("pruning.npz", lambda path: path.write_bytes(b"")),
+        ("pruning.npz", lambda path: np.savez(path, header=np.array("[]"))),
+        ("predictions/test.npz", lambda path: path.write_bytes(b"")),
+    ],
+)
+def test_damaged_run_is_one_line(calibrant, tmp_path, name, damage):
+    run = shutil.copytree(Path(__file__).parents[1] / "compatibility/v0.1.0/runs/finished", tmp_path / "run")
+    damage(run / name)
+    code, out, err = calibrant("report", run, "--n-resamples", 0, "--no-pictures")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert name in err
+    assert not (run / "report.html").exists()

@@ -13,7 +13,7 @@ from calibrant.errors import InvalidInput
 from calibrant.posthoc import TemperatureScaling
 from calibrant.report import ReportEntry, build_page, read_entries, samples, write_report
 from calibrant.report.wording import confidence, interval, percent
-from calibrant.routing import choose_threshold
+from calibrant.routing import RoutingRule, choose_threshold
 
 NASTY = ["<script>alert('x')</script>", "</script><b>", "\"quoted\" & 'more'", "<img src=x onerror=alert(1)>"]
 
@@ -216,3 +216,24 @@ def test_predictions_are_read_once(run_folder, monkeypatch):
     monkeypatch.setattr(Predictions, "load", lambda path, **more: read.append(path) or load(path, **more))
     build_page(run_folder, n_resamples=0)
     assert len(read) == 1
+
+
+ODD_NAMES = ["[/red]", "\x1b[31mred", "a\x00b", "\ud800", "\u202eleft", "a\u2028b", "<b>", "$\\frac{", "x" * 5000]
+
+
+def test_odd_names_are_written_out_and_the_page_can_be_saved(make, page_data, tmp_path):
+    predictions = make(n=60, classes=len(ODD_NAMES), class_names=ODD_NAMES)
+    rule = RoutingRule(threshold=0.5, n_classes=len(ODD_NAMES), class_names=tuple(ODD_NAMES), note="\x1b<b>note")
+    path = write_report(dict.fromkeys(ODD_NAMES, predictions), tmp_path / "page.html", n_resamples=0, title="\ud800")
+    html = path.read_text(encoding="utf-8")
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\u202e]", html.split('<script type="text/plain"')[0])
+    assert page_data(html)["methods"][3]["name"] == "\\ud800"
+    html = build_page(predictions, rule=rule, n_resamples=0)
+    assert "\\x1b&lt;b&gt;note" in html
+
+
+def test_ten_thousand_classes_and_one_case(make, visible_text):
+    text = visible_text(build_page(make(n=500, classes=10_000, strength=9.0), n_resamples=0))
+    assert "10,000 classes" in text
+    assert len(text) < 20_000
+    assert "1 model · 1 test cases" in visible_text(build_page(make(n=1), n_resamples=20))

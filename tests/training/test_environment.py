@@ -4,6 +4,7 @@ import subprocess
 import torch
 
 import calibrant
+from calibrant.training import environment
 from calibrant.training.environment import describe_environment, git_commit
 
 
@@ -20,7 +21,7 @@ def test_a_copy_inside_somebody_elses_repository_has_no_commit(tmp_path, monkeyp
     package = tmp_path / "lib" / "calibrant"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    monkeypatch.setattr(calibrant, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(environment, "__file__", str(package / "__init__.py"))
     assert git_commit() is None
 
     def git(*words):

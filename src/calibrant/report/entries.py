@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, invalid, printable
 from calibrant.predictions import Kind, Predictions, require_predictions
 from calibrant.report.thumbnails import Pixels, read_images
 from calibrant.training import Run
@@ -57,7 +57,7 @@ def read_entries(
         raise InvalidInput("report needs at least one run or file with predictions.")
     if names and len(names) != len(entries):
         raise invalid("name", f"be given once for each of the {len(entries)} sources, or not at all", len(names))
-    called = list(names) or _distinct(entries)
+    called = [printable(name) for name in names or _distinct(entries)]
     if any(not name.strip() for name in called) or len(set(called)) < len(called):
         raise invalid("names", "be distinct and not empty", called)
     made = [entry._replace(name=name) for entry, name in zip(entries, called, strict=True)]

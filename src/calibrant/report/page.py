@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant import __version__
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, invalid, printable
 from calibrant.files import as_path, write_text
 from calibrant.metrics import DEFAULT_N_BINS, FEWEST_RESAMPLES
 from calibrant.report.comparison import comparison
@@ -142,10 +142,18 @@ def _target(entries: Sequence[ReportEntry]) -> Path:
 def _environment() -> Any:
     try:
         from jinja2 import Environment, PackageLoader
+        from markupsafe import Markup
     except ModuleNotFoundError as error:
         raise _not_installed("jinja2") from error
     loader = PackageLoader("calibrant.report", "assets")
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
+    environment = Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=loader,
+        # Names may hold what no page can: control characters and lone surrogates are written out.
+        finalize=lambda value: printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+    )
     environment.filters |= {
         "confidence": confidence,
         "percent": percent,
@@ -225,6 +233,8 @@ def _policy(scripts: Iterable[str]) -> str:
 def _embeddable(content: dict[str, Any]) -> str:
     """JSON that cannot end its script element, whatever the names in it are."""
     text = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    # A lone surrogate cannot be encoded; written out it is valid JSON.
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 

@@ -43,6 +43,8 @@ _RC: Any = {
     "ytick.color": INK,
     "text.color": INK,
     "hatch.linewidth": 0.6,
+    # Names are text: a dollar sign in one of them begins no formula.
+    "text.parse_math": False,
 }
 _SAVE_RC: Any = {"svg.hashsalt": "calibrant", "svg.fonttype": "path"}
 

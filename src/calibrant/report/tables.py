@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrant.errors import printable
 from calibrant.metrics import is_confident, wilson
 from calibrant.predictions import Predictions
 
@@ -77,7 +78,9 @@ class Mistake:
 
 def class_names(predictions: Predictions) -> tuple[str, ...]:
     """Names of the classes; their numbers where none were given."""
-    return predictions.class_names or tuple(str(k) for k in range(predictions.n_classes))
+    if predictions.class_names is None:
+        return tuple(str(k) for k in range(predictions.n_classes))
+    return tuple(printable(name) for name in predictions.class_names)
 
 
 def worst_classes(predictions: Predictions, *, threshold: float = 0.95, most: int = 12) -> ClassReport:

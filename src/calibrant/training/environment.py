@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-import calibrant
+from calibrant import __version__
 
 
 def describe_environment() -> dict[str, object]:
     """Versions, device and commit as plain values; never a host name, a user name or a path."""
     return {
-        "calibrant": calibrant.__version__,
+        "calibrant": __version__,
         "commit": git_commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -31,7 +31,7 @@ def git_commit() -> str | None:
     stated = os.environ.get("CALIBRANT_COMMIT")
     if stated:
         return stated
-    source = Path(calibrant.__file__).resolve()
+    source = Path(__file__).resolve()
     # An installed copy may lie inside somebody else's repository, whose commit says nothing about us.
     if _git(source.parent, "ls-files", "--error-unmatch", source.name) is None:
         return None

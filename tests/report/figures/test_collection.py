@@ -11,3 +11,8 @@ def test_every_figure_the_data_allow_is_written_twice(run_folder, make, tmp_path
     # A method's name is never a path.
     assert {path.name for path in tmp_path.iterdir()} == {"run", "figures"}
     assert all(path.stat().st_size > 1000 for path in written)
+
+
+def test_names_are_text_and_no_formula(make, tmp_path):
+    written = save_figures({"$\\frac{": make(n=40), "\ud800 \x1b": make(n=40, seed=1)}, tmp_path)
+    assert all(path.stat().st_size for path in written)
