@@ -78,6 +78,13 @@ class _BestValidation(_Figures):
     epoch: Count
 
 
+class _Calibration(_Model):
+    method: str
+    temperature: Number
+    cases: Count
+    notes: list[str]
+
+
 class _Timing(_Model):
     train_seconds: Number
     seconds: Number
@@ -90,6 +97,7 @@ class SummaryContent(_Model):
     test: _Evaluation
     validation: _Evaluation
     best_validation: _BestValidation | None
+    calibration: _Calibration | None = None
     samples_seen: Count
     samples_full: Annotated[int, Field(ge=1, lt=2**53)]
     seen_share: Number
