@@ -1,6 +1,7 @@
 """Scores that stay in a file until they are needed."""
 
 import os
+import threading
 import weakref
 from collections.abc import Iterable
 from tempfile import TemporaryFile
@@ -30,8 +31,9 @@ class OnDisk:
         order: Literal["F", "C"] = "C",
         where: str = "a temporary file",
     ) -> None:
-        self._descriptor = os.dup(handle.fileno())
-        weakref.finalize(self, os.close, self._descriptor)
+        self._file = os.fdopen(os.dup(handle.fileno()), "rb", buffering=0)
+        self._lock = threading.Lock()  # several threads read, and the file has one position
+        weakref.finalize(self, self._file.close)
         self.shape, self.dtype, self._offset, self._order, self._where = shape, dtype, offset, order, where
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> NDArray[Any]:
@@ -65,7 +67,9 @@ class OnDisk:
         content, place = room.reshape(-1).view(np.uint8), self._offset + first * self.dtype.itemsize
         while content.size:
             try:
-                count = os.preadv(self._descriptor, [content.data], place)
+                with self._lock:
+                    self._file.seek(place)
+                    count = self._file.readinto(content.data)
             except OSError as error:
                 raise InvalidInput(f"{self._where} cannot be read: {error.strerror or error}.") from error
             if not count:

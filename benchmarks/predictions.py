@@ -1,0 +1,107 @@
+"""Files of predictions: CSV with and without pyarrow, then `evaluate` and `route apply` of a large Parquet folder.
+
+    python benchmarks/predictions.py [--rows 1000000] [--large 2000000]
+
+Prints seconds of wall clock and of processor time (which other work on the machine does not change), their ratio, and
+the peak resident memory of each command. Without pyarrow a file is read as every file was read before.
+"""
+
+import argparse
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from calibrant import Predictions
+from calibrant.routing import RoutingRule
+
+CLASSES, PARTS = 10, 64
+
+
+def timed(call: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of wall clock and of processor time."""
+    wall, processor = time.perf_counter(), time.process_time()
+    call()
+    return time.perf_counter() - wall, time.process_time() - processor
+
+
+def compare_csv(folder: Path, rows: int) -> None:
+    """Read one CSV in both ways, which must give the same numbers."""
+    rng = np.random.default_rng(0)
+    path = folder / "cases.csv"
+    scores = (3 * rng.normal(size=(rows, CLASSES))).astype(np.float32)
+    Predictions.from_logits(scores, rng.integers(0, CLASSES, rows)).save(path)
+    found: list[Predictions] = []
+    Predictions.load(path)  # to warm the disk's cache
+    fast = min(timed(lambda: found.append(Predictions.load(path))) for _ in range(3))
+    with mock.patch.dict(sys.modules, {"pyarrow": None}):
+        slow = timed(lambda: found.append(Predictions.load(path)))
+    assert all((one.scores == found[0].scores).all() and (one.targets == found[0].targets).all() for one in found)
+    print(f"CSV, {rows:,} rows of {CLASSES} classes, {path.stat().st_size / 1e6:.0f} MB")
+    for name, (wall, processor) in (("pyarrow", fast), ("csv module", slow)):
+        print(f"  {name:12} {wall:7.2f} s wall {processor:7.2f} s processor")
+    print(f"  ratio        {slow[0] / fast[0]:7.1f}        {slow[1] / fast[1]:7.1f}")
+
+
+def write_parts(folder: Path, rows: int) -> None:
+    """Float32 logits, a target, and two other columns, in many files."""
+    folder.mkdir()
+    for part in range(PARTS):
+        rng = np.random.default_rng(part)
+        count = rows // PARTS
+        scores = (3 * rng.normal(size=(count, CLASSES))).astype(np.float32)
+        columns = {"target": rng.integers(0, CLASSES, count), "weight": rng.random(count)}
+        columns["site"] = np.array([f"site {k}" for k in range(12)])[rng.integers(0, 12, count)]
+        columns |= {f"logit_{k}": scores[:, k] for k in range(CLASSES)}
+        parquet.write_table(pa.table(columns), folder / f"part-{part:03}.parquet")
+
+
+def command(*arguments: object) -> tuple[float, float, float]:
+    """Wall clock, processor time and peak memory in MB of a command, run by a process of its own."""
+    start = time.perf_counter()
+    code = (
+        f"import resource, subprocess; subprocess.run({[sys.executable, '-m', 'calibrant', *map(str, arguments)]!r}, "
+    )
+    code += "check=True, stdout=subprocess.DEVNULL); use = resource.getrusage(resource.RUSAGE_CHILDREN); "
+    code += "print(use.ru_utime + use.ru_stime, use.ru_maxrss / 1024)"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    return time.perf_counter() - start, float(found[0]), float(found[1])
+
+
+def run_commands(folder: Path, rows: int) -> None:
+    """Both commands over a folder of Parquet files."""
+    write_parts(folder / "parts", rows)
+    RoutingRule(threshold=0.9, n_classes=CLASSES).save(folder / "rule.json")
+    rows = rows // PARTS * PARTS
+    print(f"Parquet, {rows:,} rows of {CLASSES} classes and two other columns in {PARTS} files")
+    for name, arguments in (
+        ("evaluate", ["evaluate", folder / "parts"]),
+        ("route apply", ["route", "apply", folder / "rule.json", folder / "parts", "-o", folder / "out.parquet"]),
+    ):
+        wall, processor, peak = command(*arguments)
+        print(f"  {name:12} {wall:7.1f} s wall {processor:7.1f} s processor {peak:7.0f} MB {rows / wall:12,.0f} rows/s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the CSV")
+    parser.add_argument("--large", type=int, default=2_000_000, help="rows of the Parquet folder")
+    options = parser.parse_args()
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{platform.machine()}, pyarrow {pa.__version__}, {used:.0f} MB before anything is read")
+    with tempfile.TemporaryDirectory() as name:
+        compare_csv(Path(name), options.rows)
+        run_commands(Path(name), options.large)
+
+
+if __name__ == "__main__":
+    main()
