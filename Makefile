@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint format bench docs clean
+.PHONY: demo test lint format bench docs fuzz clean
 
 demo: .venv/.run
 	$(BIN)/calibrant demo
@@ -27,6 +27,11 @@ bench: .venv/.dev
 # Pictures and tables in docs/ that are made from code and results.
 docs: .venv/.dev
 	for script in docs/make/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# Damaged files for every reader. What breaks the rule of tests/fuzz/outcome.py is kept in fuzz-findings/.
+MINUTES ?= 30
+fuzz: .venv/.dev
+	$(BIN)/python -m tests.fuzz.campaign --minutes $(MINUTES) --table results/benchmarks/fuzz.txt
 
 clean:
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

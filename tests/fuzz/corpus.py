@@ -1,0 +1,111 @@
+"""Small real files of every kind that this package reads, made by its own writers."""
+
+import gzip
+import hashlib
+import io
+import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from calibrant import Predictions
+from calibrant.cli import run
+from calibrant.data.formats.idx import header
+
+CLASSES = ("cat", "dog", "owl")
+
+
+def build(folder: Path) -> None:
+    """Write the corpus into an empty folder."""
+    rng = np.random.default_rng(0)
+    for name, rows in (("val", 400), ("fresh", 400), ("test", 60)):
+        logits = 3 * rng.normal(size=(rows, 3))
+        targets = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        ids = [f"{name}-{row}" for row in range(rows)]
+        made = Predictions.from_logits(1.5 * logits, targets, ids=ids, class_names=CLASSES)
+        for suffix in ("npz", "csv", "parquet"):
+            made.save(folder / f"{name}.{suffix}")
+    _routing(folder)
+    _images(folder, rng)
+    _public_sets(folder, rng)
+    _run(folder)
+
+
+def _calibrant(*arguments: object) -> None:
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        code = run([str(argument) for argument in arguments])
+    assert code == 0, arguments
+
+
+def _routing(folder: Path) -> None:
+    val, fresh = folder / "val.npz", folder / "fresh.npz"
+    _calibrant("calibrate", val, "--apply", folder / "test.npz", "--out", folder / "scaled.npz", "--share", 0.4)
+    (folder / "scaled.calibrator.json").rename(folder / "calibrator.json")
+    fit = ("--target-accuracy", 0.8, "--calibrator", folder / "calibrator.json")
+    _calibrant("route", "fit", val, *fit, "--out", folder / "rule.json")
+    behind = ("--calibrator", folder / "calibrator.json")
+    _calibrant("route", "shortlist", folder / "rule.json", fresh, *behind, "--out", folder / "shortlist.json")
+
+
+def _images(folder: Path, rng: np.random.Generator) -> None:
+    arrays = {}
+    for split, rows in (("train", 24), ("test", 12)):
+        labels = np.arange(rows) % 3
+        arrays[f"x_{split}"] = (rng.integers(0, 80, (rows, 8, 8, 1)) + 80 * labels[:, None, None, None]).astype("uint8")
+        arrays[f"y_{split}"] = labels
+    np.savez(folder / "images.npz", class_names=np.array(CLASSES), **arrays)
+    for name in CLASSES[:2]:
+        for index, kind in enumerate(("png", "jpg", "png")):
+            path = folder / "pictures" / name / f"{index}.{kind}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
+
+
+def _public_sets(folder: Path, rng: np.random.Generator) -> None:
+    """Files in the formats of the public sets, each with few images."""
+    from scipy.io import savemat
+
+    place = folder / "sets"
+    place.mkdir()
+    for name, shape in IDX_SHAPES.items():
+        content = header(shape) + rng.integers(0, 3, shape, dtype=np.uint8).tobytes()
+        (place / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
+    (place / "batch.bin").write_bytes(rng.integers(0, 10, (4, 3073), dtype=np.uint8).tobytes())
+    for name in ("train_32x32.mat", "test_32x32.mat"):
+        pixels = rng.integers(0, 256, (32, 32, 3, 4), dtype=np.uint8)
+        savemat(place / name, {"X": pixels, "y": np.arange(1, 5, dtype=np.uint8)[:, None]}, do_compression=True)
+    tiny = place / "tiny-imagenet-200"
+    for path in (tiny / "train/n01/images", tiny / "train/n02/images", tiny / "val/images"):
+        path.mkdir(parents=True)
+        Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(path / "a.JPEG")
+    (tiny / "wnids.txt").write_text("n01\nn02\n")
+    (tiny / "words.txt").write_text("n01\tgoldfish, carp\nn02\tcrane\n")
+    (tiny / "val" / "val_annotations.txt").write_text("a.JPEG\tn01\t0\t0\t62\t62\n")
+
+
+IDX_SHAPES = {"train-images": (6, 4, 4), "train-labels": (6,), "test-images": (3, 4, 4), "test-labels": (3,)}
+
+
+def digest_of(path: Path, kind: str) -> str:
+    """The digest of a file, as the catalogue writes it."""
+    return f"{kind}:{hashlib.new(kind, path.read_bytes(), usedforsecurity=False).hexdigest()}"
+
+
+def _run(folder: Path) -> None:
+    """A finished run, its record, and a study."""
+    from calibrant.study import record_run, write_record
+    from calibrant.training import Run
+
+    settings = ("--data", f"arrays:{folder / 'images.npz'}", "--model", "tiny", "--epochs", 2, "--batch-size", 8)
+    method = ("--method", "nll+unbiased", "--set", "data.validation=0.25")
+    _calibrant("train", *settings, *method, "--out", folder / "run")
+    write_record(record_run(Run.open(folder / "run")), folder / "records")
+    lines = ["methods = ['nll', 'brier']", "seeds = [0, 1]", "data = ['digits']", "[recipe]", "epochs = 1"]
+    (folder / "study.toml").write_text("\n".join(lines) + "\n")
+    (folder / "recipe.toml").write_text((folder / "run" / "recipe.toml").read_text())
+    # As a run is left by a process that ended after its last epoch.
+    paused = shutil.copytree(folder / "run", folder / "paused")
+    (paused / "summary.json").unlink()
+    shutil.rmtree(paused / "predictions")

@@ -1,0 +1,252 @@
+"""What is damaged, and the command or function that reads it."""
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from calibrant.cli import run
+from calibrant.cli._say import complain
+from calibrant.errors import CalibrantError
+from tests.fuzz.corpus import IDX_SHAPES, digest_of
+
+Right = Callable[[Path, str], bool | None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One way to read a file.
+
+    Attributes:
+        name: How it is called in the table.
+        damaged: Files of the corpus of which one is damaged, as glob patterns.
+        needed: Other files and folders of the corpus that are read.
+        command: The arguments of `calibrant`, in which {here} and {out} are the folder of the files and an output.
+        call: A function of that folder instead of a command.
+        right: Whether an answer is right, from the folder and standard output.
+        slow: Left to the campaign.
+        renames: Whether names of files may be damaged too.
+    """
+
+    name: str
+    damaged: tuple[str, ...]
+    needed: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    call: Callable[[Path], Any] | None = None
+    right: Right | None = None
+    slow: bool = False
+    renames: bool = False
+
+    def run(self, here: Path, out: Path) -> int:
+        """Read it; the exit code."""
+        if self.call is None:
+            return run([part.format(here=here, out=out) for part in self.command])
+        try:
+            self.call(here)
+        except CalibrantError as error:
+            complain(error)
+            return 2
+        return 0
+
+
+# the right numbers ----------------------------------------------------------------------------------------------------
+
+
+def _evaluation_of(name: str) -> Right:
+    """Compare n and the error rate with those that other readers give; unknown where they cannot read the file."""
+
+    def right(here: Path, out: str) -> bool | None:
+        said = json.loads(out)
+        try:
+            scores, targets = _READERS[name.rpartition(".")[2]](here / name)
+        except Exception:  # noqa: BLE001 (whatever another library raises on a damaged file)
+            # An archive or a Parquet file that others refuse must not be read; of CSV there is no strict reader.
+            return None if name.endswith(".csv") else False
+        error = float(np.mean(scores.argmax(axis=1) != targets))
+        return said["n"] == len(targets) and math.isclose(said["test_error"], error, abs_tol=1e-12)
+
+    return right
+
+
+def _from_npz(path: Path) -> tuple[Any, Any]:
+    with np.load(path, allow_pickle=False) as archive:
+        scores = archive["logits"] if "logits" in archive else archive["probabilities"]
+        return scores, archive["targets"]
+
+
+def _from_csv(path: Path) -> tuple[Any, Any]:
+    with path.open(newline="", encoding="utf-8-sig") as handle:
+        header, *rows = [row for row in csv.reader(handle) if row]
+    places = [place for place, name in enumerate(header) if name.startswith(("logit_", "prob_", "probability_"))]
+    target = header.index("target")
+    labels = _numbered([row[target] for row in rows], [header[place] for place in places])
+    return np.array([[float(row[place]) for place in places] for row in rows]), labels
+
+
+def _numbered(labels: list[Any], columns: list[str]) -> Any:
+    """Labels as numbers; names are those of the columns."""
+    names = [column.partition("_")[2] for column in columns]
+    return np.array([names.index(label) if label in names else int(label) for label in labels])
+
+
+def _from_parquet(path: Path) -> tuple[Any, Any]:
+    import pyarrow.parquet as pq
+
+    table = pq.ParquetFile(path, page_checksum_verification=True).read()
+    names = [name for name in table.column_names if name.startswith(("logit_", "prob_", "probability_"))]
+    scores = np.stack([table.column(name).to_numpy() for name in names], axis=1)
+    return scores, _numbered(table.column("target").to_pylist(), names)
+
+
+_READERS: dict[str, Callable[[Path], tuple[Any, Any]]] = {
+    "npz": _from_npz,
+    "csv": _from_csv,
+    "parquet": _from_parquet,
+}
+
+
+def _unless_unsigned(name: str) -> Right:
+    """With a digest in it, a file that is read means what it meant; `expected.csv` holds that answer."""
+
+    def right(here: Path, out: str) -> bool | None:
+        del out
+        if "sha256" not in json.loads((here / name).read_text()):
+            return None  # as files of 0.1.0 are: whatever they say counts
+        return (here.parent / "out.csv").read_text() == (here / "expected.csv").read_text()
+
+    return right
+
+
+# readers without a command of their own -------------------------------------------------------------------------------
+
+
+def _no_digest() -> Any:
+    """Let damage behind a published digest reach the reader of the format."""
+    return patch("calibrant.data.formats.digests._compare")
+
+
+def _read_idx(here: Path) -> Any:
+    from calibrant.data.formats.idx import Idx, IdxFile
+    from calibrant.data.spec import Spec
+
+    files = [IdxFile(name, shape, "0") for name, shape in IDX_SHAPES.items()]
+    reader = Idx(("sets",), (files[0], files[1]), (files[2], files[3]))
+    with _no_digest():
+        source = reader.find(here / "sets")
+        return None if source is None else reader.read(source, spec=Spec("mnist"))
+
+
+def _read_cifar(here: Path) -> Any:
+    from calibrant.data.formats.cifar import BinaryFile, Cifar
+    from calibrant.data.spec import Spec
+
+    file = BinaryFile("batch.bin", 4, "0")
+    reader = Cifar("none.tar.gz", "sets", (file,), file, ())
+    with _no_digest():
+        source = reader.find(here)
+        return None if source is None else reader.read(source, spec=Spec("cifar10"))
+
+
+def _read_svhn(here: Path) -> Any:
+    from calibrant.data.formats.svhn import Svhn
+    from calibrant.data.spec import Spec
+
+    # The digests of the undamaged files: they are compared before SciPy, whose reader is no match for damage, begins.
+    known = json.loads((here / "digests.json").read_text())
+    reader = Svhn((known["train_32x32.mat"], known["test_32x32.mat"]))
+    source = reader.find(here / "sets")
+    return None if source is None else reader.read(source, spec=Spec("svhn"))
+
+
+def _read_tiny(here: Path) -> Any:
+    from calibrant.data.formats.tiny_imagenet import TinyImageNet
+    from calibrant.data.spec import Spec
+
+    reader = TinyImageNet("md5:0")
+    source = reader.find(here / "sets")
+    return None if source is None else reader.read(source, spec=Spec("tiny-imagenet"))
+
+
+def _recipe(here: Path) -> Any:
+    from calibrant.training import Recipe
+
+    return Recipe.load(here / "recipe.toml").plan()
+
+
+def _study(here: Path) -> Any:
+    from calibrant.study import StudySpec
+
+    return StudySpec.load(here / "study.toml")
+
+
+def _records(here: Path) -> Any:
+    from calibrant.study import paper_tables, read_records, summarise
+
+    return paper_tables(summarise({"all": read_records(here / "records")}, "all"))
+
+
+def _audit(here: Path) -> Any:
+    from calibrant.pruning import load_audit
+
+    return load_audit(here / "run" / "pruning.npz").kept_share
+
+
+def _calibrator(here: Path) -> Any:
+    from calibrant import Predictions
+    from calibrant.posthoc import Calibrator
+
+    return Calibrator.load(here / "calibrator.json")(Predictions.load(here / "test.npz"))
+
+
+_APPLY = ("route", "apply", "{here}/rule.json", "{here}/test.npz", "--calibrator", "{here}/calibrator.json")
+_APPLY = (*_APPLY, "--shortlist", "{here}/shortlist.json", "--out", "{out}.csv")
+_ROUTED = ("rule.json", "test.npz", "calibrator.json", "shortlist.json", "expected.csv")
+_RUN_FILES = ("run/*.toml", "run/*.json", "run/*.jsonl", "run/*.npz", "run/predictions/*", "run/checkpoints/*")
+_PAUSED = tuple(pattern.replace("run/", "paused/") for pattern in _RUN_FILES)
+
+TARGETS = (
+    *(
+        Target(name, (name,), command=("evaluate", f"{{here}}/{name}", "--json"), right=_evaluation_of(name))
+        for name in ("test.npz", "test.csv", "test.parquet")
+    ),
+    Target("route test.csv", ("test.csv",), _ROUTED, tuple(part.replace(".npz", ".csv") for part in _APPLY)),
+    *(
+        Target(f"route {name}", (name,), _ROUTED, _APPLY, right=_unless_unsigned(name))
+        for name in ("rule.json", "calibrator.json", "shortlist.json")
+    ),
+    Target("calibrator", ("calibrator.json",), ("test.npz",), call=_calibrator),
+    Target("recipe", ("recipe.toml",), call=_recipe),
+    Target("study", ("study.toml",), call=_study),
+    Target("records", ("records/*",), ("records",), call=_records),
+    Target("pruning.npz", ("run/pruning.npz",), call=_audit),
+    Target("images.npz", ("images.npz",), command=("data", "check", "arrays:{here}/images.npz", "--json")),
+    Target(
+        "pictures",
+        ("pictures/*/*",),
+        ("pictures",),
+        ("data", "check", "folder:{here}/pictures", "--json"),
+        renames=True,
+    ),
+    Target("idx", ("sets/*.gz",), ("sets",), call=_read_idx),
+    Target("cifar", ("sets/batch.bin",), ("sets",), call=_read_cifar),
+    Target("mat", ("sets/*.mat",), ("sets", "digests.json"), call=_read_svhn),
+    Target("tiny-imagenet", ("sets/tiny-imagenet-200/**/*.*",), ("sets",), call=_read_tiny),
+    Target("record a run", _RUN_FILES, ("run",), ("record", "{here}/run", "--out", "{out}", "--json"), slow=True),
+    Target("report a run", _RUN_FILES, ("run",), ("report", "{here}/run", "-o", "{out}.html"), slow=True),
+    Target("resume a run", _PAUSED, ("paused", "images.npz"), ("train", "--resume", "{here}/paused"), slow=True),
+    Target("export a run", _RUN_FILES, ("run",), ("export", "{here}/run", "--out", "{out}.onnx"), slow=True),
+)
+
+
+def prepare(corpus: Path) -> None:
+    """Write down what the undamaged files give."""
+    digests = {path.name: digest_of(path, "md5") for path in (corpus / "sets").glob("*.mat")}
+    (corpus / "digests.json").write_text(json.dumps(digests))
+    out = corpus / "expected"
+    assert run([part.format(here=corpus, out=out) for part in _APPLY]) == 0
