@@ -6,7 +6,14 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.files import parse_json
-from calibrant.routing import RoutingRule, Shortlist, choose_shortlist, choose_threshold
+from calibrant.routing import (
+    RoutingRule,
+    Shortlist,
+    choose_shortlist,
+    choose_threshold,
+    describe_rule,
+    risk_coverage,
+)
 
 
 @pytest.fixture(params=["rule", "shortlist"])
@@ -78,12 +85,51 @@ def test_values_of_another_type_are_refused_by_name(saved, change):
         type(saved).from_dict(saved.to_dict() | change, where="here")
 
 
+STRANGE = [None, True, -1, 0, 0.5, 1e308, 10**30, "x", "", [], {}, [[]], ["a"] * 3, {"a": 1}]
+
+
+def use(found, predictions):
+    if isinstance(found, RoutingRule):
+        found.route(predictions)
+        describe_rule(found, risk_coverage(predictions))
+    else:
+        found.names(found.listed(predictions).astype(float))
+
+
+def test_any_value_in_any_place_is_refused_or_can_be_used(saved, draw):
+    """Content without a digest, as 0.1.0 wrote it: nothing but one line comes out of reading and using it."""
+    predictions, content = draw(50, class_names=["a", "b", "c"]), saved.to_dict()
+    used, refusals = 0, []
+    places = [(content, name) for name in content]
+    places += [(inner, name) for inner in content.values() if isinstance(inner, dict) for name in inner]
+    for owner, name in places:
+        kept = owner[name]
+        for value in STRANGE:
+            owner[name] = value
+            try:
+                found = type(saved).from_dict(content)
+                use(found, predictions)
+                used += 1
+            except InvalidInput as error:
+                refusals.append(str(error))
+        owner[name] = kept
+    assert used > 10
+    assert max(map(len, refusals)) < 400
+
+
 @pytest.mark.parametrize("name", ["threshold", "n_classes", "temperature", "class_names"])
 def test_a_member_that_is_missing_is_named(saved, name):
     content = saved.to_dict()
     del content[name]
     with pytest.raises(InvalidInput, match=f"without {name}"):
         type(saved).from_dict(content)
+
+
+def test_evidence_that_no_cases_can_give_is_refused(draw):
+    content = choose_threshold(draw(), 0.95).to_dict()
+    for counts in ({"cases": 0, "automated": 0, "errors": 0}, {"automated": 10**6}, {"errors": -1}):
+        with pytest.raises(InvalidInput, match="evidence"):
+            RoutingRule.from_dict(content | {"evidence": content["evidence"] | counts})
 
 
 @pytest.mark.parametrize("damage", [{"cases": "many"}, {"extra": 1}, {"errors": None}])

@@ -238,6 +238,6 @@ def shortlist_(
     chosen = choose_shortlist(as_seen_by(loaded, cases, mapping), coverage, confidence=confidence, rule=loaded)
     chosen.save(target)
     if as_json:
-        say_json({"shortlist": asdict(chosen), "path": str(target)})
+        say_json({"shortlist": chosen.to_dict(), "path": str(target)})
     else:
         say(f"{describe_shortlist(chosen)}\nWrote {target}")

@@ -67,6 +67,12 @@ class Evidence:
     automation_high: float
     cases_needed: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse counts that no cases can have."""
+        if not 0 <= self.errors <= self.automated <= self.cases or self.cases == 0:
+            counts = f"{self.cases}, {self.automated} and {self.errors}"
+            raise invalid("evidence", "count cases, automated ones and errors, each a part of the one before", counts)
+
 
 @dataclass(frozen=True)
 class Costs:
