@@ -25,13 +25,6 @@ ROOMS = {
 KNOWN: set[str] = {
     line.strip()
     for line in """
-    report/uncertainty.py -> calibrant.metrics.comparison:differences
-    report/uncertainty.py -> calibrant.metrics.evaluation:percentiles
-    report/uncertainty.py -> calibrant.metrics.resampling:WeightedMetrics
-    report/uncertainty.py -> calibrant.metrics.resampling:resample
-    study/images.py -> calibrant.metrics.evaluation:percentiles
-    study/images.py -> calibrant.metrics.resampling:WeightedMetrics
-    study/images.py -> calibrant.metrics.resampling:resample
     """.strip().splitlines()
 }
 

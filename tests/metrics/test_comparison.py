@@ -7,7 +7,7 @@ import pytest
 
 from calibrant import Predictions, compare, evaluate
 from calibrant.errors import InvalidInput
-from calibrant.metrics.comparison import differences
+from calibrant.metrics.comparison import _difference, rests_on_few
 
 
 def model(rows=1500, sharpness=1.0, seed=0, **more):
@@ -36,10 +36,13 @@ def test_differences_are_those_of_the_evaluations():
     a, b = model(), model(sharpness=1.3)
     result = compare(a, b, n_bins=7, thresholds=(0.8,), n_resamples=50)
     for name, value in evaluate(a, 7, thresholds=(0.8,)).values().items():
-        assert result[name].a == value
-        low, high = result[name].interval
-        assert low <= high
-        assert result[name].difference == result[name].b - value
+        row = result[name]
+        assert row.a == value
+        assert row.difference == row.b - value
+        if name == "mce":
+            assert row.interval is None
+        else:
+            assert row.interval[0] <= row.difference <= row.interval[1]
 
 
 def test_unless_told_it_evaluates_as_evaluate_does_and_intervals_have_95_percent():
@@ -72,45 +75,41 @@ def test_a_handful_of_confident_rows_decides_nothing():
 
 
 @pytest.mark.parametrize(
-    ("n", "inside_a", "inside_b", "verdicts"),
+    ("n", "inside_a", "inside_b", "few"),
     [
-        (44, 30, 30, ["better", "worse", "better"]),  # 30 / 44 * 44 is less than 30 in floating point
-        (44, 29, 30, ["better", "worse", "cannot tell"]),
-        (44, 30, 29, ["better", "worse", "cannot tell"]),
-        (30, 30, 30, ["better", "worse", "better"]),
-        (29, 29, 29, ["cannot tell"] * 3),
+        (44, 30, 30, [False, False, False]),  # 30 / 44 * 44 is less than 30 in floating point
+        (44, 29, 30, [False, False, True]),
+        (44, 30, 29, [False, False, True]),
+        (30, 30, 30, [False, False, False]),
+        (29, 29, 29, [True, True, True]),
     ],
 )
-def test_thirty_rows_are_enough_for_a_verdict(n, inside_a, inside_b, verdicts):
-    a, b = ({"share@0.95": k / n, "ece": e, "accuracy@0.95": 1 - e} for k, e in ((inside_a, 0.1), (inside_b, 0.2)))
-    of_a, of_b = (
-        {name: np.full(20, value) for name, value in zip(a, at, strict=True)} for at in ((0, 0, 0), (1, 1, 1))
-    )
-    found = {row.name: row.verdict for row in differences(a, b, of_a, of_b, n=n, level=0.95)}
-    assert [found[name] for name in ("share@0.95", "ece", "accuracy@0.95")] == verdicts
+def test_thirty_rows_are_enough_for_a_verdict(n, inside_a, inside_b, few):
+    a, b = ({"share@0.95": inside / n} for inside in (inside_a, inside_b))
+    assert [rests_on_few(name, a, b, n) for name in ("share@0.95", "ece", "accuracy@0.95")] == few
+    assert _difference("ece", 0.1, 0.2, (0.05, 0.15), few=True).verdict == "cannot tell"
 
 
 @pytest.mark.parametrize(
-    ("draws", "verdict"),
+    ("ends", "verdict"),
     [
-        ([-0.1, 0.1], "cannot tell"),
-        ([-0.1, 0.0], "cannot tell"),
-        ([0.0, 0.1], "cannot tell"),
-        ([-0.2, -0.1], "better"),
-        ([0.1, 0.2], "worse"),
+        ((-0.1, 0.1), "cannot tell"),
+        ((-0.1, 0.0), "cannot tell"),
+        ((0.0, 0.1), "cannot tell"),
+        ((-0.2, -0.1), "better"),
+        ((0.1, 0.2), "worse"),
     ],
 )
-def test_a_verdict_needs_an_interval_without_zero(draws, verdict):
-    of_b = {"ece": np.repeat(draws, 50)}
-    (row,) = differences({"ece": 0.3}, {"ece": 0.3}, {"ece": np.zeros(100)}, of_b, n=100, level=0.9)
-    assert (row.interval, row.verdict) == (tuple(draws), verdict)
+def test_a_verdict_needs_an_interval_without_zero(ends, verdict):
+    assert _difference("ece", 0.3, 0.3, ends, few=False).verdict == verdict
 
 
 def test_a_value_that_one_model_does_not_have_leaves_no_difference():
-    draws = {"auroc": np.full(20, 0.5)}
-    for a, b in ((None, 0.9), (0.9, None)):
-        (row,) = differences({"auroc": a}, {"auroc": b}, draws, {"auroc": draws["auroc"] + 0.1}, n=100, level=0.9)
-        assert (row.a, row.b, row.difference, row.verdict) == (a, b, None, "cannot tell")
+    right = Predictions.from_probabilities([[0.9, 0.1]] * 40, [0] * 40)  # no wrong row: there is no AUROC
+    half = Predictions.from_probabilities([[0.9, 0.1], [0.1, 0.9]] * 20, [0] * 40)
+    for a, b in ((right, half), (half, right)):
+        row = compare(a, b, n_resamples=20)["auroc"]
+        assert (row.difference, row.interval, row.verdict) == (None, None, "cannot tell")
 
 
 def test_infinite_nll_on_both_sides_is_not_a_verdict():
@@ -126,7 +125,8 @@ def test_result_as_table_and_json():
     content = json.loads(result.to_json())
     assert (content["n"], content["resamples"]) == (200, 30)
     assert {"name", "a", "b", "difference", "interval", "verdict"} == content["rows"][0].keys()
-    assert [row["interval"] for row in content["rows"]] == [list(row.interval) for row in result.rows]
+    expected = [None if row.interval is None else list(row.interval) for row in result.rows]
+    assert [row["interval"] for row in content["rows"]] == expected
     with pytest.raises(KeyError):
         result["nothing"]
 

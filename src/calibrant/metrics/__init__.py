@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from calibrant.metrics.binning import DEFAULT_N_BINS, Bins, accumulate_bins, edge_precision, expected_error
-from calibrant.metrics.comparison import Comparison, Difference, Verdict, compare, rests_on_few
+from calibrant.metrics.comparison import Comparison, Difference, Verdict, compare, differences, rests_on_few
 from calibrant.metrics.confident import ConfidentSet, confident_set, is_confident
 from calibrant.metrics.errors import (
     classwise_calibration_error,
@@ -16,11 +16,13 @@ from calibrant.metrics.errors import (
 )
 from calibrant.metrics.evaluation import FEWEST_RESAMPLES, Evaluation, evaluate
 from calibrant.metrics.gates import Gates
+from calibrant.metrics.intervals import percentiles, resample_models, share_intervals
 from calibrant.metrics.names import higher_is_better, set_metric
 from calibrant.metrics.noise import NoiseFloor, noise_floor
 from calibrant.metrics.proper import accuracy, brier_score, error_rate, negative_log_likelihood
 from calibrant.metrics.proportion import wilson
 from calibrant.metrics.ranking import AccuracyCoverage, accuracy_coverage, aurc, auroc, ks_calibration_error
+from calibrant.metrics.resampling import bootstrap
 from calibrant.metrics.smooth import smooth_calibration_error
 from calibrant.metrics.tables import evaluations_dict, evaluations_table, label, plain_table
 
@@ -57,11 +59,13 @@ __all__ = [
     "accuracy_coverage",
     "aurc",
     "auroc",
+    "bootstrap",
     "brier_score",
     "classwise_calibration_error",
     "compare",
     "confident_set",
     "debiased_calibration_error",
+    "differences",
     "edge_precision",
     "equal_mass_calibration_error",
     "error_rate",
@@ -77,10 +81,13 @@ __all__ = [
     "maximum_calibration_error",
     "negative_log_likelihood",
     "noise_floor",
+    "percentiles",
     "plain_table",
     "reliability_bins",
+    "resample_models",
     "rests_on_few",
     "set_metric",
+    "share_intervals",
     "smooth_calibration_error",
     "wilson",
 ]

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins
@@ -17,8 +16,8 @@ from calibrant.metrics.evaluation import (
     check_resamples,
     check_thresholds,
     evaluate,
-    percentiles,
 )
+from calibrant.metrics.intervals import Resampled, resample_models
 from calibrant.metrics.names import higher_is_better
 from calibrant.predictions import Predictions, require_predictions
 
@@ -36,7 +35,7 @@ class Difference:
         a: Value of the first model; None where it is not defined.
         b: Value of the second.
         difference: b - a.
-        interval: Paired bootstrap interval of the difference; None where it is not defined.
+        interval: Interval of the difference; None where it is not defined, and for MCE.
         verdict: What b is, seen from a: "better" or "worse" where the interval leaves 0 out, else "cannot tell".
     """
 
@@ -97,7 +96,7 @@ def compare(
     seed: int = 0,
     level: float = 0.95,
 ) -> Comparison:
-    """Compare two models on the same rows: differences b - a with paired bootstrap intervals and a verdict each.
+    """Compare two models on the same rows: differences b - a with an interval and a verdict each.
 
     Every resample draws the same rows for both models, so what both find hard cancels. The intervals are not
     corrected for the number of metrics: choose the one that decides before you look.
@@ -108,7 +107,7 @@ def compare(
         n_bins: Bins of every binned metric.
         thresholds: Least confidences of the high-confidence sets.
         n_resamples: Number of resamples, at least 20.
-        seed: Of the draws.
+        seed: Seed of the draws.
         level: Level of the intervals.
     """
     require_predictions(a, "a")
@@ -118,32 +117,26 @@ def compare(
     if n_resamples == 0:
         raise invalid("n_resamples", f"be at least {FEWEST_RESAMPLES} to compare", n_resamples)
     _check_same_rows(a, b)
-    from calibrant.metrics.resampling import WeightedMetrics, resample
-
     limits = check_thresholds(thresholds)
-    both = [WeightedMetrics(each, n_bins, limits) for each in (a, b)]
-    of_a, of_b = resample(both, n_resamples, seed)
-    values_a, values_b = (evaluate(each, n_bins, thresholds=limits).values() for each in (a, b))
-    return Comparison(len(a), n_resamples, level, differences(values_a, values_b, of_a, of_b, n=len(a), level=level))
+    both = a, b
+    evaluations = [evaluate(each, n_bins, thresholds=limits) for each in both]
+    first, second = resample_models(both, evaluations, n_resamples=n_resamples, seed=seed, level=level)
+    return Comparison(len(a), n_resamples, level, differences(first, second))
 
 
-def differences(
-    values_a: Mapping[str, float | None],
-    values_b: Mapping[str, float | None],
-    of_a: Mapping[str, NDArray[np.float64]],
-    of_b: Mapping[str, NDArray[np.float64]],
-    *,
-    n: int,
-    level: float,
-) -> tuple[Difference, ...]:
-    """The rows of a comparison from `Evaluation.values` of both models and their resampled values on the same draws."""
-    rows = []
-    for name in values_a:
-        with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
-            interval = percentiles(of_b[name] - of_a[name], level) if name in of_a and name in of_b else None
-        few = rests_on_few(name, values_a, values_b, n)
-        rows.append(_difference(name, values_a[name], values_b[name], interval, few=few))
-    return tuple(rows)
+def differences(a: Resampled, b: Resampled) -> tuple[Difference, ...]:
+    """Every metric of the second model beside that of the first, resampled by the same draws."""
+    values_a, values_b = a.evaluation.values(), b.evaluation.values()
+    return tuple(
+        _difference(
+            name,
+            values_a[name],
+            values_b[name],
+            b.difference(a, name),
+            few=rests_on_few(name, values_a, values_b, a.evaluation.n),
+        )
+        for name in values_a
+    )
 
 
 def rests_on_few(name: str, a: Mapping[str, float | None], b: Mapping[str, float | None], n: int) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.checks import fraction, whole
 from calibrant.errors import invalid
@@ -16,7 +15,6 @@ from calibrant.metrics.confident import ConfidentSet, check_threshold, confident
 from calibrant.metrics.errors import debiased_error
 from calibrant.metrics.names import METRICS, SET_METRICS, set_metric
 from calibrant.metrics.noise import noise_of
-from calibrant.metrics.proportion import wilson
 from calibrant.metrics.ranking import Ranking
 from calibrant.metrics.smooth import smooth_of
 from calibrant.metrics.tops import SortedTops
@@ -51,7 +49,8 @@ class Evaluation:
         noise_floor: Mean ECE of a perfectly calibrated model with these confidences.
         noise_floor_95: Its 95 % quantile.
         thresholds: The high-confidence sets.
-        intervals: Metric name (for a set: "share@0.95") to its bootstrap interval; None unless asked for.
+        intervals: Metric name (for a set: "share@0.95") to its interval; None unless asked for.
+            MCE never has one.
         level: Level of the intervals; None without them.
     """
 
@@ -152,7 +151,7 @@ def evaluate(
         predictions: What the model said.
         n_bins: Bins of every binned metric.
         thresholds: Least confidences of the high-confidence sets.
-        n_resamples: Number of resamples for percentile intervals, at least 20; 0 for none, 1000 for a report.
+        n_resamples: Number of draws behind each interval, at least 20; 0 for no intervals, 1000 for a report.
         seed: Seed of the noise floor's simulation and of the bootstrap.
         level: Level of the intervals.
 
@@ -167,30 +166,12 @@ def evaluate(
     plain = _point(predictions, n_bins, limits, seed)
     if not n_resamples:
         return plain
-    from calibrant.metrics.resampling import WeightedMetrics, resample
+    from calibrant.metrics.intervals import resample_models
 
-    weighted = WeightedMetrics(predictions, n_bins, limits)
-    (draws,) = resample([weighted], n_resamples, seed)
-    found = {name: percentiles(values, level) for name, values in draws.items()}
-    intervals = {name: ends for name, ends in found.items() if ends is not None}
-    return replace(plain, intervals=intervals | _certain_shares(plain, intervals, level), level=level)
-
-
-def _certain_shares(plain: Evaluation, intervals: Mapping[str, Interval], level: float) -> dict[str, Interval]:
-    """Wilson's interval for the shares of cases in which no resample differs: 100 of 100 is not "certainly all"."""
-    cases = {"test_error": plain.n}
-    for part in plain.thresholds:
-        cases |= {
-            set_metric("share", part.threshold): plain.n,
-            set_metric("accuracy", part.threshold): round(part.share * plain.n),
-        }
-    values, better = plain.values(), {}
-    for name, count in cases.items():
-        value, ends = values.get(name), intervals.get(name)
-        if value is not None and ends is not None and ends[0] == ends[1]:
-            low, high = wilson(round(value * count), count, level=level)
-            better[name] = (float(low), float(high))
-    return better
+    (resampled,) = resample_models(
+        [predictions], [plain], n_resamples=n_resamples, seed=seed, level=level, paired=False
+    )
+    return replace(plain, intervals=resampled.intervals(), level=level)
 
 
 def check_thresholds(thresholds: Any) -> list[float]:
@@ -207,17 +188,6 @@ def check_resamples(n_resamples: int, level: float, seed: int = 0) -> None:
         way_out = "An interval from a few draws says nothing; 1000 are usual."
         raise invalid("n_resamples", f"be 0 for none, or at least {FEWEST_RESAMPLES}", n_resamples, way_out)
     fraction("level", level)
-
-
-def percentiles(values: NDArray[np.float64], level: float) -> Interval | None:
-    """Percentile interval over the resamples in which the metric is defined; None where those are fewer than half."""
-    defined = values[~np.isnan(values)]
-    if 2 * len(defined) < len(values):
-        return None
-    # "higher" and "lower" never interpolate, so that an infinite NLL does not turn into NaN.
-    low = np.quantile(defined, (1.0 - level) / 2.0, method="lower")
-    high = np.quantile(defined, (1.0 + level) / 2.0, method="higher")
-    return float(low), float(high)
 
 
 def _point(predictions: Predictions, n_bins: int, limits: Sequence[float], seed: int) -> Evaluation:

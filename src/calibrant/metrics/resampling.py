@@ -62,6 +62,14 @@ def resample(metrics: Sequence["WeightedMetrics"], n_resamples: int, seed: int) 
     ]
 
 
+def bootstrap(
+    predictions: Predictions, n_bins: int, thresholds: Sequence[float], *, n_resamples: int, seed: int = 0
+) -> dict[str, Floats]:
+    """Flat name to the metric's values over resampled rows, which depend on the seed and the number of rows alone."""
+    (draws,) = resample([WeightedMetrics(predictions, n_bins, thresholds)], n_resamples, seed)
+    return draws
+
+
 class WeightedMetrics:
     """The metrics of `evaluate` as functions of row weights.
 
@@ -69,9 +77,13 @@ class WeightedMetrics:
         predictions: The rows.
         n_bins: Bins of every binned metric.
         thresholds: Least confidences of the high-confidence sets.
+        calibration: Whether calibration errors and high-confidence sets are asked for, which take most of the time.
     """
 
-    def __init__(self, predictions: Predictions, n_bins: int, thresholds: Sequence[float]) -> None:
+    def __init__(
+        self, predictions: Predictions, n_bins: int, thresholds: Sequence[float], *, calibration: bool = True
+    ) -> None:
+        self.calibration = calibration
         self.order = np.argsort(predictions.confidence, kind="stable")
         self.confidence, correct = predictions.confidence[self.order], predictions.correct[self.order]
         # Positions of the last row of each group of equal confidences.
@@ -98,9 +110,8 @@ class WeightedMetrics:
         ]
         low, self.part = grid_position(self.confidence)
         self.cells, self.cell_starts = np.unique(low, return_index=True)
-        self.classwise = (
-            _Classwise(predictions, n_bins) if len(predictions) * predictions.n_classes <= CLASSWISE_ENTRIES else None
-        )
+        few = len(predictions) * predictions.n_classes <= CLASSWISE_ENTRIES
+        self.classwise = _Classwise(predictions, n_bins) if calibration and few else None
 
     def _cuts(self, edges: Floats) -> NDArray[np.int64]:
         """Positions in the sorted rows where bins begin and end."""
@@ -123,14 +134,21 @@ class WeightedMetrics:
         # Infinity times a weight of 0 would be NaN: only rows that a resample draws make its NLL infinite.
         nll = np.where(weights[:, self.endless].any(axis=1), np.inf, means[:, 0])
         values = {"test_error": wrong[:, -1] / total, "nll": nll, "brier": means[:, 1]}
+        values["ks"], values["auroc"], values["aurc"] = self._ranked(count, gap, wrong)
+        if self.calibration:
+            values |= self._errors(weights, residuals, count, gap, wrong)
+        return values
+
+    def _errors(
+        self, weights: Floats, residuals: Floats, count: Floats, gap: Floats, wrong: Floats
+    ) -> dict[str, Floats]:
         bins = np.diff(gap[:, self.cuts], axis=1)
-        values["ece"] = expected_error(bins, total)
+        values = {"ece": expected_error(bins, count[:, -1])}
         values["ece_equal_mass"], values["debiased_ece"] = self._equal_mass(count, gap, wrong)
         values["mce"] = (np.abs(bins) / np.maximum(np.diff(count[:, self.cuts], axis=1), 1.0)).max(axis=1)
         if self.classwise is not None:
             values["classwise_ece"] = self.classwise(weights)
-        values["smooth_ece"] = self._smooth(residuals) if len(total) else total
-        values["ks"], values["auroc"], values["aurc"] = self._ranked(count, gap, wrong)
+        values["smooth_ece"] = self._smooth(residuals)
         for threshold, start, cuts in self.thresholds:
             values |= self._confident(count, gap, wrong, threshold, start, cuts)
         return values

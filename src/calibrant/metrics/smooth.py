@@ -33,18 +33,18 @@ def smooth_of(tops: Tops) -> float:
     return float(smooth_error(spread[None, :CELLS] / len(tops.correct))[0])
 
 
-def grid_position(confidence: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def grid_position(confidence: NDArray[np.float64], cells: int = CELLS) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The cell whose centre lies at or below each value, and how far the value is on the way to the next one."""
-    position = np.clip(confidence * CELLS - 0.5, 0.0, CELLS - 1.0)
+    position = np.clip(confidence * cells - 0.5, 0.0, cells - 1.0)
     low = position.astype(np.int64)
     return low, position - low
 
 
 def smooth_error(spread: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Smooth ECE of residuals on the grid, divided by n; one value for each row of shape (r, CELLS)."""
+    """Smooth ECE of residuals on the grid, divided by n; one value for each row of shape (r, cells)."""
     # Reflection at 0 and 1 makes the Gaussian diagonal in the cosine basis: this is heat flow in an insulated rod.
     waves = fft.dct(spread, type=2, axis=-1)
-    frequency = np.pi * np.arange(CELLS)
+    frequency = np.pi * np.arange(spread.shape[-1])
 
     def error(bandwidth: NDArray[np.float64]) -> NDArray[np.float64]:
         damped = waves * np.exp(-0.5 * (bandwidth[:, None] * frequency) ** 2)

@@ -70,26 +70,34 @@ class SortedTops:
 
     def bins(self, edges: NDArray[np.float64]) -> Bins:
         """Sums over the bins that `edges` bound."""
-        cuts = np.concatenate([[0], self.places(edges[1:-1]), [len(self)]])
-        confidence_sum, correct_sum = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1, dtype=np.int64)
-        for index in range(len(edges) - 1):
+        return self.sums(edges, np.concatenate([[0], self.places(edges[1:-1]), [len(self)]]))
+
+    def sums(self, edges: NDArray[np.float64], cuts: NDArray[np.int64]) -> Bins:
+        """Sums over the places from one cut to the next."""
+        confidence_sum, correct_sum = np.zeros(len(cuts) - 1), np.zeros(len(cuts) - 1, dtype=np.int64)
+        for index in range(len(cuts) - 1):
             for start in range(cuts[index], cuts[index + 1], BLOCK):
                 part = slice(start, min(start + BLOCK, cuts[index + 1]))
                 confidence_sum[index] += self.confidence(part).sum()
                 correct_sum[index] += np.count_nonzero(self._keys[part] & 1)
         return Bins(edges, np.diff(cuts), confidence_sum, correct_sum)
 
-    def equal_mass_bins(self, n_bins: int) -> Bins:
-        """Sums over bins of (almost) equal size; equal confidences are never torn apart.
+    def equal_mass_edges(self, n_bins: int, start: int = 0) -> NDArray[np.float64]:
+        """Edges of bins of (almost) equal size from a place on; equal confidences are never torn apart.
 
         An edge lies on the last value of the lower bin: with bins (lo, hi] that is the same membership as an edge
         anywhere below the next larger value. Edges that coincide merge their bins.
         """
-        parts = min(n_bins, len(self))
-        sizes = np.full(parts, len(self) // parts)
-        sizes[: len(self) % parts] += 1
-        cuts = np.unique(self.confidence(np.cumsum(sizes)[:-1] - 1))
-        return self.bins(np.concatenate([[0.0], cuts[cuts < self.confidence([-1])], [1.0]]))
+        rows = len(self) - start
+        parts = min(n_bins, rows)
+        sizes = np.full(parts, rows // parts)
+        sizes[: rows % parts] += 1
+        cuts = np.unique(self.confidence(start + np.cumsum(sizes)[:-1] - 1))
+        return np.concatenate([[0.0], cuts[cuts < self.confidence([-1])], [1.0]])
+
+    def equal_mass_bins(self, n_bins: int) -> Bins:
+        """Sums over bins of (almost) equal size."""
+        return self.bins(self.equal_mass_edges(n_bins))
 
     def groups(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]]:
         """Groups of equal confidence, part by part: their confidence, their rows and how many of these are wrong."""

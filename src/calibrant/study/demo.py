@@ -76,7 +76,7 @@ def _table(runs: dict[str, Run], evaluations: dict[str, Evaluation]) -> Table:
     n = next(iter(evaluations.values())).n
     # Narrow enough for 80 columns: a method name that is cut off says nothing.
     table = Table(
-        title=f"Digits, {n} test images, in percent with 95 % bootstrap intervals",
+        title=f"Digits, {n} test images, in percent with 95 % intervals",
         caption="S95: confidence of at least 0.95; s: seconds of training.\n"
         "The digits are few and easy: docs/results.md has CIFAR-10.",
         box=None,

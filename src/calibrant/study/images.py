@@ -26,7 +26,7 @@ class ImageNoise:
 
     def half_width(self, metric: str, ours: Sequence[Record], theirs: Sequence[Record], *, scaled: bool) -> float:
         """Half the 95 % interval of the mean difference over pairs of runs; 0 where it is not defined."""
-        from calibrant.metrics.evaluation import percentiles
+        from calibrant.metrics import percentiles
 
         pairs = zip(ours, theirs, strict=True)
         differences = [self._values(b, scaled)[metric] - self._values(a, scaled)[metric] for b, a in pairs]
@@ -34,11 +34,10 @@ class ImageNoise:
         return 0.0 if ends is None else (ends[1] - ends[0]) / 2
 
     def _values(self, record: Record, scaled: bool) -> dict[str, NDArray[np.float64]]:
-        from calibrant.metrics.resampling import WeightedMetrics, resample
+        from calibrant.metrics import bootstrap
 
         key = (record.predictions_sha256["test"], scaled)
         if key not in self._drawn:
             predictions = self.predictions_of(record, scaled)
-            metrics = WeightedMetrics(predictions, 10, (0.95,))
-            (self._drawn[key],) = resample([metrics], N_RESAMPLES, 0)
+            self._drawn[key] = bootstrap(predictions, 10, (0.95,), n_resamples=N_RESAMPLES)
         return self._drawn[key]

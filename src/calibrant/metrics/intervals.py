@@ -1,0 +1,150 @@
+"""The interval of every metric, each by the method that covers the truth as often as it says; see docs/metrics.md.
+
+Shares of rows have Wilson's interval, calibration errors that of `inversion`, everything else the percentiles of a
+bootstrap. MCE has none: one bin with a few rows decides it. Every interval holds the value that stands beside it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.metrics.evaluation import Evaluation, Interval
+from calibrant.metrics.inversion import Plausible, calibration_errors
+from calibrant.metrics.names import set_metric
+from calibrant.metrics.proportion import wilson
+from calibrant.metrics.resampling import WeightedMetrics, resample
+from calibrant.predictions import Predictions
+
+_BOOTSTRAPPED = ("nll", "brier", "auroc", "aurc")
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """One model's numbers, and what chance could have made of them.
+
+    Attributes:
+        evaluation: The numbers.
+        draws: Flat name to its values over resampled rows; NaN where one is not defined.
+        plausible: Flat name of a calibration error to the true values that could have shown it.
+        level: Level of the intervals.
+    """
+
+    evaluation: Evaluation
+    draws: Mapping[str, NDArray[np.float64]]
+    plausible: Mapping[str, Plausible]
+    level: float
+
+    def intervals(self) -> dict[str, Interval]:
+        """Flat name to interval; metrics that have none are left out."""
+        found = share_intervals(self.evaluation, self.level)
+        found |= {name: (each.low, each.high) for name, each in self.plausible.items()}
+        for name in _BOOTSTRAPPED:
+            ends = percentiles(self.draws[name], self.level)
+            if ends is not None:
+                found[name] = ends
+        values = self.evaluation.values()
+        return {name: _around(values[name], *found[name]) for name in values if name in found}
+
+    def difference(self, other: "Resampled", name: str) -> Interval | None:
+        """Interval of this model's value minus that of another one, which was resampled by the same draws."""
+        ours, theirs = self.evaluation.values()[name], other.evaluation.values()[name]
+        if ours is None or theirs is None or name == "mce":
+            return None
+        parts = self.range(name), other.range(name)
+        if parts[0] is not None and parts[1] is not None:
+            return _around(ours - theirs, *_subtract(parts[0], parts[1], self._correlation(other, name)))
+        with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
+            ends = percentiles(self.draws[name] - other.draws[name], self.level)
+            return None if ends is None else _around(ours - theirs, *ends)
+
+    def range(self, name: str) -> Plausible | None:
+        """The true values of a metric whose resampled values cannot be trusted: errors, and accuracies of few rows."""
+        if name.startswith("accuracy@"):
+            low, high = share_intervals(self.evaluation, self.level)[name]
+            return Plausible(low, self.evaluation.values()[name] or 0.0, high)
+        return self.plausible.get(name)
+
+    def _correlation(self, other: "Resampled", name: str) -> float:
+        if name not in self.draws or name not in other.draws:
+            return 0.0
+        pairs = np.stack([self.draws[name], other.draws[name]])
+        pairs = pairs[:, ~np.isnan(pairs).any(axis=0)]
+        if pairs.shape[1] < 2 or not pairs.std(axis=1).all():
+            return 0.0
+        return float(np.corrcoef(pairs[0], pairs[1])[0, 1])
+
+
+def resample_models(
+    models: Sequence[Predictions],
+    evaluations: Sequence[Evaluation],
+    *,
+    n_resamples: int,
+    seed: int = 0,
+    level: float = 0.95,
+    paired: bool = True,
+) -> list[Resampled]:
+    """Resample models on the same rows by the same draws.
+
+    Args:
+        models: Their predictions.
+        evaluations: Their metrics; number of bins and thresholds are taken from these.
+        n_resamples: Draws behind each interval.
+        seed: Seed of the draws.
+        level: Level of the intervals.
+        paired: Whether differences will be asked for, which need the draws of every metric.
+    """
+    settings = [(each.n_bins, [row.threshold for row in each.thresholds]) for each in evaluations]
+    weighted = [WeightedMetrics(model, *own, calibration=paired) for model, own in zip(models, settings, strict=True)]
+    errors = [
+        calibration_errors(model, *own, n_resamples=n_resamples, seed=seed, level=level)
+        for model, own in zip(models, settings, strict=True)
+    ]
+    draws = resample(weighted, n_resamples, seed)
+    return [Resampled(*each, level) for each in zip(evaluations, draws, errors, strict=True)]
+
+
+def share_intervals(evaluation: Evaluation, level: float = 0.95) -> dict[str, Interval]:
+    """Wilson intervals of shares of rows: where nothing is wrong, a bootstrap would claim certainty."""
+    counts = {"test_error": (evaluation.test_error, evaluation.n)}
+    for row in evaluation.thresholds:
+        counts[set_metric("share", row.threshold)] = (row.share, evaluation.n)
+        if row.accuracy is not None:
+            counts[set_metric("accuracy", row.threshold)] = (row.accuracy, round(row.share * evaluation.n))
+    ends = {}
+    for name, (share, trials) in counts.items():
+        low, high = wilson(round(share * trials), trials, level=level)
+        ends[name] = (float(low), float(high))
+    return ends
+
+
+def percentiles(values: NDArray[np.float64], level: float) -> Interval | None:
+    """Percentile interval over the resamples in which the metric is defined; None where those are fewer than half."""
+    defined = values[~np.isnan(values)]
+    if 2 * len(defined) < len(values):
+        return None
+    # "higher" and "lower" never interpolate, so that an infinite NLL does not turn into NaN.
+    low = np.quantile(defined, (1.0 - level) / 2.0, method="lower")
+    high = np.quantile(defined, (1.0 + level) / 2.0, method="higher")
+    return float(low), float(high)
+
+
+def _around(value: float | None, low: float, high: float) -> Interval:
+    """The interval, wide enough to hold the value: a biased estimate may lie beyond every plausible truth."""
+    return (low, high) if value is None or math.isnan(value) else (min(low, value), max(high, value))
+
+
+def _subtract(ours: Plausible, theirs: Plausible, correlation: float) -> Interval:
+    """Interval of a difference from those of its parts (Zou and Donner 2008, "MOVER")."""
+    if min(ours.low, theirs.low) == 0.0:
+        # Next to 0 an error rises with noise of either sign: two errors do not move together as their draws do.
+        correlation = min(correlation, 0.0)
+    below = ours.centre - ours.low, theirs.high - theirs.centre
+    above = ours.high - ours.centre, theirs.centre - theirs.low
+    lengths = [
+        math.sqrt(max(0.0, mine**2 + yours**2 - 2.0 * correlation * mine * yours)) for mine, yours in (below, above)
+    ]
+    centre = ours.centre - theirs.centre
+    return centre - lengths[0], centre + lengths[1]

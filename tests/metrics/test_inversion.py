@@ -1,0 +1,78 @@
+"""Intervals of calibration errors: what they hold, and how often; benchmarks/coverage.py counts the latter in full."""
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, evaluate
+from calibrant.metrics.inversion import calibration_errors
+
+ERRORS = ("ece", "ece_equal_mass", "classwise_ece", "smooth_ece", "debiased_ece", "ks", "ece@0.8", "ece_inside@0.8")
+
+
+def model(rows, classes=3, truth=1.0, seed=0, scale=2.5, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(rows, classes)) * scale
+    powers = np.exp(truth * logits)
+    shares = powers / powers.sum(axis=1, keepdims=True)
+    targets = (shares.cumsum(axis=1) < rng.random(rows)[:, None]).sum(axis=1).clip(max=classes - 1)
+    return Predictions.from_logits(logits.astype(dtype), targets)
+
+
+def found(p, seed=0, n_resamples=100, level=0.95):
+    return calibration_errors(p, 15, [0.8], n_resamples=n_resamples, seed=seed, level=level)
+
+
+def test_a_calibrated_model_is_left_at_zero_about_as_often_as_the_interval_says():
+    holds = dict.fromkeys(ERRORS, 0)
+    for seed in range(40):
+        for name, each in found(model(300, seed=seed), seed).items():
+            holds[name] += each.low == 0.0
+    # 97.5 % of 40 is 39; fewer than 34 has a chance below 1 in 10,000.
+    assert all(count >= 34 for count in holds.values()), holds
+
+
+def test_an_overconfident_model_is_not():
+    for name, each in found(model(4000, truth=0.6)).items():
+        assert 0.0 < each.low < each.centre < each.high, name
+
+
+def test_the_printed_value_lies_inside_its_interval():
+    for seed, (rows, classes, truth) in enumerate([(1, 2, 1.0), (5, 3, 1.0), (60, 3, 0.5), (300, 20, 1.0)]):
+        result = evaluate(model(rows, classes, truth, seed), thresholds=(0.8,), n_resamples=40)
+        values = result.values()
+        for name, (low, high) in result.intervals.items():
+            assert low <= values[name] <= high, name
+        assert "mce" not in result.intervals
+
+
+def test_a_few_right_rows_prove_little():
+    p = Predictions.from_probabilities([[0.98, 0.02]] * 5, [0] * 5)
+    # An accuracy of 0.6 shows five right rows of five in 8 % of draws, so a gap of 0.38 cannot be ruled out.
+    assert found(p, n_resamples=400)["ece@0.8"].high > 0.38
+
+
+def test_gaps_of_both_signs_are_held():
+    # Half of the rows are 0.15 too sure, half as much too modest: the gaps cancel in the mean, not in the ECE.
+    rng = np.random.default_rng(0)
+    top = np.repeat([0.7, 0.9], 3000)
+    right = rng.random(6000) < np.repeat([0.85, 0.75], 3000)
+    p = Predictions.from_probabilities(np.stack([top, 1 - top], axis=1), np.where(right, 0, 1))
+    ranges = found(p)
+    assert ranges["ece"].low < 0.15 < ranges["ece"].high
+    assert ranges["ks"].low < 0.075 < ranges["ks"].high
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_more_confidence_is_a_wider_interval_and_a_seed_repeats(dtype):
+    p = model(500, truth=0.6, dtype=dtype)
+    narrow, wide = found(p, level=0.5), found(p, level=0.99)
+    assert wide == found(p, level=0.99)
+    for name in ("ece", "ks", "smooth_ece"):
+        assert wide[name].low < narrow[name].low < narrow[name].high < wide[name].high
+
+
+def test_ties_are_not_torn_apart():
+    # All rows have one confidence and are right as often as it says: no cut between wrong and right rows may show.
+    p = Predictions.from_probabilities(np.tile([0.7, 0.3], (1000, 1)), [0] * 700 + [1] * 300)
+    assert {name: each.low for name, each in found(p).items()} == dict.fromkeys(found(p), 0.0)
+    assert found(p)["ks"].high < 0.05
