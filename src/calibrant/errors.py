@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from os import sep
+from traceback import extract_tb
 from unicodedata import category
 
 # Control, format (among them changes of direction) and surrogates.
 _STEERING = ("Cc", "Cf", "Cs")
+# Of these: line end, tabulator, and the joiners that some scripts are written with.
+_HARMLESS = "\n\t\u200c\u200d"
 
 
 class CalibrantError(Exception):
@@ -61,11 +65,7 @@ def printable(text: str) -> str:
     >>> printable("a\x1b[31mb")
     'a\\x1b[31mb'
     """
-    return "".join(c if c in "\n\t" or _is_harmless(c) else ascii(c)[1:-1] for c in text)
-
-
-def _is_harmless(character: str) -> bool:
-    return category(character) not in _STEERING
+    return "".join(c if c in _HARMLESS or category(c) not in _STEERING else ascii(c)[1:-1] for c in text)
 
 
 def one_line(text: object, most: int = 400) -> str:
@@ -80,3 +80,16 @@ def one_line(text: object, most: int = 400) -> str:
     # The end is kept, because that is where the way out stands.
     half = (most - len(" ... ")) // 2
     return f"{line[:half]} ... {line[-half:]}"
+
+
+def our_fault(error: BaseException) -> str:
+    """One line that asks for a report of an error that nobody foresaw; it names the place in this package."""
+    frames = [frame for frame in extract_tb(error.__traceback__) if f"{sep}calibrant{sep}" in frame.filename]
+    place = (
+        f" in {frames[-1].filename.rpartition(f'{sep}calibrant{sep}')[2]}, line {frames[-1].lineno}" if frames else ""
+    )
+    told = one_line(error, most=150)
+    return (
+        f"this is a fault of calibrant, and nothing was checked or promised: {type(error).__name__}{place}: {told}. "
+        "Please report it, with the traceback that the same command shows with CALIBRANT_DEBUG=1."
+    )

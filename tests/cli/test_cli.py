@@ -41,3 +41,29 @@ def test_importing_the_package_loads_nothing_heavy(python):
     )
     result = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_a_fault_of_ours_is_one_line_that_asks_for_a_report_and_code_70(calibrant, monkeypatch):
+    def broken(*_, **__):
+        raise KeyError("per_1000")
+
+    monkeypatch.setattr("calibrant.methods.names", broken)
+    code, out, err = calibrant("methods")
+    assert (code, out, err.count("\n")) == (70, "", 1)
+    assert "KeyError in cli/methods.py, line" in err
+    assert "Please report it" in err
+    monkeypatch.setenv("CALIBRANT_DEBUG", "1")
+    code, _, err = calibrant("methods")
+    assert (code, err.startswith("Traceback"), "Please report it" in err) == (70, True, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt(), 130), (MemoryError(), 2), (RecursionError("deep"), 70)]
+)
+def test_what_ends_a_command_has_a_code_of_its_own(calibrant, monkeypatch, error, code):
+    def ended(*_, **__):
+        raise error
+
+    monkeypatch.setattr("calibrant.methods.names", ended)
+    found, _, err = calibrant("methods")
+    assert (found, err.count("\n")) == (code, 1)

@@ -1,11 +1,12 @@
 """The command line: one thin file a command; this one only joins them and turns errors into exit codes.
 
-Exit codes: 0 done, 1 a check that the user asked for failed, 2 bad input or output that cannot be written, 130
-interrupted.
+Exit codes: 0 done, 1 a check that the user asked for failed, 2 bad input or output that cannot be written, 70 a fault
+of this package, 130 interrupted. Where the environment variable CALIBRANT_DEBUG is set, a fault shows its traceback.
 """
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from cyclopts import App, CycloptsError
 
 from calibrant import __version__
 from calibrant.cli._say import complain, plain_warnings
-from calibrant.errors import CalibrantError, CheckFailed
+from calibrant.errors import CalibrantError, CheckFailed, our_fault
 
 app = App(
     name="calibrant",
@@ -81,6 +82,12 @@ def run(arguments: Sequence[str]) -> int:
         _drop_output()
         what = "write standard output" if error.filename is None else f"read or write {error.filename}"
         return _complain(f"cannot {what}: {error.strerror or error}.", code=2)
+    except MemoryError:
+        return _complain("there is not enough memory for this input.", code=2)
+    except Exception as error:  # noqa: BLE001 (whatever nobody foresaw is our fault, and no answer to a question)
+        if os.environ.get("CALIBRANT_DEBUG"):
+            traceback.print_exc()
+        return _complain(our_fault(error), code=70)
     return code
 
 

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calibrant.errors import printable
+
 if TYPE_CHECKING:
     from calibrant.metrics.comparison import Comparison
     from calibrant.metrics.evaluation import Evaluation
@@ -86,7 +88,7 @@ def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
     table = Table(box=box.SIMPLE)
     table.add_column("metric")
     for name in evaluations:
-        table.add_column(Text(name), justify="right", overflow="fold")
+        table.add_column(Text(printable(name)), justify="right", overflow="fold")
     results = list(evaluations.values())
     table.add_row("rows", *(str(result.n) for result in results))
     table.add_row("classes", *(str(result.n_classes) for result in results))
@@ -123,7 +125,7 @@ def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, title
     for heading in headings:
         table.add_column(Text(heading), overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return _render(table, width=_UNLIMITED)
 
 

@@ -11,6 +11,7 @@ from rich import box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 _LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}"}
 _LATEX |= {
@@ -98,11 +99,11 @@ def _rich_table(grid: Grid, columns: Sequence[int], room: int) -> Table:
     table = Table(box=box.SIMPLE)
     for index in (0, *columns):
         if index and not grid.is_text(index):
-            table.add_column(grid.columns[index], justify="right", no_wrap=True, min_width=_width(grid, index))
+            table.add_column(Text(grid.columns[index]), justify="right", no_wrap=True, min_width=_width(grid, index))
         else:
-            table.add_column(grid.columns[index], overflow="fold", max_width=None if index else max(room // 3, 1))
+            table.add_column(Text(grid.columns[index]), overflow="fold", max_width=None if index else max(room // 3, 1))
     for number, row in enumerate(grid.rows):
-        table.add_row(*(row[index] + ("*" if grid.is_best(number, index) else "") for index in (0, *columns)))
+        table.add_row(*(Text(row[index] + ("*" if grid.is_best(number, index) else "")) for index in (0, *columns)))
     return table
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from calibrant.errors import printable
 from calibrant.training import Ended, Run
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class StudyLines:
         return f"test error {test['test_error']:.2%}, ECE {test['ece']:.2%}"
 
     def _write(self, line: str) -> None:
-        sys.stderr.write(line + "\n")
+        sys.stderr.write(printable(line) + "\n")
 
 
 class StudyBar(StudyLines):
@@ -95,7 +96,7 @@ class StudyBar(StudyLines):
         self._bar.update(self._task, completed=sum(_lines(path) for path in self._logs))
 
     def _write(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False)
+        self._console.print(printable(line), highlight=False, markup=False)
 
 
 def _lines(path: Path) -> int:

@@ -14,7 +14,7 @@ from calibrant.training import end_with_parent
 
 def main(arguments: Sequence[str]) -> int:
     """Work on the sweep until it is done and return the exit code."""
-    from calibrant.errors import CalibrantError
+    from calibrant.errors import CalibrantError, one_line
     from calibrant.sweep.sweep import Sweep
     from calibrant.training import PlainLines
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
             reporter=PlainLines(),
         )
     except CalibrantError as error:
-        sys.stderr.write(f"calibrant: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"calibrant: {one_line(error)}\n")
         return 2
     return 0
 

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from calibrant.errors import InvalidInput
+from calibrant.errors import InvalidInput, printable
 from calibrant.files import output_error
 from calibrant.training.run import Run
 
@@ -57,7 +57,7 @@ class PlainLines(Quiet):
     """One line per epoch, for logs and pipes."""
 
     def __init__(self, write: Any = None) -> None:
-        self._write = write or (lambda text: sys.stderr.write(text + "\n"))
+        self._write = write or (lambda text: sys.stderr.write(printable(text) + "\n"))
         self._epochs = 0
 
     def start(self, run: Run, done: int) -> None:
@@ -77,7 +77,7 @@ class LiveBar(Quiet):
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("epochs,"),
