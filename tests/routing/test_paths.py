@@ -95,19 +95,21 @@ def test_files_of_every_kind_give_what_the_evidence_counts(tmp_path, kind):
 METHODS = ["temperature", "vector", "matrix", "dirichlet", "beta", "isotonic", "histogram-top"]
 
 
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
 @pytest.mark.parametrize("method", METHODS)
-def test_raw_scores_behind_a_calibrator_give_what_the_evidence_counts(tmp_path, draw, method):
+def test_raw_scores_behind_a_calibrator_give_what_the_evidence_counts(tmp_path, draw, method, kind):
     # In float32, as networks give them: BLAS may round float64 products of matrices otherwise in another block.
-    predictions = draw(400, classes=4, temperature=0.4)
-    raw = predictions.with_logits(predictions.logits.astype(np.float32))
-    calibrator = make_calibrator(method).fit(raw.logits, raw.targets)
-    calibrated = raw.with_logits(calibrator.transform_logits(raw.logits))
-    raw.save(tmp_path / "raw.npz")
-    rule = cheapest_threshold(calibrated, cost_error=5.0, cost_review=1.0)
-    counts = route_file(rule, tmp_path / "raw.npz", tmp_path / "decisions.csv", calibrator=calibrator)
-    rows = [calibrator.transform_logits(raw.logits[i : i + 1]) for i in range(len(raw))]
-    automated = sum(int(rule.route_logits(row).automate[0]) for row in rows)
-    assert counts.automated == automated == rule.evidence.automated > 0
+    drawn = draw(400, classes=4, temperature=0.4)
+    make = Predictions.from_logits if kind == "logits" else Predictions.from_probabilities
+    raw = make((drawn.logits if kind == "logits" else drawn.probabilities).astype(np.float32), drawn.targets)
+    calibrator = make_calibrator(method).fit(raw)
+    rule = cheapest_threshold(calibrator(raw), cost_error=5.0, cost_review=1.0)
+    for ending in ("npz", "parquet"):
+        raw.save(tmp_path / f"raw.{ending}")
+        counts = route_file(rule, tmp_path / f"raw.{ending}", tmp_path / "decisions.csv", calibrator=calibrator)
+        assert counts.automated == rule.evidence.automated > 0
+    rows = [rule.route(calibrator(raw.subset([i]))).automate for i in range(100)]
+    np.testing.assert_array_equal(np.concatenate(rows), rule.route(calibrator(raw)).automate[:100])
 
 
 def test_lists_do_not_depend_on_the_way_either(draw):
