@@ -30,7 +30,7 @@ from calibrant.posthoc import (
     beta,
     make_calibrator,
 )
-from calibrant.predictions import Part, Predictions
+from calibrant.predictions import Predictions, RowsPart
 
 
 def quick(name):
@@ -359,7 +359,7 @@ def test_a_part_of_a_file_and_what_was_made_of_another_are_noted(draw, tmp_path)
     scaling(Predictions.load(tmp_path / "test.npz")).save(tmp_path / "made.npz")
     scaling.save(tmp_path / "c.json", applied_to=tmp_path / "test.npz", made=tmp_path / "made.npz")
     known = Calibrator.load(tmp_path / "c.json").provenance_
-    assert (known.kind, known.class_names, known.part) == ("logits", (), Part(0.2, 3, 0))
+    assert (known.kind, known.class_names, known.part) == ("logits", (), RowsPart(0.2, 3, 0))
     assert (known.applied_to, known.made) == (sha256_of(tmp_path / "test.npz"), sha256_of(tmp_path / "made.npz"))
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 
 from calibrant.files import sha256_of
-from calibrant.predictions import Origin, Part, Predictions
+from calibrant.predictions import Origin, Predictions, RowsPart
 
 
 def test_what_was_read_from_a_file_knows_it_and_its_parts_do_too(tmp_path):
@@ -10,7 +10,7 @@ def test_what_was_read_from_a_file_knows_it_and_its_parts_do_too(tmp_path):
     read = Predictions.load(path)
     assert (read.origin.path, read.origin.sha256, read.origin.part) == (path, sha256_of(path), None)
     some, rest = read.split(0.25, seed=3)
-    assert (some.origin.part, rest.origin.part) == (Part(0.25, 3, 0), Part(0.25, 3, 1))
+    assert (some.origin.part, rest.origin.part) == (RowsPart(0.25, 3, 0), RowsPart(0.25, 3, 1))
     assert rest.origin.sha256 == sha256_of(path)
 
 

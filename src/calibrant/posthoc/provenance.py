@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from calibrant.predictions import Kind, Origin, Part, Predictions
+from calibrant.predictions import Kind, Origin, Predictions, RowsPart
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Provenance:
     kind: Kind | None = None
     class_names: tuple[str, ...] | None = None
     fitted_on: str | None = None
-    part: Part | None = None
+    part: RowsPart | None = None
     applied_to: str | None = None
     made: str | None = None
 

@@ -13,7 +13,7 @@ from calibrant.predictions.class_order import class_order, in_order_of, shortene
 from calibrant.predictions.columns import parse_columns
 from calibrant.predictions.core import Predictions
 from calibrant.predictions.guard import require_predictions
-from calibrant.predictions.origin import Origin, Part
+from calibrant.predictions.origin import Origin, RowsPart
 from calibrant.predictions.parquet_file import parquet_module
 from calibrant.predictions.reader import Block, DistinctIds, Scan, scan
 from calibrant.predictions.rows import FEW_CLASSES, Rows, check_rows, check_tops, logits_of, probabilities_of
@@ -26,10 +26,10 @@ __all__ = [
     "DistinctIds",
     "Kind",
     "Origin",
-    "Part",
     "Precision",
     "Predictions",
     "Rows",
+    "RowsPart",
     "Scan",
     "as_class_names",
     "as_scores",

@@ -17,7 +17,7 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import checks
 from calibrant.predictions.checks import Kind, Precision
 from calibrant.predictions.on_disk import OnDisk
-from calibrant.predictions.origin import Origin, Part
+from calibrant.predictions.origin import Origin, RowsPart
 from calibrant.predictions.rows import (
     Rows,
     check_chunk,
@@ -328,7 +328,7 @@ class Predictions:
         parts = self.subset(np.sort(order[:first])), self.subset(np.sort(order[first:]))
         if self.origin.path is not None and self.origin.part is None:
             for index, part in enumerate(parts):
-                part.origin = replace(self.origin, part=Part(share, seed, index))
+                part.origin = replace(self.origin, part=RowsPart(share, seed, index))
         return parts
 
     def save(self, path: str | Path) -> None:

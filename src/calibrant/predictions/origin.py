@@ -10,7 +10,7 @@ from calibrant.predictions.reader import parquet_parts
 
 
 @dataclass(frozen=True)
-class Part:
+class RowsPart:
     """One of the two parts that `Predictions.split` makes.
 
     Attributes:
@@ -35,7 +35,7 @@ class Origin:
     """
 
     path: Path | None = None
-    part: Part | None = None
+    part: RowsPart | None = None
     calibrated_by: str | None = None
 
     @cached_property

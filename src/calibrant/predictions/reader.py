@@ -14,7 +14,7 @@ from calibrant.files import as_path
 from calibrant.predictions.checks import Kind, Precision, as_class_names
 from calibrant.predictions.class_order import class_order
 from calibrant.predictions.columns import Labels, check_columns
-from calibrant.predictions.source import RawBlock, Source, Wanted
+from calibrant.predictions.source import PredictionSource, RawBlock, Wanted
 
 SUFFIXES = (".npz", ".csv", ".parquet")
 # Scores of a quarter of a gigabyte stay on disk where nobody says otherwise.
@@ -54,7 +54,7 @@ class Scan:
         order: For each class, its place among the file's; None where that is the same.
     """
 
-    source: Source
+    source: PredictionSource
     class_names: tuple[str, ...] | None
     order: tuple[int, ...] | None = None
 
@@ -187,7 +187,7 @@ def scan(
     return opened if class_names is None else opened.with_class_names(class_names)
 
 
-def _open(source: str | Path, kind: Kind | None, columns: dict[str, str]) -> Source:
+def _open(source: str | Path, kind: Kind | None, columns: dict[str, str]) -> PredictionSource:
     path = as_path(source, "source")
     if path.suffix.lower() in (".npz", ".csv") and not path.is_dir():
         try:

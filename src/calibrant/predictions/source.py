@@ -51,7 +51,7 @@ class RawBlock:
     extras: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
-class Source(Protocol):
+class PredictionSource(Protocol):
     """A file, or several, of one format; opened anew for each pass over the rows.
 
     Attributes:
