@@ -121,6 +121,13 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_parsed(tmp_path, monke
             read_json(path)
 
 
+def test_what_could_not_be_read_again_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MOST_BYTES", 1000)
+    with pytest.raises(InvalidInput, match="could not be read again"):
+        write_with_digest(tmp_path / "large.json", {"a": "b" * 1000})
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):

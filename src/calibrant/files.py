@@ -117,7 +117,10 @@ def write_json(path: str | Path, content: Any) -> None:
 
 def write_with_digest(path: str | Path, content: dict[str, Any]) -> None:
     """Write a JSON object with the SHA-256 of its members, so that a damaged file is refused when it is read."""
-    write_json(path, {**content, _DIGEST: content_digest(content)})
+    text = json.dumps({**content, _DIGEST: content_digest(content)}, indent=2, allow_nan=False) + "\n"
+    if len(text) > MOST_BYTES or any(text.count(sign) > most for sign, most in _MOST_SIGNS.items()):
+        raise invalid(str(path), f"have at most {MOST_BYTES // 2**20} MB, or it could not be read again", "more")
+    write_text(path, text)
 
 
 def content_digest(content: dict[str, Any]) -> str:
