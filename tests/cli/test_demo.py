@@ -1,26 +1,32 @@
 import re
 
-from calibrant.training import Run, default_recipe
+from calibrant.training import Run, paper_recipe
 
 
-def test_the_demo_ends_with_a_table_and_a_report_and_does_not_run_twice(calibrant, tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+def test_the_demo_ends_with_two_tables_and_a_report_and_does_not_train_twice(calibrant, tmp_path):
     arguments = ("demo", "--out", tmp_path / "demo", "--epochs", "4", "--n-resamples", "50")
     code, out, err = calibrant(*arguments)
     assert code == 0, err
-    for method in ("nll", "flsd", "flsd+h", "flsd+h+p-ema", "flsd+h+unbiased"):
-        assert (tmp_path / "demo" / method / "summary.json").is_file()
-        assert re.search(rf"^{re.escape(method)} +[\d.]+ ", out, re.MULTILINE)
+    assert len(re.findall(r"^ *recommended +[\d.]+", out, re.MULTILINE)) == 2
+    assert len(re.findall(r"^ *plain training +[\d.]+", out, re.MULTILINE)) == 2
     page = (tmp_path / "demo" / "report.html").read_text()
-    assert "flsd+h+unbiased" in page
-    written = (tmp_path / "demo" / "nll" / "summary.json").stat().st_mtime_ns
+    assert "recommended (calibrated)" in page
+    assert "plain training (raw)" in page
+    summaries = [tmp_path / "demo" / name / "summary.json" for name in ("recommended", "plain-training")]
+    written = [path.stat().st_mtime_ns for path in summaries]
     assert calibrant(*arguments)[0] == 0
-    assert (tmp_path / "demo" / "nll" / "summary.json").stat().st_mtime_ns == written
+    assert [path.stat().st_mtime_ns for path in summaries] == written
+
+
+def test_both_trainings_see_as_many_samples(calibrant, tmp_path):
+    assert calibrant("demo", "--out", tmp_path, "--epochs", "4", "--n-resamples", "20")[0] == 0
+    seen = {Run.open(tmp_path / name).summary["samples_seen"] for name in ("recommended", "plain-training")}
+    assert len(seen) == 1
 
 
 def test_a_folder_with_other_settings_is_not_touched(calibrant, tmp_path):
-    Run.create(tmp_path / "nll", default_recipe("digits", epochs=3))
+    Run.create(tmp_path / "recommended", paper_recipe("digits", epochs=3))
     code, _, err = calibrant("demo", "--out", tmp_path, "--epochs", "4")
     assert code == 2
     assert "was made with" in err
-    assert not list((tmp_path / "nll" / "checkpoints").iterdir())
+    assert not list((tmp_path / "recommended" / "checkpoints").iterdir())

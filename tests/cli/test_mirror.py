@@ -11,14 +11,14 @@ from calibrant.posthoc import TemperatureScaling
 from calibrant.report import write_report
 from calibrant.routing import choose_threshold
 from calibrant.serving import export_onnx
-from calibrant.training import Run, default_recipe, train
+from calibrant.training import Run, paper_recipe, train
 
 _FOLDER = Path(calibrant.cli.__file__).parent
 _FILES = sorted(path.name for path in _FOLDER.glob("*.py"))
 
 
 def test_five_lines_of_python_write_the_files_of_the_commands(calibrant, tmp_path):
-    made = train(default_recipe("digits", epochs=2, method__name="nll"), tmp_path / "run")
+    made = train(paper_recipe("digits", epochs=2, method__name="nll"), tmp_path / "run")
     # One name for both, because reports and messages name the folder.
     shutil.copytree(made.path, tmp_path / "copy")
     run = Run.open(made.path)

@@ -3,14 +3,14 @@ import shutil
 
 import pytest
 
-from calibrant.training import default_recipe
+from calibrant.training import paper_recipe
 from calibrant.training.engine import train
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run as `calibrant train` leaves it, outside of any study."""
-    return train(default_recipe("digits", epochs=1, method__name="nll"), tmp_path_factory.mktemp("record") / "run")
+    return train(paper_recipe("digits", epochs=1, method__name="nll"), tmp_path_factory.mktemp("record") / "run")
 
 
 def test_a_run_becomes_one_file_named_by_content(calibrant, run, tmp_path):

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from calibrant import own_code
-from calibrant.training import default_recipe, train
+from calibrant.training import paper_recipe, train
 
 EVIL = "from pathlib import Path\nPath('it_ran').touch()\ndef f(**_):\n    Path('it_ran').touch()\n"
 LOSS = "from calibrant.losses import CrossEntropy\ndef f():\n    return CrossEntropy()\n"
@@ -13,7 +13,7 @@ LOSS = "from calibrant.losses import CrossEntropy\ndef f():\n    return CrossEnt
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory):
-    recipe = default_recipe("digits", epochs=1, method__name="nll")
+    recipe = paper_recipe("digits", epochs=1, method__name="nll")
     return train(recipe, tmp_path_factory.mktemp("honest") / "run").path
 
 

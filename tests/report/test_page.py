@@ -100,9 +100,9 @@ def test_a_missing_package_is_named(predictions, monkeypatch, package):
 
 def test_pictures_can_be_left_out(tmp_path):
     from calibrant.data import load_dataset
-    from calibrant.training import default_recipe, train
+    from calibrant.training import paper_recipe, train
 
-    run = train(default_recipe("digits", method__name="flsd+h+p-ema", epochs=4), tmp_path / "run")
+    run = train(paper_recipe("digits", method__name="flsd+h+p-ema", epochs=4), tmp_path / "run")
     entries = read_entries([run.path])
     assert "data:image" in build_page(entries, n_resamples=0).split('id="data"')[0]
     without = build_page(entries, n_resamples=0, pictures=False)

@@ -10,7 +10,7 @@ from calibrant.study import Study, StudySpec
 from calibrant.study.record import Record as _Record
 from calibrant.study.record import _evaluations, changes_of, evaluate
 from calibrant.study.temperature import fit_temperature, scaled_by
-from calibrant.training import default_recipe, train_or_resume
+from calibrant.training import paper_recipe, train_or_resume
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def make_record():
     """A record of a run that never was, from predictions drawn with its seed."""
 
     def make(method="nll", *, data="cifar10", model="resnet32", seed=0, options=None, sharpness=1.5, **fields):
-        recipe = default_recipe(data).changed(
+        recipe = paper_recipe(data).changed(
             {"model.name": model, "method.name": method, "method.options": options or {}, "seed": seed}
         )
         content = {

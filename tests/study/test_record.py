@@ -14,7 +14,7 @@ from calibrant.study.automation import automation
 from calibrant.study.record import Record, changes_of, read_records, record_run, write_record
 from calibrant.study.summary import summarise
 from calibrant.study.tables import paper_tables
-from calibrant.training import Run, default_recipe
+from calibrant.training import Run, paper_recipe
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_data_given_by_a_path_keeps_its_file_name_only(run, tmp_path):
 
 
 def test_changes_are_told_from_the_recommended_recipe_and_the_methods_own_settings():
-    plain = default_recipe("cifar10", method__name="flsd+h", seed=3)
+    plain = paper_recipe("cifar10", method__name="flsd+h", seed=3)
     assert changes_of(plain) == {}
     assert changes_of(plain.changed({"engine.precision": "32-true", "model.name": "resnet50"})) == {}
     # 25 is what the method uses on CIFAR-10 with ResNet-32 anyway.
@@ -103,7 +103,7 @@ def test_a_run_at_settings_that_are_no_longer_recommended_is_told_apart(make_rec
     """The recipe named no option: what the method used on that day is what counts."""
     used = {**make_record("mmce").settings, "mmce_weight": 2.0}
     old = make_record("mmce", settings=used, changes={})
-    assert changes_of(default_recipe("cifar10", method__name="mmce"), used) == {"method.options.mmce_weight": 2.0}
+    assert changes_of(paper_recipe("cifar10", method__name="mmce"), used) == {"method.options.mmce_weight": 2.0}
     write_record(old, tmp_path)
     write_record(make_record("mmce", seed=1), tmp_path)
     assert [record.variant for record in read_records(tmp_path)] == ["mmce_weight 2", ""]
@@ -253,7 +253,7 @@ def test_the_deviation_is_the_intervals_half_width(make_record):
 
 
 def test_an_unfinished_run_cannot_be_recorded(tmp_path):
-    recipe = default_recipe("digits")
+    recipe = paper_recipe("digits")
     with pytest.raises(InvalidInput, match="is not finished"):
         record_run(Run.create(tmp_path / "run", recipe))
 

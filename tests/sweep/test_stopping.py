@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant.sweep.stopping import RungReporter, TrialStopped, figures_at_rungs, is_dominated, rungs
-from calibrant.training import Quiet, Run, default_recipe
+from calibrant.training import Quiet, Run, paper_recipe
 
 figures = st.tuples(*(st.integers(0, 4).map(float),) * 3)
 
@@ -53,7 +53,7 @@ def line(epoch, samples=100):
 
 
 def test_the_reporter_asks_at_rungs_with_samples_counted_over_a_resume(tmp_path):
-    run = Run.create(tmp_path / "run", default_recipe("digits", epochs=4))
+    run = Run.create(tmp_path / "run", paper_recipe("digits", epochs=4))
     run.log_epoch(line(1))
     asked = []
 
@@ -81,7 +81,7 @@ def test_the_reporter_asks_nowhere_else_and_tells_the_one_inside_everything(tmp_
         def end_epoch(self, line):
             told.append(("end", line["epoch"]))
 
-    run = Run.create(tmp_path / "run", default_recipe("digits", epochs=8))
+    run = Run.create(tmp_path / "run", paper_recipe("digits", epochs=8))
     reporter = RungReporter(lambda epoch, _: asked.append(epoch), Inner())
     reporter.start(run, 0)
     for epoch in range(1, 9):

@@ -1,11 +1,11 @@
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.training import Run, default_recipe
+from calibrant.training import Run, paper_recipe
 from calibrant.training.continuing import state_of, train_or_resume
 from calibrant.training.progress import Quiet
 
-RECIPE = default_recipe("digits", epochs=3, method__name="flsd+h+unbiased")
+RECIPE = paper_recipe("digits", epochs=3, method__name="flsd+h+unbiased")
 
 
 class StopAfter(Quiet):
@@ -31,7 +31,7 @@ def test_a_stopped_run_goes_on_to_the_numbers_of_an_undisturbed_one(tmp_path):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    recipe = default_recipe("digits", epochs=1, method__name="nll")
+    recipe = paper_recipe("digits", epochs=1, method__name="nll")
     return recipe, train_or_resume(recipe, tmp_path_factory.mktemp("finished") / "run").path
 
 
@@ -54,13 +54,13 @@ def test_a_run_by_another_recipe_is_refused_and_another_engine_is_not(finished):
 
 def test_a_folder_from_a_kill_before_the_recipe_was_written_can_be_begun_anew(tmp_path):
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    assert train_or_resume(default_recipe("digits", epochs=1, method__name="nll"), tmp_path / "run").finished
+    assert train_or_resume(paper_recipe("digits", epochs=1, method__name="nll"), tmp_path / "run").finished
 
 
 def test_a_run_by_other_code_of_ones_own_is_refused(own_module, tmp_path):
     text = "from calibrant.losses import Focal\n\ndef mine(*, gamma: float = 1.0):\n    return Focal(gamma)\n"
     own_module("my_executed", text)
-    recipe = default_recipe("digits", epochs=1, method__name="my_executed:mine")
+    recipe = paper_recipe("digits", epochs=1, method__name="my_executed:mine")
     train_or_resume(recipe, tmp_path / "run")
     assert state_of(tmp_path / "run", recipe) == "finished"
     own_module("my_executed", text + "# changed\n")

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from calibrant import methods
-from calibrant.training import Recipe, default_recipe
+from calibrant.training import Recipe, default_recipe, paper_recipe
 from calibrant.training.defaults import named_recipes
+from calibrant.training.settings import recipe_from
 
 _ROOT = Path(__file__).parents[2]
 _FILES = sorted((_ROOT / "recipes").glob("*.toml"))
@@ -51,7 +52,7 @@ def test_every_set_and_network_of_the_papers_tables_is_there():
     ],
 )
 def test_the_papers_numbers(data, epochs, batch_size, drops):
-    recipe = default_recipe(data)
+    recipe = paper_recipe(data)
     assert (recipe.epochs, recipe.optimiser.batch_size) == (epochs, batch_size)
     assert (recipe.optimiser.lr, recipe.optimiser.momentum, recipe.optimiser.weight_decay) == (0.1, 0.9, 5e-4)
     rates = [recipe.learning_rate(epoch - 1) for epoch in range(1, epochs + 1)]
@@ -60,10 +61,24 @@ def test_the_papers_numbers(data, epochs, batch_size, drops):
 
 
 def test_mendeley_falls_by_the_same_factor_every_epoch():
-    recipe = default_recipe("mendeley-v2")
+    recipe = paper_recipe("mendeley-v2")
     assert recipe.learning_rate(99) == pytest.approx(1e-4 * 0.985**99)
 
 
 def test_other_data_gets_general_settings_and_changes_are_applied():
     recipe = default_recipe("arrays:mine.npz", optimiser__lr=0.3, seed=4)
     assert (recipe.data.name, recipe.optimiser.lr, recipe.seed) == ("arrays:mine.npz", 0.3, 4)
+
+
+@pytest.mark.parametrize(("data", "floor"), [("cifar10", 0.2), ("cifar100", 0.5), ("digits", 0.2), ("folder:x", 0.2)])
+def test_the_default_is_plain_training_with_averaged_weights(data, floor):
+    recipe = default_recipe(data)
+    assert recipe.method.name == "nll"
+    assert (recipe.schedule.kind, recipe.schedule.floor, recipe.schedule.average) == ("cosine", floor, 0.25)
+    assert recipe.calibration.method == "temperature"
+    assert recipe.model == paper_recipe(data).model
+
+
+def test_a_method_by_name_keeps_the_schedule_that_it_is_compared_on():
+    assert recipe_from(data="cifar10", changes={"method.name": "flsd+h"}).schedule == paper_recipe("cifar10").schedule
+    assert recipe_from(data="cifar10").schedule == default_recipe("cifar10").schedule

@@ -1,7 +1,7 @@
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.training import default_recipe
+from calibrant.training import paper_recipe
 from calibrant.training.inputs import check_inputs
 
 
@@ -12,7 +12,7 @@ def test_what_exists_passes(model, tmp_path, monkeypatch):
     (tmp_path / "pictures").mkdir()
     monkeypatch.chdir(tmp_path)
     names = ("digits", "arrays:images.npz", "folder:pictures?size=32")
-    check_inputs([default_recipe(name, model__name=model) for name in names])
+    check_inputs([paper_recipe(name, model__name=model) for name in names])
 
 
 @pytest.mark.parametrize("data", ["digits:x", "arrays:", "arrays:pictures", "folder:images.npz", "cifar"])
@@ -21,4 +21,4 @@ def test_what_does_not_exist_is_refused(data, tmp_path, monkeypatch):
     (tmp_path / "pictures").mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInput, match="data must name"):
-        check_inputs([default_recipe("digits"), default_recipe(data)])
+        check_inputs([paper_recipe("digits"), paper_recipe(data)])

@@ -27,7 +27,7 @@ app = App(
 
 # Import paths, not functions: `calibrant --help` must not wait for torch.
 _COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("calibrant.cli.demo:demo", "Train five methods on handwritten digits and write a report."),
+    "demo": ("calibrant.cli.demo:demo", "Train on handwritten digits, judge real predictions, write a page."),
     "train": ("calibrant.cli.train:train", "Train a classifier and leave a run folder."),
     "methods": ("calibrant.cli.methods:main", "List the training methods, or the settings of one."),
     "data": ("calibrant.cli.data:app", "List, download and check image sets."),

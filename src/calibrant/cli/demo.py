@@ -14,7 +14,7 @@ def demo(
     seed: int = 0,
     n_resamples: int = 1000,
 ) -> None:
-    """Train five methods on handwritten digits, compare them in a table and write a report page.
+    """Train on handwritten digits; then evaluate, calibrate, route and report real CIFAR-10 predictions.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """What is shown of each source: its predictions as a calibrator made them, the raw ones, and what a rule promises."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +17,7 @@ CalibratorLike = Calibrator | str | Path | None
 RuleLike = RoutingRule | str | Path | None
 ShortlistLike = Shortlist | str | Path | None
 _Kept = TypeVar("_Kept", Calibrator, RoutingRule, Shortlist)
+_Given = TypeVar("_Given", CalibratorLike, RuleLike)
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class Shown:
 def judged(
     entries: Sequence[ReportEntry],
     *,
-    calibrator: CalibratorLike = None,
-    rule: RuleLike = None,
+    calibrator: CalibratorLike | Mapping[str, CalibratorLike] = None,
+    rule: RuleLike | Mapping[str, RuleLike] = None,
     shortlist: ShortlistLike = None,
     raw: bool = False,
 ) -> list[Shown]:
@@ -52,15 +53,24 @@ def judged(
 
     Args:
         entries: Sources as they were read.
-        calibrator: For the one source that there is.
-        rule: For the one source that there is.
+        calibrator: For the one source that there is, or by the names of several.
+        rule: For the one source that there is, or by the names of several.
         shortlist: For the one source that there is.
         raw: Leave out what lies in the runs.
     """
     for name, value in {"calibrator": calibrator, "rule": rule, "shortlist": shortlist}.items():
-        if value is not None and len(entries) > 1:
-            raise invalid(name, "be given for one source", f"{len(entries)} sources", "Put it into each run instead.")
-    return [shown for entry in entries for shown in _shown(_Parts.of(entry, calibrator, rule, shortlist, raw))]
+        if value is not None and len(entries) > 1 and not isinstance(value, Mapping):
+            way_out = "Put it into each run, or give a mapping from the names of the sources."
+            raise invalid(name, "be given for one source", f"{len(entries)} sources", way_out)
+    return [
+        shown
+        for entry in entries
+        for shown in _shown(_Parts.of(entry, _named(calibrator, entry.name), _named(rule, entry.name), shortlist, raw))
+    ]
+
+
+def _named(given: _Given | Mapping[str, _Given], name: str) -> _Given | None:
+    return given.get(name) if isinstance(given, Mapping) else given
 
 
 @dataclass(frozen=True)

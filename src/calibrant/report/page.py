@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,8 @@ def write_report(
     sources: Sources,
     path: str | Path | None = None,
     *,
-    calibrator: CalibratorLike = None,
-    rule: RuleLike = None,
+    calibrator: CalibratorLike | Mapping[str, CalibratorLike] = None,
+    rule: RuleLike | Mapping[str, RuleLike] = None,
     shortlist: ShortlistLike = None,
     raw: bool = False,
     title: str = "What may the model decide alone?",
@@ -50,8 +50,9 @@ def write_report(
             names, a `ReportEntry` images too. The first one is shown first.
         path: The `.html` file; written whole or not at all. None: `report.html` in the run, else in the working
             directory.
-        calibrator: A calibrator, or its file. Calibrated and raw scores are shown side by side. None: the run's own.
-        rule: A routing rule, or its file: what it promises is the headline. None: the run's own.
+        calibrator: A calibrator, or its file; for several sources a mapping from their names. Calibrated and raw scores
+            are shown side by side. None: the run's own.
+        rule: A routing rule, or its file; likewise. What the first one promises is the headline. None: the run's own.
         shortlist: A shortlist that was chosen with the rule, or its file. None: the run's own.
         raw: Leave out the calibrator, the rule and the shortlist that lie in the run.
         title: Heading of the page.
@@ -85,8 +86,8 @@ def write_report(
 def build_page(
     sources: Sources,
     *,
-    calibrator: CalibratorLike = None,
-    rule: RuleLike = None,
+    calibrator: CalibratorLike | Mapping[str, CalibratorLike] = None,
+    rule: RuleLike | Mapping[str, RuleLike] = None,
     shortlist: ShortlistLike = None,
     raw: bool = False,
     title: str = "What may the model decide alone?",

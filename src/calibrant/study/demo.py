@@ -1,32 +1,20 @@
-"""The demonstration: five methods on handwritten digits, which a CPU finishes in a minute."""
+"""The demonstration: train on handwritten digits, then judge real predictions and write the page."""
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
+from calibrant import samples
 from calibrant.metrics import Evaluation, evaluate
-from calibrant.report import read_entries, write_report
+from calibrant.posthoc import TemperatureScaling
+from calibrant.predictions import Predictions
+from calibrant.report import Grid, to_terminal, write_report
+from calibrant.routing import RoutingRule, check_promise, choose_threshold
 from calibrant.training import Run, default_recipe, make_reporter, train_or_resume
 
-# Method, and what it is to a reader who has not seen the paper.
-_METHODS = {
-    "nll": "plain training",
-    "flsd": "focal loss",
-    "flsd+h": "focal loss + Huber calibration term",
-    "flsd+h+p-ema": "the paper's method: the same, least confident samples pruned",
-    "flsd+h+unbiased": "ours: the same, well-learned samples rest in turn",
-}
-# Column, and the metric's name in an evaluation.
-_COLUMNS = {
-    "error": "test_error",
-    "ECE": "ece",
-    "ECE(S95)": "ece@0.95",
-    "|S95|": "share@0.95",
-    "AUROC": "auroc",
-}
+_PLAIN, _RECOMMENDED = "plain training", "recommended"
+# Two recorded runs of the same network with the same number of updates.
+_SAMPLES = {_RECOMMENDED: "cifar10-resnet32-nll-averaged", _PLAIN: "cifar10-resnet32-nll"}
+_PROMISED = 0.99
 
 
 def run_demo(
@@ -37,12 +25,12 @@ def run_demo(
     n_resamples: int = 1000,
     say: Callable[[str], None] = print,
 ) -> Path:
-    """Train five methods on handwritten digits, compare them in a table and write a report page.
+    """Train on the digits, then evaluate, calibrate, route and report real CIFAR-10 predictions.
 
     Args:
         folder: Of the runs and the report; what is finished there is not run again.
-        epochs: Epochs of each run.
-        seed: Seed of every run.
+        epochs: Epochs of each run on the digits.
+        seed: Seed of the runs.
         n_resamples: Resamples behind the intervals.
         say: Called with each line or block for a person.
 
@@ -53,44 +41,70 @@ def run_demo(
 
     # The network is so small that threads wait for each other longer than they work, most of all on a busy machine.
     torch.set_num_threads(1)
-    out, runs = Path(folder), {}
-    for name, meaning in _METHODS.items():
-        say(f"{name}: {meaning}")
-        recipe = default_recipe("digits", epochs=epochs, seed=seed, method__name=name)
-        runs[name] = train_or_resume(recipe, out / name, reporter=make_reporter())
-    evaluations = {name: evaluate(run.predictions("test"), n_resamples=n_resamples) for name, run in runs.items()}
-    say(_render(_table(runs, evaluations)))
-    entries = read_entries([run.path for run in runs.values()], names=list(runs))
-    page = write_report(entries, out / "report.html", n_resamples=n_resamples)
+    out = Path(folder)
+    say("1. Training on handwritten digits: plain cross-entropy, and the recommended recipe with as many updates.")
+    recommended = default_recipe("digits", epochs=epochs, seed=seed)
+    plain = recommended.changed({"schedule.average": 0.0, "schedule.floor": 0.0})
+    runs = {
+        name: train_or_resume(recipe, out / name.replace(" ", "-"), reporter=make_reporter())
+        for name, recipe in ((_RECOMMENDED, recommended), (_PLAIN, plain))
+    }
+    say(to_terminal(_digits_table(runs, n_resamples)))
+    say("2. Judging real predictions: two recorded runs of ResNet-32 on the 10,000 test images of CIFAR-10.")
+    validation = {name: samples.load(sample, "val") for name, sample in _SAMPLES.items()}
+    test = {name: samples.load(sample) for name, sample in _SAMPLES.items()}
+    calibrators, rules = {}, {}
+    for name, cases in validation.items():
+        some, rest = cases.split(0.1, seed=seed)
+        calibrators[name] = TemperatureScaling().fit(some)
+        rules[name] = choose_threshold(calibrators[name](rest), target_accuracy=_PROMISED)
+    say(to_terminal(_judged_table(test, calibrators, rules)))
+    page = write_report(
+        test,
+        out / "report.html",
+        calibrator=calibrators,
+        rule=rules,
+        title="What may a CIFAR-10 model decide alone?",
+        n_resamples=n_resamples,
+    )
     say(f"report: {page}")
     return page
 
 
-def _render(table: Table) -> str:
-    text = io.StringIO()
-    Console(file=text, width=80, color_system=None).print(table)
-    return text.getvalue().rstrip()
-
-
-def _table(runs: dict[str, Run], evaluations: dict[str, Evaluation]) -> Table:
-    n = next(iter(evaluations.values())).n
-    # Narrow enough for 80 columns: a method name that is cut off says nothing.
-    table = Table(
-        title=f"Digits, {n} test images, in percent with 95 % intervals",
-        caption="S95: confidence of at least 0.95; s: seconds of training.\n"
-        "The digits are few and easy: docs/results.md has CIFAR-10.",
-        box=None,
-        padding=(0, 1, 1, 0),
-    )
-    table.add_column("method", no_wrap=True)
-    for heading in (*_COLUMNS, "samples", "s"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _digits_table(runs: dict[str, Run], n_resamples: int) -> Grid:
+    rows = []
     for name, run in runs.items():
-        summary = run.summary
-        cells = [_cell(evaluations[name], metric) for metric in _COLUMNS.values()]
-        seen = f"{summary['samples_seen']:,}\n{summary['seen_share']:.0%}"
-        table.add_row(name, *cells, seen, f"{summary['timing']['train_seconds']:.1f}")
-    return table
+        test = run.predictions("test")
+        result = evaluate(test, n_resamples=n_resamples)
+        cells = [_cell(result, metric) for metric in ("test_error", "ece", "share@0.95")]
+        rows.append((name, *cells, f"{result.nll:.4f}", f"{run.summary['timing']['train_seconds']:.1f}"))
+    heads = ("training", "error %", "ECE %", "|S95| %", "NLL", "seconds")
+    one = f"one image is {100 / result.n:.2f} %, so small differences are chance"
+    caption = f"{result.n} test images, 95 % intervals; {one}."
+    return Grid("Handwritten digits", caption, heads, tuple(rows))
+
+
+def _judged_table(
+    test: dict[str, Predictions],
+    calibrators: dict[str, TemperatureScaling],
+    rules: dict[str, RoutingRule],
+) -> Grid:
+    rows = []
+    for name, predictions in test.items():
+        calibrator, calibrated = calibrators[name], calibrators[name](predictions)
+        before, after = evaluate(predictions), evaluate(calibrated)
+        checked = check_promise(rules[name], calibrated)
+        group = checked.groups[0]
+        right = "-" if group.accuracy is None else f"{100 * group.accuracy:.2f}"
+        errors = (f"{100 * before.test_error:.2f}", f"{100 * before.ece:.2f}", f"{100 * after.ece:.2f}")
+        automated = f"{100 * group.automated / checked.cases:.1f}"
+        rows.append((name, *errors, f"{calibrator.temperature_:.2f}", automated, right))
+    heads = ("training", "error %", "ECE %", "ECE % calibrated", "temperature", "automated %", "right %")
+    caption = (
+        f"Automated: the share above the threshold that promises {_PROMISED:.0%}. Temperature and threshold were chosen "
+        "on 5,000 other images; right: how many of the automated answers are right on the test images."
+    )
+    return Grid("CIFAR-10, ResNet-32, recorded runs", caption, heads, tuple(rows))
 
 
 def _cell(evaluation: Evaluation, metric: str) -> str:
@@ -98,10 +112,7 @@ def _cell(evaluation: Evaluation, metric: str) -> str:
     if value is None:
         return "-"
     interval = (evaluation.intervals or {}).get(metric)
-    if interval is None:
-        return _percent(value)
-    low, high = interval
-    return f"{_percent(value)}\n{_percent(low)}-{_percent(high)}"
+    return _percent(value) + (f" ({_percent(interval[0])}-{_percent(interval[1])})" if interval else "")
 
 
 def _percent(share: float) -> str:

@@ -30,7 +30,7 @@ from calibrant.study.schema import (
 )
 from calibrant.study.spec import file_word
 from calibrant.study.temperature import fit_temperature, scaled_by
-from calibrant.training import Recipe, Run, default_recipe, flatten
+from calibrant.training import Recipe, Run, flatten, paper_recipe
 
 VERSION = 1
 N_BINS = (10, 15)
@@ -272,7 +272,7 @@ def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dic
         recipe: The run's recipe.
         settings: The method's hyperparameters as they were used; None: those that the recipe names.
     """
-    usual = flatten(default_recipe(recipe.data.name).model_dump(mode="json"))
+    usual = flatten(paper_recipe(recipe.data.name).model_dump(mode="json"))
     usual |= _as_options(_recommended(recipe, settings or {}))
     ours = flatten(recipe.model_dump(mode="json")) | _as_options(settings or {})
     left_out = {"seed", "model.name", "method.name"}

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
 from calibrant.own_code import is_own
-from calibrant.training import OneLineErrors, Recipe, default_recipe, flatten, one_line
+from calibrant.training import OneLineErrors, Recipe, flatten, one_line, paper_recipe
 
 
 class _Part(BaseModel, metaclass=OneLineErrors):
@@ -124,7 +124,7 @@ class StudySpec(_Part):
         own = {"method.name": row.method, "method.options": row.options, "seed": seed, "data.name": data}
         if model is not None:
             own["model.name"] = model
-        recipe = default_recipe(data).changed({**shared, **flatten(row.recipe), **own})
+        recipe = paper_recipe(data).changed({**shared, **flatten(row.recipe), **own})
         if not is_own(row.method):  # reading a study imports nothing that it names; running it checks the options
             recipe.plan()
         name = "-".join(file_word(part) for part in (data, recipe.model.name, row.label, f"seed{seed}"))

@@ -23,8 +23,8 @@ from calibrant.training import (
     Recipe,
     Reporter,
     Run,
-    default_recipe,
     one_line,
+    paper_recipe,
     train_or_resume,
 )
 
@@ -79,7 +79,7 @@ class SweepSpec(BaseModel, metaclass=OneLineErrors):
         own = {"method.name": self.method, "seed": self.seed, "data.name": self.data}
         if self.model is not None:
             own["model.name"] = self.model
-        recipe = default_recipe(self.data).changed({**self.recipe, **own})
+        recipe = paper_recipe(self.data).changed({**self.recipe, **own})
         if recipe.engine.devices > 1:
             raise invalid("engine.devices", "be 1 in a sweep", recipe.engine.devices, "Start more workers: --jobs.")
         return recipe

@@ -74,7 +74,7 @@ class ModelSection(_Section):
 class MethodSection(_Section):
     """A row of `calibrant.methods` and what is changed in it (loss and pruning alike)."""
 
-    name: str = "flsd+h"
+    name: str = "nll"
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")

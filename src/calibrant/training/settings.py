@@ -9,7 +9,7 @@ from calibrant.data import anchored
 from calibrant.errors import InvalidInput
 from calibrant.files import read_toml
 from calibrant.own_code import trust_named
-from calibrant.training.defaults import default_recipe
+from calibrant.training.defaults import default_recipe, paper_recipe
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 
 _METHOD_OPTION = "method.options."
@@ -69,7 +69,7 @@ def recipe_from(
         calibration_weight: Weight of the method's calibration term (lambda in the paper).
         trust_code: Whether to trust code of the user's own that the file names.
     """
-    recipe = default_recipe(data or "digits") if file is None else Recipe.load(file)
+    recipe = _recommended(data or "digits", (changes or {}).get("method.name")) if file is None else Recipe.load(file)
     if file is not None and data is not None:
         recipe = recipe.changed({"data.name": data})
     if trust_code:
@@ -79,6 +79,11 @@ def recipe_from(
         key = weight_of(given.get("method.name", recipe.method.name))
         given[f"{_METHOD_OPTION}{key}"] = calibration_weight
     return recipe.changed(given)
+
+
+def _recommended(data: str, method: str | None) -> Recipe:
+    """The default, or for a method of the paper's tables, and for your own, the schedule that it is compared on."""
+    return default_recipe(data) if method is None else paper_recipe(data)
 
 
 def anchored_recipe(recipe: Recipe) -> Recipe:
