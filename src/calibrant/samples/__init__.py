@@ -10,6 +10,8 @@ from typing import Literal
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.predictions import Predictions
 
+__all__ = ["SAMPLES", "Split", "load", "names"]
+
 Split = Literal["val", "test"]
 
 # Each sample with its run in words; `results/` has the record of each.

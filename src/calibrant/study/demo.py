@@ -101,8 +101,8 @@ def _judged_table(
         rows.append((name, *errors, f"{calibrator.temperature_:.2f}", automated, right))
     heads = ("training", "error %", "ECE %", "ECE % calibrated", "temperature", "automated %", "right %")
     caption = (
-        f"Automated: the share above the threshold that promises {_PROMISED:.0%}. Temperature and threshold were chosen "
-        "on 5,000 other images; right: how many of the automated answers are right on the test images."
+        f"Automated: the share above the threshold that promises {_PROMISED:.0%}. Temperature and threshold were "
+        "chosen on 5,000 other images; right: how many of the automated answers are right on the test images."
     )
     return Grid("CIFAR-10, ResNet-32, recorded runs", caption, heads, tuple(rows))
 
