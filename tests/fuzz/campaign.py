@@ -33,8 +33,8 @@ from tests.fuzz.targets import TARGETS, Target, prepare
 
 # Far above the bound of the rule, so that what breaks it is measured, and below what would harm the machine.
 _ADDRESS_SPACE = 6 * 2**30
-# Of twenty attempts one goes to the slow commands.
-_SLOW_SHARE = 0.05
+# Of fifty attempts one goes to the slow commands.
+_SLOW_SHARE = 0.02
 _OUR_FAULT = 70
 
 
@@ -137,7 +137,7 @@ def _wait(child: int) -> tuple[int | None, float]:
 def _read(target: Target, corpus: Path, folder: Path, seed: int) -> int:
     """In the child: damage the file and read it. The code is returned; the rest is left in files."""
     work = folder / "work"
-    here, done = set_up(target, corpus, work, Random(seed))
+    here, done = set_up(target, corpus, work, Random(f"damage {seed}"))
     notes: dict[str, object] = {"before": listing(work), "done": done}
     (folder / "notes.json").write_text(json.dumps(notes))
     for number, name in ((1, "stdout"), (2, "stderr")):

@@ -74,7 +74,9 @@ def calibrator_for(
     known, digest = calibrator.provenance_, origin.sha256
     if digest is not None and digest == known.made:
         raise invalid("calibrator", f"be left out: it made {origin.path}, which is calibrated already", name)
-    if rule.fitted_on is not None and digest in (known.applied_to, rule.fitted_on):
+    # A rule that was fitted on the file that the calibrator made has seen the cases that this was made from.
+    seen = known.applied_to if known.made == rule.fitted_on else rule.fitted_on
+    if rule.fitted_on is not None and digest in (seen, rule.fitted_on):
         _warn(f"the rule was fitted on what the calibrator made of {origin.path}: {_SEEN}")
     if digest is not None and digest == known.fitted_on:
         _warn(f"the calibrator was fitted on {origin.path}: {_SEEN}")
