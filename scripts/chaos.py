@@ -256,12 +256,12 @@ def campaigns(options: argparse.Namespace, place: Path) -> Iterator[tuple[str, s
         campaign = Campaign(job, place, draw)
         tally, number = Tally(), 0
         while tally.kills < round(options.kills * shares[job.name]):
-            # Every event in turn; every third run is killed twice, the second time while it goes on.
+            # The first kill is at every event in turn, further ones hit the run while it goes on.
             faults = [Fault("kill", number % campaign.events + 1)]
-            if number % 3 == 2:
-                faults.append(Fault("kill", draw.randint(1, campaign.events)))
+            faults += [Fault("kill", draw.randint(1, campaign.events)) for _ in range(number % 4)]
             campaign.disturb(tally, faults)
             number += 1
+            print(f"\r{job.name}: {tally.kills} kills", end="", file=sys.stderr, flush=True)
         yield job.name, "kill", campaign.events, tally
         for kind in ("disk full", "read-only", "file size", "clock"):
             tally = Tally()

@@ -66,7 +66,7 @@ class StudySpec(_Part):
     def parse(cls, content: Mapping[str, Any]) -> Self:
         """Build from plain values; the first broken rule is one clear line."""
         try:
-            return cls.model_validate(dict(content))
+            return cls.model_validate(content)
         except ValidationError as error:
             raise cls.explain(error) from error
 
