@@ -121,3 +121,14 @@ def test_the_example_of_the_guide_is_a_study():
 def test_a_question_at_the_end_of_a_message_stays_one():
     with pytest.raises(InvalidInput, match=r"Did you mean 'flsd'\?$"):
         StudySpec.parse({"methods": ["fsld"]})
+
+
+@pytest.mark.parametrize("content", [None, 5, [], "x", True])
+def test_a_study_must_be_a_table(content):
+    with pytest.raises(InvalidInput):
+        StudySpec.parse(content)
+
+
+def test_a_label_has_no_control_characters():
+    with pytest.raises(InvalidInput, match="label"):
+        StudySpec(variants=({"label": "a\x1b[31m", "method": "nll"},))

@@ -146,3 +146,10 @@ def test_the_terminal_says_how_wide_it_is(results, monkeypatch):
     assert to_terminal(grid).count("method") == 2
     monkeypatch.delenv("COLUMNS")
     assert to_terminal(grid, width=160).count("method") == 1
+
+
+@pytest.mark.parametrize("label", ["[/red]", "[bold]x[/bold]", "[link=file:///etc]"])
+def test_brackets_in_names_are_shown_as_they_are(results, label):
+    rows = (replace(results.rows[0], label=label), *results.rows[1:])
+    for grid in paper_tables(replace(results, rows=rows))[:2]:
+        assert label in to_terminal(grid)

@@ -241,3 +241,31 @@ def test_trials_must_be_positive(sweep):
 def test_a_spec_made_in_python_is_checked_in_one_line():
     with pytest.raises(InvalidInput, match=r"^sweep key 'methods' is unknown\. Did you mean 'method'\?$"):
         SweepSpec(methods="nll")
+
+
+def test_a_damaged_database_is_one_line(tmp_path):
+    Sweep(tmp_path, SPEC)
+    (tmp_path / "sweep.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(InvalidInput, match=r"storage sqlite:\.\.\. cannot be used: DatabaseError"):
+        Sweep(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+@pytest.mark.parametrize(
+    "attributes",
+    [{}, {"run": "../../etc"}, {"test": {}}, {"test": {"test_error": "x", "ece": 0.1}}, {"test": 5}, {"rungs": [1]}],
+)
+def test_trials_that_somebody_else_wrote_are_refused(tmp_path, attributes):
+    sweep = Sweep(tmp_path, SPEC)
+    usual = {"run": "trial-0123456789ab", "test": {"test_error": 0.1, "ece": 0.1}, "rungs": {"1": (0.1, 0.1, 5.0)}}
+    trial = sweep.study.ask()
+    for key, value in ({**usual, **attributes} if attributes else {}).items():
+        trial.set_user_attr(key, value)
+    sweep.study.tell(trial, (0.1, 0.1, 1.0))
+    with pytest.raises(InvalidInput, match="trial 0 must be one of ours"):
+        front_table(sweep)
+
+
+def test_a_folder_must_be_a_path():
+    with pytest.raises(InvalidInput, match="path must be a path"):
+        Sweep(None, SPEC)

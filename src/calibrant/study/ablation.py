@@ -84,7 +84,7 @@ def ablation_spec(
 
 
 def _like(value: float, example: object) -> float:
-    """Whole numbers where the setting is one."""
+    """The value as a whole number where the setting is one."""
     if isinstance(example, int) and not isinstance(example, bool):
         if value != int(value):
             raise invalid("values", "be whole numbers here", value)
@@ -93,7 +93,7 @@ def _like(value: float, example: object) -> float:
 
 
 def choose_by_validation(results: Results) -> Row:
-    """The row with the lowest ECE on the validation set, mean over seeds. The test set has no say in it."""
+    """The row with the lowest ECE on the validation set, mean over seeds; the test set is not used."""
 
     def validation_ece(row: Row) -> float:
         assert row.validation_ece.mean is not None  # an ECE is always defined
@@ -106,7 +106,7 @@ _COLUMNS = ("validation ECE", "ECE", "ECE(S95)", "TE", "|S95|", "|S99|", "sample
 
 
 def ablation_table(name: str, results: Results) -> Grid:
-    """Validation ECE, by which is chosen, and the test figures of the paper's two panels."""
+    """Validation ECE, by which a value is chosen, and the test figures of the paper's two panels."""
     rows = []
     for row in results.rows:
         test = [percent(row.test[metric]) for metric in ("ece", "ece@0.95", "test_error", "share@0.95", "share@0.99")]

@@ -1,7 +1,7 @@
-"""How much of the work a run may take over: what a rule with a promise automates of the test images.
+"""How many test images a rule with a promised accuracy automates.
 
-ECE and |S95| say how far confidence can be trusted at fixed confidences. Who lets a model decide asks the other way
-round: an accuracy is given, how many cases can be left to the model?
+ECE and |S95| say how far confidence can be trusted at fixed thresholds. A person who lets a model decide asks the
+opposite: for a given accuracy, how many cases can be left to the model?
 """
 
 from calibrant.predictions import Predictions

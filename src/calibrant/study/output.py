@@ -1,4 +1,4 @@
-"""What a study leaves for people: tables as Markdown and LaTeX, numbers as JSON, a report page."""
+"""Tables of a study as Markdown and LaTeX, its numbers as JSON, and its report page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from calibrant.training import Run
 
 
 def study_json(study: Study, all_results: Sequence[Results]) -> dict[str, Any]:
-    """Everything in one object, in fractions."""
+    """All results of a study as plain values, in fractions."""
     done = {planned.name for planned in study.finished()}
     return {
         "runs": [
@@ -62,7 +62,7 @@ def write_pages(study: Study, *, data_dir: str | Path | None = None) -> list[Pat
 
 
 def try_pages(study: Study, *, data_dir: str | Path | None = None) -> tuple[list[Path], str]:
-    """The pages, or in their place one line on why there are none."""
+    """The pages; where they cannot be made, none and one line that says why."""
     try:
         return write_pages(study, data_dir=data_dir), ""
     except InvalidInput as error:  # plotly or jinja2 is not installed

@@ -1,4 +1,4 @@
-"""Telling a person how a study is going."""
+"""Show a person how a study is going."""
 
 import contextlib
 import sys
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class StudyProgress(Protocol):
-    """Who is told about a study's progress."""
+    """An object that is told about a study's progress."""
 
     def over(self, study: "Study", pending: "Sequence[PlannedRun]") -> contextlib.AbstractContextManager[None]:
-        """Around the whole work; `pending` is what is left to run."""
+        """A context around all runs; `pending` are those that are left to run."""
 
     def update(self, ended: list[Ended]) -> None:
-        """Called a few times a second with the runs that have ended."""
+        """Called a few times per second with the runs that have ended."""
 
 
 class Silent:
@@ -40,7 +40,7 @@ class Silent:
 
 
 class StudyLines:
-    """A line a run, for logs and pipes."""
+    """One line per run, for logs and pipes."""
 
     def __init__(self) -> None:
         self._told = 0

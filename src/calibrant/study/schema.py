@@ -9,7 +9,7 @@ from calibrant.metrics import Evaluation
 
 def _printable(text: str) -> str:
     if not text.isprintable():
-        raise ValueError("text without control characters")
+        raise ValueError("label and names must be text without control characters")
     return text
 
 

@@ -1,4 +1,4 @@
-"""What a study is made of: methods times seeds times data sets times networks, and what all of them share."""
+"""The settings of a study: methods, seeds, data sets and networks, all combined, and what the runs share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
 from calibrant.own_code import is_own
+from calibrant.study.schema import Text
 from calibrant.training import OneLineErrors, Recipe, flatten, one_line, paper_recipe
 
 
@@ -26,7 +27,7 @@ class _Part(BaseModel, metaclass=OneLineErrors):
 class Variant(_Part):
     """One row of the tables: a method, with settings of its own where they differ from the method's."""
 
-    label: Annotated[str, Field(min_length=1)]
+    label: Annotated[Text, Field(min_length=1)]
     method: str
     options: dict[str, Any] = Field(default_factory=dict)
     recipe: dict[str, Any] = Field(default_factory=dict)
@@ -34,7 +35,7 @@ class Variant(_Part):
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study: its folder's name, the row that it belongs to, what to do."""
+    """One run of a study: the name of its folder, the row of the tables that it belongs to, and its recipe."""
 
     name: str
     label: str
@@ -42,7 +43,7 @@ class PlannedRun:
 
 
 class StudySpec(_Part):
-    """A whole study, as TOML or flags say it; all its runs are checked when it is made.
+    """The settings of a whole study, from TOML or flags; all its runs are checked when it is made.
 
     >>> spec = StudySpec(methods=("nll", "flsd"), seeds=(0, 1), recipe={"epochs": 3})
     >>> [planned.name for planned in spec.runs()][:2]

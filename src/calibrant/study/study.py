@@ -1,4 +1,4 @@
-"""A study on disk: `study.toml`, one folder a run, and what came out of them."""
+"""A study on disk: `study.toml`, one folder per run, and their results."""
 
 import contextlib
 import fcntl
@@ -25,8 +25,8 @@ _CONCURRENCY = TypeAdapter(dict[str, Annotated[int, Field(ge=1, lt=2**31)]])
 class Study:
     """A study folder.
 
-    `study.toml` what was asked; `runs/NAME/` run folders; `recipes/NAME.toml`; `logs/NAME.log` what each process said;
-    `records/NAME.json` what each run measured; tables and pages beside them.
+    It holds `study.toml`, the settings; `runs/NAME/`, the run folders; `recipes/NAME.toml`; `logs/NAME.log`, the output
+    of each process; `records/NAME.json`, what each run measured; and tables and pages.
 
     Args:
         path: The folder; made where it does not exist.
@@ -99,7 +99,7 @@ class Study:
             planned.name, "calibrant.study.run_one", tuple(arguments), self.path / "logs" / f"{planned.name}.log"
         )
 
-    # What came out.
+    # Results.
 
     def finished(self) -> list[PlannedRun]:
         """Cells whose run is complete."""
@@ -139,7 +139,7 @@ class Study:
         return [replace(each, unfinished=self._unfinished(place)) for place, each in zip(groups, made, strict=True)]
 
     def _unfinished(self, place: tuple[str, str]) -> dict[str, tuple[int, ...]]:
-        """Row to the seeds that have not finished: what a table leaves out, it must say."""
+        """Seeds that have not finished, by row: a table must say what it leaves out."""
         done = {planned.name for planned in self.finished()}
         seeds: dict[str, tuple[int, ...]] = {}
         for planned in self.runs:

@@ -1,4 +1,4 @@
-"""Many records as few numbers: mean and spread over seeds, and paired differences against a baseline."""
+"""Mean and spread of records over seeds, and paired differences against a baseline."""
 
 import math
 import statistics
@@ -28,7 +28,7 @@ class Estimate:
         mean: Over seeds; None where it is not defined for one of them.
         spread: Standard deviation over seeds; with one seed the bootstrap standard error over test images.
         over: What the spread is over; None without one.
-        values: One a seed.
+        values: One per seed.
     """
 
     mean: float | None
@@ -157,7 +157,7 @@ def summarise_row(label: str, records: Sequence[Record]) -> Row:
 
 
 def _automation(records: Sequence[Record]) -> dict[str, Estimate]:
-    """What every one of the records tells; nothing where one of them is older than that."""
+    """The figures that all of the records have; records of older versions have none."""
     told = [record.automation or {} for record in records]
     targets = [target for target in told[0] if all(target in each for each in told)]
     return {

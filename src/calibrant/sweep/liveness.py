@@ -1,4 +1,4 @@
-"""Who is alive: a worker holds a lock file, and the system lets go of it when the worker ends, however that happens."""
+"""Which workers are alive: each holds a lock on a file, which the system releases when the worker ends in any way."""
 
 import contextlib
 import fcntl
@@ -11,7 +11,7 @@ from calibrant.files import output_error
 
 @contextlib.contextmanager
 def living_worker(folder: Path) -> Iterator[str]:
-    """Be a worker under a fresh name while the block runs."""
+    """Hold a lock under a new name while the block runs."""
     name = uuid.uuid4().hex
     path = folder / f"{name}.lock"
     try:
@@ -28,7 +28,7 @@ def living_worker(folder: Path) -> Iterator[str]:
 
 
 def is_dead(folder: Path, name: str) -> bool:
-    """Whether a worker that worked in this folder has ended without a word; False for one that is not known here."""
+    """Whether a worker of this folder has ended without removing its file; False for one that is not known here."""
     try:
         handle = (folder / f"{name}.lock").open("r+")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a sweep leaves for people: the Pareto front as a table, a picture and JSON."""
+"""The Pareto front of a sweep as a table, a picture and JSON."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ def _plain(trial: "FrozenTrial") -> dict[str, Any]:
 
 
 def front_table(sweep: Sweep) -> Grid:
-    """The Pareto front; test figures stand beside it and played no part in the search."""
+    """The Pareto front with test figures, which the search did not use."""
     rows = []
     for trial in sweep.front():
         error, ece, seen = trial.values
@@ -48,7 +48,7 @@ def front_table(sweep: Sweep) -> Grid:
 
 
 def failures(sweep: Sweep) -> list[str]:
-    """Why trials ended that were not merely stopped early: they diverged or were not possible."""
+    """Why trials failed: they diverged or were not possible. Trials that were stopped early are not counted."""
     reasons = (" ".join(trial.user_attrs.get("stopped", "").split()) for trial in sweep.stopped())
     return [reason for reason in reasons if not TrialStopped.said(reason)]
 

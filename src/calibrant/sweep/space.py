@@ -1,4 +1,4 @@
-"""What a sweep searches: a range for each setting, a good one by default, any other by a word."""
+"""The settings that a sweep varies, each with its range: a usual one, or one that is given as text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, on a logarithmic scale where asked, whole where both ends are."""
+    """Numbers from `low` to `high`: whole ones where both ends are, on a logarithmic scale with `log`."""
 
     low: float
     high: float

@@ -1,4 +1,4 @@
-"""When a trial of a sweep is stopped early. Optuna's pruners know one objective only; this rule knows ours, all three.
+"""When a trial of a sweep is stopped early. Optuna's pruners support one objective only; this rule uses all three.
 
 At each rung (a quarter, half and three quarters of the epochs) a trial is looked at: its validation error, its
 validation ECE, the samples it has seen so far. It is stopped if at least `dominators` trials that ran to the end had,
@@ -62,7 +62,7 @@ class TrialStopped(Exception):
 
     @classmethod
     def said(cls, reason: str) -> bool:
-        """Whether this is what a trial was stopped by; a storage keeps the words alone."""
+        """Whether a trial was stopped by this exception; a storage keeps only its text."""
         return reason.startswith(cls._WORDS)
 
 
@@ -76,13 +76,13 @@ class RungReporter(ForwardingReporter):
         self._rungs: tuple[int, ...] = ()
 
     def start(self, run: Run, done: int) -> None:
-        """A continued run has seen samples already."""
+        """Count the samples that a continued run has seen already."""
         self._rungs = rungs(run.recipe.epochs)
         self._seen = sum(line["samples"] for line in run.epochs() if line["epoch"] <= done)
         super().start(run, done)
 
     def end_epoch(self, line: dict[str, Any]) -> None:
-        """At a rung: state the figures and ask."""
+        """At a rung, pass the figures to `judge`."""
         self._seen += line["samples"]
         super().end_epoch(line)
         at_rung = line["epoch"] in self._rungs and "validation" in line

@@ -1,4 +1,4 @@
-"""A search with three objectives at once: validation error, validation ECE, samples seen. Optuna does the searching."""
+"""A search by Optuna with three objectives: validation error, validation ECE and samples seen."""
 
 import contextlib
 import hashlib
@@ -7,13 +7,13 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.files import output_error, read_toml, write_text
+from calibrant.errors import CalibrantError, InvalidInput, did_you_mean, invalid
+from calibrant.files import as_path, output_error, read_toml, write_text
 from calibrant.sweep.liveness import is_dead, living_worker
 from calibrant.sweep.space import recipe_key, search_space
 from calibrant.sweep.stopping import Figures, RungReporter, TrialStopped, figures_at_rungs, is_dominated
@@ -39,7 +39,7 @@ _HEARTBEAT_SECONDS, _GRACE_SECONDS = 30, 120
 
 
 class SweepSpec(BaseModel, metaclass=OneLineErrors):
-    """What is searched, as `sweep.toml` keeps it."""
+    """The settings of a sweep, as `sweep.toml` has them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -105,7 +105,7 @@ class Sweep:
         sampler_seed: int | None = None,
         trust_code: bool = False,
     ) -> None:
-        self.path = Path(path)
+        self.path = as_path(path)
         if spec is None and not (self.path / "sweep.toml").is_file():
             raise InvalidInput(f"{self.path} has no sweep.toml yet. Say what to search: --method and --data.")
         self.spec = spec if spec is not None else SweepSpec.load(self.path / "sweep.toml")
@@ -122,37 +122,28 @@ class Sweep:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise output_error(self.path, error) from error
-        self.study = self._open(storage or f"sqlite:///{self.path / 'sweep.db'}", sampler_seed)
+        self._url = storage or f"sqlite:///{self.path / 'sweep.db'}"
+        self.study = self._open(self._url, sampler_seed)
         # Last: a search that the storage refuses must not replace the one that is there.
         self.spec.save(self.path / "sweep.toml")
 
     def _open(self, url: str, sampler_seed: int | None) -> "OptunaStudy":
         optuna = _optuna()
-        from sqlalchemy.exc import SQLAlchemyError
-
-        try:
-            with _quiet(optuna):
-                storage = optuna.storages.RDBStorage(
-                    url,
-                    heartbeat_interval=_HEARTBEAT_SECONDS,
-                    grace_period=_GRACE_SECONDS,
-                    heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
-                )
-                study: OptunaStudy = optuna.create_study(
-                    storage=storage,
-                    study_name=self.spec.name,
-                    directions=["minimize"] * len(OBJECTIVES),
-                    sampler=optuna.samplers.TPESampler(seed=sampler_seed),
-                    load_if_exists=True,
-                )
-        except (SQLAlchemyError, ImportError, ValueError) as error:
-            # The URL may hold a password: only what stands before it and the kind of the fault are said.
-            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-            kind, _, rest = url.partition(":")
-            if rest.count("@") > 1:  # what follows the first is taken for the host, which messages name
-                reason = "a password is written with %40 for every @ in it"
-            raise InvalidInput(f"storage {kind}:... cannot be used: {type(error).__name__}: {reason}") from error
-        self._check_same(study)
+        with _quiet(optuna), _storage_faults(url, ImportError, ValueError):  # of drivers and of URLs
+            storage = optuna.storages.RDBStorage(
+                url,
+                heartbeat_interval=_HEARTBEAT_SECONDS,
+                grace_period=_GRACE_SECONDS,
+                heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+            )
+            study: OptunaStudy = optuna.create_study(
+                storage=storage,
+                study_name=self.spec.name,
+                directions=["minimize"] * len(OBJECTIVES),
+                sampler=optuna.samplers.TPESampler(seed=sampler_seed),
+                load_if_exists=True,
+            )
+            self._check_same(study)
         return study
 
     def _check_same(self, study: "OptunaStudy") -> None:
@@ -193,7 +184,7 @@ class Sweep:
         optuna = _optuna()
         ends = None if timeout is None else time.monotonic() + timeout
         place = Path(data_dir) if data_dir is not None else None
-        with _quiet(optuna), living_worker(self.path / "workers") as name:
+        with _quiet(optuna), _storage_faults(self._url), living_worker(self.path / "workers") as name:
             self._revive()
             while self._count() < trials and (ends is None or time.monotonic() < ends):
                 self.study.optimize(
@@ -263,7 +254,7 @@ class Sweep:
         return is_dominated(figures, (each for each in finished if each), dominators=self.spec.dominators)
 
     def _count(self, before: int | None = None) -> int:
-        """Trials that are done or being done."""
+        """The number of trials that are finished, stopped or running."""
         states = _optuna().trial.TrialState
         wanted = (states.COMPLETE, states.PRUNED, states.RUNNING)
         found = self.study.get_trials(deepcopy=False, states=wanted)
@@ -274,7 +265,7 @@ class Sweep:
         return any(other.number < trial.number and other.params == trial.params for other in running)
 
     def _revive(self) -> None:
-        """Trials whose worker was killed are set free, and their settings wait to be continued."""
+        """Mark trials of killed workers as failed, and queue their settings, so that their runs are continued."""
         optuna = _optuna()
         states = optuna.trial.TrialState
         for trial in self.study.get_trials(deepcopy=False, states=(states.RUNNING,)):
@@ -290,14 +281,20 @@ class Sweep:
 
     def finished(self) -> "list[FrozenTrial]":
         """Trials that ran to their end."""
-        return self.study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.COMPLETE,))
+        with _storage_faults(self._url):
+            found = self.study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.COMPLETE,))
+        for trial in found:
+            _check_attributes(trial)
+        return found
 
     def stopped(self) -> "list[FrozenTrial]":
         """Trials that were stopped early, diverged or were not possible."""
-        return self.study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.PRUNED,))
+        with _storage_faults(self._url):
+            return self.study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.PRUNED,))
 
     def front(self) -> "list[FrozenTrial]":
-        """The Pareto front, by validation error; of trials with the same settings the first."""
+        """The Pareto front, sorted by validation error; of several trials with the same settings only the first."""
+        self.finished()  # refuses trials that are not ours
         kept: dict[str, FrozenTrial] = {}
         for trial in sorted(self.study.best_trials, key=lambda trial: (trial.values, trial.number)):
             kept.setdefault(json.dumps(trial.params, sort_keys=True), trial)
@@ -327,9 +324,44 @@ def _optuna() -> Any:
     return optuna
 
 
+class _Attributes(BaseModel):
+    """What a finished trial says about its run; whoever can write to the storage may have written it."""
+
+    run: Annotated[str, Field(pattern="^trial-[0-9a-f]{12}$")]
+    test: dict[Literal["test_error", "ece"], Annotated[float, Field(ge=0, le=1)]]
+    rungs: dict[str, tuple[float, float, float]]
+
+
+def _check_attributes(trial: "FrozenTrial") -> None:
+    try:
+        found = _Attributes.model_validate(trial.user_attrs)
+    except ValidationError as error:
+        raise invalid(f"trial {trial.number}", "be one of ours", "attributes of other types") from error
+    if len(found.test) != 2 or len(trial.values or ()) != len(OBJECTIVES):
+        raise invalid(f"trial {trial.number}", "be one of ours", "other figures")
+
+
+@contextlib.contextmanager
+def _storage_faults(url: str, *more: type[Exception]) -> Iterator[None]:
+    """Turn what a storage raises into one line. Its URL may hold a password: only what stands before that is said."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except CalibrantError:
+        raise
+    except (SQLAlchemyError, _optuna().exceptions.OptunaError, *more) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, SQLAlchemyError) else error
+        reason = str(getattr(cause, "orig", None) or cause).splitlines()[0][:200]
+        kind, _, rest = url.partition(":")
+        if rest.count("@") > 1:  # what follows the first is taken for the host, which messages name
+            reason = "a password is written with %40 for every @ in it"
+        raise InvalidInput(f"storage {kind}:... cannot be used: {type(cause).__name__}: {reason}") from error
+
+
 @contextlib.contextmanager
 def _quiet(optuna: Any) -> Iterator[None]:
-    """Optuna's log lines and notes about experimental features are not for our users; restored afterwards."""
+    """Hide Optuna's log lines and its notes about experimental features while the block runs."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

@@ -1,4 +1,4 @@
-"""Several processes at once, none of which outlives us."""
+"""Run several processes at once; none of them outlives the process that started them."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Task:
-    """A Python module to run with arguments, and where what it says goes."""
+    """A Python module to run, its arguments, and the file for its output."""
 
     name: str
     module: str
@@ -64,7 +64,7 @@ def run_tasks(
     Args:
         tasks: What to run, in this order.
         jobs: How many at once.
-        watch: Called a few times a second with those that have ended so far.
+        watch: Called a few times per second with those that have ended so far.
         on_concurrency: Called as often with each running task's `together` so far: we may be killed before it ends.
     """
     if jobs < 1:
