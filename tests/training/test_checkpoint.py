@@ -153,12 +153,20 @@ def test_the_data_is_told_without_the_tensors(tmp_path):
         {"pruner": []},
         {"mean": "0.5"},
         {"log": [{"epoch": 1}]},
+        {"std": None, "mean": [0.5]},
     ],
 )
 def test_wrong_types_under_a_right_digest_are_named(tmp_path, values):
     path = save_checkpoint(tmp_path, Checkpoint(1, {}, {**VALUES, **values}))
     key = next(iter(values))
     with pytest.raises(InvalidInput, match=rf"checkpoint epoch-00001\.json is damaged at 'values\.{key}"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("values", [{"mean": [0.5]}, {"std": [0.5]}, {"mean": [0.5] * 3, "std": [0.5] * 3}])
+def test_a_normalisation_that_does_not_fit_the_channels_is_named(tmp_path, values):
+    path = save_checkpoint(tmp_path, Checkpoint(1, {}, {**VALUES, **values}))
+    with pytest.raises(InvalidInput, match="must hold one number per channel"):
         load_checkpoint(path)
 
 

@@ -99,6 +99,7 @@ def test_only_the_summary_says_that_a_run_is_finished(tmp_path, summary):
         ("seen_share", None),
         ("environment", {"torch": ["2"]}),
         ("method", "nll"),
+        ("method", {"name": "nll", "settings": {"gamma": [[]]}}),
         ("calibration", {"temperature": "1"}),
     ],
 )

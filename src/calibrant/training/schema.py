@@ -1,14 +1,24 @@
 """Types and bounds of the JSON in a run folder: anybody may have written it, so it is checked before it is used."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from calibrant.errors import InvalidInput
 
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("text must have no control characters")
+    return text
+
+
 Number = Annotated[float, Field(allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Side = Annotated[int, Field(ge=1, le=100_000)]
+Text = Annotated[str, Field(max_length=1000), AfterValidator(_printable)]
+Scalar = bool | int | Number | Text | None
 
 
 class _Model(BaseModel):
@@ -30,11 +40,11 @@ class EpochLine(_Model):
     kept_share: Number
     samples: Count
     loss: Number
-    terms: dict[str, Number]
+    terms: dict[Text, Number]
     accuracy: Number
     ece: Number
-    train_seconds: Number
-    seconds: Number
+    train_seconds: NotNegative
+    seconds: NotNegative
     samples_per_second: Number
     # Pydantic reads a missing key as None here; `validation: null` is never written, and harmless.
     validation: _Figures | None = None
@@ -49,9 +59,16 @@ class CheckpointValues(_Model):
     image_shape: Annotated[list[Side], Field(min_length=3, max_length=3)]
     pruner: dict[str, Any]
     # Checkpoints of the first versions have none of these.
-    mean: list[Number] | None = None
-    std: list[Number] | None = None
+    mean: list[Number] = []
+    std: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = []
     log: list[EpochLine] | None = None
+
+    @model_validator(mode="after")
+    def _one_per_channel(self) -> Self:
+        for name in ("mean", "std"):
+            if self.model_fields_set & {"mean", "std"} and len(getattr(self, name)) != self.image_shape[0]:
+                raise ValueError(f"{name} must hold one number per channel")
+        return self
 
 
 class CheckpointContent(_Model):
@@ -63,8 +80,8 @@ class CheckpointContent(_Model):
 
 
 class _Method(_Model):
-    name: str
-    settings: dict[str, Any]
+    name: Text
+    settings: dict[Text, Scalar | list[Scalar]]
 
 
 class _Evaluation(_Model):
@@ -86,8 +103,8 @@ class _Calibration(_Model):
 
 
 class _Timing(_Model):
-    train_seconds: Number
-    seconds: Number
+    train_seconds: NotNegative
+    seconds: NotNegative
 
 
 class SummaryContent(_Model):
@@ -100,10 +117,10 @@ class SummaryContent(_Model):
     calibration: _Calibration | None = None
     samples_seen: Count
     samples_full: Annotated[int, Field(ge=1, lt=2**53)]
-    seen_share: Number
-    steps_mode: str | None = None
+    seen_share: NotNegative
+    steps_mode: Text | None = None
     timing: _Timing
-    environment: dict[str, str | int | float | bool | None]
+    environment: dict[Text, Scalar]
 
 
 def check(model: type[BaseModel], content: Any, what: str) -> None:
