@@ -77,8 +77,8 @@ def test_headers_that_other_tools_write_are_understood(tmp_path):
 
 HEADERS = {
     "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }": "hold 4000000000000 bytes",
-    "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000000, 0), }": "hold 0 bytes",
-    "{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000000000,), }": "hold 0 bytes",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000000, 0), }": "has the shape .* and 0 bytes",
+    "{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000000000,), }": "has the shape .* and 0 bytes",
     "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "9" * 5000 + ",), }": "whole .npz",
     "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "-" * 9000 + "1,), }": "whole .npz",
     "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "1," * 100 + "), }": "whole .npz",
@@ -94,7 +94,9 @@ HEADERS = {
 
 @pytest.mark.parametrize("header", HEADERS)
 def test_hostile_headers_are_refused_at_once(tmp_path, header):
-    path = archive(tmp_path / "x.npz", [("a.npy", npy(header=header, body=bytes(4)))])
+    path = archive(
+        tmp_path / "x.npz", [("a.npy", npy(header=header, body=bytes(0 if "1000000000000000000" in header else 4)))]
+    )
     refused(path, HEADERS[header])
 
 

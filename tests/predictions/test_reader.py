@@ -276,3 +276,29 @@ def test_long_ids_are_refused_before_each_takes_the_room_of_the_longest(tmp_path
     path = write(tmp_path / "p.csv", {"target": [0] * 5, "id": [*"abcd", "e" * 1001]})
     with pytest.raises(InvalidInput, match="ids must have at most 1000 characters, got one of 1001"):
         Predictions.load(path)
+
+
+def test_a_long_text_that_parquet_holds_once_is_not_made_for_every_row(tmp_path):
+    rows = 20_000
+    note = pa.DictionaryArray.from_arrays(pa.array(np.arange(rows) % 2), pa.array(["x" * 100_000, None]))
+    scores = pa.array(np.random.default_rng(0).normal(size=rows).astype(np.float32))
+    table = pa.table({"target": [0] * rows, "logit_0": scores, "logit_1": scores, "note": note})
+    parquet.write_table(table, tmp_path / "p.parquet")
+    found = Predictions.load(tmp_path / "p.parquet").extras["note"]
+    assert (len(found[0]), found[1]) == (100_000, "")
+    assert len({id(text) for text in found}) <= 4  # two for each block
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_long_ids_are_refused_in_blocks_too(tmp_path, suffix):
+    path = write(tmp_path / f"p.{suffix}", {"id": ["e" * 1001, *"abcd"]})
+    with pytest.raises(InvalidInput, match="ids must have at most 1000 characters"):
+        list(scan(path))
+
+
+@pytest.mark.parametrize("index", [pa.uint8(), pa.int8(), pa.uint32()])
+def test_categories_of_any_width_are_read(tmp_path, index):
+    target = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1, 1, 0], index), pa.array(["b", "a"]))
+    scores = {f"logit_{name}": SCORES[:, k] for k, name in enumerate("ab")}
+    parquet.write_table(pa.table({"target": target, **scores}), tmp_path / "p.parquet")
+    assert Predictions.load(tmp_path / "p.parquet").targets.tolist() == [0, 1, 0, 0, 1]

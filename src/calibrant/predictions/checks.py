@@ -66,10 +66,7 @@ def as_ids(ids: Any, rows: int) -> NDArray[Any] | None:
         return None
     values = as_array("ids", ids)
     if values.dtype == object and all(isinstance(value, str) for value in values.ravel()):
-        # Every id of an array of text takes the room of the longest.
-        longest = max(map(len, values.ravel()), default=0)
-        if longest > _LONGEST_ID:
-            raise invalid("ids", f"have at most {_LONGEST_ID} characters", f"one of {longest}")
+        check_id_lengths(values.ravel())
         values = values.astype(np.str_)
     if values.dtype.kind not in "iuU":
         raise invalid("ids", "be strings or integers", f"dtype {values.dtype}")
@@ -80,6 +77,13 @@ def as_ids(ids: Any, rows: int) -> NDArray[Any] | None:
         again = int(np.setdiff1d(np.arange(rows), first)[0])
         raise invalid("ids", "be distinct", f"{values[again].item()!r} again in row {again}")
     return values
+
+
+def check_id_lengths(ids: NDArray[Any]) -> None:
+    """Refuse long text: in an array of text every id takes the room of the longest, and results repeat it."""
+    longest = max(map(len, ids), default=0)
+    if longest > _LONGEST_ID:
+        raise invalid("ids", f"have at most {_LONGEST_ID} characters", f"one of {longest}")
 
 
 def as_class_names(names: Sequence[str] | NDArray[Any] | None, classes: int) -> tuple[str, ...] | None:

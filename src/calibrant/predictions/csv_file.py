@@ -20,7 +20,8 @@ from calibrant.predictions.source import RawBlock, Wanted, block_rows, encode, t
 if TYPE_CHECKING:
     from calibrant.predictions.core import Predictions
 
-_LONGEST_LINE = 2**24
+# Characters of a line: room for a hundred thousand classes. A line of commas takes fifty times as much memory.
+_LONGEST_LINE = 2**22
 _CHUNK_BYTES = 2**23
 # A quote in the middle of a cell, which the two parsers read differently.
 _ODD_QUOTE = re.compile(rb'[^,\n"]"[^,\r\n"]')
@@ -74,8 +75,8 @@ class CsvSource:
         records = self._records()
         for _ in range(1 + skip):
             next(records)
-        start, step = skip, block_rows(len(self._header))
-        while block := [record for _, record in zip(range(step), records, strict=False)]:
+        start = skip
+        for block in _groups(records, block_rows(len(self._header))):
             yield self._slow_block(block, start, wanted)
             start += len(block)
 
@@ -158,6 +159,20 @@ def _lines(handle: IO[str]) -> Iterator[str]:
         yield line
 
 
+def _groups(records: Iterator[list[str]], most: int) -> Iterator[list[list[str]]]:
+    """Some records at a time: at most so many, and fewer where their text is long."""
+    group: list[list[str]] = []
+    size = 0
+    for record in records:
+        group.append(record)
+        size += sum(map(len, record))
+        if len(group) == most or size > _CHUNK_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
 def _skip_header(handle: IO[bytes]) -> None:
     """Go to where the second record begins; in a file with old line ends that is not to be seen."""
     lines = iter(lambda: handle.readline(_LONGEST_LINE), b"")
@@ -173,8 +188,10 @@ def _whole_lines(data: bytes) -> int:
     if b'"' in data:
         if _ODD_QUOTE.search(data):
             raise _Unreadable
-        while cut and data.count(b'"', 0, cut) % 2:
-            cut = data.rfind(b"\n", 0, cut - 1) + 1
+        signs = np.frombuffer(data, np.uint8)
+        ends, quotes = np.flatnonzero(signs == ord("\n")), np.flatnonzero(signs == ord('"'))
+        outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
+        cut = int(outside[-1]) + 1 if outside.size else 0
     if len(data) - cut > _LONGEST_LINE:
         raise _Unreadable
     return cut

@@ -40,7 +40,7 @@ class ParquetSource:
     def __init__(self, where: str, parts: Sequence[Path], kind: Kind | None, columns: Mapping[str, str]) -> None:
         self.where, self._parts = where, parts
         first: Layout | None = None
-        narrow, rows, stored = True, 0, 0
+        narrow, rows, stored, unfolded = True, 0, 0, 0
         for part in parts:
             with self._open(part) as file:
                 schema = file.schema_arrow
@@ -49,13 +49,15 @@ class ParquetSource:
                 types = {schema.field(heading).type for heading in first.headings}
                 narrow = narrow and types == {self._arrow.float32()}
                 rows += file.metadata.num_rows
+                groups = range(file.metadata.num_row_groups)
+                unfolded += sum(file.metadata.row_group(group).total_byte_size for group in groups)
                 stored += part.stat().st_size
         assert first is not None
         self.layout = first
         self.rows: int | None = rows
         self.dtype = np.dtype(np.float32 if narrow else np.float64)
         self.precision: Precision = "float32" if narrow else "float64"
-        check_unfolded(where, rows * len(first.headings) * self.dtype.itemsize, stored)
+        check_unfolded(where, max(unfolded, rows * len(first.headings) * self.dtype.itemsize), stored)
         self.class_names = None if first.names == tuple(map(str, range(len(first.names)))) else first.names
 
     @property
@@ -89,18 +91,21 @@ class ParquetSource:
     def _is_id(self, kind: Any) -> bool:
         types = self._arrow.types
         kind = kind.value_type if types.is_dictionary(kind) else kind
-        return bool(types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind))
+        return bool(types.is_integer(kind) or _is_text(types, kind))
 
     def on_disk(self) -> OnDisk | None:
         """Nothing: columns are unpacked first."""
         return None
 
     @contextmanager
-    def _open(self, part: Path) -> Iterator[Any]:
-        """Read with a small buffer, not the whole column of a row group at once, and compare checksums of pages."""
+    def _open(self, part: Path, texts: Sequence[str] = ()) -> Iterator[Any]:
+        """Read with a small buffer, not the whole column of a row group at once, and compare checksums of pages.
+
+        Columns of text keep their dictionary: a long text that a file holds once is not made again for every row.
+        """
         try:
             with self._arrow.parquet.ParquetFile(
-                part, buffer_size=2**20, pre_buffer=False, page_checksum_verification=True
+                part, read_dictionary=texts, buffer_size=2**20, pre_buffer=False, page_checksum_verification=True
             ) as file:
                 yield file
         except InvalidInput:
@@ -119,7 +124,7 @@ class ParquetSource:
         step, start = block_rows(len(found.headings)), 0
         for part in self._parts:
             rows = 0
-            with self._open(part) as file:
+            with self._open(part, [name for name in own if name is not None]) as file:
                 for batch in file.iter_batches(batch_size=step, columns=names):
                     yield self._block(batch, start + rows, wanted)
                     rows += batch.num_rows
@@ -135,11 +140,10 @@ class ParquetSource:
                 scores[:, index] = self._whole(batch, heading, start).to_numpy(zero_copy_only=False)
         target = ids = None
         if wanted.target and found.target is not None:
-            encoded = self._whole(batch, found.target, start).dictionary_encode()
-            target = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+            target = _encode(self._whole(batch, found.target, start))
         if wanted.id and found.id is not None:
-            ids = _plain(self._whole(batch, found.id, start)).to_numpy(zero_copy_only=False)
-        extras = {name: self._extra(batch.column(name)) for name in wanted.extras}
+            ids = self._column(self._whole(batch, found.id, start))
+        extras = {name: self._column(batch.column(name)) for name in wanted.extras}
         return RawBlock(batch.num_rows, scores, target, ids, extras)
 
     def _whole(self, batch: Any, name: str, start: int) -> Any:
@@ -150,19 +154,32 @@ class ParquetSource:
             raise invalid(f"{self.where}: column {name[:40]!r}", "have a value in every row", f"none in row {row}")
         return column
 
-    def _extra(self, column: Any) -> NDArray[Any]:
-        """Numbers, or Python strings of which equal ones are one object; missing numbers are NaN, missing texts ''."""
-        types, column = self._arrow.types, _plain(column)
-        if types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type):
+    def _column(self, column: Any) -> NDArray[Any]:
+        """Numbers, or Python strings of which equal ones are one object; missing numbers are NaN, missing texts ""."""
+        types, kind = self._arrow.types, column.type
+        if types.is_dictionary(kind) and not _is_text(types, kind.value_type):
+            return self._column(column.dictionary_decode())
+        if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
             values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
             return values if values.dtype != object else column.cast("float64").to_numpy(zero_copy_only=False)
-        encoded = column.cast(self._arrow.string()).fill_null("").dictionary_encode()
-        shared: NDArray[Any] = texts(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+        distinct, places = _encode(column if types.is_dictionary(kind) else column.cast(self._arrow.string()))
+        shared: NDArray[Any] = texts(["" if text is None else text for text in distinct])[places]
         return shared
 
 
-def _plain(column: Any) -> Any:
-    return column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
+def _is_text(types: Any, kind: Any) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _encode(column: Any) -> tuple[list[Any], NDArray[Any]]:
+    """The distinct values of a column (None where one is missing), and the place of each row's among them."""
+    encoded = column if hasattr(column, "dictionary") else column.dictionary_encode()
+    # A dictionary is that of many rows, of which these are some.
+    used, places = np.unique(
+        encoded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False), return_inverse=True
+    )
+    found = encoded.dictionary.take(used[used >= 0]).to_pylist()
+    return [None] * int((used < 0).sum()) + found, places
 
 
 def write_parquet(predictions: "Predictions", path: str | Path) -> None:

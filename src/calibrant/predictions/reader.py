@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
-from calibrant.predictions.checks import Kind, Precision, as_class_names
+from calibrant.predictions.checks import Kind, Precision, as_class_names, check_id_lengths
 from calibrant.predictions.class_order import class_order
 from calibrant.predictions.columns import Labels, check_columns
 from calibrant.predictions.source import PredictionSource, RawBlock, Wanted
@@ -140,6 +140,8 @@ class Scan:
         labels = Labels(f"{self.where}: {self.source.layout.target}", self._names, self._distinct_targets)
         start = 0
         for raw in self.source.read(wanted):
+            if raw.ids is not None and raw.ids.dtype.kind in "OU":
+                check_id_lengths(raw.ids)
             if raw.rows:
                 yield raw, None if raw.target is None else labels.codes(*raw.target, start)
             start += raw.rows
