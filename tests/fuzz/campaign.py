@@ -1,8 +1,8 @@
-"""Thousands of damaged files, each read in a process of its own: `make fuzz MINUTES=30`.
+"""Thousands of damaged files for every reader, in child processes: `make fuzz MINUTES=30`.
 
-A process that has imported everything forks once per file, so that an attempt takes a tenth of a second and not
-several. The child has a limit of memory and of time. What breaks the rule is kept under `--keep` with a line on how to
-repeat it; `--table` gets the counts.
+A process that has imported everything forks a child, which reads one damaged file after the other under a limit of
+memory. Where a file ends or blocks the child, that counts against the file, and a new child goes on behind it. What
+breaks the rule is kept under `--keep` with a line on how to repeat it; `--table` gets the counts.
 """
 
 import argparse
@@ -20,7 +20,8 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -36,6 +37,7 @@ _ADDRESS_SPACE = 6 * 2**30
 # Of fifty attempts one goes to the slow commands.
 _SLOW_SHARE = 0.02
 _OUR_FAULT = 70
+_PER_CHILD = 100
 
 
 def main() -> int:
@@ -45,7 +47,7 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=10**9, help="stop after so many damaged files")
     parser.add_argument("--seed", type=int, default=0, help="of the first file; the n-th has seed + n")
     parser.add_argument("--only", default="", help="targets whose name contains this")
-    parser.add_argument("--keep", type=Path, default=Path("fuzz-findings"))
+    parser.add_argument("--keep", type=lambda path: Path(path).absolute(), default=Path("fuzz-findings").absolute())
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
     counts: dict[str, Counter[str]] = {target.name: Counter() for target in TARGETS if options.only in target.name}
@@ -59,15 +61,15 @@ def main() -> int:
         _import_everything()
         for target in TARGETS:
             undamaged = shutil.copytree(corpus, Path(name) / "undamaged", dirs_exist_ok=True)
-            assert _wait(_fork(partial(target.run, undamaged, undamaged / "out")))[0] == 0, target.name
+            _, status = os.waitpid(_fork(partial(target.run, undamaged, undamaged / "out")), 0)
+            assert status == 0, f"{target.name}: the undamaged file is not read"
         while time.monotonic() < end and done < options.inputs:
-            seed = options.seed + done
-            target = _pick(Random(seed), options.only)
-            word, megabytes = one(target, corpus, Path(name) / "attempt", seed, options.keep)
-            counts[target.name][word] += 1
-            most[target.name] = max(most[target.name], megabytes)
-            done += 1
-            if done % 500 == 0:
+            seeds = range(options.seed + done, options.seed + min(done + _PER_CHILD, options.inputs))
+            for target, attempt in _outcomes(seeds, options.only, corpus, Path(name) / "attempt", options.keep):
+                counts[target][verdict(attempt)] += 1
+                most[target] = max(most[target], attempt.megabytes)
+                done += 1
+            if done // 500 > (done - len(seeds)) // 500:
                 _say(f"{done} files, {sum(_broken(counts).values())} break the rule")
     text = table(counts, most, options.seed)
     _say(text)
@@ -104,55 +106,86 @@ def _pick(random: Random, only: str) -> Target:
     return random.choice(slow if slow and (not quick or random.random() < _SLOW_SHARE) else quick)
 
 
-def one(target: Target, corpus: Path, folder: Path, seed: int, keep: Path) -> tuple[str, float]:
-    """One damaged file: how it ended, and the memory that it took."""
+def _outcomes(seeds: range, only: str, corpus: Path, folder: Path, keep: Path) -> Iterator[tuple[str, Attempt]]:
+    """What became of the files of these seeds, up to the one that ended or blocked the child."""
     shutil.rmtree(folder, ignore_errors=True)
-    (folder / "work" / "tmp").mkdir(parents=True)
-    empty = _wait(_fork(lambda: 0))[1]
-    code, megabytes = _wait(_fork(lambda: _read(target, corpus, folder, seed)))
-    megabytes -= empty
-    notes = json.loads((folder / "notes.json").read_text())
-    out, err = ((folder / name).read_text(errors="backslashreplace") for name in ("stdout", "stderr"))
-    left = left_behind(notes["before"], listing(folder / "work"))
-    attempt = Attempt(code, out, err, megabytes, left, notes.get("right"))
-    word = verdict(attempt)
-    if word not in KEPT:
-        _keep(keep / f"{word}-{target.name}-{seed}".replace(" ", "-"), folder, attempt, notes["done"], seed)
-    return word, megabytes
+    folder.mkdir()
+    child = _fork(lambda: _read_all(seeds, only, corpus, folder, keep))
+    seen, status, moved = -1, None, time.monotonic()
+    while status is None and time.monotonic() < moved + SECONDS:
+        time.sleep(0.02)
+        finished, ended = os.waitpid(child, os.WNOHANG)
+        status = ended if finished else None
+        size = (folder / "done").stat().st_size if (folder / "done").exists() else 0
+        seen, moved = (size, time.monotonic()) if size != seen else (seen, moved)
+    if status is None:
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    lines = (folder / "done").read_text().splitlines() if seen > 0 else []
+    for line in lines:
+        found = json.loads(line)
+        yield found.pop("target"), Attempt(**found)
+    if status != 0:
+        seed = seeds[len(lines)]
+        attempt = Attempt(None if status is None else os.waitstatus_to_exitcode(status), *_said(folder))
+        _keep(keep, folder, attempt, seed, _pick(Random(seed), only))
+        yield _pick(Random(seed), only).name, attempt
 
 
-def _wait(child: int) -> tuple[int | None, float]:
-    """Exit code of a child, None where it takes too long, and the most memory that it had."""
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        finished, status, usage = os.wait4(child, os.WNOHANG)
-        if finished:
-            return os.waitstatus_to_exitcode(status), usage.ru_maxrss / 1024
-        time.sleep(0.002)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None, 0.0
-
-
-def _read(target: Target, corpus: Path, folder: Path, seed: int) -> int:
-    """In the child: damage the file and read it. The code is returned; the rest is left in files."""
-    work = folder / "work"
-    here, done = set_up(target, corpus, work, Random(f"damage {seed}"))
-    notes: dict[str, object] = {"before": listing(work), "done": done}
-    (folder / "notes.json").write_text(json.dumps(notes))
+def _read_all(seeds: range, only: str, corpus: Path, folder: Path, keep: Path) -> int:
+    """In the child: damage and read one file after the other, and write down what happened."""
     for number, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), number)
+        os.dup2(os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_APPEND), number)
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", errors="backslashreplace")
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    work = folder / "work"
     tempfile.tempdir = os.environ["TMPDIR"] = str(work / "tmp")
+    for seed in seeds:
+        target = _pick(Random(seed), only)
+        attempt = _read(target, corpus, folder, seed)
+        if verdict(attempt) not in KEPT:
+            _keep(keep, folder, attempt, seed, target)
+        with (folder / "done").open("a") as handle:
+            handle.write(json.dumps({"target": target.name, **asdict(attempt)}) + "\n")
+    return 0
+
+
+def _read(target: Target, corpus: Path, folder: Path, seed: int) -> Attempt:
+    work = folder / "work"
+    os.chdir(folder)
+    shutil.rmtree(work, ignore_errors=True)
+    (work / "tmp").mkdir(parents=True)
+    here, done = set_up(target, corpus, work, Random(f"damage {seed}"))
+    (folder / "damage.txt").write_text(done)
+    before = listing(work)
     os.chdir(work)
-    code = target.run(here, work / "out")
-    sys.stdout.flush()
+    os.truncate(folder / "stdout", 0)
+    os.truncate(folder / "stderr", 0)
+    Path("/proc/self/clear_refs").write_text("5")  # forget the highest memory so far
+    began = _memory("VmRSS")
+    try:
+        code = target.run(here, work / "out")
+    except BaseException:  # noqa: BLE001 (the rule is broken, whatever it is)
+        traceback.print_exc()
+        code = _OUR_FAULT
+    attempt = Attempt(code, *_said(folder), _memory("VmHWM") - began, left_behind(before, listing(work)))
     if code == 0 and target.right is not None:
-        notes["right"] = target.right(here, (folder / "stdout").read_text())
-        (folder / "notes.json").write_text(json.dumps(notes))
-    return code
+        attempt.right = target.right(here, attempt.out)
+    return attempt
+
+
+def _said(folder: Path) -> tuple[str, str]:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    out, err = ((folder / name).read_text(errors="backslashreplace") for name in ("stdout", "stderr"))
+    return out, err
+
+
+def _memory(kind: str) -> float:
+    """Memory of this process in megabytes: now (VmRSS) or at its highest (VmHWM)."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(kind))
+    return int(line.split()[1]) / 1024
 
 
 def _fork(work: Callable[[], int]) -> int:
@@ -173,9 +206,11 @@ def _fork(work: Callable[[], int]) -> int:
         os._exit(code)
 
 
-def _keep(place: Path, folder: Path, attempt: Attempt, done: str, seed: int) -> None:
+def _keep(keep: Path, folder: Path, attempt: Attempt, seed: int, target: Target) -> None:
+    place = keep / f"{verdict(attempt)}-{target.name}-{seed}".replace(" ", "-")
     shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(folder, place)
+    shutil.copytree(folder / "work", place)
+    done = (folder / "damage.txt").read_text()
     lines = [done, f"exit {attempt.code}, {attempt.megabytes:.0f} MB above the beginning, left: {attempt.left}"]
     lines += [f"To repeat: python -m tests.fuzz.campaign --inputs 1 --seed {seed}", attempt.err[-4000:]]
     (place / "finding.txt").write_text("\n".join(lines) + "\n", errors="backslashreplace")
@@ -204,7 +239,7 @@ def table(counts: dict[str, Counter[str]], most: dict[str, float], seed: int) ->
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     head = [
-        f"Damaged files, each read in a process of its own ({SECONDS} s, {MEGABYTES} MB above an empty process).",
+        f"Damaged files, read in child processes ({SECONDS} s, {MEGABYTES} MB above the process before).",
         f"Python {platform.python_version()}, {platform.system()}, seeds from {seed}.",
         "read: exit 0 and right; refused: exit 2 and one line. Anything else breaks the rule.",
     ]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.checks import number
+from calibrant.checks import fraction
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import checks
 from calibrant.predictions.checks import Kind, Precision
@@ -318,8 +318,7 @@ class Predictions:
         >>> [len(part) for part in predictions.split(0.5)]
         [1, 2]
         """
-        if not 0.0 < number("share", share) < 1.0:
-            raise invalid("share", "lie between 0 and 1", share)
+        fraction("share", share)
         if len(self) < 2:
             raise invalid("predictions", "have at least 2 cases to be split", len(self))
         # Rounded, halves down: half of seven cases is three.
