@@ -28,8 +28,8 @@ def audit_of(run: "Run | None") -> "PruningAudit | None":
     from calibrant.pruning import load_audit
 
     audit = load_audit(run.pruning_path)
-    everything = bool((audit.kept_counts == audit.class_sizes).all())
-    return None if everything or not len(audit.kept_counts) else audit
+    all_kept = bool((audit.kept_counts == audit.class_sizes).all())
+    return None if all_kept or not len(audit.kept_counts) else audit
 
 
 def pruning_content(

@@ -52,8 +52,8 @@ def method_contents(
 def _content(entry: ReportEntry, evaluation: Evaluation, doubts: Uncertainty) -> dict[str, Any]:
     """One method.
 
-    Confidences travel as sorted float64, one bit a case says whether it was right: what the page computes at any
-    threshold is exact, not read off a grid.
+    Confidences travel as sorted float64, with one bit per case that says whether it was right: what the page computes
+    at any threshold is exact, not read off a grid.
     """
     predictions = entry.predictions
     order = np.argsort(predictions.confidence, kind="stable")
