@@ -140,8 +140,9 @@ def _export_run(
     if "mean" not in about:
         raise invalid(str(run.path), "be trained by a calibrant that keeps the normalisation", "an older checkpoint")
     target = run.onnx_path if path is None else Path(path)
+    given = [part for part in (calibrator, rule) if isinstance(part, str | Path)]
+    refuse_overwriting([target], [*given, run.calibrator_path, run.rule_path, *run.checkpoints.glob("*")])
     parts = parts_for(run, n_classes=about["classes"], calibrator=calibrator, rule=rule, uncalibrated=uncalibrated)
-    refuse_overwriting([target], [parts.calibrator_path, parts.rule_path, *run.checkpoints.glob("*")])
     # Noise around the training images' mean: the comparison needs numbers of the right size, not the data set.
     noise = torch.randn(64, *about["image_shape"], generator=torch.Generator().manual_seed(0))
     centre, spread = (torch.tensor(about[name]).view(1, -1, 1, 1) for name in ("mean", "std"))
