@@ -1,16 +1,52 @@
-def test_only_cases_that_the_rule_has_seen_are_warned_of(tmp_path, draw, calibrant):
-    for seed, name in enumerate(("val", "test")):
-        draw(400, seed=seed).save(tmp_path / f"{name}.npz")
-    val, test, made = (tmp_path / f"{name}.npz" for name in ("val", "test", "made"))
-    calibrator, rule = tmp_path / "made.calibrator.json", tmp_path / "rule.json"
-    assert calibrant("calibrate", val, "--apply", test, "--out", made, "--share", 0.4)[0] == 0
-    fitted = calibrant("route", "fit", val, "--calibrator", calibrator, "--target-accuracy", 0.7, "--out", rule)
-    assert fitted[0] == 0
+import numpy as np
+import pytest
 
-    def warned(source):
-        apply = ("route", "apply", rule, source, "--calibrator", calibrator, "--out", tmp_path / "out.csv")
-        return "the rule was fitted on what the calibrator made" in calibrant(*apply)[2]
+from calibrant import Predictions
+from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.posthoc import TemperatureScaling
+from calibrant.routing import RoutingRule, calibrator_for, choose_threshold, chosen_behind, unseen
 
-    # The calibrator was applied to the test cases too, but the rule was not chosen on these.
-    assert not warned(test)
-    assert warned(val)
+
+@pytest.fixture
+def read(tmp_path):
+    """Overconfident predictions, read from a file."""
+    rng = np.random.default_rng(0)
+    z = 8.0 * rng.normal(size=(2000, 3))
+    rows = Predictions.from_logits(2.0 * z, (z + rng.gumbel(size=z.shape)).argmax(axis=1))
+    rows.save(tmp_path / "val.npz")
+    return Predictions.load(tmp_path / "val.npz")
+
+
+def test_a_rule_knows_what_it_was_chosen_on_and_behind(read, tmp_path):
+    some, rest = read.split(0.2, seed=3)
+    calibrator = TemperatureScaling().fit(some)
+    rule = choose_threshold(calibrator(rest), 0.95)
+    assert (rule.fitted_on, rule.calibrated_by) == (read.origin.sha256, calibrator.digest)
+    rule.save(tmp_path / "rule.json")
+    assert chosen_behind(RoutingRule.load(tmp_path / "rule.json"), calibrator)
+    assert not chosen_behind(rule, TemperatureScaling().fit(rest))
+    assert not chosen_behind(choose_threshold(read, 0.95), calibrator)
+
+
+def test_a_rule_is_chosen_on_what_the_calibrator_has_not_seen(read):
+    some, rest = read.split(0.2, seed=3)
+    left = unseen(TemperatureScaling().fit(some), read)
+    np.testing.assert_array_equal(left.logits, rest.logits)
+    np.testing.assert_array_equal(unseen(TemperatureScaling().fit(rest), read).logits, some.logits)
+    with pytest.raises(InvalidInput, match="predictions"):
+        unseen(TemperatureScaling().fit(read), read)
+    # Of arrays nobody can tell.
+    assert unseen(TemperatureScaling().fit(read.logits, read.targets), read) is read
+
+
+def test_another_calibrator_is_refused_and_a_missing_one_is_named(read, tmp_path):
+    some, rest = read.split(0.2, seed=3)
+    calibrator = TemperatureScaling().fit(some)
+    rule = choose_threshold(calibrator(rest), 0.95)
+    other = Predictions.from_logits(read.logits, read.targets)
+    assert calibrator_for(rule, calibrator, other.origin) is calibrator
+    with pytest.raises(InvalidInput, match="calibrator"):
+        calibrator_for(rule, TemperatureScaling().fit(rest), other.origin)
+    calibrator.save(tmp_path / "calibrator.json")
+    with pytest.warns(CalibrantWarning, match="add --calibrator"):
+        assert calibrator_for(rule, None, other.origin, near=[tmp_path / "calibrator.json"]) is None

@@ -87,7 +87,8 @@ def _warn_if_raw(rule: RoutingRule, origin: Origin, near: Iterable[Path]) -> Non
     for path in near:
         calibrator = Calibrator.load(path)
         if chosen_behind(rule, calibrator):
-            if origin.sha256 != calibrator.provenance_.made:
+            made = calibrator.provenance_.made
+            if origin.calibrated_by != calibrator.digest and (made is None or origin.sha256 != made):
                 advice = f"If {origin.path} holds raw scores, add --calibrator {path}"
                 _warn(f"the rule was fitted on what {path} made. {advice}")
             return
