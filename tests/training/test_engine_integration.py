@@ -122,7 +122,7 @@ def test_interrupts_a_second_process_and_a_finished_run_are_one_line_each(childr
     assert_same_run(Run.open(folder), whole[0])
     again = children.start("train", "--resume", folder)
     assert again.wait() == 0
-    assert again.err == f"run {folder} is finished already: nothing to do\n"
+    assert again.err == f"calibrant: run {folder} is finished already: nothing to do\n"
 
 
 def test_a_file_that_cannot_grow_is_one_line_and_the_run_goes_on(children, whole, tmp_path, assert_same_run):
