@@ -18,9 +18,8 @@ def run_folder(tmp_path_factory):
     from calibrant.cli import run
 
     folder = tmp_path_factory.mktemp("export") / "run"
-    assert (
-        run(["train", "--data", "digits", "--method", "nll", "--epochs", "2", "--seed", "0", "--out", str(folder)]) == 0
-    )
+    settings = ["--method", "nll", "--epochs", "2", "--seed", "0", "--set", "calibration.method=none"]
+    assert run(["train", "--data", "digits", *settings, "--out", str(folder)]) == 0
     return folder
 
 

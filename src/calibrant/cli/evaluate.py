@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.cli._flags import Columns, Json, KindFlag, Many, NBins, Repeated
+from calibrant.cli._flags import Columns, Json, KindFlag, Many, NBins, Repeated, Switch
 from calibrant.cli._say import say, say_json
 from calibrant.errors import CheckFailed
-from calibrant.metrics import DEFAULT_N_BINS, Gates, evaluations_dict, evaluations_table
+from calibrant.metrics import DEFAULT_N_BINS, Evaluation, Gates, evaluations_dict, evaluations_table
 from calibrant.metrics import evaluate as evaluate_predictions
-from calibrant.training import load_predictions
+from calibrant.training import load_judged
 
 
 def evaluate(
@@ -23,6 +23,7 @@ def evaluate(
     n_resamples: int = 0,
     level: float = 0.95,
     seed: int = 0,
+    raw: Annotated[bool, Switch] = False,
     as_json: Json = False,
     gates: Annotated[Gates, Parameter(name="*")] = Gates(),  # noqa: B008 (frozen)
 ) -> None:
@@ -41,17 +42,23 @@ def evaluate(
         Level of the intervals.
     seed:
         Seed of the resampling and of the noise floor.
+    raw:
+        Leave out a run's own calibrator. Without this, a run folder is shown calibrated and raw, and limits are for
+        what is calibrated.
     """
     gates.check(thresholds)
     settings: dict[str, Any] = {"thresholds": thresholds, "n_resamples": n_resamples, "seed": seed, "level": level}
-    results = {}
+    results: dict[str, Evaluation] = {}
+    judged: dict[str, Evaluation] = {}
     for file in files:
-        predictions = load_predictions(file, "test", kind=kind, columns=columns)
-        results[str(predictions.origin.path)] = evaluate_predictions(predictions, n_bins, **settings)
+        found = load_judged(file, raw=raw, kind=kind, columns=columns)
+        made = {name: evaluate_predictions(predictions, n_bins, **settings) for name, predictions in found.items()}
+        results |= made
+        judged |= [*made.items()][:1]
     if as_json:
         say_json(evaluations_dict(results))
     else:
         say(evaluations_table(results))
-    broken = [line for name, result in results.items() for line in gates.broken(result, name=name)]
+    broken = [line for name, result in judged.items() for line in gates.broken(result, name=name)]
     if broken:
         raise CheckFailed("; ".join(broken))

@@ -35,6 +35,7 @@ from calibrant.routing import (
 from calibrant.training import (
     calibrators_near,
     load_predictions,
+    own_calibrator,
     rule_path,
     run_calibrator,
     shortlist_path,
@@ -57,6 +58,7 @@ def fit(
     no_promise: Annotated[bool, Switch] = False,
     calibrate: Annotated[bool, Switch] = False,
     calibrator: Path | None = None,
+    raw: Annotated[bool, Switch] = False,
     share: float | None = None,
     seed: int = 0,
     out: Out = None,
@@ -86,7 +88,10 @@ def fit(
         Fit a temperature on a random share of the cases first and choose the threshold on the others, so that the
         promise stays exact. The rule keeps the temperature.
     calibrator:
-        Choose the threshold behind this calibrator. Cases that it was fitted on are left out.
+        Choose the threshold behind this calibrator. Cases that it was fitted on are left out. Default: the run's own,
+        where SOURCE is a run folder, unless that has seen all validation cases.
+    raw:
+        Leave out the run's own calibrator.
     share:
         Of the cases for the temperature of --calibrate. Default: a tenth, or 100 cases where that is more.
     seed:
@@ -98,6 +103,8 @@ def fit(
     target = out or rule_path(path)
     refuse_overwriting([target], [path, calibrator])
     cases, temperature = load_predictions(path, kind=kind, columns=columns), None
+    if not (raw or calibrate):
+        calibrator = calibrator or own_calibrator(source)
     if calibrator is not None:
         mapping = Calibrator.load(calibrator)
         cases = mapping(unseen(mapping, cases))
@@ -117,7 +124,8 @@ def fit(
         content = {"rule": {**rule.to_dict(), **figures}, "risk_coverage": [asdict(row) for row in rows]}
         say_json({**content, "path": str(target)})
     else:
-        say(f"{describe_rule(rule, rows)}\nWrote {target}")
+        behind = "" if calibrator is None else f"Chosen behind {calibrator}.\n"
+        say(f"{describe_rule(rule, rows)}\n{behind}Wrote {target}")
 
 
 @app.command(name="apply")
@@ -150,6 +158,7 @@ def apply_(
     path = source_path(source, "test")
     refuse_overwriting([out], [rule, path, calibrator, shortlist])
     loaded = RoutingRule.load(rule)
+    calibrator = calibrator or own_calibrator(source, rule=loaded)
     mapping = calibrator_for(loaded, calibrator, Origin(path), near=calibrators_near(rule, path))
     lists = None if shortlist is None else Shortlist.load(shortlist)
     counts = route_file(loaded, path, out, kind=kind, columns=columns, calibrator=mapping, shortlist=lists)
@@ -190,6 +199,7 @@ def check(
     """
     loaded, lists = RoutingRule.load(rule), None if shortlist is None else Shortlist.load(shortlist)
     cases = load_predictions(source, "test", kind=kind, columns=columns)
+    calibrator = calibrator or own_calibrator(source, rule=loaded)
     mapping = calibrator_for(loaded, calibrator, cases.origin, near=calibrators_near(rule, cases.origin.path))
     seen = as_seen_by(loaded, cases, mapping)
     verdict = check_rule(loaded, seen, shortlist=lists, confidence=confidence, strict=strict)
@@ -233,6 +243,7 @@ def shortlist_(
     path, target = source_path(source, "test"), out or shortlist_path(rule)
     refuse_overwriting([target], [rule, path, calibrator])
     loaded, cases = RoutingRule.load(rule), load_predictions(path, kind=kind, columns=columns)
+    calibrator = calibrator or own_calibrator(source, rule=loaded)
     mapping = calibrator_for(loaded, calibrator, cases.origin, near=calibrators_near(rule, path))
     warn_if_seen(loaded, cases)
     chosen = choose_shortlist(as_seen_by(loaded, cases, mapping), coverage, confidence=confidence, rule=loaded)

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import refuse_overwriting
+from calibrant.posthoc import Calibrator
 from calibrant.predictions import Kind, Predictions
+from calibrant.routing import RoutingRule, chosen_behind
 from calibrant.training.run import Run, Split
 
 
@@ -64,6 +66,45 @@ def run_calibrator(source: str | Path) -> Path | None:
     """The calibrator of the run that `source` belongs to, where there is one."""
     run = Run.of(source)
     return run.calibrator_path if run is not None and run.calibrator_path.is_file() else None
+
+
+def own_calibrator(source: str | Path, *, rule: RoutingRule | None = None) -> Path | None:
+    """The calibrator that is used by itself where `source` is a run folder; None where there is none to use.
+
+    Args:
+        source: A run folder; other sources have no calibrator of their own.
+        rule: The rule that decides behind it: it must have been chosen behind this very calibrator. None: a rule is to
+            be chosen, so the calibrator must have left some validation cases unseen.
+    """
+    run = Run.of(source) if Path(source).is_dir() else None
+    if run is None or not run.calibrator_path.is_file():
+        return None
+    calibrator = Calibrator.load(run.calibrator_path)
+    fits = calibrator.provenance_.part is not None if rule is None else chosen_behind(rule, calibrator)
+    return run.calibrator_path if fits else None
+
+
+def load_judged(
+    source: str | Path,
+    *,
+    raw: bool = False,
+    kind: Kind | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> dict[str, Predictions]:
+    """What is evaluated of a source, by name: of a run its test predictions as its calibrator makes them, then raw.
+
+    Args:
+        source: A run folder, a file, or a folder or pattern of Parquet files.
+        raw: Leave out the run's calibrator.
+        kind: What the scores are, for files that do not say.
+        columns: Where the target and the id have other names.
+    """
+    predictions = load_predictions(source, "test", kind=kind, columns=columns)
+    name = str(predictions.origin.path)
+    path = None if raw or not Path(source).is_dir() else run_calibrator(source)
+    if path is None:
+        return {name: predictions}
+    return {f"{name}, calibrated by {path.name}": Calibrator.load(path)(predictions), f"{name}, raw": predictions}
 
 
 def calibrators_near(*paths: str | Path | None) -> list[Path]:

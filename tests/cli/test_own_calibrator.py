@@ -1,0 +1,71 @@
+"""Everything after training takes a run's own calibrator by itself, says so, and leaves it out with --raw."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from calibrant.posthoc import Calibrator
+from calibrant.routing import RoutingRule
+from calibrant.training import Run, paper_recipe
+from calibrant.training.calibration import calibrate_run
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run whose network is three times too sure of itself, with the temperature that it ended with."""
+    made = Run.create(tmp_path / "run", paper_recipe("digits"))
+    for split, seed in (("val", 0), ("test", 1)):
+        generator = np.random.default_rng(seed)
+        logits = 3 * generator.normal(size=(2000, 4)).astype(np.float32)
+        targets = (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
+        Predictions.from_logits(3 * logits, targets).save(made.predictions_path(split))
+    calibrate_run(made)
+    return made
+
+
+def test_evaluate_shows_calibrated_and_raw_and_judges_what_is_calibrated(calibrant, run):
+    code, out, err = calibrant("evaluate", run.path, "--max-ece", "0.04", "--json")
+    assert code == 0, err
+    (calibrated, better), (raw, worse) = json.loads(out).items()
+    assert calibrated.endswith("calibrated by calibrator.json")
+    assert raw.endswith("raw")
+    assert better["ece"] < 0.04 < worse["ece"]
+    code, out, err = calibrant("evaluate", run.path, "--max-ece", "0.04", "--json", "--raw")
+    assert code == 1
+    assert json.loads(out) == worse
+
+
+def test_a_rule_is_chosen_behind_it_on_the_cases_that_it_has_not_seen(calibrant, run):
+    code, out, err = calibrant("route", "fit", run.path, "--target-accuracy", "0.9")
+    assert code == 0, err
+    assert f"Chosen behind {run.calibrator_path}" in out
+    rule = RoutingRule.load(run.rule_path)
+    assert rule.evidence.cases == 1800
+    assert rule.calibrated_by == Calibrator.load(run.calibrator_path).digest
+    code, out, err = calibrant("route", "apply", run.rule_path, run.path, "-o", run.path / "decisions.csv")
+    assert code == 0, err
+    with (run.path / "decisions.csv").open() as handle:
+        decided = [float(row["confidence"]) for row in csv.DictReader(handle)]
+    calibrated = Calibrator.load(run.calibrator_path)(run.predictions("test"))
+    np.testing.assert_allclose(decided, calibrated.confidence, atol=1e-9)
+    code, out, err = calibrant("route", "check", run.rule_path, run.path, "--json")
+    assert code == 0, err
+    assert json.loads(out)["cases"] == 2000
+
+
+@pytest.mark.parametrize("flag", ["--raw", "--calibrate"])
+def test_on_request_a_rule_does_without_it(calibrant, run, flag):
+    code, out, err = calibrant("route", "fit", run.path, "--target-accuracy", "0.9", flag)
+    assert code == 0, err
+    assert "Chosen behind" not in out
+    assert RoutingRule.load(run.rule_path).calibrated_by is None
+
+
+def test_a_calibrator_that_has_seen_all_cases_is_not_taken(calibrant, run):
+    assert calibrant("calibrate", run.path)[0] == 0
+    code, out, err = calibrant("route", "fit", run.path, "--target-accuracy", "0.9")
+    assert code == 0, err
+    assert "Chosen behind" not in out
