@@ -5,7 +5,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.posthoc import Calibrator, TemperatureScaling
-from calibrant.predictions import Part, Predictions
+from calibrant.predictions import Predictions, RowsPart
 from calibrant.training import Recipe, Run
 from calibrant.training.calibration import calibrate_run, calibration_share
 
@@ -33,7 +33,7 @@ def test_the_temperature_is_that_of_the_first_part(run, cases, fitted):
     assert len(rest) == cases - fitted
     kept = Calibrator.load(made.calibrator_path)
     assert kept.temperature_ == told["temperature"] == TemperatureScaling().fit(some).temperature_
-    assert kept.provenance_.part == Part(share, 0, 0)
+    assert kept.provenance_.part == RowsPart(share, 0, 0)
     assert kept.provenance_.fitted_on == some.origin.sha256
 
 

@@ -210,7 +210,7 @@ class _Classwise:
     """Class-wise ECE of weighted rows: crowded first bins by a dense product, the few other entries by a sparse one."""
 
     def __init__(self, predictions: Predictions, n_bins: int) -> None:
-        n, self.classes = len(predictions), predictions.n_classes
+        n, self.n_classes = len(predictions), predictions.n_classes
         edges = bin_edges(n_bins, edge_precision(predictions))
         self.low = predictions.probabilities
         row, column = np.nonzero(self.low > edges[1])
@@ -222,7 +222,7 @@ class _Classwise:
 
     def __call__(self, weights: Floats) -> Floats:
         gap = np.abs(weights @ self.low).sum(axis=1) + np.abs(self.high @ weights.T).sum(axis=0)
-        return np.asarray(gap / (weights.sum(axis=1) * self.classes))
+        return np.asarray(gap / (weights.sum(axis=1) * self.n_classes))
 
 
 def _running(values: Floats) -> Floats:

@@ -168,7 +168,7 @@ class _AffineScaling(Calibrator):
         mapped = AffineModule(self.weight_, self.bias_, of_log_probabilities=isinstance(self, DirichletScaling))
         if len(self.seen_) == self.n_classes_:
             return mapped
-        return PartialModule(mapped, self.seen_, classes=self.n_classes_)
+        return PartialModule(mapped, self.seen_, n_classes=self.n_classes_)
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -289,21 +289,21 @@ class _Objective:
     diagonal: bool
 
     @property
-    def classes(self) -> int:
+    def n_classes(self) -> int:
         return int(self.features.shape[1])
 
     def identity(self) -> Floats:
-        weight = np.ones(self.classes) if self.diagonal else np.eye(self.classes)
-        return np.concatenate([weight.ravel(), np.zeros(self.classes)])
+        weight = np.ones(self.n_classes) if self.diagonal else np.eye(self.n_classes)
+        return np.concatenate([weight.ravel(), np.zeros(self.n_classes)])
 
     def split(self, parameters: Floats) -> tuple[Floats, Floats]:
-        weight, bias = parameters[: -self.classes], parameters[-self.classes :]
-        return weight if self.diagonal else weight.reshape(self.classes, self.classes), bias
+        weight, bias = parameters[: -self.n_classes], parameters[-self.n_classes :]
+        return weight if self.diagonal else weight.reshape(self.n_classes, self.n_classes), bias
 
     def __call__(self, parameters: Floats) -> tuple[float, Floats]:
         weight, bias = self.split(parameters)
         value, weight_gradient, bias_gradient = self._penalty(weight, bias)
-        cases, rows = len(self.targets), max(16, BLOCK // self.classes)
+        cases, rows = len(self.targets), max(16, BLOCK // self.n_classes)
         for start in range(0, cases, rows):
             features, targets = self.features[start : start + rows], self.targets[start : start + rows]
             scores = log_softmax(_affine(features, weight, bias))
@@ -323,9 +323,9 @@ class _Objective:
         f are the numbers that a class's score is linear in: the features, or its own feature alone, and 1.
         """
         weight, bias = self.split(parameters)
-        cases, rows = len(self.targets), max(16, BLOCK // self.classes**2)
-        width = 2 if self.diagonal else self.classes + 1
-        found = np.zeros((self.classes, width, self.classes, width))
+        cases, rows = len(self.targets), max(16, BLOCK // self.n_classes**2)
+        width = 2 if self.diagonal else self.n_classes + 1
+        found = np.zeros((self.n_classes, width, self.n_classes, width))
         for start in range(0, cases, rows):
             features = self.features[start : start + rows]
             p = np.exp(log_softmax(_affine(features, weight, bias)))
@@ -333,20 +333,20 @@ class _Objective:
             if self.diagonal:
                 linear = np.stack([features, np.ones_like(features)], axis=2)
             else:
-                linear = np.broadcast_to(np.hstack([features, ones])[:, None], (len(p), self.classes, width))
+                linear = np.broadcast_to(np.hstack([features, ones])[:, None], (len(p), self.n_classes, width))
             flat = (p[:, :, None] * linear).reshape(len(p), -1)
             found -= (flat.T @ flat).reshape(found.shape)
-            for each in range(self.classes):
+            for each in range(self.n_classes):
                 found[each, :, each] += (p[:, each, None] * linear[:, each]).T @ linear[:, each]
         # From (class, its numbers) to the order of the parameters: all weights, then all biases.
-        index = np.arange(self.classes * width).reshape(self.classes, width)
+        index = np.arange(self.n_classes * width).reshape(self.n_classes, width)
         order = np.concatenate([index[:, :-1].ravel(), index[:, -1]])
         total: Floats = found.reshape(len(order), -1)[np.ix_(order, order)] / cases + self._penalty_hessian()
         return total
 
     def _penalty_hessian(self) -> Floats:
         """Second derivatives of the penalty, which is quadratic."""
-        count = self.classes
+        count = self.n_classes
         if self.diagonal:
             weights = (np.eye(count) - 1.0 / count) * 2.0 * self.reg_lambda / count
         else:
@@ -358,11 +358,11 @@ class _Objective:
 
     def _penalty(self, weight: Floats, bias: Floats) -> tuple[float, Floats, Floats]:
         if self.diagonal:
-            pulled, scale = weight - weight.mean(), self.reg_lambda / self.classes
+            pulled, scale = weight - weight.mean(), self.reg_lambda / self.n_classes
         else:
-            pulled = weight * (1.0 - np.eye(self.classes))
-            scale = self.reg_lambda / (self.classes * (self.classes - 1))
-        mu = self.reg_mu / self.classes
+            pulled = weight * (1.0 - np.eye(self.n_classes))
+            scale = self.reg_lambda / (self.n_classes * (self.n_classes - 1))
+        mu = self.reg_mu / self.n_classes
         value = scale * float((pulled**2).sum()) + mu * float((bias**2).sum())
         return value, 2.0 * scale * pulled, 2.0 * mu * bias
 

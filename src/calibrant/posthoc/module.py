@@ -57,18 +57,18 @@ class PartialModule(CalibrationModule):
     Args:
         mapped: The map of those classes alone.
         seen: Which ones, rising.
-        classes: The number of all.
+        n_classes: The number of all classes.
     """
 
     seen: Tensor
     others: Tensor
     order: Tensor
 
-    def __init__(self, mapped: CalibrationModule, seen: ArrayLike, *, classes: int) -> None:
+    def __init__(self, mapped: CalibrationModule, seen: ArrayLike, *, n_classes: int) -> None:
         super().__init__()
         self.mapped = mapped
         chosen = torch.as_tensor(seen)
-        others = torch.tensor([k for k in range(classes) if k not in chosen.tolist()])
+        others = torch.tensor([k for k in range(n_classes) if k not in chosen.tolist()])
         self.register_buffer("seen", chosen.clone())
         self.register_buffer("others", others)
         self.register_buffer("order", torch.argsort(torch.cat([chosen, others])))

@@ -101,8 +101,8 @@ def layout(where: str, header: Sequence[str], kind: Kind | None, columns: Mappin
     if set(scores.values()) == set(map(str, range(len(scores)))):
         # Classes that are called by their number stand where that number says: tools like to sort 10 before 2.
         scores = dict(sorted(scores.items(), key=lambda item: int(item[1])))
-    settled = settle_kind(where, own_word, kind)
-    return Layout(settled, tuple(scores), tuple(scores.values()), roles.get("target"), roles.get("id"), tuple(extras))
+    resolved = resolve_kind(where, own_word, kind)
+    return Layout(resolved, tuple(scores), tuple(scores.values()), roles.get("target"), roles.get("id"), tuple(extras))
 
 
 def _refuse_separator(where: str, header: Sequence[str]) -> None:
@@ -113,7 +113,7 @@ def _refuse_separator(where: str, header: Sequence[str]) -> None:
             raise invalid(f"{where}: columns", "be separated by commas", name, way_out)
 
 
-def settle_kind(where: str, found: str, kind: Kind | None) -> Kind:
+def resolve_kind(where: str, found: str, kind: Kind | None) -> Kind:
     """What the scores are, from the file's own word ("scores" if it says nothing) and from the user's."""
     if found == "scores":
         if kind is None:

@@ -283,7 +283,7 @@ class Predictions:
             if known is None:
                 rows = read_chunk(chunk, self._targets, self._kind, self._precision, part)
             else:
-                rows = known.some(part)
+                rows = known.subset(part)
             yield part, rows, probabilities_of(chunk, self._kind)
 
     def subset(self, mask: Any) -> Self:
@@ -303,7 +303,7 @@ class Predictions:
             self._class_names,
             checks.as_extras({name: values[rows] for name, values in self._extras.items()}, len(rows)),
         )
-        part.__dict__["_rows"] = self._rows.some(rows)
+        part.__dict__["_rows"] = self._rows.subset(rows)
         part.origin = Origin(calibrated_by=self.origin.calibrated_by)
         return part
 

@@ -12,7 +12,7 @@ from calibrant.files import atomic_write
 from calibrant.npz import Npz
 from calibrant.predictions.checks import PRECISIONS, Kind, Precision, as_class_names, check_shape
 from calibrant.predictions.class_order import shortened
-from calibrant.predictions.columns import Layout, find_roles, settle_kind
+from calibrant.predictions.columns import Layout, find_roles, resolve_kind
 from calibrant.predictions.on_disk import OnDisk
 from calibrant.predictions.source import RawBlock, Wanted, block_rows
 
@@ -51,7 +51,7 @@ class NpzSource:
             if len(found) != 1:
                 rule = "hold exactly one of the arrays logits, probabilities, scores"
                 raise invalid(self.where, rule, shortened(archive.names, 12) or "no arrays")
-            kind = settle_kind(self.where, found[0], kind)
+            kind = resolve_kind(self.where, found[0], kind)
             self._name, self._member = found[0], archive.member(found[0])
             self.dtype, rows, classes = self._check_scores(kind)
             self.rows: int | None = rows

@@ -63,7 +63,7 @@ class Rows:
         nll.flags.writeable = False
         return nll
 
-    def some(self, rows: NDArray[Any] | slice) -> Self:
+    def subset(self, rows: NDArray[Any] | slice) -> Self:
         """The same of some rows only."""
         return type(self)(self.kind, self.confidence[rows], self.predicted[rows], self.of_target[rows])
 
