@@ -10,7 +10,7 @@ from calibrant import Predictions
 from calibrant.data import load_dataset
 from calibrant.posthoc import Calibrator, IsotonicCalibration, TemperatureScaling
 from calibrant.routing import RoutingRule
-from calibrant.training import Run
+from calibrant.training import Run, checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -223,3 +223,11 @@ def test_bad_input(calibrant, run_folder, tmp_path):
         assert code == 2, arguments
         assert message in err
         assert err.count("\n") == 1
+
+
+def test_the_checkpoint_is_read_once(calibrant, run_folder, tmp_path, monkeypatch):
+    read = []
+    load = checkpoint.load_checkpoint
+    monkeypatch.setattr(checkpoint, "load_checkpoint", lambda path: read.append(path) or load(path))
+    assert calibrant("export", run_folder, "-o", tmp_path / "model.onnx", "--uncalibrated")[0] == 0
+    assert len(read) == 1
