@@ -406,3 +406,29 @@ def test_a_killed_process_leaves_nothing_behind(tmp_path, logits, python, target
         assert process.stdout.readline() == "half\n"
         process.send_signal(signal.SIGKILL)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.npz", "rule.json"]
+
+
+@pytest.mark.parametrize("ids", ["numbers", "negative", "text", "odd"])
+def test_csv_is_written_in_the_same_bytes_with_and_without_pyarrow(tmp_path, monkeypatch, block, ids):
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=(200, 3)) * 10
+    scores[:3] = [[900, 0, 0], [0, 0, 0], [40, 3, 1]]  # a confidence of 1, of a third, and just below 1
+    names = {
+        "numbers": np.arange(200),
+        "negative": -np.arange(200),
+        "text": np.array([f"case ü {k}" for k in range(200)]),
+        "odd": np.array([f'a "{k}", b' if k % 50 == 7 else f"={k}()" if k % 50 == 9 else f"{k}" for k in range(200)]),
+    }[ids]
+    np.savez(tmp_path / "in.npz", logits=scores, ids=names)
+    rule = RoutingRule(threshold=0.8, n_classes=3)
+    route_file(rule, tmp_path / "in.npz", tmp_path / "fast.csv")
+    monkeypatch.setattr("calibrant.routing.stream._plain_lines", lambda *_: None)
+    route_file(rule, tmp_path / "in.npz", tmp_path / "slow.csv")
+    assert (tmp_path / "fast.csv").read_bytes() == (tmp_path / "slow.csv").read_bytes()
+
+
+def test_tiny_confidences_are_written_as_python_writes_them(tmp_path):
+    np.savez(tmp_path / "in.npz", logits=np.zeros((2, 20_000)))
+    rule = RoutingRule(threshold=0.8, n_classes=20_000)
+    route_file(rule, tmp_path / "in.npz", tmp_path / "out.csv")
+    assert read(tmp_path / "out.csv")[0]["confidence"] == "5e-05"
