@@ -1,16 +1,15 @@
 """How often do the intervals of `evaluate` and `compare` hold the truth? Prints one row per metric.
 
-Run: python benchmarks/coverage.py [--draws 200] [--resamples 200] [--only evaluate|compare]
+Run: python benchmarks/coverage.py [--draws 200] [--resamples 200] [--only compare]
 
 Worlds: logits are normal, and targets are drawn from their softmax (calibrated) or from that of 0.7 times the logits
 (overconfident). The truth is the value of the same metric, with the same bins, over endlessly many rows: it is computed
-from the true probabilities of 200,000 rows (40,000 of 100 classes), so without the noise of targets. Equal-mass bins
+from the true probabilities of 600,000 rows, so without the noise of targets. Equal-mass bins
 are cut at the quantiles of these. In `compare`, model a is the one above and model b the same logits times 0.7 (what is
 overconfident becomes calibrated) or times 0.85.
 """
 
 import argparse
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -18,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import Predictions, compare, evaluate
-from calibrant.metrics.binning import bin_edges
+from calibrant.metrics.binning import bin_edges, bin_index
 from calibrant.metrics.inversion import _ENDLESS, _Groups
 from calibrant.metrics.tops import SortedTops, Tops
 
-BINS, THRESHOLDS = 15, (0.8, 0.95)
+BINS, THRESHOLDS, ROWS = 15, (0.8, 0.95), 600_000
 SCALE = {2: 2.5, 10: 2.5, 100: 3.0}
 Floats = NDArray[np.float64]
 
@@ -43,40 +42,53 @@ def targets_of(truth: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.minimum(found, truth.shape[1] - 1)
 
 
-def true_values(stated: Floats, truth: Floats) -> dict[str, float]:
-    """Every metric of endlessly many rows, from the probability that each of many rows is right."""
-    rows = np.arange(len(stated))
-    predicted = stated.argmax(axis=1)
-    confidence, right = stated[rows, predicted], truth[rows, predicted]
+def true_values(world: str, classes: int, scale: float = 1.0) -> dict[str, float]:
+    """Every metric of a model that states `scale` times the logits, over endlessly many rows.
+
+    Of many rows, it is not drawn whether they are right: the probability of it is used.
+    """
+    rng, edges, step = np.random.default_rng(classes), bin_edges(BINS), 2_000_000 // classes
+    tops, gaps, sums = [], np.zeros(classes * BINS), np.zeros(2)
+    for start in range(0, ROWS, step):
+        logits, truth = draw(world, min(step, ROWS - start), classes, rng)
+        stated, rows = softmax(scale * logits), np.arange(len(logits))
+        predicted = stated.argmax(axis=1)
+        tops.append(np.stack([stated[rows, predicted], truth[rows, predicted]]))
+        cell = np.arange(classes) * BINS + bin_index(stated.ravel(), edges).reshape(stated.shape)
+        gaps += np.bincount(cell.ravel(), (stated - truth).ravel(), minlength=len(gaps))
+        brier = (stated**2).sum() - 2 * (stated * truth).sum() + len(rows)
+        sums += np.asarray([-(truth * np.log(stated)).sum(), brier])
+    confidence, right = np.concatenate(tops, axis=1)
     order = np.argsort(confidence)
-    confidence, right = confidence[order], right[order]
-    edges = bin_edges(BINS)
+    values = top_values(confidence[order], right[order], edges)
+    values |= {"nll": sums[0] / ROWS, "brier": sums[1] / ROWS, "classwise_ece": np.abs(gaps).sum() / ROWS / classes}
+    return {name: float(value) for name, value in values.items()}
+
+
+def top_values(confidence: Floats, right: Floats, edges: Floats) -> dict[str, float]:
+    """What depends on ascending confidences and on the probability that each is right."""
+    mass = np.quantile(confidence, np.arange(1, BINS) / BINS)
+    groups = _Groups.of(SortedTops(Tops(confidence, right > 2.0, "float64")), 0, [edges, edges])
+    sums = np.add.reduceat(right, np.cumsum(groups.size) - groups.size)
+    smooth = groups.all_errors(groups.size[None] * _ENDLESS, sums[None] * _ENDLESS)["smooth_ece"]
     values = {
         "test_error": 1.0 - right.mean(),
-        "nll": -(truth * np.log(stated)).sum(axis=1).mean(),
-        "brier": ((stated**2).sum(axis=1) - 2 * (stated * truth).sum(axis=1) + 1.0).mean(),
         "ece": binned(confidence, right, edges[1:-1]),
-        "ece_equal_mass": binned(confidence, right, np.quantile(confidence, np.arange(1, BINS) / BINS)),
-        "debiased_ece": binned(confidence, right, np.quantile(confidence, np.arange(1, BINS) / BINS), root=True),
-        "ks": np.abs(np.cumsum(confidence - right)).max() / len(rows),
-        "classwise_ece": np.mean([binned(stated[:, k], truth[:, k], edges[1:-1]) for k in range(stated.shape[1])]),
+        "ece_equal_mass": binned(confidence, right, mass),
+        "debiased_ece": binned(confidence, right, mass, root=True),
+        "ks": np.abs(np.cumsum(confidence - right)).max() / len(right),
+        "smooth_ece": smooth[0],
     } | ranks(right)
-    grid = Tops(confidence, np.zeros(len(rows), dtype=np.bool_), "float64")
-    groups = _Groups.of(SortedTops(grid), 0, [edges, edges])
-    cuts = np.append(0, np.cumsum(groups.size))
-    sums = np.add.reduceat(right, cuts[:-1])
-    values["smooth_ece"] = float(
-        groups.all_errors(groups.size[None] * _ENDLESS, sums[None] * _ENDLESS)["smooth_ece"][0]
-    )
     for threshold in THRESHOLDS:
         chosen = confidence >= threshold
+        inside = bin_edges(BINS, low=threshold)[1:-1]
         values |= {
             f"share@{threshold}": chosen.mean(),
             f"accuracy@{threshold}": right[chosen].mean(),
             f"ece@{threshold}": binned(confidence[chosen], right[chosen], edges[1:-1]),
-            f"ece_inside@{threshold}": binned(confidence[chosen], right[chosen], bin_edges(BINS, low=threshold)[1:-1]),
+            f"ece_inside@{threshold}": binned(confidence[chosen], right[chosen], inside),
         }
-    return {name: float(value) for name, value in values.items()}
+    return values
 
 
 def binned(confidence: Floats, right: Floats, inner: Floats, *, root: bool = False) -> float:
@@ -94,70 +106,84 @@ def ranks(right: Floats) -> dict[str, float]:
     return {"auroc": (right * below).sum() / (right.sum() * wrong.sum()), "aurc": risk.mean()}
 
 
-def cases() -> Iterator[tuple[int, str, int]]:
+def cases() -> Iterator["Case"]:
     for classes in (2, 10, 100):
         for world in ("calibrated", "overconfident"):
             for rows in (400, 10_000):
                 yield classes, world, rows
 
 
+Case = tuple[int, str, int]
+Counts = dict[tuple[str, Case], list[int]]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--resamples", type=int, default=200)
-    parser.add_argument("--only", choices=("evaluate", "compare"))
+    parser.add_argument("--every", type=int, default=50, help="print the table so far after so many draws")
+    parser.add_argument("--only", choices=("evaluate", "compare"), default="evaluate")
     options = parser.parse_args()
-    columns = list(cases())
-    for what in ("evaluate", "compare"):
-        if options.only in (None, what):
-            table: dict[str, dict[tuple[int, str, int], tuple[int, int, int]]] = defaultdict(dict)
-            for number, case in enumerate(columns):
-                start = time.perf_counter()
-                for name, counts in measure(what, *case, options.draws, options.resamples, number).items():
-                    table[name][case] = counts
-                print(f"# {what} {case}: {time.perf_counter() - start:.0f} s", flush=True)
-            show(what, table, columns)
+    columns, counts = list(cases()), defaultdict[tuple[str, Case], list[int]](lambda: [0, 0, 0])
+    truths: dict[Case, dict[str, float]] = {}
+    for case in columns:
+        same = truths.get((*case[:2], columns[0][2]))
+        truths[case] = same or truth_of(case, options.only)
+    # All cases take turns, so that a table that is stopped early is as good for one as for the other.
+    for number in range(1, options.draws + 1):
+        for case in columns:
+            for name, low, value, high in intervals(case, options.only, number, options.resamples):
+                found = counts[name, case]
+                found[0] += 1
+                found[1] += low - 1e-12 <= truths[case][name] <= high + 1e-12
+                found[2] += low <= value <= high
+        if number % options.every == 0 or number == options.draws:
+            show(options.only, number, counts, columns)
 
 
-def measure(
-    what: str, classes: int, world: str, rows: int, draws: int, resamples: int, seed: int
-) -> dict[str, tuple[int, int, int]]:
-    """Name to the number of intervals, of those that hold the truth, and of those that hold the value beside them."""
-    rng = np.random.default_rng([7, seed])
-    logits, truth = draw(world, 200_000 if classes < 100 else 40_000, classes, rng)
-    factor = 0.85 if world == "calibrated" else 0.7
-    expected = true_values(softmax(logits), truth)
-    if what == "compare":
-        second = true_values(softmax(factor * logits), truth)
-        expected = {name: second[name] - expected[name] for name in expected}
-    counts = dict.fromkeys(expected, (0, 0, 0))
-    for number in range(draws):
-        logits, truth = draw(world, rows, classes, rng)
-        targets = targets_of(truth, rng)
-        first = Predictions.from_logits(logits, targets)
-        options = {"thresholds": THRESHOLDS, "n_resamples": resamples, "seed": number}
-        if what == "evaluate":
-            result = evaluate(first, BINS, **options)
-            found = [(name, ends, result.values()[name]) for name, ends in (result.intervals or {}).items()]
-        else:
-            differences = compare(first, Predictions.from_logits(factor * logits, targets), n_bins=BINS, **options)
-            found = [(row.name, row.interval, row.difference) for row in differences.rows if row.interval]
-        for name, (low, high), value in found:
-            holds, inside = low - 1e-12 <= expected[name] <= high + 1e-12, value is not None and low <= value <= high
-            there, held, self_held = counts[name]
-            counts[name] = there + 1, held + holds, self_held + inside
-    return counts
+def factor(world: str) -> float:
+    """What the logits of model b are multiplied by in `compare`."""
+    return 0.85 if world == "calibrated" else 0.7
 
 
-def show(
-    what: str, table: dict[str, dict[tuple[int, str, int], tuple[int, int, int]]], columns: list[tuple[int, str, int]]
-) -> None:
-    print(f"\n{what}: percent of 95 % intervals that hold the truth")
-    print(f"{'':18}" + "".join(f"{f'K={k} {world[:4]} n={n}':>17}" for k, world, n in columns) + "   value inside")
-    for name, row in table.items():
-        shares = [100 * held / there if there else np.nan for there, held, _ in (row[case] for case in columns)]
-        there, own = sum(row[case][0] for case in columns), sum(row[case][2] for case in columns)
-        print(f"{name:18}" + "".join(f"{share:17.1f}" for share in shares) + f"{100 * own / max(there, 1):15.1f}")
+def truth_of(case: Case, what: str) -> dict[str, float]:
+    classes, world, _ = case
+    values = true_values(world, classes)
+    if what == "evaluate":
+        return values
+    second = true_values(world, classes, factor(world))
+    return {name: second[name] - values[name] for name in values}
+
+
+def intervals(case: Case, what: str, seed: int, resamples: int) -> Iterator[tuple[str, float, float, float]]:
+    """Name, lower end, printed value and upper end of every interval of one draw."""
+    classes, world, rows = case
+    rng = np.random.default_rng([seed, *case[::2], len(world)])
+    logits, truth = draw(world, rows, classes, rng)
+    targets = targets_of(truth, rng)
+    first = Predictions.from_logits(logits, targets)
+    options = {"thresholds": THRESHOLDS, "n_resamples": resamples, "seed": seed}
+    if what == "evaluate":
+        result = evaluate(first, BINS, **options)
+        values = result.values()
+        yield from ((name, ends[0], values[name], ends[1]) for name, ends in result.intervals.items())
+    else:
+        second = Predictions.from_logits(factor(world) * logits, targets)
+        for row in compare(first, second, n_bins=BINS, **options).rows:
+            if row.interval is not None:
+                yield row.name, row.interval[0], row.difference, row.interval[1]
+
+
+def show(what: str, draws: int, counts: Counts, columns: list[Case]) -> None:
+    print(f"\n{what}: percent of 95 % intervals that hold the truth, {draws} draws per column")
+    for head in (["K", *(str(k) for k, _, _ in columns)], ["world", *(w[:10] for _, w, _ in columns)]):
+        print(f"{head[0]:>16}" + "".join(f"{each:>11}" for each in head[1:]))
+    print(f"{'n':>16}" + "".join(f"{n:11,}" for _, _, n in columns) + "   holds its value")
+    for name in dict.fromkeys(name for name, _ in counts):
+        found = [counts[name, case] for case in columns]
+        shares = "".join(f"{100 * held / there:11.1f}" if there else f"{'-':>11}" for there, held, _ in found)
+        print(f"{name:>16}{shares}{100 * sum(own for *_, own in found) / sum(there for there, *_ in found):18.1f}")
+    print(flush=True)
 
 
 if __name__ == "__main__":

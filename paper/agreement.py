@@ -37,8 +37,9 @@ class Agreement:
 
 RULE = (
     "The paper's number is one run, ours the mean of n. With s the standard deviation of one run (the larger of the "
-    "spread over our seeds and the bootstrap standard error over test images), they agree if they differ by no more "
-    "than 1.96 s √(1 + 1/n) plus half a printed digit, or, for ECE, if both lie below the 95 % quantile of what "
+    "spread over our seeds and the standard error over test images, which is the width of a 95 % interval divided by "
+    "3.92; where that interval lies is not used), they agree if they differ by no more than "
+    "1.96 s √(1 + 1/n) plus half a printed digit, or, for ECE, if both lie below the 95 % quantile of what "
     "perfect calibration shows by chance."
 )
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from calibrant.metrics.binning import bin_edges, bin_index, edge_precision, expected_error, rounded
 from calibrant.metrics.errors import debiased
 from calibrant.metrics.names import set_metric
+from calibrant.metrics.resampling import CLASSWISE_ENTRIES, resampled_classwise
 from calibrant.metrics.smooth import grid_position, smooth_error
 from calibrant.metrics.tops import SortedTops, Tops
 from calibrant.predictions import Predictions
@@ -30,6 +31,8 @@ _GROUPS = 128
 _CELLS = 128
 # So many times the rows have no noise left, and every error is that of the world itself.
 _ENDLESS = 1e9
+# Resamples that tell how far class-wise errors are spread.
+_SPREAD_DRAWS = 200
 # Entries of one block of simulated counts.
 _BLOCK = 2**20
 
@@ -66,7 +69,9 @@ def calibration_errors(
             groups = _Groups.of(rows, start, [width, inside, rows.equal_mass_edges(n_bins, start)])
             own = _invert(groups, groups.set_errors, draws, tails, generator)
             found |= {set_metric(name, threshold): value for name, value in own.items()}
-    return found | {"classwise_ece": _classwise(predictions, n_bins, draws, tails, generator)}
+    if len(predictions) * predictions.n_classes <= CLASSWISE_ENTRIES:
+        found["classwise_ece"] = _classwise(predictions, n_bins, draws, tails, generator)
+    return found
 
 
 @dataclass(frozen=True)
@@ -210,7 +215,8 @@ def _classwise(
 
     There are so many cells that the gaps of most are noise. Whether the true gaps lie in all cells or in a few decides
     how far they raise the error, and cannot be known. So the lower end takes the cells whose gaps stand out, the upper
-    end takes all of them.
+    end takes all of them. Cells are simulated one by one, although a target that one class loses another one gains; the
+    simulated values are spread as far as those of resampled rows, which know of that.
     """
     size, expected, hits = _class_cells(predictions, n_bins)
     probability, gap = expected / size, (expected - hits) / size
@@ -219,15 +225,21 @@ def _classwise(
     total = len(predictions) * predictions.n_classes
     observed = float(expected_error(expected - hits, total))
 
+    def simulate(chance: Floats) -> Floats:
+        blocks = _blocks(n_resamples, len(size))
+        draws = (generator.binomial(size, chance, size=(rows, len(size))) for rows in blocks)
+        return np.concatenate([expected_error(expected - hits, total) for hits in draws])
+
+    resampled = resampled_classwise(predictions, n_bins, _SPREAD_DRAWS, int(generator.integers(2**31)))
+    stretch = max(1.0, float(resampled.std() / max(simulate(hits / size).std(), 1e-300)))
+
     def plausible(shape: Floats) -> Plausible:
         quantiles, truths = [], []
         for world in _WORLDS:
             chance = np.clip(probability - world * shape, 0.0, 1.0)
-            values = [
-                expected_error(expected - generator.binomial(size, chance, size=(rows, len(size))), total)
-                for rows in _blocks(n_resamples, len(size))
-            ]
-            quantiles.append(np.quantile(np.concatenate(values), tails))
+            values = simulate(chance)
+            middle = np.median(values)
+            quantiles.append(np.quantile(middle + stretch * (values - middle), tails))
             truths.append(float(expected_error(expected - size * chance, total)))
         return _kept(observed, np.stack(quantiles), np.asarray(truths))
 

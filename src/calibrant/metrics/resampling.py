@@ -70,6 +70,12 @@ def bootstrap(
     return draws
 
 
+def resampled_classwise(predictions: Predictions, n_bins: int, n_resamples: int, seed: int) -> Floats:
+    """The class-wise ECE alone, over resampled rows."""
+    error = _Classwise(predictions, n_bins)
+    return np.concatenate([error(draw()) for draw in draw_weights(len(predictions), n_resamples, seed)])
+
+
 class WeightedMetrics:
     """The metrics of `evaluate` as functions of row weights.
 

@@ -26,7 +26,7 @@ class Estimate:
 
     Attributes:
         mean: Over seeds; None where it is not defined for one of them.
-        spread: Standard deviation over seeds; with one seed the bootstrap standard error over test images.
+        spread: Standard deviation over seeds; with one seed the standard error over test images.
         over: What the spread is over; None without one.
         values: One per seed.
     """

@@ -33,7 +33,8 @@ def paper_tables(results: Results, *, brief: bool = False) -> list[Grid]:
 
 _SPREAD = (
     "In percent, test set, last epoch, 10 bins unless stated; +TS: after temperature scaling on the validation set. "
-    "± is the standard deviation over seeds; with one seed, the bootstrap standard error over test images. "
+    "± is the standard deviation over seeds; with one seed, the standard error over test images, "
+    "which is the width of a 95 % interval divided by 3.92. "
     "Marked (bold, or * on a terminal): the best mean, which may be so by chance."
 )
 
@@ -163,7 +164,8 @@ def _differences(results: Results, where: str) -> Grid:
 
 _PAIRED = (
     "In points. Over seeds: Student's t of paired differences, where test predictions are at hand never narrower than "
-    "the paired bootstrap over test images; with one seed: that bootstrap. Not corrected for the number of comparisons."
+    "the paired bootstrap over test images is wide; with one seed: the interval of `calibrant.compare`. Not corrected "
+    "for the number of comparisons."
 )
 
 
