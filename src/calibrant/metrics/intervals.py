@@ -55,7 +55,7 @@ class Resampled:
             return None
         parts = self.range(name), other.range(name)
         if parts[0] is not None and parts[1] is not None:
-            return _around(ours - theirs, *_subtract(parts[0], parts[1], self._correlation(other, name)))
+            return _around(ours - theirs, *_subtract(parts[0], parts[1]))
         with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
             ends = percentiles(self.draws[name] - other.draws[name], self.level)
             return None if ends is None else _around(ours - theirs, *ends)
@@ -66,15 +66,6 @@ class Resampled:
             low, high = share_intervals(self.evaluation, self.level)[name]
             return Plausible(low, self.evaluation.values()[name] or 0.0, high)
         return self.plausible.get(name)
-
-    def _correlation(self, other: "Resampled", name: str) -> float:
-        if name not in self.draws or name not in other.draws:
-            return 0.0
-        pairs = np.stack([self.draws[name], other.draws[name]])
-        pairs = pairs[:, ~np.isnan(pairs).any(axis=0)]
-        if pairs.shape[1] < 2 or not pairs.std(axis=1).all():
-            return 0.0
-        return float(np.corrcoef(pairs[0], pairs[1])[0, 1])
 
 
 def resample_models(
@@ -136,15 +127,10 @@ def _around(value: float | None, low: float, high: float) -> Interval:
     return (low, high) if value is None or math.isnan(value) else (min(low, value), max(high, value))
 
 
-def _subtract(ours: Plausible, theirs: Plausible, correlation: float) -> Interval:
-    """Interval of a difference from those of its parts (Zou and Donner 2008, "MOVER")."""
-    if min(ours.low, theirs.low) == 0.0:
-        # Next to 0 an error rises with noise of either sign: two errors do not move together as their draws do.
-        correlation = min(correlation, 0.0)
-    below = ours.centre - ours.low, theirs.high - theirs.centre
-    above = ours.high - ours.centre, theirs.centre - theirs.low
-    lengths = [
-        math.sqrt(max(0.0, mine**2 + yours**2 - 2.0 * correlation * mine * yours)) for mine, yours in (below, above)
-    ]
-    centre = ours.centre - theirs.centre
-    return centre - lengths[0], centre + lengths[1]
+def _subtract(ours: Plausible, theirs: Plausible) -> Interval:
+    """Every difference of plausible values.
+
+    It holds the truth wherever both parts do. Bootstraps of the difference, and intervals that count on the correlation
+    of two errors, do not: next to 0 an error rises with noise of either sign.
+    """
+    return ours.low - theirs.high, ours.high - theirs.low
