@@ -33,7 +33,7 @@ def test_training_prints_a_table_and_leaves_a_run(calibrant, tmp_path):
     assert "test error" in out
     assert f"run folder: {tmp_path / 'run'}" in out
     # Not a terminal: a line for the beginning and one an epoch.
-    assert re.fullmatch(r"flsd\+h on digits with tiny, seed 4\nepoch 1/2: .*\nepoch 2/2: .*\n", err)
+    assert re.fullmatch(r"nll on digits with tiny, seed 4\nepoch 1/2: .*\nepoch 2/2: .*\n", err)
     run = Run.open(tmp_path / "run")
     assert run.finished
     assert (run.recipe.seed, run.recipe.epochs) == (4, 2)
@@ -161,7 +161,7 @@ def test_a_diverging_run_is_one_line_with_the_way_out(calibrant, tmp_path):
     assert code == 2
     line = err.splitlines()[-1]
     assert re.fullmatch(
-        r"calibrant: the loss became NaN or infinite in epoch 1 at step \d+ of 17, learning rate 9\.97867e\+19\. "
+        r"calibrant: the loss became NaN or infinite in epoch 1 at step \d+ of 17, learning rate 9\.98294e\+19\. "
         r"There was no checkpoint yet\. "
         r"Try a smaller learning rate or a smaller loss weight\.",
         line,

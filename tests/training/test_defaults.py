@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from calibrant import methods
+from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, default_recipe, paper_recipe
 from calibrant.training.defaults import named_recipes
 from calibrant.training.settings import recipe_from
@@ -82,3 +83,10 @@ def test_the_default_is_plain_training_with_averaged_weights(data, floor):
 def test_a_method_by_name_keeps_the_schedule_that_it_is_compared_on():
     assert recipe_from(data="cifar10", changes={"method.name": "flsd+h"}).schedule == paper_recipe("cifar10").schedule
     assert recipe_from(data="cifar10").schedule == default_recipe("cifar10").schedule
+
+
+def test_a_run_too_short_for_averaged_weights_goes_without_them():
+    assert default_recipe("digits", epochs=4).schedule.average == 0.25
+    assert default_recipe("digits", epochs=3).schedule.average == 0
+    with pytest.raises(InvalidInput, match=r"schedule\.average"):
+        default_recipe("digits", epochs=3, schedule__average=0.25)

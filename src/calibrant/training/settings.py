@@ -69,7 +69,7 @@ def recipe_from(
         calibration_weight: Weight of the method's calibration term (lambda in the paper).
         trust_code: Whether to trust code of the user's own that the file names.
     """
-    recipe = _recommended(data or "digits", (changes or {}).get("method.name")) if file is None else Recipe.load(file)
+    recipe = _recommended(data or "digits", changes or {}) if file is None else Recipe.load(file)
     if file is not None and data is not None:
         recipe = recipe.changed({"data.name": data})
     if trust_code:
@@ -81,9 +81,12 @@ def recipe_from(
     return recipe.changed(given)
 
 
-def _recommended(data: str, method: str | None) -> Recipe:
+def _recommended(data: str, changes: Mapping[str, Any]) -> Recipe:
     """The default, or for a method of the paper's tables, and for your own, the schedule that it is compared on."""
-    return default_recipe(data) if method is None else paper_recipe(data)
+    if changes.get("method.name") is not None:
+        return paper_recipe(data)
+    epochs = changes.get("epochs")
+    return default_recipe(data) if not isinstance(epochs, int) or epochs < 1 else default_recipe(data, epochs=epochs)
 
 
 def anchored_recipe(recipe: Recipe) -> Recipe:
