@@ -21,10 +21,13 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from random import Random
+
+import psutil
 
 import calibrant
 from tests.fuzz import corpus as corpora
@@ -38,6 +41,8 @@ _ADDRESS_SPACE = 6 * 2**30
 _SLOW_SHARE = 0.02
 _OUR_FAULT = 70
 _PER_CHILD = 100
+# The limit of time counts seconds of computing, as the machine may be busy; waiting may take so many times as long.
+_BUSY = 6
 
 
 def main() -> int:
@@ -111,13 +116,15 @@ def _outcomes(seeds: range, only: str, corpus: Path, folder: Path, keep: Path) -
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     child = _fork(lambda: _read_all(seeds, only, corpus, folder, keep))
-    seen, status, moved = -1, None, time.monotonic()
-    while status is None and time.monotonic() < moved + SECONDS:
+    seen, status, moved, used = -1, None, time.monotonic(), 0.0
+    process = psutil.Process(child)
+    while status is None and time.monotonic() < moved + _BUSY * SECONDS and _cpu(process) < used + SECONDS:
         time.sleep(0.02)
         finished, ended = os.waitpid(child, os.WNOHANG)
         status = ended if finished else None
         size = (folder / "done").stat().st_size if (folder / "done").exists() else 0
-        seen, moved = (size, time.monotonic()) if size != seen else (seen, moved)
+        if size != seen:
+            seen, moved, used = size, time.monotonic(), _cpu(process)
     if status is None:
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -130,6 +137,14 @@ def _outcomes(seeds: range, only: str, corpus: Path, folder: Path, keep: Path) -
         attempt = Attempt(None if status is None else os.waitstatus_to_exitcode(status), *_said(folder))
         _keep(keep, folder, attempt, seed, _pick(Random(seed), only))
         yield _pick(Random(seed), only).name, attempt
+
+
+def _cpu(process: psutil.Process) -> float:
+    """Seconds of computing; 0 where the process has ended."""
+    with suppress(psutil.Error):
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    return 0.0
 
 
 def _read_all(seeds: range, only: str, corpus: Path, folder: Path, keep: Path) -> int:

@@ -77,7 +77,11 @@ def _evaluation_of(name: str) -> Right:
 def _from_npz(path: Path) -> tuple[Any, Any]:
     with np.load(path, allow_pickle=False) as archive:
         scores = archive["logits"] if "logits" in archive else archive["probabilities"]
-        return scores, archive["targets"]
+        targets = archive["targets"]
+        if targets.dtype.kind == "U":  # names of classes, or their numbers as text
+            names = archive["class_names"].tolist()
+            targets = _numbered(targets.tolist(), [f"logit_{name}" for name in names])
+        return scores, targets
 
 
 def _from_csv(path: Path) -> tuple[Any, Any]:
