@@ -307,6 +307,8 @@ def main() -> int:
             )
             told += [f"{name}: {exception}" for exception in tally.exceptions]
             print(*lines[-1:], *tally.exceptions, sep="\n", flush=True)
+            if options.out is not None:  # so that a campaign that is stopped leaves what it has done
+                options.out.write_text("\n".join([*lines, "", *told]) + "\n")
     lines.append(f"{'in all':42}" + "".join(f"{n:{w}}" for n, w in zip(total.values(), (8, 8, 9, 11, 12), strict=True)))
     lines += [
         "",

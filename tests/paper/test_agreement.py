@@ -84,9 +84,9 @@ def test_the_tolerance_by_hand(values, deviations, allowed):
 
 
 def test_chance_excuses_no_other_number_than_ece(make_record):
-    calibrated = make_record("flsd", sharpness=1.0)
-    assert calibrated.evaluation().noise_floor_95 > 0.065
-    assert agreement(replace(ROW, ece_confident=40.0), [calibrated], "ece@0.95").verdict == "ours is lower"
+    record = make_record("flsd", sharpness=0.6)
+    assert record.value("share@0.95") < 0.06 < record.evaluation().noise_floor_95
+    assert agreement(replace(ROW, share_confident=6.0), [record], "share@0.95").verdict == "ours is lower"
 
 
 def test_an_empty_confident_set_has_no_verdict(make_record):
