@@ -103,3 +103,21 @@ def test_arrays_are_views_where_they_can_be():
 def test_what_is_no_tensor_is_refused(value, found):
     with pytest.raises(InvalidInput, match=rf"x must be a torch tensor, got {found}\. .*torch\.as_tensor\(x\)"):
         require_tensor("x", value)
+
+
+def test_sparse_tensors_are_refused():
+    with pytest.raises(InvalidInput, match=r"x must be a dense tensor, got torch\.sparse_coo\. Call x\.to_dense\(\)"):
+        require_tensor("x", torch.eye(2).to_sparse())
+
+
+def test_a_number_beyond_floating_point_is_one_line():
+    with pytest.raises(InvalidInput, match="x must be a number that floating point can hold") as got:
+        number("x", 10**5000)
+    assert len(str(got.value)) < 400
+
+
+def test_a_value_of_many_lines_is_shown_in_one():
+    with pytest.raises(InvalidInput) as got:
+        number("x", torch.zeros(40, 4))
+    assert "\n" not in str(got.value)
+    assert len(str(got.value)) < 400

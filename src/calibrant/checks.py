@@ -16,7 +16,10 @@ def number(argument: str, value: object) -> float:
     """Any real number; NumPy's too, but no tensor, whose gradient would be lost."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise invalid(argument, "be a number", repr(value))
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise invalid(argument, "be a number that floating point can hold", "a larger one") from error
 
 
 def not_negative(argument: str, value: object, way_out: str = "") -> float:
@@ -104,7 +107,10 @@ def as_array(argument: str, values: Any) -> NDArray[Any]:
 
 
 def require_tensor(argument: str, value: object) -> None:
-    """Refuse lists, NumPy arrays and None: they would cost a copy to the device at every step."""
-    if not isinstance(value, Tensor):
+    """Refuse lists, NumPy arrays and None, which would cost a copy to the device at every step, and sparse tensors."""
+    if isinstance(value, Tensor):
+        if value.layout != torch.strided:
+            raise invalid(argument, "be a dense tensor", value.layout, f"Call {argument}.to_dense().")
+    else:
         found = "None" if value is None else type(value).__name__
         raise invalid(argument, "be a torch tensor", found, f"Make one with torch.as_tensor({argument}).")

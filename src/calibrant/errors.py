@@ -32,19 +32,24 @@ class CalibrantWarning(UserWarning):
     """Category of every warning of this package, so that it can be filtered on its own."""
 
 
+_LONGEST_VALUE = 300
+
+
 def invalid(argument: str, rule: str, value: object, way_out: str = "") -> InvalidInput:
     """Build the error for a broken rule.
 
     Args:
         argument: What the user passed: a parameter, a column, a file.
         rule: What must hold, to be read after "must".
-        value: What was found instead.
+        value: What was found instead; shown in one line, and cut where it is long.
         way_out: One sentence on what to do; may be empty where the rule says it.
 
     >>> str(invalid("alpha", "be positive", -1.0, "The paper uses 0.005."))
     'alpha must be positive, got -1.0. The paper uses 0.005.'
     """
-    message = f"{argument} must {rule}, got {value}."
+    shown = " ".join(str(value).split())
+    shown = shown if len(shown) <= _LONGEST_VALUE else f"{shown[:_LONGEST_VALUE]}..."
+    message = f"{argument} must {rule}, got {shown}."
     return InvalidInput(f"{message} {way_out}".strip())
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from calibrant.checks import number
 from calibrant.errors import invalid
 from calibrant.pruning.selection import Keys, Mask, Quota, ascending, descending, exact_fraction, lowest, quota
 from calibrant.pruning.table import ERROR_COLUMNS, FORGETTING_COLUMNS
@@ -267,7 +268,7 @@ class Unbiased(Policy):
 
     def __post_init__(self) -> None:
         exact_fraction("drop", self.drop)
-        if self.share != 1:
+        if number("share", self.share) != 1:
             exact_fraction("share", self.share)
 
     def _well_learned(self, sizes: Sequence[int]) -> list[int]:
