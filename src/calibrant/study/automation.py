@@ -19,8 +19,9 @@ Automation = dict[str, float | None]
 def automation(validation: Predictions, test: Predictions) -> dict[str, Automation]:
     """For each target: `calibrant route fit` on the validation set, `route check` on the test set.
 
-    Scaled is what `route fit --calibrate` does: a temperature from a random half of the validation set, the threshold
-    from the other half, since a promise needs cases that nothing else was fitted on.
+    Scaled: a temperature from a random half of the validation set, the threshold from the other half, since a promise
+    needs cases that nothing else was fitted on. `route fit --calibrate` leaves more to the threshold by now; records
+    keep the half, so that they can be compared.
     """
     if len(validation) < 2:
         return {}

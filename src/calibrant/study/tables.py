@@ -83,8 +83,8 @@ _SECOND: tuple[_Column, ...] = (
 _PROMISED = (
     "In percent of the test images: those above the lowest threshold at which the validation set promises an accuracy "
     f"of 98 or 99 % with confidence {CONFIDENCE:g} (calibrant route fit). 0: nothing can be promised. +TS: a "
-    "temperature from a random half of the validation set first, the threshold from the other half (route fit "
-    "--calibrate). Right: accuracy of those at 99 %; -: a seed has none. ± as above; with one seed, the binomial "
+    "temperature from a random half of the validation set first, the threshold from the other half. "
+    "Right: accuracy of those at 99 %; -: a seed has none. ± as above; with one seed, the binomial "
     "standard error."
 )
 
