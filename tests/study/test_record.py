@@ -118,6 +118,15 @@ def test_a_record_of_a_method_that_is_gone_is_read_as_it_was_written(make_record
     assert (record.method, record.variant) == ("forgotten", "huber_weight 0.5")
 
 
+def test_a_number_in_quotes_is_refused(make_record, tmp_path):
+    path = write_record(make_record("nll"), tmp_path)
+    content = read_json(path)
+    content["test"]["10"]["brier"] = "0"
+    write_json(path, content)
+    with pytest.raises(InvalidInput, match="brier"):
+        read_records(tmp_path)
+
+
 def test_reading_a_record_runs_no_code_that_it_names(make_record, tmp_path, monkeypatch):
     (tmp_path / "bait.py").write_text("open('touched', 'w').close()\n")
     monkeypatch.chdir(tmp_path)

@@ -51,7 +51,8 @@ class _Evaluation(_Model):
 
 
 def _evaluation(content: dict[str, Any]) -> dict[str, Any]:
-    _Evaluation.model_validate(content)
+    # Strict: what is checked here is used as it is, and "0.1" is no number.
+    _Evaluation.model_validate(content, strict=True)
     missing = {"share@0.95", "share@0.99"} - Evaluation.from_dict(content).values().keys()
     if missing:
         raise ValueError(f"an evaluation with {missing.pop()}")
