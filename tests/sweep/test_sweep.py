@@ -269,3 +269,11 @@ def test_trials_that_somebody_else_wrote_are_refused(tmp_path, attributes):
 def test_a_folder_must_be_a_path():
     with pytest.raises(InvalidInput, match="path must be a path"):
         Sweep(None, SPEC)
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_trial_whose_worker_was_killed_before_it_had_a_name_does_not_count(tmp_path):
+    sweep = Sweep(tmp_path, SPEC)
+    sweep.study.ask()
+    sweep.run(trials=1)
+    assert len(sweep.finished()) == 1

@@ -122,7 +122,7 @@ class Sweep:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise output_error(self.path, error) from error
-        self._url = storage or f"sqlite:///{self.path / 'sweep.db'}"
+        self._url = storage or _own_storage(self.path)
         self.study = self._open(self._url, sampler_seed)
         # Last: a search that the storage refuses must not replace the one that is there.
         self.spec.save(self.path / "sweep.toml")
@@ -185,7 +185,7 @@ class Sweep:
         ends = None if timeout is None else time.monotonic() + timeout
         place = Path(data_dir) if data_dir is not None else None
         with _quiet(optuna), _storage_faults(self._url), living_worker(self.path / "workers") as name:
-            self._revive()
+            self._revive(name)
             while self._count() < trials and (ends is None or time.monotonic() < ends):
                 self.study.optimize(
                     lambda trial: self._trial(trial, name, trials, place, reporter or Quiet()),
@@ -264,12 +264,14 @@ class Sweep:
         running = self.study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.RUNNING,))
         return any(other.number < trial.number and other.params == trial.params for other in running)
 
-    def _revive(self) -> None:
+    def _revive(self, name: str) -> None:
         """Mark trials of killed workers as failed, and queue their settings, so that their runs are continued."""
         optuna = _optuna()
         states = optuna.trial.TrialState
         for trial in self.study.get_trials(deepcopy=False, states=(states.RUNNING,)):
-            if not is_dead(self.path / "workers", trial.user_attrs.get("worker", "")):
+            # A worker that was killed before it could write its name is known by being the only one of this folder.
+            nameless = "worker" not in trial.user_attrs and self._alone(name)
+            if not nameless and not is_dead(self.path / "workers", trial.user_attrs.get("worker", "")):
                 continue
             # Another worker that starts at the same time may be faster.
             with contextlib.suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):
@@ -277,7 +279,14 @@ class Sweep:
                 if trial.params:
                     self.study.enqueue_trial(trial.params)
 
-    # What came out.
+    def _alone(self, name: str) -> bool:
+        """Whether no other worker can be at work: the trials are in this folder, and nobody else holds a lock in it."""
+        if self._url != _own_storage(self.path):
+            return False
+        others = (path.stem for path in (self.path / "workers").glob("*.lock") if path.stem != name)
+        return all(is_dead(self.path / "workers", other) for other in others)
+
+    # Results.
 
     def finished(self) -> "list[FrozenTrial]":
         """Trials that ran to their end."""
@@ -299,6 +308,10 @@ class Sweep:
         for trial in sorted(self.study.best_trials, key=lambda trial: (trial.values, trial.number)):
             kept.setdefault(json.dumps(trial.params, sort_keys=True), trial)
         return list(kept.values())
+
+
+def _own_storage(folder: Path) -> str:
+    return f"sqlite:///{folder / 'sweep.db'}"
 
 
 class _Surplus(Exception):
