@@ -27,14 +27,14 @@ def test_the_same_name_twice_gets_the_folder_and_then_a_number(predictions, tmp_
 
 def test_a_run_brings_its_method_and_recipe(run_folder):
     (entry,) = read_entries([run_folder])
-    assert entry.name == "flsd+h"
+    assert entry.name == "nll"
     assert entry.run.recipe.epochs == 3
     assert entry.predictions.targets.shape == (599,)
 
 
 def test_predictions_inside_a_run_belong_to_it(run_folder):
     (entry,) = read_entries([run_folder / "predictions" / "test.npz"])
-    assert (entry.name, entry.run.path) == ("flsd+h", run_folder)
+    assert (entry.name, entry.run.path) == ("nll", run_folder)
 
 
 def test_images_can_be_given(predictions, tmp_path):
@@ -46,10 +46,10 @@ def test_images_can_be_given(predictions, tmp_path):
 
 def test_a_run_a_path_predictions_and_lists_of_them_are_sources(run_folder, predictions):
     run = Run.open(run_folder)
-    for source in (run, run_folder, str(run_folder), [run], {"flsd+h": run_folder}, [("flsd+h", run)]):
+    for source in (run, run_folder, str(run_folder), [run], {"nll": run_folder}, [("nll", run)]):
         (entry,) = read_entries(source)
-        assert (entry.name, entry.run.path, len(entry.predictions)) == ("flsd+h", run_folder, 599)
-    assert [entry.name for entry in read_entries([run, predictions])] == ["flsd+h", "the model"]
+        assert (entry.name, entry.run.path, len(entry.predictions)) == ("nll", run_folder, 599)
+    assert [entry.name for entry in read_entries([run, predictions])] == ["nll", "the model"]
     given = ReportEntry("mine", predictions)
     assert read_entries(given) == read_entries([given]) == read_entries({"mine": predictions}) == [given]
 

@@ -80,11 +80,11 @@ def test_rules_without_one_threshold_or_without_a_promise(halves, class_threshol
 
 def test_the_runs_own_calibrator_and_rule_are_used_and_named(run):
     calibrated, raw = judged(read_entries(run))
-    assert calibrated.entry.name == "flsd+h (calibrated)"
+    assert calibrated.entry.name == "nll (calibrated)"
     assert calibrated.notes == ("Found in the run and used: calibrator.json, rule.json.",)
     assert calibrated.promise[0] == RoutingRule.load(run.rule_path).note
     assert raw.promise == ()
-    assert [shown.entry.name for shown in judged(read_entries(run), raw=True)] == ["flsd+h"]
+    assert [shown.entry.name for shown in judged(read_entries(run), raw=True)] == ["nll"]
 
 
 def test_what_is_given_stands_in_place_of_the_runs_own(run):
@@ -97,14 +97,14 @@ def test_what_is_given_stands_in_place_of_the_runs_own(run):
 def test_calibrated_predictions_are_not_calibrated_again(run):
     path = run.predictions_path("test", calibrated=True)
     TemperatureScaling().fit(run.predictions("test"))(run.predictions("test")).save(path)
-    assert [shown.entry.name for shown in judged(read_entries(path))] == ["flsd+h"]
+    assert [shown.entry.name for shown in judged(read_entries(path))] == ["nll"]
 
 
 def test_a_rule_of_raw_scores_decides_by_raw_scores(run):
     rule = choose_threshold(run.predictions("test"), 0.7)
     rule.save(run.rule_path)
     raw, calibrated = judged(read_entries(run))
-    assert (raw.entry.name, calibrated.entry.name) == ("flsd+h (raw)", "flsd+h (calibrated)")
+    assert (raw.entry.name, calibrated.entry.name) == ("nll (raw)", "nll (calibrated)")
     assert any("decides by these" in note for note in raw.notes)
     assert "The rule was chosen on these very cases, so they are no test of its promise." in raw.promise[1]
 

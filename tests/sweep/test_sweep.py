@@ -65,12 +65,12 @@ def test_trials_of_an_edited_method_are_not_mixed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     spec = SweepSpec(method="my_swept:f", recipe={"epochs": 1}, search=("a=0.0:0.2",))
     (tmp_path / "my_swept.py").write_text(code)
-    Sweep(tmp_path / "s", spec)
+    Sweep(tmp_path / "s", spec, trust_code=True)
     Sweep(tmp_path / "s")
     (tmp_path / "my_swept.py").write_text(code + "# edited\n")
     monkeypatch.delitem(sys.modules, "my_swept")
     with pytest.raises(InvalidInput, match="searches something else"):
-        Sweep(tmp_path / "s")
+        Sweep(tmp_path / "s", trust_code=True)
     monkeypatch.delitem(sys.modules, "my_swept")
 
 

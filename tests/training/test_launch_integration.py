@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 _SETTINGS = [
     *("--data", "digits", "--method", "nll", "--epochs", "300", "--accelerator", "cpu", "--devices", "2"),
     *("--set", "data.validation=0.8"),  # short epochs
@@ -67,6 +69,15 @@ class Pair:
         return code, [line for line in self.lines if not line.startswith("epoch")]
 
 
+@pytest.fixture
+def interruptible():
+    """A shell that runs the tests in the background makes them ignore interrupts, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_and_a_lost_process_end_both_with_one_line_and_the_run_goes_on(tmp_path):
     folder = tmp_path / "run"
     way_out = f"ontinue with: calibrant train --resume {folder}"

@@ -77,8 +77,8 @@ def _digits_table(runs: dict[str, Run], n_resamples: int) -> Grid:
         test = run.predictions("test")
         result = evaluate(test, n_resamples=n_resamples)
         cells = [_cell(result, metric) for metric in ("test_error", "ece", "share@0.95")]
-        rows.append((name, *cells, f"{result.nll:.4f}", f"{run.summary['timing']['train_seconds']:.1f}"))
-    heads = ("training", "error %", "ECE %", "|S95| %", "NLL", "seconds")
+        rows.append((name, *cells))
+    heads = ("training", "error %", "ECE %", "|S95| %")
     one = f"one image is {100 / result.n:.2f} %, so small differences are chance"
     caption = f"{result.n} test images, 95 % intervals; {one}."
     return Grid("Handwritten digits", caption, heads, tuple(rows))
@@ -99,9 +99,10 @@ def _judged_table(
         errors = (f"{100 * before.test_error:.2f}", f"{100 * before.ece:.2f}", f"{100 * after.ece:.2f}")
         automated = f"{100 * group.automated / checked.cases:.1f}"
         rows.append((name, *errors, f"{calibrator.temperature_:.2f}", automated, right))
-    heads = ("training", "error %", "ECE %", "ECE % calibrated", "temperature", "automated %", "right %")
+    heads = ("training", "error", "ECE", "ECE, calibrated", "T", "automated", "right")
     caption = (
-        f"Automated: the share above the threshold that promises {_PROMISED:.0%}. Temperature and threshold were "
+        f"In percent. T: the temperature. Automated: the share above the threshold that promises {_PROMISED:.0%}. "
+        "Temperature and threshold were "
         "chosen on 5,000 other images; right: how many of the automated answers are right on the test images."
     )
     return Grid("CIFAR-10, ResNet-32, recorded runs", caption, heads, tuple(rows))
