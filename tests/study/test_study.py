@@ -154,3 +154,12 @@ def test_what_an_older_version_did_not_measure_is_measured(finished_study):
     write_json(path, content)
     assert finished_study.record(planned) == made
     assert read_json(path)["takeover"] == made.automation
+
+
+def test_drafts_of_a_killed_process_are_removed(finished_study):
+    drafts = [finished_study.path / part / ".x.toml.1.tmp" for part in ("", "recipes", "records")]
+    for draft in drafts:
+        draft.parent.mkdir(exist_ok=True)
+        draft.touch()
+    finished_study.run()
+    assert not any(draft.exists() for draft in drafts)

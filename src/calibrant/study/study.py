@@ -193,4 +193,8 @@ class Study:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise InvalidInput(f"study {self.path} is being run by another process. Wait for it to end.") from error
+            # Drafts of a process that was killed; those in runs/ are removed by the run that is resumed.
+            for folder in (self.path, self.path / "recipes", self.path / "records"):
+                for draft in folder.glob(".*.tmp"):
+                    draft.unlink(missing_ok=True)
             yield
