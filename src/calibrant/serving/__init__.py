@@ -1,5 +1,7 @@
 """One file for deployment: what a model says, how far it is calibrated, and what it may decide alone."""
 
+from calibrant.serving.decision import Decision, Logged, LoggedDecisions
+from calibrant.serving.log import ContradictingLabel, DecisionLog, DuplicateId, UnknownId, rule_digest
 from calibrant.serving.module import Deployed
 from calibrant.serving.onnx import INPUT, OUTPUTS, TOLERANCE, ExportCheck, Exported, compare_onnx, export_onnx
 from calibrant.serving.parts import Parts
@@ -8,10 +10,18 @@ __all__ = [
     "INPUT",
     "OUTPUTS",
     "TOLERANCE",
+    "ContradictingLabel",
+    "Decision",
+    "DecisionLog",
     "Deployed",
+    "DuplicateId",
     "ExportCheck",
     "Exported",
+    "Logged",
+    "LoggedDecisions",
     "Parts",
+    "UnknownId",
     "compare_onnx",
     "export_onnx",
+    "rule_digest",
 ]
