@@ -34,10 +34,19 @@ _trusted: set[tuple[str, str]] = set()
 def is_own(name: str) -> bool:
     """Whether a method or network is the user's own code.
 
-    >>> is_own("mine:Hinge+h"), is_own("flsd+h"), is_own("torchvision:resnet18")
+    >>> is_own("nll+mine:Plan"), is_own("flsd+h"), is_own("torchvision:resnet18")
     (True, False, False)
     """
-    return ":" in name and _module_of(name) not in _LIBRARIES
+    return bool(own_parts(name))
+
+
+def own_parts(name: str) -> tuple[str, ...]:
+    """The parts of a method, or a network, that are the user's own code, each `module:attribute`.
+
+    >>> own_parts("mine:Hinge+h+theirs:Plan")
+    ('mine:Hinge', 'theirs:Plan')
+    """
+    return tuple(part for part in name.split("+") if ":" in part and _module_of(part) not in _LIBRARIES)
 
 
 # Finding: nothing here imports anything.
@@ -114,8 +123,8 @@ def trust(name: str) -> None:
 def trust_named(*names: object) -> None:
     """`trust` each of the names that is the user's own code: what a user types is trusted, what a file says is not."""
     for name in names:
-        if isinstance(name, str) and is_own(name):
-            trust(name)
+        for part in own_parts(name) if isinstance(name, str) else ():
+            trust(part)
 
 
 def remember(found: str) -> None:

@@ -6,10 +6,12 @@ import torch
 from calibrant import methods
 from calibrant.errors import InvalidInput
 from calibrant.losses import CrossEntropy, HuberCalibration
-from calibrant.pruning import Every, LowestConfidence, Unbiased
+from calibrant.pruning import ConfidencePruner, Every, LowestConfidence, Unbiased
 
-MINE = """
+MINE = '''
+import numpy as np
 from calibrant.losses import CrossEntropy, PerSampleLoss
+from calibrant.pruning import Choice, Policy, Quota
 
 
 class Margin(PerSampleLoss):
@@ -56,7 +58,38 @@ def leaves():
 
 def clash(*, huber_weight: float = 1.0):
     return CrossEntropy()
-"""
+
+
+class Half(Policy):
+    """The first `part` of each class rests."""
+    redraws = True
+    uses_scores = False
+
+    def __init__(self, part: float = 0.5):
+        self.part = part
+
+    def quota(self, sizes, minimum):
+        leave = [int(self.part * size) for size in sizes]
+        return Quota(leave, leave)
+
+    def choose(self, pool, leave):
+        seen, stay = [0] * len(leave), []
+        for k in pool.targets:
+            seen[k] += 1
+            stay.append(seen[k] > leave[k])
+        return Choice(np.array(stay))
+
+
+class Lasting(Half):
+    redraws = False
+
+class Starting(Half):
+    def __init__(self, start: int = 1):
+        super().__init__()
+
+class Unfinished(Policy):
+    pass
+'''
 
 
 @pytest.fixture
@@ -114,6 +147,24 @@ def test_the_papers_parts_can_be_added(mine, batch):
     assert ema.pruning.schedule == Every(1, start=4)
 
 
+def test_a_policy_is_a_plan_and_its_parameters_are_settings(mine):
+    plan = methods.resolve(f"nll+h+{mine}:Half", data="cifar10", epochs=16, part=0.25, ema=0.5)
+    assert isinstance(plan.loss.terms(torch.zeros(2, 2), torch.zeros(2, dtype=torch.long)), dict)
+    assert (plan.pruning.policy.part, plan.pruning.ema) == (0.25, 0.5)
+    assert (plan.pruning.schedule, plan.pruning.anneal) == (Every(1, start=1), 0.125)
+    pruner = ConfidencePruner([0] * 8 + [1] * 4, epochs=16, **plan.pruning.options())
+    assert pruner.samples_by_epoch(16) == [12, *[9] * 13, 12, 12]
+    pruner.step()
+    assert pruner.kept.tolist() == [2, 3, 4, 5, 6, 7, 9, 10, 11]
+
+
+def test_a_policy_that_does_not_redraw_acts_at_intervals(mine):
+    plan = methods.resolve(f"{mine}:Margin+{mine}:Lasting", data="cifar10", epochs=80)
+    assert plan.pruning.schedule == Every(5, start=20)
+    assert plan.settings["scaled_from_epochs"] == 160
+    assert methods.describe(f"{mine}:Margin+{mine}:Lasting").pruning == f"{mine}:Lasting"
+
+
 def test_a_whole_number_as_default_of_a_float_is_a_float(mine):
     assert repr(methods.resolve(f"{mine}:whole").settings) == "{'weight': 1.0}"
     assert methods.resolve(f"{mine}:whole", weight=0.5).settings == {"weight": 0.5}
@@ -149,11 +200,20 @@ def test_it_is_described(mine):
         ("my_methods:leaves", {}, "method my_methods:leaves with {} raised SystemExit: 2."),
         ("my_methods:length", {}, "method my_methods:length must be a function or class with a signature"),
         ("my_methods:named", {}, "must have another name than what a run has itself, got 'epochs'. Rename it."),
-        ("my_methods:clash+h", {}, "must differ from those of what is added, got 'huber_weight'"),
+        ("my_methods:clash+h", {}, "setting 'huber_weight' must belong to one part of the method, got one of"),
         ("my_methods:Margin+unbiasd", {}, "got 'unbiasd'. Did you mean 'unbiased'?"),
-        ("my_methods:Margin+unbiased+h", {}, "must add h at most once and first, then one way to prune"),
-        ("my_methods:Margin+h+h", {}, "must add h at most once and first, then one way to prune"),
-        ("my_methods:Margin+p+random", {}, "must add h at most once and first, then one way to prune"),
+        (
+            "my_methods:Margin+unbiased+h",
+            {},
+            "method must end with its plan, got 'my_methods:Margin+unbiased+h'. A name",
+        ),
+        ("my_methods:Margin+h+h", {}, "method must add h once, got"),
+        ("my_methods:Margin+p+random", {}, "method must have one plan at most, got"),
+        ("my_methods:Margin+my_methods:Half+my_methods:Half", {}, "method must have one plan at most, got"),
+        ("my_methods:Half", {}, "method must begin with a loss, got 'my_methods:Half'. A plan comes last: nll+module"),
+        ("nll+my_methods:plain", {}, "my_methods:plain must return a calibrant.losses.Loss or a calibrant.pruning."),
+        ("nll+my_methods:Starting", {}, "must differ from those that every plan has, got 'start'. Rename yours."),
+        ("nll+my_methods:Unfinished", {}, "method my_methods:Unfinished with {} raised TypeError: "),
         (
             "my_methods:Margin",
             {"widht": 1.0},

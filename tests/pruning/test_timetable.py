@@ -19,6 +19,7 @@ from calibrant.pruning import (
     Indexed,
     LowestConfidence,
     OnPlateau,
+    Quota,
     RandomSubset,
     Unbiased,
 )
@@ -143,3 +144,23 @@ def test_the_anneal_fixes_the_number_of_epochs():
     pruner = ConfidencePruner([0, 1], policy=RandomSubset(0.5), epochs=10, anneal=2)
     with pytest.raises(InvalidInput, match="epochs must equal"):
         pruner.total_steps(20, 1)
+
+
+class TooMany(RandomSubset):
+    """Lets go of everything, and then of more."""
+
+    def quota(self, sizes, minimum):
+        return super().quota(sizes, minimum) if self.fraction < 0.5 else Quota(self.leaving(sizes), list(sizes))
+
+    def leaving(self, sizes):
+        return list(sizes) if self.fraction < 0.75 else [size + 1 for size in sizes]
+
+
+@pytest.mark.parametrize(
+    ("fraction", "message"),
+    [(0.5, "must keep at least one sample, got a quota of all 6"), (0.75, "must let 0 to as many samples leave as")],
+)
+def test_a_policy_that_keeps_nobody_is_one_line(fraction, message):
+    with pytest.raises(InvalidInput, match=message):
+        ConfidencePruner([0, 0, 0, 1, 1, 1], policy=TooMany(fraction))
+    assert ConfidencePruner([0, 0, 0, 1, 1, 1], policy=TooMany(0.4)).samples == 6

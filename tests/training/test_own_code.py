@@ -51,6 +51,21 @@ def test_an_own_loss_and_network_train_and_are_told(write, recipe, toy, tmp_path
     assert run.recipe == Recipe.load(run.path / "recipe.toml")
 
 
+def test_a_plan_of_another_module_is_digested_and_trusted_too(write, own_module, recipe, toy, tmp_path):
+    write(CODE)
+    plan = (
+        "from calibrant.pruning import RandomSubset\n\ndef half(*, part: float = 0.5):\n    return RandomSubset(part)\n"
+    )
+    own_module("my_plan", plan, trusted=False)
+    both = recipe.changed({"method.name": "my_code:Absolute+my_plan:half", "method.options": {"part": 0.25}})
+    assert both.own_names() == ("my_code:Absolute", "my_plan:half", "my_code:network")
+    with pytest.raises(InvalidInput, match="your own my_plan must be code that you trust before it is run"):
+        train(both, tmp_path / "run", data=toy)
+    run = train(both, tmp_path / "run", data=toy, trust_code=True)
+    assert set(run.recipe.own_code) == {"my_code", "my_plan"}
+    assert run.summary["samples_seen"] < run.summary["samples_full"]
+
+
 def test_other_code_does_not_continue_a_run(write, recipe, toy, tmp_path):
     write(CODE)
     run = train(recipe, tmp_path / "run", data=toy)

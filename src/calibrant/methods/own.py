@@ -1,9 +1,8 @@
-"""Methods that a user brings: `module:function`, with any of the paper's other parts after it.
+"""Losses, terms and plans that a user brings as `module:name`.
 
-    calibrant compare --methods nll flsd+h mine:sharp mine:sharp+h+unbiased ...
-
-`mine.py` lies where the command is run; `sharp` is a function that returns a `calibrant.losses.Loss`, or the class of
-such a loss. Its parameters are the method's settings, their defaults the recommended values.
+`mine.py` lies where the command is run; `mine:Hinge` is the class of a `calibrant.losses.Loss`, `mine:MyPlan` that of a
+`calibrant.pruning.Policy`, or a function that returns one. Its parameters are the method's settings, their defaults the
+recommended values.
 """
 
 import inspect
@@ -11,39 +10,36 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from calibrant.errors import did_you_mean, invalid
+from calibrant.errors import invalid
 from calibrant.losses import Loss
-from calibrant.methods.plan import RESERVED, Blueprint, Part, Setting, Value
-from calibrant.methods.table import PRUNING, TERMS
+from calibrant.methods.plan import RESERVED, Part, Setting, Value
+from calibrant.methods.table import plan_settings
 from calibrant.own_code import load, own_code_at_work
+from calibrant.pruning import Policy
 
-_HUBER = "h"
 
-
-def from_own_code(name: str) -> Blueprint:
-    """The method `module:function`, then `+h` for the paper's Huber term, then one way to prune."""
-    path, *additions = name.split("+")
-    module = path.partition(":")[0]
+def own_loss(path: str) -> Part[Loss]:
+    """The loss `module:name` that a method begins with."""
     factory = load(path, kind="method")
-    own = Part(path, _settings_of(factory, path), partial(_build, factory, path))
-    huber, pruning = _additions(name, additions)
-    blueprint = Blueprint((own, *huber), pruning, f"your own {module}")
-    taken = [key for part in (*huber, pruning) if part for key in part.settings if key in own.settings]
-    if taken:
-        raise invalid(f"settings of {path}", "differ from those of what is added", repr(taken[0]), "Rename yours.")
-    return blueprint
+    return Part(path, _settings_of(factory, path), partial(_build_loss, factory, path))
 
 
-def _additions(name: str, additions: list[str]) -> tuple[tuple[Part[Loss], ...], Any]:
-    known = [_HUBER, *PRUNING]
-    for addition in additions:
-        if addition not in known:
-            raise invalid(f"what is added in {name}", "be known", repr(addition), did_you_mean(addition, known))
-    huber = (TERMS["huber"],) if additions[:1] == [_HUBER] else ()
-    left = additions[len(huber) :]
-    if len(left) > 1 or left == [_HUBER]:
-        raise invalid("method", "add h at most once and first, then one way to prune", repr(name))
-    return huber, PRUNING[left[0]] if left else None
+def own_addition(path: str) -> tuple[Part[Loss] | None, Part[Policy] | None]:
+    """A term or a plan, whichever it makes from its defaults; the other is None."""
+    factory = load(path, kind="method")
+    settings = _settings_of(factory, path)
+    made = _call(factory, path, {key: setting.value for key, setting in settings.items()})
+    if isinstance(made, Policy):
+        always = plan_settings(redraws=made.redraws)
+        if taken := [key for key in settings if key in always]:
+            rule = "differ from those that every plan has"
+            raise invalid(f"settings of {path}", rule, repr(taken[0]), "Rename yours.")
+        return None, Part(path, settings | always, partial(_build_policy, factory, path))
+    if isinstance(made, Loss):
+        return Part(path, settings, partial(_build_loss, factory, path)), None
+    way_out = "docs/losses shows how to write a loss, docs/pruning.md a policy."
+    rule = "return a calibrant.losses.Loss or a calibrant.pruning.Policy"
+    raise invalid(f"method {path}", rule, type(made).__name__, way_out)
 
 
 def _settings_of(factory: Callable[..., Any], path: str) -> dict[str, Setting]:
@@ -75,11 +71,24 @@ def _default_of(parameter: inspect.Parameter) -> Value:
     return float(value) if parameter.annotation in (float, "float") and type(value) is int else value
 
 
-def _build(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> Loss:
+def _call(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> Any:
     wanted = {key: settings[key] for key in _settings_of(factory, path)}
     with own_code_at_work(f"method {path} with {wanted} raised"):
-        loss = factory(**wanted)
-    if not isinstance(loss, Loss):
-        way_out = "Subclass PerSampleLoss or Loss of calibrant.losses: docs/losses shows how."
-        raise invalid(f"method {path}", "return a calibrant.losses.Loss", type(loss).__name__, way_out)
-    return loss
+        return factory(**wanted)
+
+
+def _build_loss(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> Loss:
+    made = _call(factory, path, settings)
+    if isinstance(made, Loss):
+        return made
+    if isinstance(made, Policy):
+        raise invalid("method", "begin with a loss", repr(path), "A plan comes last: nll+module:name.")
+    way_out = "Subclass PerSampleLoss or Loss of calibrant.losses: docs/losses shows how."
+    raise invalid(f"method {path}", "return a calibrant.losses.Loss", type(made).__name__, way_out)
+
+
+def _build_policy(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> Policy:
+    made = _call(factory, path, settings)
+    if not isinstance(made, Policy):
+        raise invalid(f"method {path}", "return a calibrant.pruning.Policy with all settings", type(made).__name__)
+    return made

@@ -101,7 +101,11 @@ class Blueprint:
     differs: Mapping[str, Setting] = field(default_factory=dict)
 
     @property
+    def parts(self) -> tuple[Part[Any], ...]:
+        """The terms, then the pruning if there is any."""
+        return (*self.terms, *([self.pruning] if self.pruning else []))
+
+    @property
     def settings(self) -> dict[str, Setting]:
         """All settings: those of the parts, and in their place those in which this method differs."""
-        parts: list[Part[Any]] = [*self.terms, *([self.pruning] if self.pruning else [])]
-        return {key: setting for part in parts for key, setting in part.settings.items()} | dict(self.differs)
+        return {key: setting for part in self.parts for key, setting in part.settings.items()} | dict(self.differs)

@@ -5,9 +5,9 @@ from typing import Any
 
 from calibrant.errors import did_you_mean, invalid
 from calibrant.losses import Loss
-from calibrant.methods.own import from_own_code
+from calibrant.methods.composing import find
 from calibrant.methods.plan import Blueprint, Method, Plan, PruningPlan, Value
-from calibrant.methods.table import OTHER_EPOCHS, USUAL_EPOCHS, from_table
+from calibrant.methods.table import OTHER_EPOCHS, USUAL_EPOCHS
 from calibrant.pruning import Every
 
 
@@ -17,7 +17,7 @@ def describe(name: str) -> Method:
     >>> describe("flsd+h").formula
     'FLSD-53 + huber_weight * Huber(mean confidence - accuracy)'
     """
-    blueprint = _find(name)
+    blueprint = find(name)
     formula = " + ".join(term.text for term in blueprint.terms)
     pruning = blueprint.pruning.text if blueprint.pruning else "none"
     return Method(name, formula, pruning, blueprint.source, blueprint.settings)
@@ -34,7 +34,7 @@ def resolve(
     """Turn a name into a loss and a pruning plan.
 
     Args:
-        name: One of `names()`, or `module:function` for your own loss; see `calibrant.methods.own`.
+        name: One of `names()`, or LOSS[+TERM...][+PLAN]; see `calibrant.methods.composing`.
         data: Data set, as in `calibrant.data`; one that the paper does not use gets the general values.
         model: Network, as in `calibrant.models`.
         epochs: Length of the training. The pruning epochs are chosen for the data set's usual length (160 on CIFAR-10,
@@ -44,7 +44,7 @@ def resolve(
     >>> resolve("flsd+h+p", data="cifar10", epochs=16).settings["start"]
     4
     """
-    blueprint = _find(name)
+    blueprint = find(name)
     if epochs is not None and epochs < 1:
         raise invalid("epochs", "be at least 1", epochs)
     settings: dict[str, Value] = {}
@@ -61,10 +61,6 @@ def resolve(
             )
         settings[key], sources[key] = _like(key, value, blueprint.settings[key].value), "given"
     return Plan(name, _build_loss(blueprint, settings), _build_pruning(blueprint, settings), settings, sources)
-
-
-def _find(name: str) -> Blueprint:
-    return from_own_code(name) if ":" in name else from_table(name)
 
 
 def _like(key: str, value: Any, example: Value) -> Value:

@@ -1,15 +1,14 @@
 """The paper's table columns as data.
 
-Three small tables: `_SETTINGS` (every hyperparameter, its value for each data set and model, and where that comes
-from), `TERMS` and `PRUNING` (what can be minimised, which samples may rest), and `_METHODS`, where a new method is one
-row.
+Four small tables: `_SETTINGS` (every hyperparameter, its value for each data set and model, and where that comes
+from), `TERMS` and `PRUNING` (what can be minimised, which samples may rest), and `_METHODS`, where a method that needs
+a name or settings of its own is one row. Any other combination of loss, terms and plan is composed from its name.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from calibrant import losses
-from calibrant.errors import did_you_mean, invalid
 from calibrant.losses import Loss
 from calibrant.methods.plan import Blueprint, Part, Setting
 from calibrant.pruning import HighestConfidence, LowestConfidence, Policy, RandomSubset, Unbiased
@@ -133,6 +132,15 @@ TERMS: dict[str, Part[Loss]] = {
     ),
 }
 
+ADDED = {
+    "h": "huber",
+    "dca": "dca",
+    "mdca": "mdca",
+    "mmce": "mmce",
+    "entropy": "entropy",
+    "margin": "margin",
+}
+"""What may be added to a loss, as it is written in a method's name; every other entry of `TERMS` is a loss."""
 
 _ALWAYS = ("start", "ema", "anneal", "minimum_per_class")
 _LOWEST = Part[Policy](
@@ -219,15 +227,22 @@ _METHODS: dict[str, _Row] = {
 
 
 def names() -> tuple[str, ...]:
-    """Names of all methods: the paper's columns first, then ours and the controls."""
+    """Names of all rows: the paper's columns first, then ours and the controls."""
     return tuple(_METHODS)
 
 
-def from_table(name: str) -> Blueprint:
+def is_plain(name: str) -> bool:
+    """Whether the table has a row of that name that trains on all samples."""
+    return name in _METHODS and _METHODS[name].pruning is None
+
+
+def from_row(name: str) -> Blueprint:
     """The row of that name."""
-    if name not in _METHODS:
-        way_out = did_you_mean(name, [*_METHODS, "module:function"])
-        raise invalid("method", "be one of the known methods", repr(name), way_out)
     row = _METHODS[name]
     pruning = PRUNING[row.pruning] if row.pruning else None
     return Blueprint(tuple(TERMS[term] for term in row.terms), pruning, row.source, row.settings)
+
+
+def plan_settings(*, redraws: bool) -> dict[str, Setting]:
+    """What every plan has beside the settings of its policy."""
+    return _settings(*_ALWAYS) | _DRAWS if redraws else _settings("interval", *_ALWAYS)

@@ -22,7 +22,7 @@ from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, Sharding, batch
 from calibrant.pruning.schedules import Schedule
 from calibrant.pruning.state import PruningState
 from calibrant.pruning.table import ScoreTable
-from calibrant.pruning.timetable import Timetable, anneal_epochs
+from calibrant.pruning.timetable import Timetable, anneal_epochs, check_quota
 
 _UNSEEN = "; they keep the score 0 (drop_last, draws with replacement, or Indexed not outermost around the dataset)"
 
@@ -173,6 +173,7 @@ class ConfidencePruner:
         pool = slice(None) if policy.from_all or mask.all() else np.flatnonzero(mask)
         sizes = self.timetable.pool(state.kept_sizes)
         quota = policy.quota(sizes, self.timetable.minimum)
+        check_quota(policy, quota, sizes)
         limits = [max(n - self.timetable.minimum, 0) for n in sizes] if policy.within_batch else quota.leave
         choice = policy.choose(self._snapshot(pool, policy), limits)
         state.note_refusals(choice.quota or quota, self.timetable.minimum, left=int((~choice.stay).sum()))

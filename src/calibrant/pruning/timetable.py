@@ -1,7 +1,7 @@
 """What happens after each epoch, computed from class sizes alone: the part of pruning that is known before training."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from calibrant.checks import number
 from calibrant.errors import CalibrantWarning, invalid
 from calibrant.pruning.policies import Policy
 from calibrant.pruning.schedules import Every, Schedule
-from calibrant.pruning.selection import exact_fraction
+from calibrant.pruning.selection import Quota, exact_fraction
 
 Action = Literal["all", "draw", "cut", "hold"]
 """Train on all samples; draw a new subset; remove samples; change nothing."""
@@ -58,6 +58,8 @@ class Timetable:
             if not self.policy.redraws:
                 raise invalid("schedule", f"be given with {self.policy}", None, "For example Every(10, start=40).")
             object.__setattr__(self, "schedule", Every(1))
+        if self.policy is not None:
+            check_quota(self.policy, self.policy.quota(self.sizes, self.minimum), self.sizes)
 
     def warn_if_idle(self, epochs: int, *, stacklevel: int) -> None:
         """Warn where the schedule starts too late to change anything."""
@@ -108,6 +110,16 @@ class Timetable:
             raise invalid("policy", "not act within batches to know the steps ahead", self.policy, _BOUND)
         if self.anneal and epochs != self.epochs:
             raise invalid("epochs", f"equal the pruner's own ({self.epochs}) with anneal", epochs)
+
+
+def check_quota(policy: Policy, quota: Quota, sizes: Sequence[int]) -> None:
+    """Refuse a policy that does not count class by class, or that keeps no sample at all."""
+    fits = len(quota.leave) == len(sizes) and all(0 <= out <= n for out, n in zip(quota.leave, sizes, strict=True))
+    if not fits:
+        rule = f"let 0 to as many samples leave as each of the {len(sizes)} classes has"
+        raise invalid(f"the quota of {policy}", rule, quota.leave)
+    if any(sizes) and list(quota.leave) == list(sizes):
+        raise invalid(f"policy {policy}", "keep at least one sample", f"a quota of all {sum(sizes)}")
 
 
 def _check_kind(argument: str, value: object, kind: type, example: str) -> None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
-from calibrant.own_code import digest, in_words, is_own, require
+from calibrant.own_code import digest, in_words, own_parts, require
 
 if TYPE_CHECKING:
     # Type checkers cannot follow `type(BaseModel)`. Nothing private is imported at run time.
@@ -230,8 +230,8 @@ class Recipe(_Section):
         return self if found == self.own_code else self.changed({"own_code": found})
 
     def own_names(self) -> tuple[str, ...]:
-        """The method and the network, as far as they are the user's own code."""
-        return tuple(name for name in (self.method.name, self.model.name) if is_own(name))
+        """The parts of the method and the network that are the user's own code."""
+        return tuple(dict.fromkeys((*own_parts(self.method.name), *own_parts(self.model.name))))
 
     def with_trusted_code(self, *, trust_code: bool = False) -> Self:
         """`with_code_digests`, and a refusal where code is named that the user does not trust; nothing is imported.
