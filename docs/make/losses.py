@@ -23,6 +23,7 @@ PER_SAMPLE = {
     "Focal(3)": losses.Focal(3.0),
     "SampleDependentFocal()": losses.SampleDependentFocal(),
     "DualFocal(5)": losses.DualFocal(5.0),
+    "BSCEGRA()": losses.BSCEGRA(),
     "EntropyPenalty()": losses.EntropyPenalty(),
     "LogitMargin(4)": losses.LogitMargin(4.0),
 }
@@ -94,8 +95,7 @@ def main():
     top.suptitle("Losses of single samples", fontsize=11, weight="bold")
     for axes, (title, loss) in zip(panels, PER_SAMPLE.items(), strict=False):
         draw(axes, title, lambda target, loss=loss: curve(loss, target))
-    legend(panels[8])
-    panels[9].axis("off")
+    legend(panels[len(PER_SAMPLE)])
     for part, words, bias in ((middle, "over", 0.15), (bottom, "under", -0.15)):
         part.suptitle(f"Losses of the whole batch, in a batch that is {words}-confident", fontsize=11, weight="bold")
         batch = context(bias)

@@ -65,6 +65,10 @@ def dual_focal(row, y):
     return -((1 - p[y] + rival) ** 5) * log_softmax(row)[y]
 
 
+def bsce_gra(gamma):
+    return lambda row, y: -(brier(row, y) ** (gamma / 2)) * log_softmax(row)[y]
+
+
 def negative_entropy(row, _):
     return sum(p * log_p for p, log_p in zip(softmax(row), log_softmax(row), strict=True))
 
@@ -138,6 +142,8 @@ CASES = {
     "focal_half": (losses.Focal(0.5), per_sample(focal(0.5))),
     "flsd": (losses.SampleDependentFocal(), per_sample(flsd)),
     "dual_focal": (losses.DualFocal(), per_sample(dual_focal)),
+    "bsce_gra": (losses.BSCEGRA(), per_sample(bsce_gra(2))),
+    "bsce_gra_3": (losses.BSCEGRA(3.0), per_sample(bsce_gra(3))),
     "entropy": (losses.EntropyPenalty(), per_sample(negative_entropy)),
     "margin": (losses.LogitMargin(), per_sample(logit_margin(10.0))),
     "margin_1": (losses.LogitMargin(1.0), per_sample(logit_margin(1.0))),
@@ -155,6 +161,8 @@ CASES = {
     ),
 }
 PER_SAMPLE = tuple(CASES)[: tuple(CASES).index("huber")]
+# By design their gradient is not the derivative of their value; tests of their own hold it against its formula.
+WEIGHTED_GRADIENT = ("bsce_gra", "bsce_gra_3")
 
 
 def make_batch(n, k, seed=0, scale=3.0, dtype=torch.float32):

@@ -1,4 +1,8 @@
-"""The table of losses as a parameter: `case` is each in turn, `per_sample_case` each that takes weights."""
+"""The table of losses as a parameter.
+
+`case` is each in turn, `per_sample_case` each that takes weights, `derived_case` each whose
+gradient is the derivative of its value.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -16,7 +20,11 @@ _spec.loader.exec_module(_cases)
 
 def pytest_generate_tests(metafunc):
     table = [SimpleNamespace(name=n, loss=loss, reference=ref) for n, (loss, ref) in _cases.CASES.items()]
-    chosen = {"case": table, "per_sample_case": [case for case in table if case.name in _cases.PER_SAMPLE]}
+    chosen = {
+        "case": table,
+        "per_sample_case": [case for case in table if case.name in _cases.PER_SAMPLE],
+        "derived_case": [case for case in table if case.name not in _cases.WEIGHTED_GRADIENT],
+    }
     for argument, rows in chosen.items():
         if argument in metafunc.fixturenames:
             metafunc.parametrize(argument, rows, ids=[case.name for case in rows])

@@ -42,16 +42,18 @@ def test_float64_stays_float64(case, cases):
 
 @pytest.mark.parametrize("k", [2, 5])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_gradient_equals_finite_differences(case, cases, k, seed):
+def test_gradient_equals_finite_differences(derived_case, cases, k, seed):
     logits, targets, weights = cases.make_batch(9, k, seed=seed, scale=1.5, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda z: case.loss(z, targets, weights), logits.requires_grad_(), atol=1e-7)
+    loss = derived_case.loss
+    assert torch.autograd.gradcheck(lambda z: loss(z, targets, weights), logits.requires_grad_(), atol=1e-7)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_second_derivative_equals_finite_differences(case, cases, seed):
+def test_second_derivative_equals_finite_differences(derived_case, cases, seed):
     """A gradient penalty differentiates the gradient: a closed form must not be a constant there."""
     logits, targets, weights = cases.make_batch(7, 4, seed=seed, scale=1.5, dtype=torch.float64)
-    assert torch.autograd.gradgradcheck(lambda z: case.loss(z, targets, weights), logits.requires_grad_(), atol=1e-7)
+    loss = derived_case.loss
+    assert torch.autograd.gradgradcheck(lambda z: loss(z, targets, weights), logits.requires_grad_(), atol=1e-7)
 
 
 def test_torch_func_gives_the_same_gradient(case, cases):
@@ -90,6 +92,7 @@ def test_weights_multiply_per_sample_losses_only(case, cases):
         "focal",
         "sample_dependent_focal",
         "dual_focal",
+        "bscegra",
         "entropy_penalty",
         "logit_margin",
     }

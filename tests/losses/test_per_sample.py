@@ -7,7 +7,16 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from calibrant.errors import InvalidInput
-from calibrant.losses import Brier, CrossEntropy, DualFocal, EntropyPenalty, Focal, LogitMargin, SampleDependentFocal
+from calibrant.losses import (
+    BSCEGRA,
+    Brier,
+    CrossEntropy,
+    DualFocal,
+    EntropyPenalty,
+    Focal,
+    LogitMargin,
+    SampleDependentFocal,
+)
 
 
 def logits_for(*probabilities):
@@ -137,3 +146,27 @@ def test_margin_is_free_inside_and_linear_outside():
 def test_bad_settings(make, message):
     with pytest.raises(InvalidInput, match=message):
         make()
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.0, 2.0, 4.5])
+def test_bsce_gra_scales_the_gradient_of_cross_entropy(cases, gamma):
+    """Row by row: `w (p - onehot) / B`, with the weight of the formula and nothing from its own derivative."""
+    logits, targets, weights = cases.make_batch(11, 5, dtype=torch.float64)
+    logits.requires_grad_()
+    BSCEGRA(gamma)(logits, targets, weights).backward()
+    for row, y, w, found in zip(logits.tolist(), targets.tolist(), weights.tolist(), logits.grad.tolist(), strict=True):
+        p = cases.softmax(row)
+        size = math.sqrt(sum((q - (k == y)) ** 2 for k, q in enumerate(p)))
+        expected = [w * size**gamma * (q - (k == y)) / 11 for k, q in enumerate(p)]
+        assert found == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+def test_bsce_gra_with_gamma_zero_is_cross_entropy(cases):
+    logits, targets, weights = cases.make_batch(32, 10)
+    torch.testing.assert_close(BSCEGRA(0.0)(logits, targets, weights), CrossEntropy()(logits, targets, weights))
+
+
+def test_a_certain_and_right_sample_has_no_weight_in_bsce_gra():
+    assert float(BSCEGRA()(torch.tensor([[200.0, 0.0]]), torch.tensor([0]))) == 0.0
+    with pytest.raises(InvalidInput, match="gamma must"):
+        BSCEGRA(-1.0)

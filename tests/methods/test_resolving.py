@@ -15,7 +15,7 @@ PAPER = (
 )
 BEYOND = (
     *("flsd+h+random", "flsd+h+unbiased", "nll+unbiased", "fl+h", "fl+h+unbiased", "fl+unbiased"),
-    *("flsd+p", "flsd+p-ema", "flsd+h+highest", "dual-focal", "mbls"),
+    *("flsd+p", "flsd+p-ema", "flsd+h+highest", "dual-focal", "mbls", "bsce-gra"),
 )
 
 
@@ -57,6 +57,7 @@ EXPECTED = {
     "fl+unbiased": losses.Focal(0.25),
     "nll+unbiased": losses.CrossEntropy(),
     "dual-focal": losses.DualFocal(5.0),
+    "bsce-gra": losses.BSCEGRA(2.0),
     "mbls": losses.CrossEntropy() + 0.1 * losses.LogitMargin(10.0),
 }
 

@@ -3,6 +3,7 @@
 from calibrant.losses.base import Loss, LossSum, ScaledLoss
 from calibrant.losses.batch_statistic import DCA, MDCA, MMCE, HuberCalibration, SoftECE
 from calibrant.losses.per_sample import (
+    BSCEGRA,
     Brier,
     CrossEntropy,
     DualFocal,
@@ -14,6 +15,7 @@ from calibrant.losses.per_sample import (
 )
 
 __all__ = [
+    "BSCEGRA",
     "DCA",
     "MDCA",
     "MMCE",

@@ -118,6 +118,20 @@ def dual_focal(log_probabilities: Tensor, targets: Tensor, *, gamma: float) -> T
     return -_power(other - torch.expm1(true), gamma) * true
 
 
+def brier_weighted(logits: Tensor, targets: Tensor, true_log: Tensor, *, gamma: float) -> Tensor:
+    """`-w log p_y` with `w = ||p - onehot||_2^gamma`, a constant for the gradient (BSCE-GRA, Lin et al. 2025).
+
+    Args:
+        logits: `[B, K]`.
+        targets: `[B]`.
+        true_log: `log p_y`, `[B]`; the gradient flows through it alone.
+        gamma: Exponent of the norm: 2 makes w the Brier score, 0 makes w 1.
+    """
+    with torch.no_grad():
+        weight = brier(logits.detach(), targets).pow(0.5 * gamma)
+    return -weight * true_log
+
+
 def _power(base: Tensor, exponent: float | Tensor) -> Tensor:
     """`base ** exponent` for base in [0, 1] with a finite gradient at 0 for every exponent >= 0, also below 1."""
     return base.clamp_min(torch.finfo(base.dtype).tiny).pow(exponent)

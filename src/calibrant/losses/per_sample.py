@@ -127,6 +127,29 @@ class DualFocal(PerSampleLoss):
         return f"gamma={self.gamma:g}"
 
 
+class BSCEGRA(PerSampleLoss):
+    """BSCE-GRA (Lin et al. 2025): cross-entropy whose gradient is scaled by the Brier score of the sample.
+
+    `-w log p_y` with `w = ||p - onehot||_2^gamma`. The weight is a constant for the gradient, which is therefore not
+    the derivative of the value.
+
+    Args:
+        gamma: Exponent of the norm, at least 0. 2 is the Brier score, 0 is cross-entropy.
+    """
+
+    def __init__(self, gamma: float = 2.0) -> None:
+        super().__init__()
+        self.gamma = not_negative("gamma", gamma)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        """See `functional.brier_weighted`."""
+        return functional.brier_weighted(batch.logits, batch.targets, batch.true_log, gamma=self.gamma)
+
+    def extra_repr(self) -> str:
+        """Show gamma."""
+        return f"gamma={self.gamma:g}"
+
+
 class EntropyPenalty(PerSampleLoss):
     """Negative entropy `sum_k p_k log p_k`: *adding* it to a loss lowers confidence (Pereyra et al. 2017).
 

@@ -28,6 +28,7 @@ _SETTINGS: dict[str, Setting] = {
     "gamma": Setting(3.0, "Mukhoti et al. 2020, the best fixed value"),
     "gamma_low": Setting(5.0, "Mukhoti et al. 2020, FLSD-53"),
     "gamma_high": Setting(3.0, "Mukhoti et al. 2020, FLSD-53"),
+    "bsce_gamma": Setting(2.0, "Lin et al. 2025: the Brier score itself; their public runs also use 4"),
     "dca_weight": Setting(1.0, "MDCA scripts; Liang et al. 2020 use 10 and more, which costs accuracy here"),
     "mdca_weight": Setting(1.0, "MDCA scripts"),
     # Public code divides by the number of pairs twice, which weakens the term by the batch size; ours does so once.
@@ -108,6 +109,7 @@ TERMS: dict[str, Part[Loss]] = {
         lambda s: losses.SampleDependentFocal(gamma_low=s["gamma_low"], gamma_high=s["gamma_high"]),
     ),
     "dual-focal": Part("DualFocal(gamma)", _settings("gamma"), lambda s: losses.DualFocal(s["gamma"])),
+    "bsce-gra": Part("BSCE-GRA", _settings("bsce_gamma"), lambda s: losses.BSCEGRA(s["bsce_gamma"])),
     "dca": Part("dca_weight * DCA", _settings("dca_weight"), lambda s: s["dca_weight"] * losses.DCA()),
     "mdca": Part("mdca_weight * MDCA", _settings("mdca_weight"), lambda s: s["mdca_weight"] * losses.MDCA()),
     "mmce": Part(
@@ -223,6 +225,7 @@ _METHODS: dict[str, _Row] = {
     # Later work.
     "dual-focal": _Row(("dual-focal",), "Tao et al. 2023", settings=_TAO),
     "mbls": _Row(("nll", "margin"), "Liu et al. 2022"),
+    "bsce-gra": _Row(("bsce-gra",), "Lin et al. 2025"),
 }
 
 
