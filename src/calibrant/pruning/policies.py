@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import ClassVar, Literal
 
@@ -61,6 +61,8 @@ class Policy(ABC):
     """Columns of the score table that are needed beyond the base ones."""
     uses_scores: ClassVar[bool] = True
     """Whether the choice depends on what was observed."""
+    free: ClassVar[str] = ""
+    """The field that a budget solves for; empty: the policy has a rate of its own, and a budget is refused."""
 
     @property
     def from_all(self) -> bool:
@@ -79,6 +81,28 @@ class Policy(ABC):
     @abstractmethod
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
         """Which samples stay when `leave[k]` samples of class `k` leave."""
+
+    def most(self, sizes: Sequence[int], minimum: int) -> list[int]:
+        """The most samples of each class that may leave a pool of these sizes at once, whatever the rate."""
+        return [max(size - minimum, 0) for size in sizes]
+
+    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "Policy":
+        """A copy whose free rate lets `leave` samples leave, on average over the draws.
+
+        This is how a plan meets a budget. The pruner computes from the budget, the schedule and `anneal` how many
+        samples must rest in each epoch, refuses what exceeds the sum of `most`, splits that number over the classes in
+        proportion to `most`, and gives `choose` exactly these numbers. So a policy takes part by naming its free rate
+        in `free`, where that is a share of all samples and the class a dataclass; else it overrides this method, and
+        `most` where fewer than `size - minimum` may rest. A policy that does not choose class by class may take
+        `sum(leave)` in `choose` and return what it did as `Choice.quota`; the sum must be the same. A policy that cuts
+        must have one cut in the run (a static subset).
+
+        Args:
+            leave: Mean number of samples that leave.
+            sizes: Class sizes of the full set.
+        """
+        copy: Policy = replace(self, **{self.free: float(leave / sum(sizes))})  # type: ignore[type-var]
+        return copy
 
     def __repr__(self) -> str:
         # Part of the saved settings, so without a memory address; dataclasses bring their own.
@@ -230,6 +254,7 @@ class RandomSubset(Policy):
     fraction: float
     redraws: ClassVar[bool] = True
     uses_scores: ClassVar[bool] = False
+    free: ClassVar[str] = "fraction"
 
     def __post_init__(self) -> None:
         exact_fraction("fraction", self.fraction)
@@ -265,6 +290,7 @@ class Unbiased(Policy):
     share: float = 0.5
     drop: float = 0.5
     redraws: ClassVar[bool] = True
+    free: ClassVar[str] = "drop"
 
     def __post_init__(self) -> None:
         exact_fraction("drop", self.drop)
@@ -279,6 +305,15 @@ class Unbiased(Policy):
         """`floor(drop * floor(share * n_k))` of each class, limited by the class floor."""
         wanted = quota(exact_fraction("drop", self.drop), self._well_learned(sizes), 0).wanted
         return Quota([min(w, max(n - minimum, 0)) for w, n in zip(wanted, sizes, strict=True)], wanted)
+
+    def most(self, sizes: Sequence[int], minimum: int) -> list[int]:
+        """All well-learned samples but one, which then stands for them all."""
+        learned = self._well_learned(sizes)
+        return [max(min(m - 1, n - minimum), 0) for m, n in zip(learned, sizes, strict=True)]
+
+    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "Unbiased":
+        """The `drop` that lets so many rest; `share` stays."""
+        return replace(self, drop=float(leave / sum(self._well_learned(sizes))))
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
         """Draw the samples that rest among the well-learned of each class, and give the others of these more weight."""

@@ -22,7 +22,7 @@ from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, Sharding, batch
 from calibrant.pruning.schedules import Schedule
 from calibrant.pruning.state import PruningState
 from calibrant.pruning.table import ScoreTable
-from calibrant.pruning.timetable import Timetable, anneal_epochs, check_quota
+from calibrant.pruning.timetable import Timetable, anneal_epochs
 
 _UNSEEN = "; they keep the score 0 (drop_last, draws with replacement, or Indexed not outermost around the dataset)"
 
@@ -42,6 +42,7 @@ class ConfidencePruner:
         epochs: Number of epochs of the training; needed for `anneal`.
         anneal: Final epochs on all data with weight 1: a number, or a fraction of `epochs` (rounded up).
         minimum_per_class: No class is pruned below this.
+        budget: Share of `epochs * n` that may be trained on, exactly: the policy's free rate is solved for it.
         bias_correction: Divide the EMA by `1 - (1 - ema)**count`, which matters where samples are not seen equally
             often (`drop_last`, re-admission).
         n_classes: Number of classes K, the columns of the logits; one more than the largest target unless told. A class
@@ -70,6 +71,7 @@ class ConfidencePruner:
         epochs: int | None = None,
         anneal: float = 0,
         minimum_per_class: int = 1,
+        budget: float = 1.0,
         bias_correction: bool = False,
         n_classes: int | None = None,
         batch_size: int | None = None,
@@ -81,7 +83,8 @@ class ConfidencePruner:
         epochs = None if epochs is None else whole("epochs", epochs, 1)
         minimum = whole("minimum_per_class", minimum_per_class, 1)
         batch_size = None if batch_size is None else whole("batch_size", batch_size, 1)
-        self.timetable = Timetable(tuple(sizes), policy, schedule, epochs, anneal_epochs(anneal, epochs), minimum)
+        timetable = Timetable(tuple(sizes), policy, schedule, epochs, anneal_epochs(anneal, epochs), minimum)
+        self.timetable = timetable.with_budget(budget)
         if policy is not None and policy.within_batch and batch_size is None:
             raise invalid("batch_size", "be given with within='batch'", None)
         if epochs is not None:
@@ -172,8 +175,7 @@ class ConfidencePruner:
         mask = state.mask()
         pool = slice(None) if policy.from_all or mask.all() else np.flatnonzero(mask)
         sizes = self.timetable.pool(state.kept_sizes)
-        quota = policy.quota(sizes, self.timetable.minimum)
-        check_quota(policy, quota, sizes)
+        quota = self.timetable.quota(self.epoch + 1, sizes)
         limits = [max(n - self.timetable.minimum, 0) for n in sizes] if policy.within_batch else quota.leave
         choice = policy.choose(self._snapshot(pool, policy), limits)
         state.note_refusals(choice.quota or quota, self.timetable.minimum, left=int((~choice.stay).sum()))
@@ -187,6 +189,8 @@ class ConfidencePruner:
             state.note_leaving(stay)
         state.train_on(stay, weights)
         leave = (choice.quota or quota).leave
+        if self.timetable.rest is not None and sum(leave) != sum(quota.leave):
+            raise CalibrantError(f"{policy} let {sum(leave)} samples go where the budget asks for {sum(quota.leave)}.")
         if state.kept_sizes != [size - out for size, out in zip(sizes, leave, strict=True)]:
             raise CalibrantError(f"{policy} let other numbers of samples go than its quota says; choose must obey it.")
 
@@ -330,6 +334,8 @@ class ConfidencePruner:
             "epochs": self.timetable.epochs,
             "anneal": self.timetable.anneal,
             "minimum_per_class": self.timetable.minimum,
+            # Left out without a budget: states of older versions have no such entry.
+            **({} if self.timetable.rest is None else {"rest": repr(self.timetable.rest)}),
         }
 
     def state_dict(self) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import ceil
 from typing import Any, Literal
 
 from calibrant.checks import number
 from calibrant.errors import CalibrantWarning, invalid
+from calibrant.pruning.budget import Rest, apportion, updates_of
 from calibrant.pruning.policies import Policy
 from calibrant.pruning.schedules import Every, Schedule
 from calibrant.pruning.selection import Quota, exact_fraction
@@ -40,6 +42,7 @@ class Timetable:
         epochs: Length of the training, where it is known.
         anneal: Number of final epochs on all data.
         minimum: No class gets smaller than this by pruning.
+        rest: How many samples rest in each epoch, where a budget says so; None leaves that to the policy.
     """
 
     sizes: tuple[int, ...]
@@ -48,6 +51,7 @@ class Timetable:
     epochs: int | None
     anneal: int
     minimum: int
+    rest: Rest | None = None
 
     def __post_init__(self) -> None:
         _check_kind("policy", self.policy, Policy, "LowestConfidence(0.1)")
@@ -58,7 +62,7 @@ class Timetable:
             if not self.policy.redraws:
                 raise invalid("schedule", f"be given with {self.policy}", None, "For example Every(10, start=40).")
             object.__setattr__(self, "schedule", Every(1))
-        if self.policy is not None:
+        if self.policy is not None and self.rest is None:
             check_quota(self.policy, self.policy.quota(self.sizes, self.minimum), self.sizes)
 
     def warn_if_idle(self, epochs: int, *, stacklevel: int) -> None:
@@ -85,6 +89,56 @@ class Timetable:
             return "draw" if self.schedule.spans(finished, memory) else "all"
         return "cut" if due else "hold"
 
+    def with_budget(self, budget: float) -> "Timetable":
+        """The same with the policy's free rate solved, so that `floor(budget * n * epochs)` samples are trained on."""
+        if budget == 1:
+            return self
+        share = exact_fraction("budget", budget)
+        if self.policy is None or self.epochs is None:
+            what = "a policy" if self.policy is None else "epochs"
+            raise invalid("budget", f"come with {what}", budget, "All samples in fewer epochs cost less too.")
+        if not self.policy.free:
+            way_out = "Use a plan with a free rate, such as unbiased or random."
+            raise invalid("budget", f"be 1 with {self.policy}, which has a rate of its own", budget, way_out)
+        every = sum(self.sizes) * self.epochs
+        rest = self._rest(every - updates_of(share, sum(self.sizes), self.epochs))
+        most = sum(self.policy.most(self.sizes, self.minimum))
+        if rest.most > most:
+            # Rounded up, so that the budget that is named can be met.
+            least = ceil(Fraction(1000 * (every - most * rest.epochs), every)) / 1000
+            where = f"at most {most} of {sum(self.sizes)} samples rest in {rest.epochs} of {self.epochs} epochs"
+            way_out = "Let more samples rest, from an earlier epoch, or with a smaller anneal."
+            raise invalid("budget", f"be at least {least:g} with {self.policy}: {where}", budget, way_out)
+        solved = self.policy.for_budget(Fraction(rest.total, rest.epochs), self.sizes)
+        return replace(self, policy=solved, rest=rest)
+
+    def _rest(self, total: int) -> Rest:
+        """When samples can rest; that must be known before training."""
+        assert self.policy is not None
+        assert self.epochs is not None
+        self._known_ahead(self.epochs)
+        actions = [self.action(finished, {}, None) for finished in range(1, self.epochs)]
+        acts = [finished for finished, action in enumerate(actions, start=1) if action in {"draw", "cut"}]
+        if not acts:
+            raise invalid("budget", "leave an epoch in which samples rest", f"{self.schedule}, anneal={self.anneal}")
+        if self.policy.redraws:
+            return Rest(total, acts[0], len(acts), redrawn=True)
+        if len(acts) > 1:
+            raise invalid("budget", "go with a plan that cuts once", f"{len(acts)} cuts by {self.schedule}")
+        return Rest(total, acts[0], self.epochs - self.anneal - acts[0], redrawn=False)
+
+    def quota(self, finished: int, pool: Sequence[int]) -> Quota:
+        """How many samples of each class leave a pool of these class sizes after the `finished`-th epoch."""
+        assert self.policy is not None
+        if self.rest is None:
+            found = self.policy.quota(pool, self.minimum)
+        else:
+            limits = self.policy.most(pool, self.minimum)
+            leave = apportion(self.rest.after(finished), limits, turn=finished)
+            found = Quota(leave, leave)
+        check_quota(self.policy, found, pool)
+        return found
+
     def pool(self, kept: list[int]) -> list[int]:
         """Class sizes of the set that the policy chooses from."""
         return list(self.sizes) if self.policy is not None and self.policy.from_all else kept
@@ -100,7 +154,7 @@ class Timetable:
                 kept = list(self.sizes)
             elif action != "hold" and self.policy is not None:
                 pool = self.pool(kept)
-                leave = self.policy.quota(pool, self.minimum).leave
+                leave = self.quota(epoch + 1, pool).leave
                 kept = [size - out for size, out in zip(pool, leave, strict=True)]
 
     def _known_ahead(self, epochs: int) -> None:
