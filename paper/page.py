@@ -18,7 +18,7 @@ from calibrant.study import (
 )
 from paper.agreement import RULE, Agreement, Reasons, agreement, load_reasons, reason
 from paper.budget import budget_section
-from paper.numbers import BASELINE, METRICS, PUBLISHED, PaperRow, paper_rows
+from paper.numbers import BASELINE, METRICS, VARIANTS, PaperRow, paper_rows
 from paper.timing import timing_table
 
 Place = tuple[str, str]
@@ -156,7 +156,7 @@ def _beside_paper(groups: Groups, reasons: Reasons) -> str:
     ]
     tables: dict[Place, list[_Beside]] = {}
     for row in paper_rows():
-        for label in (row.method, f"{row.method} ({PUBLISHED.get(row.method)})"):
+        for label in (row.method, *(f"{row.method} ({variant})" for variant in VARIANTS.get(row.method, ()))):
             records = groups.get((row.data, row.model), {}).get(label)
             if records:
                 found = [agreement(row, records, metric) for metric in METRICS]

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-from calibrant import methods
 from calibrant.training import Recipe, named_recipes
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes"
@@ -11,13 +10,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "recipes"
 
 def text(name: str, recipe: Recipe) -> str:
     """A recipe as TOML, with the method's own settings and where they come from in its head."""
-    plan = methods.resolve(
-        recipe.method.name,
-        data=recipe.data.name,
-        model=recipe.model.name,
-        epochs=recipe.epochs,
-        **recipe.method.options,
-    )
+    plan = recipe.plan()
     lines = [
         f"# {recipe.method.name} on {recipe.data.name} with {recipe.model.name}.",
         f"# Run it with: calibrant train --recipe recipes/{name}.toml",

@@ -36,8 +36,8 @@ def test_one_method_shows_each_setting_with_its_source(calibrant, monkeypatch):
     code, out, _ = calibrant("methods", "flsd+h+p-ema", "--data", "cifar10", "--epochs", "80")
     assert code == 0
     (start,) = (line for line in out.splitlines() if "start" in line)
-    assert "20" in start
-    assert "40 of 160 epochs scaled to 80" in start
+    assert "40" in start
+    assert "80 of 160 epochs scaled to 80" in start
 
 
 @pytest.mark.parametrize(

@@ -143,8 +143,8 @@ def test_the_papers_parts_can_be_added(mine, batch):
     )
     ema, last = (methods.resolve(f"{mine}:Margin+{end}", data="cifar10", epochs=16) for end in ("p-ema", "p"))
     assert (ema.pruning.ema, last.pruning.ema) == (0.3, 1.0)
-    assert ema.pruning.policy == LowestConfidence(0.1)
-    assert ema.pruning.schedule == Every(1, start=4)
+    assert ema.pruning.policy == LowestConfidence(0.2)
+    assert ema.pruning.schedule == Every(1, start=8)
 
 
 def test_a_policy_is_a_plan_and_its_parameters_are_settings(mine):

@@ -7,7 +7,15 @@ import torch
 
 from calibrant import losses, methods
 from calibrant.errors import InvalidInput
-from calibrant.pruning import ConfidencePruner, Every, HighestConfidence, LowestConfidence, RandomSubset, Unbiased
+from calibrant.pruning import (
+    ConfidencePruner,
+    Every,
+    HighestConfidence,
+    LowestConfidence,
+    OnPlateau,
+    RandomSubset,
+    Unbiased,
+)
 
 PAPER = (
     *("nll", "brier", "dca", "ls", "mmce", "fl", "flsd", "fl+mdca", "entropy"),
@@ -72,11 +80,11 @@ def test_the_loss_of_each_method(name, batch):
 
 
 PRUNES = {
-    "flsd+h+p": (LowestConfidence(0.1), Every(10, start=40), 1.0, 0.0),
-    "flsd+h+p-ema": (LowestConfidence(0.1), Every(10, start=40), 0.3, 0.0),
-    "flsd+p": (LowestConfidence(0.1), Every(10, start=40), 1.0, 0.0),
-    "flsd+p-ema": (LowestConfidence(0.1), Every(10, start=40), 0.3, 0.0),
-    "flsd+h+highest": (HighestConfidence(0.1), Every(10, start=40), 0.3, 0.0),
+    "flsd+h+p": (LowestConfidence(0.2), Every(5, start=80), 1.0, 0.0),
+    "flsd+h+p-ema": (LowestConfidence(0.2), Every(5, start=80), 0.3, 0.0),
+    "flsd+p": (LowestConfidence(0.2), Every(5, start=80), 1.0, 0.0),
+    "flsd+p-ema": (LowestConfidence(0.2), Every(5, start=80), 0.3, 0.0),
+    "flsd+h+highest": (HighestConfidence(0.2), Every(5, start=80), 0.3, 0.0),
     "flsd+h+random": (RandomSubset(0.4), Every(1, start=1), 0.3, 0.125),
     "flsd+h+unbiased": (Unbiased(0.6, 0.5), Every(1, start=1), 0.3, 0.125),
     "fl+h+unbiased": (Unbiased(0.8, 0.58), Every(1, start=1), 0.3, 0.125),
@@ -102,13 +110,14 @@ def test_the_pruning_of_each_method(name):
 @pytest.mark.parametrize(
     ("data", "model", "expected"),
     [
-        ("cifar10", "resnet50", {"huber_weight": 10.0, "fraction": 0.1, "interval": 10, "start": 40}),
-        ("cifar10", "resnet32", {"huber_weight": 25.0, "fraction": 0.1, "interval": 25, "start": 40}),
+        ("cifar10", "resnet50", {"huber_weight": 10.0, "fraction": 0.2, "interval": 5, "start": 80}),
+        ("cifar10", "resnet32", {"huber_weight": 25.0, "fraction": 0.2, "interval": 25, "start": 80}),
+        ("cifar10", "tiny", {"huber_weight": 10.0, "fraction": 0.2, "interval": 5, "start": 80}),
         ("cifar100", "resnet50", {"huber_weight": 10.0, "fraction": 0.1, "interval": 10, "start": 100}),
         ("cifar100", "resnet32", {"huber_weight": 5.0, "fraction": 0.1, "interval": 50, "start": 100}),
         ("tiny-imagenet", "resnet50", {"huber_weight": 10.0, "fraction": 0.2, "interval": 5, "start": 40}),
-        ("svhn", "resnet50", {"huber_weight": 10.0, "fraction": 0.1, "interval": 10, "start": 50}),
-        ("mendeley-v2", "resnet50", {"huber_weight": 10.0, "fraction": 0.1, "interval": 10, "start": 50}),
+        ("svhn", "resnet50", {"huber_weight": 10.0, "fraction": 0.2, "interval": 5, "start": 50}),
+        ("mendeley-v2", "resnet50", {"huber_weight": 10.0, "fraction": 0.2, "interval": 5, "start": 50}),
         ("arrays:mine.npz", "tiny", {"huber_weight": 10.0, "fraction": 0.1, "interval": 10, "start": 40}),
         (None, None, {"huber_weight": 10.0, "fraction": 0.1, "interval": 10, "start": 40}),
     ],
@@ -135,14 +144,14 @@ def test_settings_are_json_and_each_has_a_source(name):
 @pytest.mark.parametrize(
     ("data", "epochs", "interval", "start"),
     [
-        ("cifar10", 160, 10, 40),
-        ("cifar10", 320, 20, 80),
-        ("cifar10", 80, 5, 20),
-        ("cifar10", 12, 1, 3),
+        ("cifar10", 160, 5, 80),
+        ("cifar10", 320, 10, 160),
+        ("cifar10", 80, 3, 40),
+        ("cifar10", 12, 1, 6),
         ("cifar10", 1, 1, 1),
         ("cifar100", 200, 10, 100),
         ("cifar100", 20, 1, 10),
-        ("svhn", 50, 5, 25),
+        ("svhn", 50, 3, 25),
         ("tiny-imagenet", 50, 3, 20),
         ("digits", 16, 1, 4),
     ],
@@ -156,11 +165,37 @@ def test_short_trainings_scale_the_pruning_epochs_and_say_so(data, epochs, inter
 
 
 def test_given_epochs_are_not_scaled():
-    plan = methods.resolve("flsd+h+p-ema", data="cifar10", epochs=80, start=7)
-    assert plan.pruning.schedule == Every(5, start=7)
+    plan = methods.resolve("flsd+h+p-ema", data="cifar10", model="resnet32", epochs=80, start=7)
+    assert plan.pruning.schedule == Every(13, start=7)
     plan = methods.resolve("flsd+h+p-ema", data="cifar10", epochs=80, start=7, interval=3)
     assert plan.pruning.schedule == Every(3, start=7)
     assert "scaled_from_epochs" not in plan.settings
+
+
+@pytest.mark.parametrize(
+    ("given", "first_drop", "start"),
+    [
+        ({}, "usual", 40),  # 80 of 160 epochs in the paper, scaled
+        ({}, 30, 30),  # the recipe's own schedule
+        ({}, None, 40),  # a schedule without a drop: as in the paper
+        ({"start": "first-drop"}, 30, 30),
+        ({"start": "first-drop"}, "usual", 40),
+        ({"start": 7}, 30, 7),
+    ],
+)
+def test_pruning_starts_at_the_first_drop_of_the_learning_rate(given, first_drop, start):
+    plan = methods.resolve("flsd+h+p-ema", data="cifar10", epochs=80, first_drop=first_drop, **given)
+    assert plan.pruning.schedule == Every(3, start=start)
+    assert plan.settings["start"] == start
+    assert ("first drop of the learning rate" in plan.sources["start"]) == (given.get("start") != 7)
+
+
+def test_pruning_starts_at_a_plateau():
+    plan = methods.resolve("flsd+h+p-ema", data="cifar10", start="plateau")
+    assert plan.pruning.schedule == OnPlateau(interval=5)
+    assert plan.settings["start"] == "plateau"
+    drawn = methods.resolve("flsd+h+random", start="plateau")
+    assert drawn.pruning.schedule == OnPlateau(interval=1)
 
 
 def test_policies_that_draw_every_epoch_start_at_once():
@@ -222,6 +257,14 @@ def test_each_call_makes_its_own_loss():
         ("flsd+h+p", {"interval": 2.5}, "interval must be of type int, got 2.5"),
         ("flsd+h+p", {"interval": 0}, "interval must"),
         ("flsd+h+p", {"fraction": 1.5}, "fraction must"),
+        (
+            "flsd+h+p",
+            {"start": "first-drop"},
+            "start must be an epoch where the learning rate has no drop, got 'first-drop'. Give an epoch, or",
+        ),
+        ("flsd+h+p", {"start": "first-drop", "data": "cifar10", "first_drop": None}, "learning rate has no drop"),
+        ("flsd+h+p", {"start": "first"}, "start must be an epoch, 'first-drop' or 'plateau', got 'first'"),
+        ("flsd+h+p", {"start": 0}, "start must"),
         ("flsd+h", {"epochs": 0}, "epochs must be at least 1, got 0"),
     ],
 )

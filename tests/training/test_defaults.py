@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from calibrant import methods
 from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, default_recipe, paper_recipe
 from calibrant.training.defaults import named_recipes
@@ -24,13 +23,7 @@ def test_the_recipe_files_are_what_the_defaults_say():
 def test_each_recipe_file_loads_and_its_method_resolves(path):
     recipe = Recipe.load(path)
     assert recipe == named_recipes()[path.stem]
-    plan = methods.resolve(
-        recipe.method.name,
-        data=recipe.data.name,
-        model=recipe.model.name,
-        epochs=recipe.epochs,
-        **recipe.method.options,
-    )
+    plan = recipe.plan()
     assert plan.pruning.schedule.first < recipe.epochs
 
 

@@ -175,3 +175,34 @@ def test_a_warm_up_rises_to_the_rate_and_no_schedule_exceeds_it(progress, kind, 
     assert 0 <= rate <= 0.1 * (1 + 1e-6)
     if progress < warmup:
         assert rate == pytest.approx(0.1 * progress / warmup, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "epochs", "drop"),
+    [
+        ({}, 160, 80),
+        ({"milestones": (0.7, 0.4)}, 100, 40),
+        ({"milestones": (0.5,)}, 7, 4),  # in the middle of the fourth epoch
+        ({"milestones": (3, 5)}, 8, 3),
+        ({"milestones": (0.01,)}, 8, 1),
+        ({"milestones": ()}, 8, None),
+        ({"kind": "cosine"}, 8, None),
+        ({"kind": "exponential"}, 8, None),
+    ],
+)
+def test_the_first_drop_of_the_learning_rate(schedule, epochs, drop):
+    recipe = Recipe(epochs=epochs, schedule=schedule)
+    assert recipe.first_drop == drop
+    if drop:
+        rates = [recipe.learning_rate(epoch) for epoch in range(epochs + 1)]
+        assert next(epoch for epoch, rate in enumerate(rates) if rate < rates[0]) == drop
+
+
+def test_pruning_starts_at_the_drop_of_the_recipes_own_schedule():
+    recipe = Recipe().changed({"data.name": "cifar10", "method.name": "flsd+h+p-ema", "epochs": 160})
+    assert recipe.plan().settings["start"] == 80
+    assert recipe.changed({"schedule.milestones": (60, 90)}).plan().settings["start"] == 60
+    cosine = recipe.changed({"schedule.kind": "cosine"})
+    assert cosine.plan().settings["start"] == 80
+    with pytest.raises(InvalidInput, match="start must be an epoch where the learning rate has no drop"):
+        cosine.changed({"method.options": {"start": "first-drop"}}).plan()

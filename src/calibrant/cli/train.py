@@ -38,7 +38,7 @@ def train(
     lambda_: Annotated[float | None, Parameter(name="--lambda")] = None,
     prune_fraction: float | None = None,
     prune_interval: int | None = None,
-    prune_start: int | None = None,
+    prune_start: int | str | None = None,
     prune_ema: float | None = None,
     prune_drop: float | None = None,
     prune_share: float | None = None,
@@ -85,7 +85,7 @@ def train(
     prune_interval:
         Epochs between prunings.
     prune_start:
-        First epoch after which is pruned.
+        First epoch after which is pruned, or first-drop (of the learning rate), or plateau (of the loss).
     prune_ema:
         Weight of the newest confidence in the moving average (kappa).
     prune_drop:

@@ -2,7 +2,7 @@
 
 >>> plan = resolve("flsd+h+p-ema", data="cifar10", model="resnet50")
 >>> plan.settings["huber_weight"], plan.pruning.policy, plan.pruning.schedule
-(10.0, LowestConfidence(fraction=0.1, readmit=False, within='dataset'), Every(interval=10, start=40, until=None))
+(10.0, LowestConfidence(fraction=0.2, readmit=False, within='dataset'), Every(interval=5, start=80, until=None))
 """
 
 from calibrant.methods.plan import Method, Plan, PruningPlan, Setting

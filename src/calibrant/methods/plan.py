@@ -9,7 +9,7 @@ from calibrant.pruning import Policy, Schedule
 
 T = TypeVar("T")
 Value = float | int | str | bool
-RESERVED = ("name", "data", "model", "epochs", "scaled_from_epochs")
+RESERVED = ("name", "data", "model", "epochs", "first_drop", "scaled_from_epochs")
 """No setting has these names: they are what `resolve` is told and adds itself."""
 Where = tuple[str, str | None]
 """A data set, and a model or None for any."""

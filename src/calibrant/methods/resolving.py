@@ -1,14 +1,14 @@
 """From a name to a loss and a pruning plan."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from calibrant.errors import did_you_mean, invalid
 from calibrant.losses import Loss
 from calibrant.methods.composing import find
 from calibrant.methods.plan import Blueprint, Method, Plan, PruningPlan, Value
-from calibrant.methods.table import OTHER_EPOCHS, USUAL_EPOCHS
-from calibrant.pruning import Every
+from calibrant.methods.table import FIRST_DROP, OTHER_EPOCHS, PLATEAU, USUAL_DROP, USUAL_EPOCHS
+from calibrant.pruning import Every, OnPlateau, Schedule
 
 
 def describe(name: str) -> Method:
@@ -29,6 +29,7 @@ def resolve(
     data: str | None = None,
     model: str | None = None,
     epochs: int | None = None,
+    first_drop: int | Literal["usual"] | None = "usual",
     **overrides: Value,
 ) -> Plan:
     """Turn a name into a loss and a pruning plan.
@@ -39,10 +40,12 @@ def resolve(
         model: Network, as in `calibrant.models`.
         epochs: Length of the training. The pruning epochs are chosen for the data set's usual length (160 on CIFAR-10,
             200 on CIFAR-100, 100 elsewhere in the paper, 160 for any other data) and scaled in proportion for another.
+        first_drop: The epoch after which the learning rate first drops, for `start = "first-drop"`; None for a schedule
+            without a drop. Unless told, that of the paper's schedule for the data set.
         **overrides: Any of the method's settings.
 
     >>> resolve("flsd+h+p", data="cifar10", epochs=16).settings["start"]
-    4
+    8
     """
     blueprint = find(name)
     if epochs is not None and epochs < 1:
@@ -52,7 +55,7 @@ def resolve(
     for key, setting in blueprint.settings.items():
         settings[key], sources[key] = setting.look_up(data, model)
     if blueprint.pruning is not None:
-        _scale_epochs(settings, sources, data, epochs, fixed=overrides)
+        _scale_epochs(settings, sources, data, epochs, first_drop, fixed=overrides)
     for key, value in overrides.items():
         if key not in blueprint.settings:
             rule = f"be a setting of the method {name!r}"
@@ -60,11 +63,18 @@ def resolve(
                 "override", rule, repr(key), did_you_mean(key, blueprint.settings) if settings else "It has none."
             )
         settings[key], sources[key] = _like(key, value, blueprint.settings[key].value), "given"
+    if blueprint.pruning is not None and settings["start"] == FIRST_DROP:
+        settings["start"] = _given_drop(data, epochs, first_drop)
+        sources["start"] = "given: the first drop of the learning rate"
     return Plan(name, _build_loss(blueprint, settings), _build_pruning(blueprint, settings), settings, sources)
 
 
 def _like(key: str, value: Any, example: Value) -> Value:
     """The value with the type of the default; TOML writes 1 for 1.0."""
+    if key == "start" and isinstance(value, str) and isinstance(example, int):
+        if value in (FIRST_DROP, PLATEAU):
+            return value
+        raise invalid(key, f"be an epoch, {FIRST_DROP!r} or {PLATEAU!r}", repr(value))
     if isinstance(example, float) and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if type(value) is not type(example):
@@ -78,20 +88,42 @@ def _scale_epochs(
     sources: dict[str, str],
     data: str | None,
     epochs: int | None,
+    first_drop: int | str | None,
     fixed: Mapping[str, Value],
 ) -> None:
     """Move the pruning epochs in proportion to the length of the training, and say so."""
     usual = USUAL_EPOCHS.get(data or "", OTHER_EPOCHS)
+    if settings.get("start") == FIRST_DROP and "start" not in fixed:
+        if isinstance(first_drop, int):  # the schedule says so: nothing to scale
+            settings["start"], fixed = first_drop, {**fixed, "start": first_drop}
+        else:
+            settings["start"] = USUAL_DROP[data or ""]
+            sources["start"] += "; the paper's drop: here the rate has none" if first_drop is None else ""
     scalable = [key for key in ("start", "interval") if key in settings and key not in fixed]
     if epochs is None or epochs == usual or "interval" not in settings or not scalable:
         return
     for key in scalable:
         old = settings[key]
         assert isinstance(old, int)
-        # Half away from zero: Python's round() would send 0.5 to 0 and 1.5 to 2.
-        settings[key] = max(1, (2 * old * epochs + usual) // (2 * usual))
+        settings[key] = _scaled(old, usual, epochs)
         sources[key] += f"; {old} of {usual} epochs scaled to {epochs}"
     settings["scaled_from_epochs"], sources["scaled_from_epochs"] = usual, f"usual length for {data or 'other data'}"
+
+
+def _scaled(epoch: int, usual: int, epochs: int) -> int:
+    # Half away from zero: Python's round() would send 0.5 to 0 and 1.5 to 2.
+    return max(1, (2 * epoch * epochs + usual) // (2 * usual))
+
+
+def _given_drop(data: str | None, epochs: int | None, first_drop: int | str | None) -> int:
+    """The epoch that a user means with `start = "first-drop"`."""
+    if isinstance(first_drop, int):
+        return first_drop
+    if first_drop is None or data not in USUAL_DROP:
+        way_out = "Give an epoch, or schedule.kind = step with milestones."
+        raise invalid("start", "be an epoch where the learning rate has no drop", repr(FIRST_DROP), way_out)
+    usual = USUAL_EPOCHS[data]
+    return _scaled(USUAL_DROP[data], usual, epochs or usual)
 
 
 def _build_loss(blueprint: Blueprint, settings: Mapping[str, Any]) -> Loss:
@@ -104,7 +136,12 @@ def _build_loss(blueprint: Blueprint, settings: Mapping[str, Any]) -> Loss:
 def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any]) -> PruningPlan | None:
     if blueprint.pruning is None:
         return None
+    schedule: Schedule
     # Policies that draw every epoch have no interval.
-    schedule = Every(settings.get("interval", 1), start=settings["start"])
+    interval = settings.get("interval", 1)
+    if settings["start"] == PLATEAU:
+        schedule = OnPlateau(interval=interval)
+    else:
+        schedule = Every(interval, start=settings["start"])
     policy = blueprint.pruning.build(settings)
     return PruningPlan(policy, schedule, settings["ema"], settings["anneal"], settings["minimum_per_class"])

@@ -112,15 +112,18 @@ class AtEpochs(Schedule):
         return epoch >= self.first
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OnPlateau(Schedule):
     """Whenever the epoch's loss, given to `step(loss=...)`, has not improved for `patience` epochs.
 
     The paper: "when the loss function starts plateauing". After a cut the count starts again, against the best loss so
-    far. The number of steps is not known ahead of time with this schedule.
+    far; with an `interval` the first plateau alone is waited for. The number of steps is not known ahead of time with
+    this schedule.
 
     Args:
         patience: Epochs without improvement before a cut, at least 1.
+        interval: Epochs between two cuts after the first one, whatever the loss does then; None waits for the next
+            plateau.
         improvement: A loss improves where it falls below `best * (1 - improvement)` (for a positive best loss).
         start: Earliest epoch after which samples may leave.
 
@@ -132,13 +135,21 @@ class OnPlateau(Schedule):
     patience: int = 5
     improvement: float = field(default=1e-3, kw_only=True)
     start: int = field(default=1, kw_only=True)
+    interval: int | None = field(default=None, kw_only=True)
     known_ahead = False
 
     def __post_init__(self) -> None:
         whole("patience", self.patience, 1)
         whole("start", self.start, 1)
+        if self.interval is not None:
+            whole("interval", self.interval, 1)
         if not 0 <= number("improvement", self.improvement) < 1:
             raise invalid("improvement", "lie in [0, 1)", self.improvement)
+
+    def __repr__(self) -> str:
+        # Part of the saved settings: without an interval it reads as in version 0.1.0, which had none.
+        options = f"patience={self.patience}, improvement={self.improvement}, start={self.start}"
+        return f"OnPlateau({options}{'' if self.interval is None else f', interval={self.interval}'})"
 
     @property
     def first(self) -> int:
@@ -149,6 +160,8 @@ class OnPlateau(Schedule):
         """Take the loss of this epoch into account, then say whether it has stalled for `patience` epochs."""
         if loss is None:
             raise invalid("loss", "be given to step() with OnPlateau", "None", "Call pruner.step(loss=mean_loss).")
+        if self.interval is not None and memory.get("fired"):
+            return (epoch - int(memory["first"])) % self.interval == 0
         if not isfinite(loss):
             return False  # one overflowing batch says nothing about a plateau
         best = memory.get("best")
@@ -159,6 +172,8 @@ class OnPlateau(Schedule):
         if memory["waited"] < self.patience or epoch < self.start:
             return False
         memory.update(waited=0, fired=True)
+        if self.interval is not None:
+            memory["first"] = epoch
         return True
 
     def spans(self, epoch: int, memory: dict[str, Any]) -> bool:  # noqa: ARG002 (Schedule's signature)

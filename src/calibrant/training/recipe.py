@@ -80,7 +80,7 @@ class MethodSection(_Section):
     @model_validator(mode="after")
     def _no_keys_of_the_recipe(self) -> Self:
         # `methods.resolve` takes these as arguments of its own, from the recipe.
-        for key in ("name", "data", "model", "epochs"):
+        for key in ("name", "data", "model", "epochs", "first_drop"):
             if key in self.options:
                 raise invalid("method.options", "hold settings of the method", repr(key), "The recipe has its own.")
         return self
@@ -200,8 +200,21 @@ class Recipe(_Section):
             data=self.data.name,
             model=self.model.name,
             epochs=self.epochs,
+            first_drop=self.first_drop,
             **self.method.options,
         )
+
+    @property
+    def first_drop(self) -> int | None:
+        """Number of epochs after which the learning rate first drops; None for a schedule without a drop.
+
+        >>> Recipe(epochs=160).first_drop
+        80
+        """
+        if self.schedule.kind != "step" or not self.schedule.milestones:
+            return None
+        first = min(m * self.epochs if m < 1 else m for m in self.schedule.milestones)
+        return max(1, math.ceil(first - 1e-9))
 
     def learning_rate(self, progress: float) -> float:
         """Learning rate after `progress` epochs (fractions count: the warm-up and the cosine move at every step)."""
