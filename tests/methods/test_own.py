@@ -160,7 +160,7 @@ def test_a_policy_is_a_plan_and_its_parameters_are_settings(mine):
 
 def test_a_policy_that_does_not_redraw_acts_at_intervals(mine):
     plan = methods.resolve(f"{mine}:Margin+{mine}:Lasting", data="cifar10", epochs=80)
-    assert plan.pruning.schedule == Every(5, start=20)
+    assert plan.pruning.schedule == Every(3, start=40)
     assert plan.settings["scaled_from_epochs"] == 160
     assert methods.describe(f"{mine}:Margin+{mine}:Lasting").pruning == f"{mine}:Lasting"
 
