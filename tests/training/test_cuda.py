@@ -66,3 +66,17 @@ def test_a_captured_step_follows_the_learning_rate(big_toy, toy_recipe):
     setup.steps.source.begin(3)
     setup.steps.run_epoch(lambda step: None)
     assert all(torch.equal(a, b) for a, b in zip(before, setup.network.parameters(), strict=True))
+
+
+VARIANTS = {
+    "mixup": {"data__mixup": 0.4, "method__name": "bsce-gra", "method__options": {}},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_mode_gives_the_eager_curve_in_variants_too(variant, big_toy, toy_recipe, tmp_path):
+    recipe = toy_recipe(**ON_GPU, **VARIANTS[variant])
+    runs = [train(recipe.changed({"engine.mode": mode}), tmp_path / mode, data=big_toy) for mode in MODES]
+    expected, *others = ([line["loss"] for line in run.epochs()] for run in runs)
+    for found in others:
+        assert found == pytest.approx(expected, rel=1e-6)

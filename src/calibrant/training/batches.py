@@ -15,16 +15,26 @@ from torch.utils.data import Dataset as TorchDataset
 
 from calibrant.data import Augmentation, augment, draw_augmentation, normalise
 from calibrant.pruning import ConfidencePruner, Indexed
+from calibrant.training.mixup import Mixed, Mixup
 from calibrant.training.seeds import derive_seed
 
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """What a step trains on: images ready for the network, targets, and indices into the training set."""
+    """What a step trains on: images ready for the network, targets, and indices into the training set.
+
+    `mixed` tells what was mixed into the images, if anything; targets and indices are those of the larger parts.
+    """
 
     images: Tensor
     targets: Tensor
     indices: Tensor
+    mixed: Mixed | None = None
+
+    def __getitem__(self, here: slice) -> "TrainingBatch":
+        """A part of the batch."""
+        mixed = None if self.mixed is None else Mixed(self.mixed.partners[here], self.mixed.share)
+        return TrainingBatch(self.images[here], self.targets[here], self.indices[here], mixed)
 
 
 class Preparation:
@@ -131,16 +141,25 @@ class ResidentBatches:
     """The whole set as one uint8 tensor on the device; a batch is a gather."""
 
     def __init__(
-        self, images: Tensor, labels: Tensor, tables: EpochTables, preparation: Preparation, *, batch_size: int
+        self,
+        images: Tensor,
+        labels: Tensor,
+        tables: EpochTables,
+        preparation: Preparation,
+        *,
+        batch_size: int,
+        mixup: Mixup | None = None,
     ) -> None:
         self.images, self.labels = images, labels
-        self.tables, self.preparation = tables, preparation
+        self.tables, self.preparation, self.mixup = tables, preparation, mixup
         self.batch_size = batch_size
         self._steps = torch.arange(batch_size, device=images.device)
 
     def begin(self, epoch: int) -> None:
         """Lay out an epoch."""
         self.tables.begin(epoch)
+        if self.mixup is not None:
+            self.mixup.begin(epoch)
 
     def take(self, size: int) -> TrainingBatch:
         """The next `size` samples at the cursor; only tensor operations, so it can be captured."""
@@ -148,8 +167,11 @@ class ResidentBatches:
         positions = tables.cursor + self._steps[:size]
         indices = tables.order[positions]
         images = self.preparation(self.images[indices], tables.offsets[positions], tables.flips[positions])
+        targets, mixed = self.labels[indices], None
+        if self.mixup is not None:
+            images, mixed = self.mixup(images, targets, tables.cursor // self.batch_size)
         tables.cursor += size
-        return TrainingBatch(images, self.labels[indices], indices)
+        return TrainingBatch(images, targets, indices, mixed)
 
     def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
@@ -173,8 +195,9 @@ class LoaderBatches:
         batch_size: int,
         workers: int,
         device: torch.device,
+        mixup: Mixup | None = None,
     ) -> None:
-        self.tables, self.preparation, self.device = tables, preparation, device
+        self.tables, self.preparation, self.device, self.mixup = tables, preparation, device, mixup
         self._set_epoch: Callable[[int], None] | None = getattr(dataset, "set_epoch", None)
         self.loader: DataLoader[Any] = DataLoader(
             Indexed(dataset),
@@ -190,16 +213,19 @@ class LoaderBatches:
     def begin(self, epoch: int) -> None:
         """Lay out an epoch; a dataset with random items is told which epoch it is."""
         self.tables.begin(epoch)
+        if self.mixup is not None:
+            self.mixup.begin(epoch)
         if self._set_epoch is not None:
             self._set_epoch(epoch)
 
     def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
         start = 0
-        for images, targets, indices in self.loader:
+        for step, (images, targets, indices) in enumerate(self.loader):
             here = slice(start, start + len(indices))
             start += len(indices)
             moved, labels, rows = (part.to(self.device, non_blocking=True) for part in (images, targets, indices))
-            yield TrainingBatch(
-                self.preparation(moved, self.tables.offsets[here], self.tables.flips[here]), labels, rows
-            )
+            prepared, mixed = self.preparation(moved, self.tables.offsets[here], self.tables.flips[here]), None
+            if self.mixup is not None:
+                prepared, mixed = self.mixup(prepared, labels, step)
+            yield TrainingBatch(prepared, labels, rows, mixed)

@@ -57,12 +57,13 @@ class _Section(BaseModel, metaclass=OneLineErrors):
 
 
 class DataSection(_Section):
-    """Where images come from and how they are split."""
+    """Where images come from and how they are split. `mixup` is the alpha of Beta(alpha, alpha); 0 mixes nothing."""
 
     name: str = "digits"
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
     split_seed: int = 0
     augment: bool = True
+    mixup: NonNegative = 0.0
 
 
 class ModelSection(_Section):
@@ -192,10 +193,11 @@ class Recipe(_Section):
         return int(self.epochs * self.schedule.average + 1e-9)
 
     def plan(self) -> "Plan":
-        """The loss and the pruning that the method stands for; unknown methods and options are refused."""
+        """The loss and the pruning that the method stands for; what is unknown or does not fit the rest is refused."""
         from calibrant import methods
+        from calibrant.training.mixup import check_mixable
 
-        return methods.resolve(
+        plan = methods.resolve(
             self.method.name,
             data=self.data.name,
             model=self.model.name,
@@ -203,6 +205,9 @@ class Recipe(_Section):
             first_drop=self.first_drop,
             **self.method.options,
         )
+        if self.data.mixup:
+            check_mixable(plan)
+        return plan
 
     @property
     def first_drop(self) -> int | None:

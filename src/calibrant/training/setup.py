@@ -19,6 +19,7 @@ from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, 
 from calibrant.training.batchnorm import synchronise_batch_norm
 from calibrant.training.data import TrainingData
 from calibrant.training.launch import FABRIC_LOGGERS
+from calibrant.training.mixup import Mixup
 from calibrant.training.recipe import OptimiserSection, Recipe
 from calibrant.training.seeds import derive_seed, seeded
 from calibrant.training.step import EagerSteps, GraphedSteps, Learner
@@ -176,7 +177,7 @@ class Setup:
             world_size=fabric.world_size,
         )
         model, optimiser = fabric.setup(self.network, self.optimiser, move_to_device=False)
-        local = self.batch_size
+        local, mixup = self.batch_size, self._make_mixup()
         self.learner = Learner(
             fabric,
             model,
@@ -191,7 +192,7 @@ class Setup:
             self.preparation.compile(local)
         if self.data_path == "resident" and data.images is not None:
             images, labels = data.images.to(fabric.device), data.targets.to(fabric.device)
-            resident = ResidentBatches(images, labels, tables, self.preparation, batch_size=local)
+            resident = ResidentBatches(images, labels, tables, self.preparation, batch_size=local, mixup=mixup)
             return (
                 GraphedSteps(self.learner, resident) if self.mode == "graphed" else EagerSteps(self.learner, resident)
             )
@@ -202,8 +203,17 @@ class Setup:
             batch_size=local,
             workers=recipe.engine.workers,
             device=fabric.device,
+            mixup=mixup,
         )
         return EagerSteps(self.learner, loader)
+
+    def _make_mixup(self) -> Mixup | None:
+        alpha = self.recipe.data.mixup
+        if not alpha:
+            return None
+        # One step more than the samples need: ranks may get one sample each to fill up the last batch.
+        steps = -(-self.pruner.samples // self.batch_size) + 1
+        return Mixup(alpha, steps=steps, seed=self.recipe.seed, device=self.fabric.device, dtype=self.dtype)
 
 
 def choose_mode(recipe: Recipe, fabric: "Fabric", data_path: str) -> str:

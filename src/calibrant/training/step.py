@@ -86,8 +86,7 @@ class Learner:
             for here, share in self._pieces(size):
                 # Ranks exchange gradients once, with the last piece.
                 with self.fabric.no_backward_sync(self.model, enabled=here.stop < size):
-                    piece = TrainingBatch(batch.images[here], batch.targets[here], batch.indices[here])
-                    self._backward(piece, share, full=full)
+                    self._backward(batch[here], share, full=full)
         self.optimiser.step()
         self.meter.count_step()
 
@@ -112,15 +111,24 @@ class Learner:
         ]
 
     def _backward(self, batch: TrainingBatch, share: float, *, full: bool) -> None:
-        images, targets, indices = batch.images, batch.targets, batch.indices
-        logits = self._full_forward(images) if full else self.model(images)
-        terms = (self._full_terms if full else self.loss.terms)(logits, targets, self.pruner.weights(indices))
+        logits = self._full_forward(batch.images) if full else self.model(batch.images)
+        terms = self._terms(logits, batch, full=full)
         total = torch.stack(list(terms.values())).sum()
         # A piece counts by its size, so that the gradient of per-sample losses is exactly the whole batch's.
         self.fabric.backward(total if share == 1 else total * share)
         with torch.no_grad():
-            self.pruner.observe(indices, logits.detach())
-            self.meter.update(logits.detach(), targets, terms, total.detach())
+            if batch.mixed is None:  # else the confidence is that of a mixture, not of any sample
+                self.pruner.observe(batch.indices, logits.detach())
+            self.meter.update(logits.detach(), batch.targets, terms, total.detach())
+
+    def _terms(self, logits: Tensor, batch: TrainingBatch, *, full: bool) -> dict[str, Tensor]:
+        """The parts of the loss; those of a mixed batch are weighted means over both labels of each sample."""
+        of, weights = self._full_terms if full else self.loss.terms, self.pruner.weights(batch.indices)
+        terms = of(logits, batch.targets, weights)
+        if batch.mixed is None:
+            return terms
+        share, others = batch.mixed.share, of(logits, batch.mixed.partners, weights)
+        return {name: share * value + (1 - share) * others[name] for name, value in terms.items()}
 
 
 class EagerSteps:
