@@ -81,6 +81,11 @@ def change(path, **members):
     path.write_text(json.dumps({**json.loads(path.read_text()), **members}))
 
 
+def to_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -94,6 +99,8 @@ def change(path, **members):
         ("pruning.npz", lambda path: path.write_bytes(b"")),
         ("pruning.npz", lambda path: np.savez(path, header=np.array("[]"))),
         ("predictions/test.npz", lambda path: path.write_bytes(b"")),
+        ("rule.json", to_folder),
+        ("pruning.npz", to_folder),
     ],
 )
 def test_damaged_run_is_one_line(calibrant, tmp_path, name, damage):

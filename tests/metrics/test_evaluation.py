@@ -63,6 +63,21 @@ def test_json_round_trip_also_where_values_are_not_defined(bootstrap):
         Evaluation.from_dict({"n": 3})
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("n", "4"), ("ece", "small"), ("ece", None), ("auroc", []), ("nll", {}), ("classes", 2.5), ("level", "high")),
+        *(("thresholds", [{"delta": "0.9"}]), ("thresholds", 3), ("intervals", {"ece": [1, "x"]}), ("more", 1)),
+        ("intervals", {"ece": [0.1]}),
+    ],
+)
+def test_right_names_with_wrong_types_are_refused_in_one_line(key, value):
+    content = evaluate(calibrated(40), n_resamples=20).to_dict()
+    assert Evaluation.from_dict(content).n == 40
+    with pytest.raises(InvalidInput, match="content must be"):
+        Evaluation.from_dict({**content, key: value})
+
+
 def test_the_table_is_in_percent():
     p = Predictions.from_probabilities([[0.95, 0.05], [1.0, 0.0]], [0, 1])
     text = evaluate(p, thresholds=(0.95, 0.999)).table()

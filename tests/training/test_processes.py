@@ -1,7 +1,7 @@
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.training.processes import Task, environment, run_tasks
+from calibrant.training.processes import Task, environment, exit_code_of, run_tasks
 
 
 def test_failures_are_reported_and_do_not_stop_the_others(tmp_path):
@@ -59,3 +59,17 @@ def test_slots_share_cores_and_take_turns_on_gpus():
     assert "CUDA_VISIBLE_DEVICES" not in environment({}, 1, 2, gpus=1)
     assert environment({"OMP_NUM_THREADS": "3"}, 0, 2, gpus=0)["OMP_NUM_THREADS"] == "3"
     assert int(environment({}, 0, 10_000, gpus=0)["OMP_NUM_THREADS"]) == 1
+
+
+def test_a_task_ends_as_a_command_does(capsys):
+    assert exit_code_of(lambda: None) == 0
+    assert exit_code_of(lambda: invalid_input("x must be y.")) == 2
+    assert capsys.readouterr().err == "calibrant: x must be y.\n"
+    assert exit_code_of(lambda: {}["nothing"]) == 70
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("calibrant: this is a fault of calibrant")
+    assert "KeyError" in last
+
+
+def invalid_input(text):
+    raise InvalidInput(text)

@@ -9,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 
 from calibrant.checks import fraction, whole
-from calibrant.errors import invalid
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import typed
 from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, check_bins, sum_bins
 from calibrant.metrics.confident import ConfidentSet, check_threshold, confident_of
 from calibrant.metrics.errors import debiased_error
@@ -101,15 +102,17 @@ class Evaluation:
         """Build an evaluation from what `to_dict` gave."""
         try:
             own = {_NAMES.get(key, key): value for key, value in content.items()}
-            own["thresholds"] = tuple(
-                ConfidentSet(**{_NAMES.get(key, key): value for key, value in row.items()}) for row in own["thresholds"]
-            )
+            own["thresholds"] = [
+                {_NAMES.get(key, key): value for key, value in row.items()} for row in own["thresholds"]
+            ]
             own["nll"] = _number(own["nll"])
             if "intervals" in own:
                 pairs = own["intervals"].items()
                 own["intervals"] = {name: (_number(low), _number(high)) for name, (low, high) in pairs}
-            return cls(**own)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return typed(cls, own, what="evaluation", where="content")
+        except InvalidInput:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise invalid("content", "be what Evaluation.to_dict gave", f"something else ({error})") from error
 
     def to_json(self) -> str:

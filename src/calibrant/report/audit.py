@@ -23,7 +23,7 @@ _SUSPECTS = 12
 
 def audit_of(run: "Run | None") -> "PruningAudit | None":
     """The audit of a run; None where nothing was pruned or nothing is known."""
-    if run is None or not run.pruning_path.is_file():
+    if run is None or not run.pruning_path.exists():
         return None
     from calibrant.pruning import load_audit
 

@@ -92,7 +92,7 @@ class _Parts:
         def found(
             given: _Kept | str | Path | None, load: Callable[[str | Path], _Kept], path: Path | None
         ) -> _Kept | None:
-            if given is None and path is not None and path.is_file():
+            if given is None and path is not None and path.exists():
                 own.append(path.name)
                 return load(path)
             return load(given) if isinstance(given, str | Path) else given

@@ -13,18 +13,16 @@ from calibrant.training import end_with_parent
 
 def main(arguments: Sequence[str]) -> int:
     """Train one run of a study and return the exit code."""
-    from calibrant.errors import CalibrantError, one_line
-    from calibrant.training import PlainLines, Recipe, train_or_resume
+    from calibrant.training import PlainLines, Recipe, exit_code_of, train_or_resume
 
     # The study that started this process asked for trust already; the recipe has the digests of what it asked about.
     recipe, folder, *rest = arguments
     data_dir = Path(rest[0]) if rest else None
-    try:
-        train_or_resume(Recipe.load(recipe), Path(folder), data_dir=data_dir, reporter=PlainLines(), trust_code=True)
-    except CalibrantError as error:
-        sys.stderr.write(f"calibrant: {one_line(error)}\n")
-        return 2
-    return 0
+    return exit_code_of(
+        lambda: train_or_resume(
+            Recipe.load(recipe), Path(folder), data_dir=data_dir, reporter=PlainLines(), trust_code=True
+        )
+    )
 
 
 if __name__ == "__main__":

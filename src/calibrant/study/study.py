@@ -1,7 +1,6 @@
 """A study on disk: `study.toml`, one folder per run, and their results."""
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from calibrant.errors import CheckFailed, InvalidInput, invalid
 from calibrant.files import as_path, output_error, read_json, write_json
+from calibrant.lock import locked
 from calibrant.predictions import Predictions
 from calibrant.study.progress import Silent, StudyProgress
 from calibrant.study.record import Record, digests, record_run
@@ -185,14 +185,10 @@ class Study:
         """Hold the folder: two processes that run one study would run everything twice."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = (self.path / ".lock").open("w")
         except OSError as error:
             raise output_error(self.path, error) from error
-        with handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise InvalidInput(f"study {self.path} is being run by another process. Wait for it to end.") from error
+        busy = f"study {self.path} is being run by another process. Wait for it to end."
+        with locked(self.path / ".lock", busy=busy):
             # Drafts of a process that was killed; those in runs/ are removed by the run that is resumed.
             for folder in (self.path, self.path / "recipes", self.path / "records"):
                 for draft in folder.glob(".*.tmp"):

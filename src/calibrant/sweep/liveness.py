@@ -1,12 +1,12 @@
 """Which workers are alive: each holds a lock on a file, which the system releases when the worker ends in any way."""
 
 import contextlib
-import fcntl
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from calibrant.files import output_error
+from calibrant.lock import try_lock
 
 
 @contextlib.contextmanager
@@ -20,11 +20,12 @@ def living_worker(folder: Path) -> Iterator[str]:
     except OSError as error:
         raise output_error(path, error) from error
     with handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        try_lock(handle)  # nobody else knows the name
         try:
             yield name
         finally:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(PermissionError):  # Windows removes no open file
+                path.unlink(missing_ok=True)
 
 
 def is_dead(folder: Path, name: str) -> bool:
@@ -34,8 +35,4 @@ def is_dead(folder: Path, name: str) -> bool:
     except FileNotFoundError:
         return False
     with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return try_lock(handle)

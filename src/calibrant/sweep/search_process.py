@@ -14,23 +14,19 @@ from calibrant.training import end_with_parent
 
 def main(arguments: Sequence[str]) -> int:
     """Work on the sweep until it is done and return the exit code."""
-    from calibrant.errors import CalibrantError, one_line
     from calibrant.sweep.sweep import Sweep
-    from calibrant.training import PlainLines
+    from calibrant.training import PlainLines, exit_code_of
 
     folder, trials, timeout, *rest = arguments
-    try:
-        # The process that started this one has opened the same folder, and asked for trust where it was needed.
-        Sweep(folder, storage=os.environ.get("CALIBRANT_STORAGE"), trust_code=True).run(
+    # The process that started this one has opened the same folder, and asked for trust where it was needed.
+    return exit_code_of(
+        lambda: Sweep(folder, storage=os.environ.get("CALIBRANT_STORAGE"), trust_code=True).run(
             trials=int(trials),
             timeout=None if timeout == "-" else float(timeout),
             data_dir=Path(rest[0]) if rest else None,
             reporter=PlainLines(),
         )
-    except CalibrantError as error:
-        sys.stderr.write(f"calibrant: {one_line(error)}\n")
-        return 2
-    return 0
+    )
 
 
 if __name__ == "__main__":

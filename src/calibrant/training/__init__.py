@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         resumable,
         stopped_message,
     )
-    from calibrant.training.processes import Ended, Task, end_with_parent, run_tasks
+    from calibrant.training.processes import Ended, Task, end_with_parent, exit_code_of, run_tasks
     from calibrant.training.progress import (
         ForwardingReporter,
         LiveBar,
@@ -82,6 +82,7 @@ __all__ = [
     "default_folder",
     "default_recipe",
     "end_with_parent",
+    "exit_code_of",
     "first_process_speaks",
     "flatten",
     "is_first_process",
@@ -125,7 +126,7 @@ _IMPORTED_ON_USE = {
     "engine": ("TrainingDiverged", "resume", "train"),
     "inputs": ("check_inputs",),
     "launch": ("ProcessLost", "first_process_speaks", "is_first_process", "resumable", "stopped_message"),
-    "processes": ("Ended", "Task", "end_with_parent", "run_tasks"),
+    "processes": ("Ended", "Task", "end_with_parent", "exit_code_of", "run_tasks"),
     "progress": ("ForwardingReporter", "LiveBar", "PlainLines", "Quiet", "Reporter", "TensorBoard", "make_reporter"),
     "setup": ("Setup", "load_data", "make_fabric"),
     "settings": (

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calibrant.errors import invalid
+from calibrant.errors import CalibrantError, invalid, one_line, our_fault
 from calibrant.files import output_error
 
 _POLL_SECONDS = 0.1
@@ -165,6 +166,21 @@ def _kill(child: _Child) -> None:
     child.process.wait()
     if child.process.stdin is not None:
         child.process.stdin.close()
+
+
+def exit_code_of(work: Callable[[], object]) -> int:
+    """Do the work of a task; its exit code, as of a command. Bad input and a fault of ours end with one line each."""
+    try:
+        work()
+    except CalibrantError as error:
+        line, code = one_line(error), 2
+    except Exception as error:  # noqa: BLE001 (whatever nobody foresaw is our fault)
+        traceback.print_exc()  # standard error is a log: the line behind it is what the study shows
+        line, code = our_fault(error), 70
+    else:
+        return 0
+    sys.stderr.write(f"calibrant: {line}\n")
+    return code
 
 
 def end_with_parent() -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.files import output_error, read_json, sha256_of, write_json
+from calibrant.lock import locked
 from calibrant.own_code import is_own, require
-from calibrant.training.lock import locked
 from calibrant.training.log import Line, append_line, read_log, write_log
 from calibrant.training.recipe import Recipe
 from calibrant.training.schema import SummaryContent, check
@@ -271,7 +271,7 @@ class Run:
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """Hold the folder: two processes that write one run would spoil it."""
         busy = f"run {self.path} is being written by another process. Wait for it, or choose another folder."
-        return locked(self.path / ".lock", busy=busy)
+        return locked(self.path / ".lock", busy=busy, inherited=False)
 
 
 def is_run(folder: Path) -> bool:

@@ -4,23 +4,23 @@ import sys
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.training.lock import locked
+from calibrant.lock import locked
 
 _WITHOUT_FCNTL = """
 import sys, types
 sys.modules["fcntl"] = None
 calls = []
 sys.modules["msvcrt"] = types.SimpleNamespace(LK_NBLCK=2, locking=lambda *given: calls.append(given[1:]))
-import calibrant.training, calibrant.training.lock
+import calibrant.lock
 from pathlib import Path
-with calibrant.training.lock.locked(Path(sys.argv[1]), busy="taken"):
+with calibrant.lock.locked(Path(sys.argv[1]), busy="taken"):
     print(calls)
 """
 
 _TRY = """
 import sys
 from pathlib import Path
-from calibrant.training.lock import locked
+from calibrant.lock import locked
 with locked(Path(sys.argv[1]), busy="taken"):
     print("got it")
 """
@@ -39,15 +39,36 @@ def test_a_second_process_is_refused_until_the_first_lets_go(tmp_path):
 
 
 def test_a_lock_that_windows_refuses_is_the_same_error(tmp_path, monkeypatch):
-    def refuse(handle):
+    def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("calibrant.training.lock._lock", refuse)
+    monkeypatch.setattr("calibrant.lock.fcntl.flock", refuse)
     with pytest.raises(InvalidInput, match="taken"), locked(tmp_path / ".lock", busy="taken"):
         pass
 
 
-def test_where_fcntl_is_missing_the_room_imports_and_locks_in_windows_way(tmp_path):
+def test_a_lock_that_forks_do_not_inherit_keeps_other_processes_out_too(tmp_path):
+    with locked(tmp_path / ".lock", busy="taken", inherited=False):
+        assert python(_TRY.replace('"taken"', '"taken", inherited=False'), str(tmp_path / ".lock")).returncode == 1
+
+
+def test_where_fcntl_is_missing_files_are_locked_in_windows_way(tmp_path):
     found = python(_WITHOUT_FCNTL, str(tmp_path / ".lock"))
     assert found.returncode == 0, found.stderr
     assert found.stdout == "[(2, 1)]\n"
+
+
+_EVERYTHING = """
+import importlib, pkgutil, sys
+sys.modules["fcntl"] = None
+import calibrant
+for module in pkgutil.walk_packages(calibrant.__path__, "calibrant."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+print("imported")
+"""
+
+
+def test_where_fcntl_is_missing_everything_imports():
+    found = python(_EVERYTHING)
+    assert found.stdout == "imported\n", found.stderr
