@@ -1,0 +1,221 @@
+"""A scikit-learn classifier that calibrates another one: `fit(X, y)`, `predict_proba(X)`, in pipelines and searches.
+
+from calibrant.integrations.sklearn import CalibratedClassifier
+
+model = CalibratedClassifier(RandomForestClassifier(), method="temperature", cv=5).fit(X, y)
+"""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, check_cv
+from sklearn.utils import Tags, get_tags, indexable
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, has_fit_parameter
+
+from calibrant.errors import invalid
+from calibrant.posthoc import Calibrator, fit_calibrator
+from calibrant.predictions import Kind, Predictions
+
+_FEWEST = 2  # classes, and folds
+
+
+class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # untyped
+    """Fit a classifier and a calibrator, such that no case calibrates a model that has seen it.
+
+    The classifier is fitted once without each fold; what these models say about the fold that they have not seen gives
+    one prediction for every case, and one calibrator is fitted on all of these. The classifier in use is then fitted on
+    all cases, so that a prediction costs what it costs without calibration.
+
+    Args:
+        estimator: Any classifier with `predict_proba` or `decision_function`; logistic regression unless told.
+        method: A name in `calibrant.posthoc.METHODS`, or "best" for the one with the lowest cross-validated NLL.
+        cv: Number of stratified folds, a splitter of scikit-learn, or "prefit" for an estimator that is fitted already;
+            then `fit` gets cases that it has not seen and fits the calibrator alone.
+        ensemble: Keep the models of the folds and average what they say, calibrated, instead of fitting one more. Often
+            a little better; a prediction costs as many times as much as there are folds.
+
+    Attributes:
+        classes_: Labels as in `y`, sorted.
+        estimators_: The fitted classifiers in use: one, or with `ensemble` one per fold.
+        smallest_: What stands for a probability of 0 of a classifier without a decision function.
+        calibrator_: The fitted `calibrant.posthoc` calibrator, which can be saved.
+        predictions_: What the calibrator was fitted on, as `Predictions`: for `evaluate`, `choose_threshold` and
+            reports, once it is calibrated by `calibrator_`.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> CalibratedClassifier(method="temperature").fit(X, y).predict_proba(X[:1]).shape
+    (1, 3)
+    """
+
+    estimators_: list[Any]
+    classes_: NDArray[Any]
+    smallest_: float
+    calibrator_: Calibrator
+    predictions_: Predictions
+
+    def __init__(
+        self, estimator: Any = None, *, method: str = "temperature", cv: Any = 5, ensemble: bool = False
+    ) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.cv = cv
+        self.ensemble = ensemble
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit classifier and calibrator.
+
+        Args:
+            X: Anything that the estimator takes: array, sparse matrix, data frame, list of texts.
+            y: Labels of any kind.
+            sample_weight: Passed on to the estimator. The calibrator weighs all cases alike.
+        """
+        check_classification_targets(y)
+        X, y = indexable(X, y)
+        y = column_or_1d(y, warn=True)
+        if len(y) == 0:
+            raise invalid("X", "hold at least one case", "0 samples")
+        if isinstance(self.cv, str):
+            outputs, kind = self._take_fitted(X)
+        else:
+            weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+            outputs, kind = self._fit_folds(X, y, weights)
+        self.smallest_ = _smallest(outputs, kind)
+        names = [str(label) for label in self.classes_]
+        named = names if len(set(names)) == len(names) else None
+        logits = _logits(outputs, kind, self.smallest_)
+        self.predictions_ = Predictions.from_logits(logits, _codes(y, self.classes_), class_names=named)
+        self.calibrator_ = fit_calibrator(self.predictions_, self.method).calibrator
+        for attribute in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimators_[0], attribute):
+                setattr(self, attribute, getattr(self.estimators_[0], attribute))
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Calibrated probabilities, shape (n, K), columns in the order of `classes_`."""
+        check_is_fitted(self, "calibrator_")
+        found = []
+        for estimator in self.estimators_:
+            outputs, kind = _outputs(estimator, X, self.classes_)
+            found.append(self.calibrator_.transform(_logits(outputs, kind, self.smallest_)))
+        probabilities: NDArray[np.float64] = np.mean(found, axis=0)
+        return probabilities
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable label of each case."""
+        check_is_fitted(self, "calibrator_")
+        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return labels
+
+    def predictions(self, X: Any, y: Any) -> Predictions:
+        """Calibrated predictions of labelled cases, for metrics, thresholds and reports."""
+        check_is_fitted(self, "calibrator_")
+        names = self.predictions_.class_names
+        return Predictions.from_probabilities(self.predict_proba(X), _codes(y, self.classes_), class_names=names)
+
+    def _take_fitted(self, X: Any) -> tuple[NDArray[np.float64], Kind]:
+        if self.cv != "prefit":
+            raise invalid("cv", "be a number of folds, a splitter, or 'prefit'", repr(self.cv))
+        check_is_fitted(self.estimator)
+        self.estimators_, self.classes_ = [self.estimator], self.estimator.classes_
+        return _outputs(self.estimator, X, self.classes_)
+
+    def _fit_folds(self, X: Any, y: NDArray[Any], weights: Any) -> tuple[NDArray[np.float64], Kind]:
+        """What is said about each case by a model that was fitted without its fold."""
+        self.classes_ = np.unique(y)
+        present = self.classes_ if weights is None else np.unique(y[weights > 0])
+        if len(present) < _FEWEST:
+            raise invalid("y", "hold at least two classes with a weight above 0", f"{len(present)} class")
+        estimator = self._estimator()
+        outputs = np.full((len(y), len(self.classes_)), np.nan)
+        kind: Kind = "logits"
+        self.estimators_ = []
+        for inside, outside in _folds(self.cv, X, y):
+            part = clone(estimator)
+            X_part, y_part = _safe_split(part, X, y, inside)
+            _fit(part, X_part, y_part, None if weights is None else weights[inside])
+            held_out, _ = _safe_split(part, X, None, outside, inside)
+            outputs[outside], kind = _outputs(part, held_out, self.classes_)
+            self.estimators_.append(part)
+        if np.isnan(outputs).any():
+            raise invalid("cv", "hold out every case once", repr(self.cv), "Use a number of folds.")
+        if not self.ensemble:
+            self.estimators_ = [_fit(clone(estimator), X, y, weights)]
+        return outputs, kind
+
+    def _estimator(self) -> Any:
+        return LogisticRegression() if self.estimator is None else self.estimator
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self._estimator())
+        tags.input_tags.pairwise, tags.input_tags.sparse = inner.input_tags.pairwise, inner.input_tags.sparse
+        tags.input_tags.allow_nan = inner.input_tags.allow_nan
+        return tags
+
+
+def _folds(cv: Any, X: Any, y: NDArray[Any]) -> list[tuple[Any, Any]]:
+    if not isinstance(cv, int):
+        return list(check_cv(cv, y, classifier=True).split(X, y))
+    rarest = int(np.unique(y, return_counts=True)[1].min())
+    if min(cv, rarest) < _FEWEST:
+        way_out = "Leave such classes out, or fit the estimator yourself and use cv='prefit'."
+        raise invalid("y", "hold at least two cases of every class, for two folds", f"{rarest} of the rarest", way_out)
+    # Mixed first: many tables are sorted by something.
+    return list(StratifiedKFold(min(cv, rarest), shuffle=True, random_state=0).split(X, y))
+
+
+def _fit(estimator: Any, X: Any, y: Any, weights: Any) -> Any:
+    if weights is None:
+        return estimator.fit(X, y)
+    if not has_fit_parameter(estimator, "sample_weight"):
+        raise invalid("sample_weight", "be taken by the estimator", type(estimator).__name__, "Leave it out.")
+    return estimator.fit(X, y, sample_weight=weights)
+
+
+def _codes(y: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
+    y = np.asarray(y)
+    unknown = ~np.isin(y, classes)
+    if unknown.any():
+        raise invalid("y", "hold labels that the estimator knows", repr(y[unknown][0]))
+    codes: NDArray[np.int64] = np.searchsorted(classes, y)
+    return codes
+
+
+def _outputs(estimator: Any, X: Any, classes: NDArray[Any]) -> tuple[NDArray[np.float64], Kind]:
+    """What the estimator says, shape (n, K): its decision function where there is one, else its probabilities."""
+    kind: Kind = "logits" if hasattr(estimator, "decision_function") else "probabilities"
+    if kind == "logits":
+        found = np.asarray(estimator.decision_function(X), dtype=np.float64)
+        if found.ndim == 1:
+            found = np.stack([np.zeros_like(found), found], axis=1)
+    else:
+        found = np.asarray(estimator.predict_proba(X), dtype=np.float64)
+    columns = np.searchsorted(classes, estimator.classes_)
+    # A model whose fold lacks a class says nothing about it: as little as about the least likely of the others.
+    outputs = np.repeat(found.min(axis=1, keepdims=True), len(classes), axis=1)
+    outputs[:, columns] = found
+    return outputs, kind
+
+
+def _smallest(outputs: NDArray[np.float64], kind: Kind) -> float:
+    """What stands for a probability of 0, which has no logarithm: half of the smallest one that was met.
+
+    A forest of a hundred trees that all say no knows no more than that the chance is below one in a hundred.
+    """
+    tiny = float(np.finfo(np.float64).tiny)
+    if kind == "logits" or outputs.min() > 0:
+        return tiny
+    return max(float(outputs[outputs > 0].min()) / 2, tiny)
+
+
+def _logits(outputs: NDArray[np.float64], kind: Kind, smallest: float) -> NDArray[np.float64]:
+    if kind == "logits":
+        return outputs
+    logits: NDArray[np.float64] = np.log(np.maximum(outputs, smallest))
+    return logits

@@ -1,0 +1,129 @@
+"""CalibratedClassifier behaves as scikit-learn expects, and its probabilities are those of a plain loop over folds."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, TimeSeriesSplit
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from calibrant import evaluate
+from calibrant.errors import InvalidInput
+from calibrant.integrations.sklearn import CalibratedClassifier
+from calibrant.posthoc import TemperatureScaling
+
+_FOLDS = "a repeated case may stand in several folds, which a weight of 2 cannot; scikit-learn's own wrapper fails too"
+
+
+@parametrize_with_checks(
+    [CalibratedClassifier(), CalibratedClassifier(GaussianNB(), ensemble=True)],
+    expected_failed_checks=lambda _: {
+        "check_sample_weight_equivalence_on_dense_data": _FOLDS,
+        "check_sample_weight_equivalence_on_sparse_data": _FOLDS,
+    },
+)
+@pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning", "ignore:divide by zero:RuntimeWarning")
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_a_plain_loop_gives_the_same_probabilities(ensemble):
+    X, y = load_digits(return_X_y=True)
+    X, y, new = X[:600], y[:600], X[600:700]
+    base = GaussianNB()
+    logs, parts = np.zeros((600, 10)), []
+    for inside, outside in StratifiedKFold(3, shuffle=True, random_state=0).split(X, y):
+        part = clone(base).fit(X[inside], y[inside])
+        parts.append(part)
+        logs[outside] = part.predict_proba(X[outside])
+    assert (logs == 0).any()
+    smallest = max(logs[logs > 0].min() / 2, np.finfo(float).tiny)
+    scaling = TemperatureScaling().fit(np.log(np.maximum(logs, smallest)), y)
+    parts = parts if ensemble else [clone(base).fit(X, y)]
+    expected = np.mean(
+        [scaling.transform(np.log(np.maximum(part.predict_proba(new), smallest))) for part in parts], axis=0
+    )
+
+    model = CalibratedClassifier(base, cv=3, ensemble=ensemble).fit(X, y)
+
+    assert model.calibrator_.temperature_ == scaling.temperature_
+    np.testing.assert_allclose(model.predict_proba(new), expected, rtol=1e-12)
+
+
+def test_a_forest_that_says_zero_keeps_a_finite_likelihood():
+    X, y = load_digits(return_X_y=True)
+    model = CalibratedClassifier(RandomForestClassifier(20, random_state=0), cv=3).fit(X[:900], y[:900])
+    assert 0 < model.smallest_ < 0.05
+    raw = model.estimators_[0].predict_proba(X[900:])
+    assert (raw[np.arange(len(raw)), y[900:]] == 0).any()
+    assert np.isfinite(evaluate(model.predictions(X[900:], y[900:])).nll)
+
+
+def test_labels_are_texts_and_frames_have_names():
+    pandas = pytest.importorskip("pandas")
+    data = load_iris(as_frame=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[data.target]
+    model = CalibratedClassifier(make_pipeline(StandardScaler(), LogisticRegression()), cv=4).fit(data.data, names)
+    assert isinstance(data.data, pandas.DataFrame)
+    assert model.feature_names_in_.tolist() == list(data.data.columns)
+    assert set(model.predict(data.data)) == set(names)
+    assert model.score(data.data, names) > 0.9
+    assert model.predictions_.class_names == ("setosa", "versicolor", "virginica")
+
+
+@pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning")
+def test_texts_in_a_pipeline_and_a_search_over_methods():
+    texts = ["good film", "bad film", "fine good", "awful bad", "good", "bad"] * 6
+    labels = ["yes", "no", "yes", "no", "yes", "yes"] * 6
+    wrapped = CalibratedClassifier(make_pipeline(TfidfVectorizer(), LogisticRegression()), cv=3)
+    search = GridSearchCV(wrapped, {"method": ["temperature", "vector"]}, scoring="neg_log_loss", cv=2)
+    search.fit(texts, labels)
+    assert search.best_estimator_.predict(["good film"]).tolist() == ["yes"]
+
+
+def test_a_fitted_estimator_is_only_calibrated():
+    X, y = load_iris(return_X_y=True)
+    base = LinearSVC(max_iter=5000).fit(X[::2], y[::2])
+    before = base.coef_.copy()
+    model = CalibratedClassifier(base, cv="prefit").fit(X[1::2], y[1::2])
+    assert model.estimators_ == [base]
+    np.testing.assert_array_equal(base.coef_, before)
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "y", "name"),
+    [
+        ({"cv": "folds"}, [0, 1] * 10, "cv"),
+        ({"cv": 5}, [0] * 19 + [1], "y"),
+        ({"cv": 5}, [0] * 20, "y"),
+        ({"cv": TimeSeriesSplit(3)}, [0, 1] * 10, "cv"),
+        ({"method": "platt"}, [0, 1] * 10, "method"),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments, y, name):
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    with pytest.raises(InvalidInput, match=f"^{name} must"):
+        CalibratedClassifier(**arguments).fit(X, y)
+
+
+def test_labels_that_a_fitted_estimator_does_not_know():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(InvalidInput, match=r"^y must"):
+        CalibratedClassifier(GaussianNB().fit(X, y), cv="prefit").fit(X, y + 1)
+
+
+def test_weights_for_an_estimator_without_weights():
+    from sklearn.neighbors import KNeighborsClassifier
+
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(InvalidInput, match=r"^sample_weight must"):
+        CalibratedClassifier(KNeighborsClassifier()).fit(X, y, sample_weight=np.ones(len(y)))
