@@ -1,0 +1,27 @@
+"""Does the promise still hold: tests of a rule and its stream that may be looked at after every case."""
+
+from calibrant.monitoring.betting import error_bounds, promise_capital, rank_capital
+from calibrant.monitoring.describe import advice, describe, findings, headline, row_of
+from calibrant.monitoring.files import read_stream
+from calibrant.monitoring.ranks import conformal_ranks
+from calibrant.monitoring.signals import Curve, Signal
+from calibrant.monitoring.stream import Stream
+from calibrant.monitoring.watch import Watched, watch
+
+__all__ = [
+    "Curve",
+    "Signal",
+    "Stream",
+    "Watched",
+    "advice",
+    "conformal_ranks",
+    "describe",
+    "error_bounds",
+    "findings",
+    "headline",
+    "promise_capital",
+    "rank_capital",
+    "read_stream",
+    "row_of",
+    "watch",
+]

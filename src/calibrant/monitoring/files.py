@@ -1,0 +1,181 @@
+"""Decisions and labels from files: what `calibrant route apply` wrote, or predictions, and labels that came later."""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.files import as_path
+from calibrant.monitoring.stream import Stream
+from calibrant.posthoc import Calibrator
+from calibrant.predictions import Kind, Predictions, parquet_module
+from calibrant.routing import RoutingRule, as_seen_by, calibrator_for
+
+_COLUMNS = ("id", "decision", "predicted", "confidence")
+_TRUTH = ("target", "label")
+# Columns of a file of decisions that are no groups.
+_OWN = {*_COLUMNS, *_TRUTH, "class", "shortlist", "time"}
+_LONGEST_LINE = 2**20
+# What `route apply` puts before an id that a spreadsheet would run.
+_GUARDED = ("'=", "'+", "'-", "'@", "'\t", "'\r")
+
+
+def read_stream(
+    source: str | Path,
+    rule: RoutingRule,
+    *,
+    labels: str | Path | None = None,
+    calibrator: Calibrator | str | Path | None = None,
+    kind: Kind | None = None,
+    columns: dict[str, str] | None = None,
+) -> Stream:
+    """The cases of a file, in the order of its rows.
+
+    Args:
+        source: Decisions as `calibrant route apply` writes them (`.csv` or `.parquet`; a column `time` is shown, a
+            column `target` or `label` holds labels, an empty cell standing for none, all others may be groups), or
+            labelled predictions, which the rule decides.
+        rule: The rule that decided. Decisions that it would not have made are refused: they are another rule's.
+        labels: `.csv` or `.parquet` with columns `id` and `target` or `label`: class names or numbers. They count in
+            the order of the rows, the order in which they came.
+        calibrator: For raw predictions and a rule that was chosen behind a calibrator.
+        kind: What the scores of predictions are, for a file that does not say.
+        columns: Where the target and the id of predictions have other names.
+    """
+    path = as_path(source, "source")
+    table = _table(path) if path.suffix.lower() in (".csv", ".parquet") and path.is_file() else {}
+    if "decision" not in table:
+        if labels is not None:
+            raise invalid("labels", "be left out for predictions, which hold their targets", str(labels))
+        predictions = Predictions.load(path, kind=kind, columns=columns)
+        own = calibrator_for(rule, calibrator, predictions.origin)
+        return Stream.of_predictions(rule, as_seen_by(rule, predictions, own))
+    return _decisions(rule, table, str(path), labels)
+
+
+def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, labels: str | Path | None) -> Stream:
+    for name in _COLUMNS:
+        if name not in table:
+            raise invalid(where, "have the columns id, decision, predicted and confidence", f"no column {name}")
+    words = [str(word) for word in table["decision"]]
+    other = next((row for row, word in enumerate(words) if word not in ("auto", "review")), None)
+    if other is not None:
+        raise invalid(f"{where}: decision", "be auto or review", f"{words[other]!r} in row {other}")
+    ids = [_plain(value) for value in table["id"]]
+    names = rule.class_names or tuple(map(str, range(rule.n_classes)))
+    truth, order = _own_labels(table, names, where), None
+    if labels is not None:
+        if (truth >= 0).any():
+            raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
+        truth, order = _joined(ids, _labels(as_path(labels, "labels"), names), str(labels))
+    return Stream.of_decisions(
+        rule,
+        [word == "auto" for word in words],
+        _numbers(table["predicted"], f"{where}: predicted").astype(np.int64),
+        _numbers(table["confidence"], f"{where}: confidence"),
+        targets=truth,
+        ids=ids,
+        times=None if "time" not in table else [str(value) for value in table["time"]],
+        label_order=order,
+        extras={name: column for name, column in table.items() if name not in _OWN},
+    )
+
+
+def _numbers(values: list[Any], where: str) -> NDArray[np.float64]:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise invalid(where, "be numbers", str(error)) from error
+
+
+def _own_labels(table: dict[str, list[Any]], names: tuple[str, ...], where: str) -> NDArray[np.int64]:
+    column = next((name for name in _TRUTH if name in table), None)
+    if column is None:
+        return np.full(len(table["id"]), -1)
+    return np.array([_class(value, names, where, row) for row, value in enumerate(table[column])], dtype=np.int64)
+
+
+def _class(value: Any, names: tuple[str, ...], where: str, row: int) -> int:
+    """The number of a class that is named or numbered; -1 for nothing."""
+    text = "" if value is None else str(value).strip()
+    if text in ("", "-1"):
+        return -1
+    if text in names:
+        return names.index(text)
+    number = text.removesuffix(".0")
+    if number.isascii() and number.isdigit() and int(number) < len(names):
+        return int(number)
+    raise invalid(f"{where}: label", "be a class of the rule", f"{text[:40]!r} in row {row}", did_you_mean(text, names))
+
+
+def _labels(path: Path, names: tuple[str, ...]) -> dict[str, int]:
+    """Id to class, in the order of the rows; the same label twice is one, two different ones are refused."""
+    table = _table(path)
+    column = next((name for name in _TRUTH if name in table), None)
+    if column is None or "id" not in table:
+        raise invalid(str(path), "have the columns id and target", ", ".join(table) or "none")
+    found: dict[str, int] = {}
+    for row, (identity, value) in enumerate(zip(table["id"], table[column], strict=True)):
+        known, label = _plain(identity), _class(value, names, str(path), row)
+        if label < 0:
+            continue
+        if found.setdefault(known, label) != label:
+            said = f"{names[found[known]]} and {names[label]} for {known[:40]!r}"
+            raise invalid(f"{path}: labels", "not contradict each other", said, "Decide which one is true.")
+    return found
+
+
+def _joined(ids: list[str], labels: dict[str, int], where: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The label of each case, -1 for none, and its place among the labels."""
+    places = {identity: place for place, identity in enumerate(labels, start=1)}
+    if labels and not any(identity in labels for identity in ids):
+        raise InvalidInput(f"{where}: none of its {len(labels):,} labels is of a case that was decided.")
+    truth = np.array([labels.get(identity, -1) for identity in ids], dtype=np.int64)
+    return truth, np.array([places.get(identity, 0) for identity in ids], dtype=np.int64)
+
+
+def _plain(value: Any) -> str:
+    text = str(value)
+    return text[1:] if text.startswith(_GUARDED) else text
+
+
+def _table(path: Path) -> dict[str, list[Any]]:
+    """All columns of a table; of CSV as text."""
+    if path.suffix.lower() == ".parquet":
+        arrow = parquet_module()
+        try:
+            table = arrow.parquet.read_table(path, page_checksum_verification=True)
+        except FileNotFoundError as error:
+            raise InvalidInput(f"{path} does not exist.") from error
+        except (arrow.ArrowException, OSError) as error:
+            raise invalid(str(path), "be a whole Parquet file", f"something else ({error})") from error
+        return {name: table.column(name).to_pylist() for name in table.column_names}
+    if path.suffix.lower() != ".csv":
+        raise invalid(str(path), "end in .csv or .parquet", path.suffix or "no ending")
+    records = _records(path)
+    header = next(records, [])
+    if len(set(header)) < len(header):
+        raise invalid(str(path), "name each column once", ", ".join(header))
+    columns = list(zip(*records, strict=True)) or [()] * len(header)
+    return {name: list(column) for name, column in zip(header, columns, strict=True)}
+
+
+def _records(path: Path) -> Iterator[list[str]]:
+    width = 0
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as handle:
+            reader = csv.reader(iter(lambda: handle.readline(_LONGEST_LINE), ""), strict=True)
+            for record in reader:
+                width = width or len(record)
+                if record and len(record) != width:
+                    raise invalid(f"{path}: line {reader.line_num}", f"have {width} cells", f"{len(record)}")
+                if record:
+                    yield record
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{path} does not exist.") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise invalid(str(path), "be a CSV file in UTF-8", f"something else ({error})") from error

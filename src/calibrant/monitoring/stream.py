@@ -1,0 +1,189 @@
+"""`Stream`: the cases that a rule met, in their order, with the labels that have come so far."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.checks import labels
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import content_digest
+from calibrant.predictions import DistinctIds, Predictions
+from calibrant.routing import RoutingRule
+
+Ints = NDArray[np.int64]
+
+
+class LoggedBlock(Protocol):
+    """Some decisions of a log, as `calibrant.serving.LoggedDecisions` has them."""
+
+    ids: NDArray[np.object_]
+    time: NDArray[np.datetime64]
+    rule: NDArray[np.object_]
+    predicted: Ints
+    confidence: NDArray[np.float64]
+    automate: NDArray[np.bool_]
+    target: Ints
+    label_sequence: Ints
+    extras: dict[str, NDArray[np.object_]]
+
+
+class Log(Protocol):
+    """What is read of a `calibrant.serving.DecisionLog`."""
+
+    n_classes: int
+    class_names: tuple[str, ...] | None
+
+    def rules(self) -> dict[str, RoutingRule]:
+        """The rules that decided, by their digest."""
+
+    def decisions(self) -> Iterable[LoggedBlock]:
+        """All decisions in the order of their sequence numbers."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Cases in the order in which they were decided; one entry for each case.
+
+    Attributes:
+        automate: True where the model decided alone.
+        predicted: Number of the predicted class.
+        confidence: Its probability, as the rule saw it.
+        targets: Number of the true class; -1 where no label has come.
+        label_order: In which order labels came; None for the order of the cases.
+        ids: Names of the cases; None for their numbers.
+        times: When each was decided, as text; None where that is not known. Only shown: the order is that of the rows.
+        extras: Other columns by name, for groups.
+        left_out: Cases of other rules that were passed over.
+    """
+
+    automate: NDArray[np.bool_]
+    predicted: Ints
+    confidence: NDArray[np.float64]
+    targets: Ints
+    label_order: Ints | None = None
+    ids: NDArray[Any] | None = None
+    times: NDArray[Any] | None = None
+    extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    left_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.automate)
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Where a label has come."""
+        return np.asarray(self.targets >= 0)
+
+    @property
+    def clock_went_back(self) -> int:
+        """How often a case has an earlier time than the one before it."""
+        return 0 if self.times is None else int((self.times[1:] < self.times[:-1]).sum())
+
+    @classmethod
+    def of_predictions(cls, rule: RoutingRule, predictions: Predictions) -> Self:
+        """Labelled predictions, as the rule decides them."""
+        own = rule.in_own_order(predictions)
+        routed = rule.route(own)
+        return cls(
+            routed.automate,
+            routed.predicted,
+            routed.confidence,
+            own.targets,
+            ids=predictions.ids,
+            extras=predictions.extras,
+        )
+
+    @classmethod
+    def of_decisions(
+        cls,
+        rule: RoutingRule,
+        automate: Any,
+        predicted: Any,
+        confidence: Any,
+        *,
+        targets: Any = None,
+        ids: Any = None,
+        times: Any = None,
+        label_order: Any = None,
+        extras: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Decisions that were made elsewhere by this rule; refused where the rule would have decided otherwise."""
+        made, rows = np.asarray(automate, dtype=np.bool_), len(automate)
+        if rows == 0:
+            raise InvalidInput("decisions must hold at least one case, got none.")
+        classes = labels("predicted", predicted, rows=rows, n_classes=rule.n_classes).astype(np.int64)
+        sure = np.asarray(confidence, dtype=np.float64)
+        if not ((sure >= 0) & (sure <= 1)).all():
+            raise invalid("confidence", "lie in 0..1", sure[np.argmin((sure >= 0) & (sure <= 1))])
+        true = np.full(rows, -1) if targets is None else np.asarray(targets, dtype=np.int64)
+        if ((true < -1) | (true >= rule.n_classes)).any():
+            raise invalid("targets", f"lie in 0..{rule.n_classes - 1}, or be -1 for none", true.min())
+        other = np.flatnonzero(made != (sure >= rule.thresholds[classes]))
+        if len(other):
+            at = int(other[0])
+            found = f"{'auto' if made[at] else 'review'} at confidence {sure[at]:.6g} in row {at}"
+            way_out = f"{len(other):,} of {rows:,} differ: name the rule that decided."
+            raise invalid("decisions", "be those of this rule", found, way_out)
+        names = None if ids is None else np.asarray(ids)
+        if names is not None:
+            distinct = DistinctIds()
+            distinct.add(names)
+            distinct.check(lambda: [names])
+        given = {name: np.asarray(column) for name, column in (extras or {}).items()}
+        order = None if label_order is None else np.asarray(label_order, dtype=np.int64)
+        stamps = None if times is None else np.asarray(times)
+        return cls(made, classes, sure, true, order, names, stamps, given)
+
+    @classmethod
+    def of_log(cls, log: Log, rule: RoutingRule | None = None) -> tuple[RoutingRule, Self]:
+        """Decisions of one rule in a log, and that rule.
+
+        Args:
+            log: A `calibrant.serving.DecisionLog`.
+            rule: Whose decisions; None for the rule of the last decision. Those of other rules are left out.
+        """
+        blocks = [block for block in log.decisions() if len(block.ids)]
+        if not blocks:
+            raise InvalidInput("the log must hold at least one decision, got none.")
+        known = log.rules()
+        digest = str(blocks[-1].rule[-1]) if rule is None else content_digest(rule.to_dict())
+        if rule is None and digest not in known:
+            raise InvalidInput("the log must name the rule of its last decision, got none. Name the rule.")
+        rule = known[digest] if rule is None else rule
+        columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in _LOGGED}
+        own = columns.pop("rule") == digest
+        if not own.any():
+            raise invalid("log", "hold decisions of this rule", "decisions of other rules only")
+        extras = {name: np.concatenate([_column(block, name) for block in blocks])[own] for name in _names(blocks)}
+        kept = {name: column[own] for name, column in columns.items()}
+        stream = cls.of_decisions(
+            rule,
+            kept["automate"],
+            kept["predicted"],
+            kept["confidence"],
+            targets=kept["target"],
+            ids=kept["ids"],
+            times=np.datetime_as_string(kept["time"], unit="s"),
+            label_order=kept["label_sequence"],
+            extras=extras,
+        )
+        return rule, replace(stream, left_out=int((~own).sum()))
+
+
+_LOGGED = ("ids", "time", "rule", "predicted", "confidence", "automate", "target", "label_sequence")
+
+
+def _names(blocks: Sequence[LoggedBlock]) -> list[str]:
+    return list(dict.fromkeys(name for block in blocks for name in block.extras))
+
+
+def _column(block: LoggedBlock, name: str) -> NDArray[Any]:
+    """One extra of a block as text; empty where a case has none."""
+    found = block.extras.get(name)
+    texts = [""] * len(block.ids) if found is None else ["" if value is None else str(value) for value in found]
+    column = np.empty(len(texts), dtype=object)
+    column[:] = texts
+    return column

@@ -1,0 +1,205 @@
+"""`watch`: does the promise of a rule still hold, and does the stream still look like its calibration cases?"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.checks import fraction
+from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.monitoring.signals import Signal, promise_signal, sameness_signal
+from calibrant.monitoring.stream import Stream
+from calibrant.predictions import Predictions
+from calibrant.routing import RoutingRule, cases_at_rate
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a stream says about a rule.
+
+    Attributes:
+        rule: The rule.
+        stream: The cases.
+        level: Probability that any of the tests ever raises a false alarm.
+        groups: Name of the column whose groups are tested too; None for none.
+        signals: One for each test.
+        labels_to_notice: About how many labels of automated cases show that errors are twice as frequent as promised.
+        labels_to_refit: About how many labelled cases a new rule takes, if the model is as good on them as it was on
+            the calibration cases; None where that is not known.
+    """
+
+    rule: RoutingRule
+    stream: Stream
+    level: float
+    groups: str | None
+    signals: tuple[Signal, ...]
+    labels_to_notice: int | None
+    labels_to_refit: int | None
+
+    @property
+    def alarms(self) -> tuple[Signal, ...]:
+        """The tests that raised an alarm, the earliest first."""
+        return tuple(sorted((each for each in self.signals if each.alarm), key=lambda each: each.alarm or 0))
+
+    @property
+    def broken(self) -> bool:
+        """Whether the labels contradict the promise."""
+        return any(each.about == "promise" for each in self.alarms)
+
+    @property
+    def since(self) -> int | None:
+        """The case from which on it drifts, as the alarm with the most evidence has it; None without an alarm."""
+        clearest = max(self.alarms, key=lambda each: (each.about == "promise", each.evidence), default=None)
+        return None if clearest is None else clearest.since
+
+    @property
+    def labelled_since(self) -> int:
+        """Labelled cases from there on: those that a new threshold can be chosen on."""
+        return 0 if self.since is None else int(self.stream.labelled[self.since - 1 :].sum())
+
+    def place(self, case: int) -> dict[str, Any]:
+        """Number, id and time of a case, as far as they are known."""
+        stream = self.stream
+        identity = None if stream.ids is None else str(stream.ids[case - 1])
+        return {"case": case, "id": identity, "time": None if stream.times is None else str(stream.times[case - 1])}
+
+    def to_dict(self, *, curves: bool = False) -> dict[str, Any]:
+        """Plain JSON values."""
+        automated = self.stream.automate
+        return {
+            "format": "calibrant-monitor",
+            "version": 1,
+            "level": self.level,
+            "alarm": bool(self.alarms),
+            "promise_broken": self.broken,
+            "cases": len(self.stream),
+            "automated": int(automated.sum()),
+            "labelled": int(self.stream.labelled.sum()),
+            "labelled_automated": int((automated & self.stream.labelled).sum()),
+            "left_out": self.stream.left_out,
+            "clock_went_back": self.stream.clock_went_back,
+            "groups": self.groups,
+            "signals": [self._placed(each, curves=curves) for each in self.signals],
+            "since": None if self.since is None else self.place(self.since),
+            "labelled_since": self.labelled_since,
+            "labels_to_notice": self.labels_to_notice,
+            "labels_to_refit": self.labels_to_refit,
+        }
+
+    def _placed(self, signal: Signal, *, curves: bool) -> dict[str, Any]:
+        content = signal.to_dict(curves=curves)
+        for name in ("alarm", "since"):
+            content[name] = None if content[name] is None else self.place(content[name])
+        return content
+
+
+def watch(
+    rule: RoutingRule,
+    stream: Stream,
+    *,
+    reference: Predictions | None = None,
+    groups: str | None = None,
+    level: float = 0.05,
+    seed: int = 0,
+) -> Watched:
+    """Test a rule's promise and the sameness of its stream; the tests may be repeated after every case.
+
+    While the promise holds and nothing changes, the probability that this function ever reports an alarm, however often
+    it is called on the growing stream, is at most `level`. Of this, one half is for the promise, where labels came for
+    automated cases; one half is for the sameness of all cases with the reference, labelled or not. Where one of the two
+    cannot be tested, the other has all.
+
+    - The promise: half of its part is for all cases, half for the groups; the k-th group to appear gets 1 / (k (k + 1))
+      of that. Without groups all cases have the whole part. A rule with a threshold per class is tested class by class
+      with equal parts. The labelled cases must be a fair draw of the automated ones.
+    - Sameness: equal parts for the share automated, the confidence and the predicted classes.
+
+    Args:
+        rule: The rule that decided.
+        stream: Its cases, in their order.
+        reference: The calibration cases that the rule was chosen on, behind the same calibrator; targets are not used.
+        groups: Name of an extra column of the stream: the promise is tested in each group as well.
+        level: Probability of a false alarm.
+        seed: Of the random choice between equal confidences.
+    """
+    fraction("level", level)
+    if not rule.automates:
+        raise InvalidInput("the rule automates nothing, so there is no promise to watch.")
+    if rule.target_accuracy is None and reference is None:
+        way_out = "Name the cases that it was chosen on: then their sameness can be tested."
+        raise invalid("rule", "promise an accuracy where no reference is given", "one without a promise", way_out)
+    both = rule.target_accuracy is not None and reference is not None
+    part = level / 2.0 if both else level
+    signals: list[Signal] = []
+    if rule.target_accuracy is not None:
+        signals += _promises(rule, stream, groups, rule.target_accuracy, part)
+    elif groups is not None:
+        raise invalid("groups", "be left out for a rule that promises nothing", groups)
+    if reference is not None:
+        signals += _samenesses(rule, stream, reference, part, seed)
+    return Watched(rule, stream, level, groups, tuple(signals), _to_notice(rule, part), _to_refit(rule))
+
+
+def _promises(rule: RoutingRule, stream: Stream, groups: str | None, target: float, part: float) -> list[Signal]:
+    rows = np.flatnonzero(stream.automate & stream.labelled)
+    if stream.label_order is not None:
+        # Labels may come in another order than the cases. A look after each label sees them in theirs.
+        rows = rows[np.argsort(stream.label_order[rows], kind="stable")]
+    right = stream.predicted[rows] == stream.targets[rows]
+    overall = part if groups is None else part / 2.0
+    lines: list[tuple[str, NDArray[np.bool_], float]] = []
+    if rule.class_thresholds is None:
+        lines.append(("all", np.ones(len(rows), dtype=np.bool_), overall))
+    else:
+        names = rule.class_names or tuple(map(str, range(rule.n_classes)))
+        able = [k for k, threshold in enumerate(rule.class_thresholds) if threshold is not None]
+        lines += [(names[k], stream.predicted[rows] == k, overall / len(able)) for k in able]
+    if groups is not None:
+        column = _group_column(stream, groups)[rows]
+        for k, name in enumerate(dict.fromkeys(column.tolist()), start=1):
+            lines.append((f"{groups} {name}", column == name, part / 2.0 / (k * (k + 1))))
+    return [
+        promise_signal(rows[own], right[own], group=name, target_accuracy=target, level=level)
+        for name, own, level in lines
+    ]
+
+
+def _group_column(stream: Stream, groups: str) -> NDArray[Any]:
+    if groups not in stream.extras:
+        known = list(stream.extras)
+        way_out = did_you_mean(groups, known) if known else "There are no other columns."
+        raise invalid("groups", "be a column of the cases", repr(groups), way_out)
+    return np.asarray([str(value) for value in stream.extras[groups]], dtype=object)
+
+
+def _samenesses(rule: RoutingRule, stream: Stream, reference: Predictions, part: float, seed: int) -> list[Signal]:
+    routed = rule.route(rule.in_own_order(reference, where="reference"))
+    names = rule.class_names or tuple(map(str, range(rule.n_classes)))
+    level = part / 3.0
+    return [
+        sameness_signal("share automated", routed.automate, stream.automate, level=level, seed=seed),
+        sameness_signal("confidence", routed.confidence, stream.confidence, level=level, seed=seed),
+        sameness_signal("predicted classes", routed.predicted, stream.predicted, level=level, names=names, seed=seed),
+    ]
+
+
+def _to_notice(rule: RoutingRule, level: float) -> int | None:
+    """Labels after which the bet on twice the promised error rate reaches 1 / level on average, if that is the rate."""
+    if rule.target_accuracy is None:
+        return None
+    promised = 1.0 - rule.target_accuracy
+    doubled = min(2.0 * promised, (1.0 + promised) / 2.0)
+    gain = doubled * math.log(doubled / promised) + (1.0 - doubled) * math.log((1.0 - doubled) / (1.0 - promised))
+    # One of twelve bets is near this rate, and has that part of the capital.
+    return math.ceil(math.log(12.0 / level) / gain)
+
+
+def _to_refit(rule: RoutingRule) -> int | None:
+    evidence, target = rule.evidence, rule.target_accuracy
+    if evidence is None or target is None or rule.confidence is None or not evidence.automated:
+        return None
+    # Half of the error probability is spent at the threshold that is safe for a calibrated model.
+    automated = cases_at_rate(evidence.errors / evidence.automated, target, (1.0 - rule.confidence) / 2.0)
+    return None if automated is None else math.ceil(automated * evidence.cases / evidence.automated)
