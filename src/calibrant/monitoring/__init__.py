@@ -1,14 +1,15 @@
 """Does the promise still hold: tests of a rule and its stream that may be looked at after every case."""
 
 from calibrant.monitoring.betting import error_bounds, promise_capital, rank_capital
-from calibrant.monitoring.describe import advice, describe, findings, headline, row_of
-from calibrant.monitoring.files import read_stream
+from calibrant.monitoring.describe import SIGNAL_HEADINGS, advice, describe, findings, headline, row_of
+from calibrant.monitoring.files import is_log, read_reference, read_stream, stream_of_log
 from calibrant.monitoring.ranks import conformal_ranks
 from calibrant.monitoring.signals import Curve, Signal
 from calibrant.monitoring.stream import Stream
 from calibrant.monitoring.watch import Watched, watch
 
 __all__ = [
+    "SIGNAL_HEADINGS",
     "Curve",
     "Signal",
     "Stream",
@@ -19,9 +20,12 @@ __all__ = [
     "error_bounds",
     "findings",
     "headline",
+    "is_log",
     "promise_capital",
     "rank_capital",
+    "read_reference",
     "read_stream",
     "row_of",
+    "stream_of_log",
     "watch",
 ]

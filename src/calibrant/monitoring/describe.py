@@ -4,6 +4,8 @@ from calibrant.metrics import plain_table
 from calibrant.monitoring.signals import Signal
 from calibrant.monitoring.watch import Watched
 
+SIGNAL_HEADINGS = ("test", "of", "cases", "expected", "seen", "interval", "false alarms", "evidence", "alarm at")
+
 
 def headline(watched: Watched) -> str:
     """One sentence."""
@@ -92,9 +94,8 @@ def describe(watched: Watched) -> str:
 
 def signal_table(watched: Watched) -> str:
     """One row for each test."""
-    headings = ("test", "of", "cases", "expected", "seen", "interval", "false alarms", "evidence", "alarm at")
     title = f"Looked at after every case: all false alarms together have a probability of at most {watched.level:g}"
-    return plain_table(headings, [row_of(each) for each in watched.signals], title=title)
+    return plain_table(SIGNAL_HEADINGS, [row_of(each) for each in watched.signals], title=title)
 
 
 def row_of(signal: Signal) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path
-from calibrant.monitoring.stream import Stream
+from calibrant.monitoring.stream import Log, Stream
 from calibrant.posthoc import Calibrator
 from calibrant.predictions import Kind, Predictions, parquet_module
-from calibrant.routing import RoutingRule, as_seen_by, calibrator_for
+from calibrant.routing import RoutingRule, as_seen_by, calibrator_for, chosen_behind
 
 _COLUMNS = ("id", "decision", "predicted", "confidence")
 _TRUTH = ("target", "label")
@@ -24,9 +24,22 @@ _LONGEST_LINE = 2**20
 _GUARDED = ("'=", "'+", "'-", "'@", "'\t", "'\r")
 
 
+def is_log(source: str | Path) -> bool:
+    """Whether a source is a decision log: a database URL, or a file that is no table and no predictions."""
+    return "://" in str(source) or as_path(source, "source").suffix.lower() not in (".csv", ".parquet", ".npz")
+
+
+def stream_of_log(log: Log, rule: RoutingRule | None = None, *, labels: str | Path | None = None) -> Stream:
+    """The decisions of one rule in a log; a file of labels is refused, because the log holds them."""
+    if labels is not None:
+        way_out = "Add them with DecisionLog.label_all, or with calibrant serve's own address for labels."
+        raise invalid("labels", "be left out for a log, which holds its labels", str(labels), way_out)
+    return Stream.of_log(log, rule)
+
+
 def read_stream(
     source: str | Path,
-    rule: RoutingRule,
+    rule: RoutingRule | None,
     *,
     labels: str | Path | None = None,
     calibrator: Calibrator | str | Path | None = None,
@@ -47,6 +60,8 @@ def read_stream(
         columns: Where the target and the id of predictions have other names.
     """
     path = as_path(source, "source")
+    if rule is None:
+        raise InvalidInput(f"{path} does not hold the rule that decided. Name it: --rule rule.json.")
     table = _table(path) if path.suffix.lower() in (".csv", ".parquet") and path.is_file() else {}
     if "decision" not in table:
         if labels is not None:
@@ -179,3 +194,31 @@ def _records(path: Path) -> Iterator[list[str]]:
         raise InvalidInput(f"{path} does not exist.") from error
     except (csv.Error, UnicodeDecodeError) as error:
         raise invalid(str(path), "be a CSV file in UTF-8", f"something else ({error})") from error
+
+
+def read_reference(
+    source: str | Path,
+    rule: RoutingRule,
+    *,
+    calibrator: Calibrator | str | Path | None = None,
+    kind: Kind | None = None,
+    columns: dict[str, str] | None = None,
+) -> Predictions:
+    """The cases that a rule was chosen on, as it sees them; refused where it was chosen on others.
+
+    Args:
+        source: The file with their predictions.
+        rule: The rule.
+        calibrator: The calibrator that the rule was chosen behind, where there is one.
+        kind: What the scores are, for a file that does not say.
+        columns: Where the target and the id have other names.
+    """
+    predictions = Predictions.load(source, kind=kind, columns=columns)
+    mapping = Calibrator.load(calibrator) if isinstance(calibrator, str | Path) else calibrator
+    if rule.fitted_on not in (None, predictions.origin.sha256):
+        raise invalid("reference", "be the file that the rule was chosen on", str(source))
+    if mapping is not None and not chosen_behind(rule, mapping):
+        raise invalid("calibrator", "be the one that the rule was chosen behind", "another")
+    if mapping is None and rule.calibrated_by not in (None, predictions.origin.calibrated_by):
+        raise invalid("reference", "come with the calibrator that the rule was chosen behind", "none")
+    return as_seen_by(rule, predictions, mapping)

@@ -19,22 +19,45 @@ Ints = NDArray[np.int64]
 class LoggedBlock(Protocol):
     """Some decisions of a log, as `calibrant.serving.LoggedDecisions` has them."""
 
-    ids: NDArray[np.object_]
-    time: NDArray[np.datetime64]
-    rule: NDArray[np.object_]
-    predicted: Ints
-    confidence: NDArray[np.float64]
-    automate: NDArray[np.bool_]
-    target: Ints
-    label_sequence: Ints
-    extras: dict[str, NDArray[np.object_]]
+    @property
+    def ids(self) -> NDArray[np.object_]:
+        """Names of the cases."""
+
+    @property
+    def time(self) -> NDArray[np.datetime64]:
+        """When each was logged."""
+
+    @property
+    def rule(self) -> NDArray[np.object_]:
+        """Digest of the rule that decided."""
+
+    @property
+    def predicted(self) -> Ints:
+        """Number of the predicted class."""
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        """Its probability."""
+
+    @property
+    def automate(self) -> NDArray[np.bool_]:
+        """True where the model decided alone."""
+
+    @property
+    def target(self) -> Ints:
+        """The true class, -1 without a label."""
+
+    @property
+    def label_sequence(self) -> Ints:
+        """In which order labels came, 0 without one."""
+
+    @property
+    def extras(self) -> dict[str, NDArray[np.object_]]:
+        """Other facts by name."""
 
 
 class Log(Protocol):
     """What is read of a `calibrant.serving.DecisionLog`."""
-
-    n_classes: int
-    class_names: tuple[str, ...] | None
 
     def rules(self) -> dict[str, RoutingRule]:
         """The rules that decided, by their digest."""
@@ -48,6 +71,7 @@ class Stream:
     """Cases in the order in which they were decided; one entry for each case.
 
     Attributes:
+        rule: The rule that decided.
         automate: True where the model decided alone.
         predicted: Number of the predicted class.
         confidence: Its probability, as the rule saw it.
@@ -59,6 +83,7 @@ class Stream:
         left_out: Cases of other rules that were passed over.
     """
 
+    rule: RoutingRule
     automate: NDArray[np.bool_]
     predicted: Ints
     confidence: NDArray[np.float64]
@@ -88,6 +113,7 @@ class Stream:
         own = rule.in_own_order(predictions)
         routed = rule.route(own)
         return cls(
+            rule,
             routed.automate,
             routed.predicted,
             routed.confidence,
@@ -135,11 +161,11 @@ class Stream:
         given = {name: np.asarray(column) for name, column in (extras or {}).items()}
         order = None if label_order is None else np.asarray(label_order, dtype=np.int64)
         stamps = None if times is None else np.asarray(times)
-        return cls(made, classes, sure, true, order, names, stamps, given)
+        return cls(rule, made, classes, sure, true, order, names, stamps, given)
 
     @classmethod
-    def of_log(cls, log: Log, rule: RoutingRule | None = None) -> tuple[RoutingRule, Self]:
-        """Decisions of one rule in a log, and that rule.
+    def of_log(cls, log: Log, rule: RoutingRule | None = None) -> Self:
+        """Decisions of one rule in a log.
 
         Args:
             log: A `calibrant.serving.DecisionLog`.
@@ -170,7 +196,7 @@ class Stream:
             label_order=kept["label_sequence"],
             extras=extras,
         )
-        return rule, replace(stream, left_out=int((~own).sum()))
+        return replace(stream, left_out=int((~own).sum()))
 
 
 _LOGGED = ("ids", "time", "rule", "predicted", "confidence", "automate", "target", "label_sequence")

@@ -20,8 +20,7 @@ class Watched:
     """What a stream says about a rule.
 
     Attributes:
-        rule: The rule.
-        stream: The cases.
+        stream: The cases, and the rule that decided them.
         level: Probability that any of the tests ever raises a false alarm.
         groups: Name of the column whose groups are tested too; None for none.
         signals: One for each test.
@@ -30,13 +29,17 @@ class Watched:
             the calibration cases; None where that is not known.
     """
 
-    rule: RoutingRule
     stream: Stream
     level: float
     groups: str | None
     signals: tuple[Signal, ...]
     labels_to_notice: int | None
     labels_to_refit: int | None
+
+    @property
+    def rule(self) -> RoutingRule:
+        """The rule that decided."""
+        return self.stream.rule
 
     @property
     def alarms(self) -> tuple[Signal, ...]:
@@ -96,7 +99,6 @@ class Watched:
 
 
 def watch(
-    rule: RoutingRule,
     stream: Stream,
     *,
     reference: Predictions | None = None,
@@ -117,14 +119,14 @@ def watch(
     - Sameness: equal parts for the share automated, the confidence and the predicted classes.
 
     Args:
-        rule: The rule that decided.
-        stream: Its cases, in their order.
+        stream: The cases of a rule, in their order.
         reference: The calibration cases that the rule was chosen on, behind the same calibrator; targets are not used.
         groups: Name of an extra column of the stream: the promise is tested in each group as well.
         level: Probability of a false alarm.
         seed: Of the random choice between equal confidences.
     """
     fraction("level", level)
+    rule = stream.rule
     if not rule.automates:
         raise InvalidInput("the rule automates nothing, so there is no promise to watch.")
     if rule.target_accuracy is None and reference is None:
@@ -134,15 +136,16 @@ def watch(
     part = level / 2.0 if both else level
     signals: list[Signal] = []
     if rule.target_accuracy is not None:
-        signals += _promises(rule, stream, groups, rule.target_accuracy, part)
+        signals += _promises(stream, groups, rule.target_accuracy, part)
     elif groups is not None:
         raise invalid("groups", "be left out for a rule that promises nothing", groups)
     if reference is not None:
-        signals += _samenesses(rule, stream, reference, part, seed)
-    return Watched(rule, stream, level, groups, tuple(signals), _to_notice(rule, part), _to_refit(rule))
+        signals += _samenesses(stream, reference, part, seed)
+    return Watched(stream, level, groups, tuple(signals), _to_notice(rule, part), _to_refit(rule))
 
 
-def _promises(rule: RoutingRule, stream: Stream, groups: str | None, target: float, part: float) -> list[Signal]:
+def _promises(stream: Stream, groups: str | None, target: float, part: float) -> list[Signal]:
+    rule = stream.rule
     rows = np.flatnonzero(stream.automate & stream.labelled)
     if stream.label_order is not None:
         # Labels may come in another order than the cases. A look after each label sees them in theirs.
@@ -174,7 +177,8 @@ def _group_column(stream: Stream, groups: str) -> NDArray[Any]:
     return np.asarray([str(value) for value in stream.extras[groups]], dtype=object)
 
 
-def _samenesses(rule: RoutingRule, stream: Stream, reference: Predictions, part: float, seed: int) -> list[Signal]:
+def _samenesses(stream: Stream, reference: Predictions, part: float, seed: int) -> list[Signal]:
+    rule = stream.rule
     routed = rule.route(rule.in_own_order(reference, where="reference"))
     names = rule.class_names or tuple(map(str, range(rule.n_classes)))
     level = part / 3.0

@@ -18,6 +18,7 @@ from calibrant.report.figures import (
     training_time_bars,
 )
 from calibrant.report.grid import Grid, to_latex, to_markdown, to_terminal
+from calibrant.report.monitored import build_monitor_page, write_monitor_page
 from calibrant.report.page import build_page, write_report
 from calibrant.report.statistics import Automated, automated
 from calibrant.report.style import BLUE, GREY, INK, PALETTE, VERMILLION, line_style, new_figure, percent_axis, styled
@@ -34,6 +35,7 @@ __all__ = [
     "ablation_curves",
     "accuracy_coverage_curves",
     "automated",
+    "build_monitor_page",
     "build_page",
     "component_bars",
     "confidence_histogram",
@@ -55,5 +57,6 @@ __all__ = [
     "to_markdown",
     "to_terminal",
     "training_time_bars",
+    "write_monitor_page",
     "write_report",
 ]

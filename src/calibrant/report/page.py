@@ -100,7 +100,7 @@ def build_page(
     """The page of `write_report` as text; the same sources give the same text."""
     if n_resamples != 0 and n_resamples < FEWEST_RESAMPLES:
         raise invalid("n_resamples", f"be a whole number of at least {FEWEST_RESAMPLES}, or 0 for none", n_resamples)
-    environment = _environment()
+    environment = page_environment()
     entries = read_entries(sources)
     shown = judged(entries, calibrator=calibrator, rule=rule, shortlist=shortlist, raw=raw)
     if threshold is None:
@@ -124,10 +124,10 @@ def build_page(
         rows=rows,
         n_resamples=n_resamples,
         same_cases=all(same_cases(made[0].predictions, entry.predictions) for entry in made),
-        style=_asset("page.css"),
+        style=asset("page.css"),
         scripts=scripts,
-        policy=_policy(scripts.values()),
-        data=_embeddable({"threshold": threshold, "palettes": palettes, "methods": methods}),
+        policy=policy_of(scripts.values()),
+        data=embeddable({"threshold": threshold, "palettes": palettes, "methods": methods}),
         per_thousand=per_thousand,
         fixed=fixed,
         **settings,
@@ -140,7 +140,8 @@ def _target(entries: Sequence[ReportEntry]) -> Path:
     return Path("report.html") if run is None or len(entries) > 1 else run.report_path
 
 
-def _environment() -> Any:
+def page_environment() -> Any:
+    """Templates with the filters of our pages; what is put into them is escaped."""
     try:
         from jinja2 import Environment, PackageLoader
         from markupsafe import Markup
@@ -208,22 +209,26 @@ def _images(entry: ReportEntry, data_dir: str | Path | None) -> Pixels | None:
 
 def _scripts() -> dict[str, str]:
     """The three inline scripts in the order they run; everything but the charts works before Plotly is read."""
+    return {
+        "page": asset("numbers.js") + asset("page.js"),
+        "plotly": plotly_script(),
+        "charts": asset("charts.js"),
+    }
+
+
+def plotly_script() -> str:
+    """Plotly itself, or one line on how to get it."""
     try:
-        plotly = resources.files("plotly").joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
+        return resources.files("plotly").joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
     except ModuleNotFoundError as error:
         raise _not_installed("plotly") from error
-    return {
-        "page": _asset("numbers.js") + _asset("page.js"),
-        "plotly": plotly,
-        "charts": _asset("charts.js"),
-    }
 
 
 def _not_installed(package: str) -> InvalidInput:
     return InvalidInput(f"the report needs {package}. Install it with: pip install 'calibrant[report]'")
 
 
-def _policy(scripts: Iterable[str]) -> str:
+def policy_of(scripts: Iterable[str]) -> str:
     """Content security policy: nothing is fetched, and no script runs but those whose digest is listed."""
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
@@ -231,7 +236,7 @@ def _policy(scripts: Iterable[str]) -> str:
     return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 
 
-def _embeddable(content: dict[str, Any]) -> str:
+def embeddable(content: dict[str, Any]) -> str:
     """JSON that cannot end its script element, whatever the names in it are."""
     text = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     # A lone surrogate cannot be encoded; written out it is valid JSON.
@@ -239,5 +244,6 @@ def _embeddable(content: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """One of the files that pages are made of."""
     return resources.files("calibrant.report").joinpath("assets", name).read_text(encoding="utf-8")

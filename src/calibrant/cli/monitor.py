@@ -1,0 +1,73 @@
+"""`calibrant monitor`: does the promise of a rule still hold on the cases that it meets?"""
+
+from pathlib import Path
+
+from calibrant.cli._flags import CalibratorFile, Columns, Json, KindFlag
+from calibrant.cli._say import say, say_json
+from calibrant.errors import CheckFailed
+from calibrant.monitoring import describe, headline, is_log, read_reference, read_stream, stream_of_log, watch
+from calibrant.routing import RoutingRule
+from calibrant.serving import DecisionLog
+
+
+def monitor(
+    source: str,
+    /,
+    *,
+    rule: Path | None = None,
+    labels: Path | None = None,
+    reference: Path | None = None,
+    groups: str | None = None,
+    level: float = 0.05,
+    seed: int = 0,
+    calibrator: CalibratorFile = None,
+    page: Path | None = None,
+    kind: KindFlag = None,
+    columns: Columns = None,
+    as_json: Json = False,
+) -> None:
+    """Test whether a rule's promise still holds; exit code 0 where nothing contradicts it, 1 for an alarm.
+
+    Run it as often as you like, after every case if you like: the probability of a false alarm, ever, stays below the
+    level.
+
+    Parameters
+    ----------
+    source:
+        What was decided, in its order: the log of "calibrant serve" (a file or a database URL), decisions of
+        "calibrant route apply" (.csv, .parquet), or labelled predictions.
+    rule:
+        The rule that decided. Default, for a log: the rule of its last decision.
+    labels:
+        True classes of decided cases: a table with columns id and target, in the order in which they came.
+    reference:
+        The predictions that the rule was chosen on: tests whether confidence, share automated and predicted classes are
+        still theirs. That needs no labels.
+    groups:
+        A column of the cases: the promise is tested in each of its groups as well.
+    level:
+        Probability that any test ever raises a false alarm.
+    seed:
+        Of the random choice between equal confidences.
+    page:
+        Write a page with curves over time here.
+    """
+    from calibrant.report import write_monitor_page
+
+    own = None if rule is None else RoutingRule.load(rule)
+    if is_log(source):
+        with DecisionLog(source) as log:
+            stream = stream_of_log(log, own, labels=labels)
+    else:
+        stream = read_stream(source, own, labels=labels, calibrator=calibrator, kind=kind, columns=columns)
+    cases = None
+    if reference is not None:
+        cases = read_reference(reference, stream.rule, calibrator=calibrator, kind=kind, columns=columns)
+    watched = watch(stream, reference=cases, groups=groups, level=level, seed=seed)
+    written = None if page is None else write_monitor_page(watched, page)
+    if as_json:
+        say_json({**watched.to_dict(), "page": None if written is None else str(written)})
+    else:
+        say(describe(watched) if written is None else f"{describe(watched)}\nWrote {written}")
+    if watched.alarms:
+        raise CheckFailed(headline(watched))

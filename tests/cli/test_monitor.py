@@ -1,0 +1,76 @@
+import json
+
+import pytest
+
+from calibrant.routing import choose_threshold, route_file
+from calibrant.serving import Decision, DecisionLog
+from tests.monitoring.conftest import draw, joined
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A rule with its calibration cases, and decisions with labels: first like these, then wrong too often."""
+    from calibrant import Predictions
+
+    draw(2000, seed=1).save(tmp_path / "val.npz")
+    rule = choose_threshold(Predictions.load(tmp_path / "val.npz"), 0.95)
+    rule.save(tmp_path / "rule.json")
+    cases = joined(draw(400, seed=2, ids=True), draw(400, seed=3, flipped=0.3, ids=True))
+    cases.save(tmp_path / "new.npz")
+    cases.subset(range(400)).save(tmp_path / "fine.npz")
+    route_file(rule, tmp_path / "new.npz", tmp_path / "decisions.csv")
+    labels = [f"{name},{cases.class_names[y]}\n" for name, y in zip(cases.ids, cases.targets, strict=True)]
+    (tmp_path / "labels.csv").write_text("id,target\n" + "".join(labels))
+    return tmp_path
+
+
+def test_fine_is_0_and_an_alarm_is_1(calibrant, files):
+    code, out, err = calibrant("monitor", files / "fine.npz", "--rule", files / "rule.json")
+    assert (code, err) == (0, "")
+    assert "No alarm" in out
+    command = ("monitor", files / "decisions.csv", "--rule", files / "rule.json", "--labels", files / "labels.csv")
+    code, out, err = calibrant(*command, "--reference", files / "val.npz", "--page", files / "monitor.html")
+    assert code == 1
+    assert err == "calibrant: ALARM: the promised accuracy of 0.95 is no longer kept.\n"
+    assert "drifting since about case" in out
+    assert (files / "monitor.html").stat().st_size > 10**6
+
+
+def test_json_says_when_and_what(calibrant, files):
+    command = ("monitor", files / "decisions.csv", "--rule", files / "rule.json", "--labels", files / "labels.csv")
+    code, out, _ = calibrant(*command, "--json")
+    content = json.loads(out)
+    assert code == 1
+    assert content["promise_broken"] is True
+    assert 350 < content["since"]["case"] < 450
+    assert content["since"]["id"].startswith("case-")
+    assert content["page"] is None
+
+
+def test_a_log_names_its_own_rule(calibrant, files):
+    from calibrant.routing import RoutingRule
+
+    rule = RoutingRule.load(files / "rule.json")
+    with DecisionLog(files / "log.db", model="0" * 64, class_names=rule.class_names) as log:
+        log.append([Decision("a", 0, 0.999, True)], rule=log.add_rule(rule))
+        log.label("a", "a")
+    code, out, _ = calibrant("monitor", files / "log.db")
+    assert code == 0
+    assert "1 cases, 1 automated, 1 of these labelled." in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("decisions.csv",), "Name it: --rule rule.json"),
+        (("decisions.csv", "--rule", "rule.json", "--groups", "site"), "groups must be a column of the cases"),
+        (("decisions.csv", "--rule", "rule.json", "--reference", "new.npz"), "be the file that the rule was chosen on"),
+        (("missing.db",), "does not exist"),
+        (("decisions.csv", "--rule", "rule.json", "--level", "5"), "level must lie strictly between 0 and 1"),
+    ],
+)
+def test_bad_input_is_2(calibrant, files, monkeypatch, arguments, message):
+    monkeypatch.chdir(files)
+    code, _, err = calibrant("monitor", *arguments)
+    assert code == 2
+    assert message in err
