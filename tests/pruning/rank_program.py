@@ -15,9 +15,12 @@ from calibrant.pruning import (
     Every,
     Forgetting,
     Indexed,
+    InfoBatch,
     LowestConfidence,
     OnPlateau,
+    OrderDP,
     RandomSubset,
+    RePB,
     Unbiased,
 )
 from calibrant.pruning.ranks import mean_over_ranks
@@ -29,6 +32,9 @@ PLANS = {
     "batch": {"policy": LowestConfidence(0.4, within="batch"), "schedule": Every(2)},
     "forgetting": {"policy": Forgetting(0.2), "schedule": Every(2)},
     "unbiased": {"policy": Unbiased(0.6, 0.5), "anneal": 1, "epochs": EPOCHS},
+    "infobatch": {"policy": InfoBatch(0.5), "anneal": 1, "epochs": EPOCHS},
+    "orderdp": {"policy": OrderDP(0.8, 0.6)},
+    "repb": {"policy": RePB(0.5)},
     "plateau": {"policy": RandomSubset(0.3), "schedule": OnPlateau(1)},
 }
 SIZES = [57, 61, 64]

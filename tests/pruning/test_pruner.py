@@ -13,14 +13,18 @@ from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.pruning import (
     AtEpochs,
     ConfidencePruner,
+    EasyHard,
     ErrorNorm,
     Every,
     Forgetting,
     HighestConfidence,
     Indexed,
+    InfoBatch,
     LowestConfidence,
     OnPlateau,
+    OrderDP,
     RandomSubset,
+    RePB,
     Unbiased,
     load_audit,
 )
@@ -38,6 +42,17 @@ RUNS = {
     "forgetting": {"policy": Forgetting(0.2), "schedule": Every(2, start=3), "minimum_per_class": 9},
     "random": {"policy": RandomSubset(0.4), "anneal": 2, "epochs": EPOCHS},
     "unbiased": {"policy": Unbiased(0.8, 0.5), "schedule": OnPlateau(2), "ema": 1.0},
+    "infobatch": {"policy": InfoBatch(0.4), "anneal": 2, "epochs": EPOCHS},
+    "infobatch with a budget": {"policy": InfoBatch(), "budget": 0.75, "anneal": 1, "epochs": EPOCHS},
+    "static subset with a budget": {
+        "policy": ErrorNorm(0.5),
+        "schedule": AtEpochs([2]),
+        "budget": 0.6,
+        "epochs": EPOCHS,
+    },
+    "easy and hard": {"policy": EasyHard(easy=0.6, hard=0.1, weights="mean"), "schedule": Every(1, start=2)},
+    "orderdp": {"policy": OrderDP(0.8, 0.5)},
+    "repb": {"policy": RePB(0.6), "batch_size": 16},
 }
 
 
@@ -379,7 +394,7 @@ def test_an_empty_batch_changes_nothing():
         (
             [0, 1],
             {"policy": LowestConfidence(0.1, within="batch"), "schedule": Every(1)},
-            "batch_size must be given with within='batch'",
+            "batch_size must be given with LowestConfidence",
         ),
     ],
 )

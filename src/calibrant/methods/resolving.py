@@ -100,7 +100,8 @@ def _scale_epochs(
             settings["start"] = USUAL_DROP[data or ""]
             sources["start"] += "; the paper's drop: here the rate has none" if first_drop is None else ""
     scalable = [key for key in ("start", "interval") if key in settings and key not in fixed]
-    if epochs is None or epochs == usual or "interval" not in settings or not scalable:
+    from_the_first = settings["start"] == 1  # of a plan that draws every epoch, in a training of any length
+    if epochs is None or epochs == usual or from_the_first or not scalable:
         return
     for key in scalable:
         old = settings[key]
@@ -136,12 +137,13 @@ def _build_loss(blueprint: Blueprint, settings: Mapping[str, Any]) -> Loss:
 def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any]) -> PruningPlan | None:
     if blueprint.pruning is None:
         return None
+    policy = blueprint.pruning.build(settings)
+    # Policies that draw every epoch have no interval; a cut without one is made once.
     schedule: Schedule
-    # Policies that draw every epoch have no interval.
     interval = settings.get("interval", 1)
     if settings["start"] == PLATEAU:
         schedule = OnPlateau(interval=interval)
     else:
-        schedule = Every(interval, start=settings["start"])
-    policy = blueprint.pruning.build(settings)
+        once = settings["start"] if "interval" not in settings and not policy.redraws else None
+        schedule = Every(interval, start=settings["start"], until=once)
     return PruningPlan(policy, schedule, settings["ema"], settings["anneal"], settings["minimum_per_class"])

@@ -11,7 +11,19 @@ from dataclasses import dataclass, field, replace
 from calibrant import losses
 from calibrant.losses import Loss
 from calibrant.methods.plan import Blueprint, Part, Setting
-from calibrant.pruning import HighestConfidence, LowestConfidence, Policy, RandomSubset, Unbiased
+from calibrant.pruning import (
+    EasyHard,
+    ErrorNorm,
+    Forgetting,
+    HighestConfidence,
+    InfoBatch,
+    LowestConfidence,
+    OrderDP,
+    Policy,
+    RandomSubset,
+    RePB,
+    Unbiased,
+)
 
 # Lengths of the trainings for which the pruning epochs below were chosen.
 USUAL_EPOCHS = {"cifar10": 160, "cifar100": 200, "svhn": 100, "tiny-imagenet": 100, "mendeley-v2": 100}
@@ -91,6 +103,12 @@ _SETTINGS: dict[str, Setting] = {
     "rest": Setting(0.4, _MEASURED),
     "share": Setting(0.6, f"{_MEASURED}: about the part of the samples above the mean confidence"),
     "drop": Setting(0.5, _MEASURED),
+    "weights": Setting("full", "every sample's expected weight is 1; 'mean' and 'none' are candidates"),
+    "ratio": Setting(0.5, "Qin et al. 2024"),
+    "pool": Setting(0.8, "Jin et al. 2026, their script for CIFAR-100"),
+    "top": Setting(0.75, "ours: with the pool 60 % train"),
+    "easy": Setting(0.9, "ours, not yet measured"),
+    "hard": Setting(0.0, "ours, not yet measured: 0 lets the learned rest alone"),
     "anneal": Setting(0.0, f"{_PAPER}: none"),
     "minimum_per_class": Setting(1, "no class is emptied"),
 }
@@ -99,6 +117,12 @@ _DRAWS = {
     "start": Setting(1, "ours: from the first scores on"),
     "anneal": Setting(0.125, f"{_MEASURED}: the last eighth on all data"),
 }
+_NO_ANNEAL = {"anneal": Setting(0.0, "its authors: none")}
+_ONE_CUT = {
+    "rest": Setting(0.4, "ours: about what other plans let rest"),
+    "start": Setting(20, "Paul et al. 2021: scores of epoch 20; of 200, here scaled"),
+}
+_TONEVA = {"start": Setting(40, "ours: a quarter of the training; Toneva et al. 2019 count over a whole one")}
 
 
 def _settings(*keys: str) -> dict[str, Setting]:
@@ -174,8 +198,38 @@ PRUNING: dict[str, Part[Policy]] = {
     ),
     "unbiased": Part(
         "a random part of the well-learned rests, the rest of them weigh more",
-        _settings("share", "drop", *_ALWAYS) | _DRAWS,
-        lambda s: Unbiased(s["share"], s["drop"]),
+        _settings("share", "drop", "weights", *_ALWAYS) | _DRAWS,
+        lambda s: Unbiased(s["share"], s["drop"], weights=s["weights"]),
+    ),
+    "infobatch": Part(
+        "those with a loss below the mean rest with a fixed probability, the others of these weigh more",
+        _settings("ratio", "weights", *_ALWAYS) | _DRAWS,
+        lambda s: InfoBatch(s["ratio"], weights=s["weights"]),
+    ),
+    "easy-hard": Part(
+        "a random part of those above a threshold, and of the hopeless, rests; the others of these weigh more",
+        _settings("ratio", "easy", "hard", "weights", *_ALWAYS) | _DRAWS,
+        lambda s: EasyHard(s["ratio"], easy=s["easy"], hard=s["hard"], weights=s["weights"]),
+    ),
+    "orderdp": Part(
+        "the largest losses of a random pool train, drawn anew each epoch",
+        _settings("pool", "top", *_ALWAYS) | _DRAWS | _NO_ANNEAL,
+        lambda s: OrderDP(s["pool"], s["top"]),
+    ),
+    "repb": Part(
+        "those with a loss below the mean of their batch rest with a fixed probability; weights by past epochs",
+        _settings("ratio", *_ALWAYS) | _DRAWS | _NO_ANNEAL,
+        lambda s: RePB(s["ratio"]),
+    ),
+    "el2n": Part(
+        "those of each class with the smallest error norm leave for good, in one cut",
+        _settings("rest", *_ALWAYS) | _ONE_CUT,
+        lambda s: ErrorNorm(s["rest"]),
+    ),
+    "forgetting": Part(
+        "those of each class that were forgotten least often leave for good, in one cut",
+        _settings("rest", *_ALWAYS) | _ONE_CUT | _TONEVA,
+        lambda s: Forgetting(s["rest"]),
     ),
 }
 

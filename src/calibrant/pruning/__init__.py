@@ -1,6 +1,7 @@
 """Which samples are trained on, and when: the paper's EMA-confidence pruning and its alternatives."""
 
 from calibrant.pruning.audit import Note, PruningAudit, PruningReport, Suspect, load_audit
+from calibrant.pruning.ordered import OrderDP, RePB
 from calibrant.pruning.policies import (
     Choice,
     ErrorNorm,
@@ -13,6 +14,7 @@ from calibrant.pruning.policies import (
     Unbiased,
 )
 from calibrant.pruning.pruner import ConfidencePruner
+from calibrant.pruning.resting import EasyHard, InfoBatch
 from calibrant.pruning.sampling import Indexed, KeptSampler, steps_in
 from calibrant.pruning.schedules import AtEpochs, Every, OnPlateau, Schedule
 from calibrant.pruning.selection import Quota
@@ -21,20 +23,24 @@ __all__ = [
     "AtEpochs",
     "Choice",
     "ConfidencePruner",
+    "EasyHard",
     "ErrorNorm",
     "Every",
     "Forgetting",
     "HighestConfidence",
     "Indexed",
+    "InfoBatch",
     "KeptSampler",
     "LowestConfidence",
     "Note",
     "OnPlateau",
+    "OrderDP",
     "Policy",
     "PruningAudit",
     "PruningReport",
     "Quota",
     "RandomSubset",
+    "RePB",
     "Schedule",
     "Snapshot",
     "Suspect",

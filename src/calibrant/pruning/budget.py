@@ -28,12 +28,23 @@ class Rest:
     epochs: int
     redrawn: bool
 
-    def after(self, finished: int) -> int:
-        """How many samples rest in the epoch that follows the `finished`-th."""
+    def after(self, finished: int, rested: int | None = None) -> int:
+        """How many samples rest in the epoch that follows the `finished`-th.
+
+        Args:
+            finished: Epochs that are over.
+            rested: Samples that rested in them; what is missing is asked of the draws that are left, in even parts.
+        """
         if not self.redrawn:
             return -(-self.total // self.epochs)
         turn = finished - self.first
-        return self.total * (turn + 1) // self.epochs - self.total * turn // self.epochs
+        planned = self.total * turn // self.epochs
+        missing = 0 if rested is None else max(planned - rested, 0)
+        return self.total * (turn + 1) // self.epochs - planned - (-missing // (self.epochs - turn))
+
+    def is_last(self, finished: int) -> bool:
+        """Whether this is the last draw."""
+        return self.redrawn and finished - self.first == self.epochs - 1
 
     @property
     def most(self) -> int:

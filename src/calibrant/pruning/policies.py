@@ -14,6 +14,7 @@ from calibrant.checks import number
 from calibrant.errors import invalid
 from calibrant.pruning.selection import Keys, Mask, Quota, ascending, descending, exact_fraction, lowest, quota
 from calibrant.pruning.table import ERROR_COLUMNS, FORGETTING_COLUMNS
+from calibrant.pruning.weighing import Weighting, check_weighting, weigh
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,18 @@ class Snapshot:
         targets: Label of each sample, shape (m,).
         scores: Columns of the score table, each of shape (m,), float32.
         generator: The pruner's generator for this epoch: the same draw on every rank and after a resume.
-        batches: Number of the minibatch that held each sample in the epoch just finished; only for policies that ask.
+        batches: Number of the minibatch that held each sample in the epoch just finished, -1 for one that rested; only
+            for policies that ask.
+        epoch: Finished epochs.
+        floor: No class may get smaller than this.
     """
 
     targets: NDArray[np.integer]
     scores: Mapping[str, NDArray[np.float32]]
     generator: torch.Generator
     batches: NDArray[np.int64] | None = None
+    epoch: int = 0
+    floor: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,10 @@ class Policy(ABC):
     """Whether the choice depends on what was observed."""
     free: ClassVar[str] = ""
     """The field that a budget solves for; empty: the policy has a rate of its own, and a budget is refused."""
+    carries: ClassVar[bool] = False
+    """Whether fewer may rest in an epoch than a budget asks for; what is missing is then asked of the later ones."""
+    added: ClassVar[Mapping[str, object]] = {}
+    """Settings that came later, with the values that change nothing: left out of `repr`, which saved states hold."""
 
     @property
     def from_all(self) -> bool:
@@ -73,6 +83,11 @@ class Policy(ABC):
     def within_batch(self) -> bool:
         """Whether the policy acts inside minibatches; then the numbers are not known ahead."""
         return False
+
+    @property
+    def known_ahead(self) -> bool:
+        """Whether `quota` says how many leave. If not, `choose` gets the most that may, and gives its own quota."""
+        return not self.within_batch
 
     @abstractmethod
     def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
@@ -94,8 +109,8 @@ class Policy(ABC):
         proportion to `most`, and gives `choose` exactly these numbers. So a policy takes part by naming its free rate
         in `free`, where that is a share of all samples and the class a dataclass; else it overrides this method, and
         `most` where fewer than `size - minimum` may rest. A policy that does not choose class by class may take
-        `sum(leave)` in `choose` and return what it did as `Choice.quota`; the sum must be the same. A policy that cuts
-        must have one cut in the run (a static subset).
+        `sum(leave)` in `choose` and return what it did as `Choice.quota`; the sum must be the same, or with `carries`
+        at most that. A policy that cuts must have one cut in the run (a static subset).
 
         Args:
             leave: Mean number of samples that leave.
@@ -106,8 +121,12 @@ class Policy(ABC):
 
     def __repr__(self) -> str:
         # Part of the saved settings, so without a memory address; dataclasses bring their own.
-        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        shown = {name: value for name, value in vars(self).items() if self.added.get(name, _SHOW) != value}
+        options = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         return f"{type(self).__name__}({options})"
+
+
+_SHOW = object()
 
 
 @dataclass(frozen=True)
@@ -215,6 +234,7 @@ class ErrorNorm(_Cut):
     """
 
     columns: ClassVar[tuple[str, ...]] = ERROR_COLUMNS
+    free: ClassVar[str] = "fraction"
 
     def keys(self, scores: Mapping[str, NDArray[np.float32]]) -> Keys:
         """Ascending error norm."""
@@ -234,6 +254,7 @@ class Forgetting(_Cut):
     """
 
     columns: ClassVar[tuple[str, ...]] = FORGETTING_COLUMNS
+    free: ClassVar[str] = "fraction"
     bits: ClassVar[int] = 44
 
     def keys(self, scores: Mapping[str, NDArray[np.float32]]) -> Keys:
@@ -268,7 +289,7 @@ class RandomSubset(Policy):
         return Choice(~lowest(_random_keys(len(pool.targets), pool.generator), pool.targets, leave))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Unbiased(Policy):
     """Each epoch a random part of the well-learned samples rests, and the rest of them weigh more.
 
@@ -282,6 +303,7 @@ class Unbiased(Policy):
     Args:
         share: Part of each class that counts as well learned, in (0, 1].
         drop: Part of the well-learned that rests each epoch, in (0, 1).
+        weights: "full" as above; "mean": the same, scaled so that the weights of an epoch have the mean 1; "none": 1.
 
     >>> Unbiased(share=0.5, drop=0.5).quota([40], minimum=1).leave
     [10]
@@ -289,10 +311,13 @@ class Unbiased(Policy):
 
     share: float = 0.5
     drop: float = 0.5
+    weights: Weighting = field(default="full", kw_only=True)
     redraws: ClassVar[bool] = True
     free: ClassVar[str] = "drop"
+    added: ClassVar[Mapping[str, object]] = {"weights": "full"}
 
     def __post_init__(self) -> None:
+        check_weighting(self.weights)
         exact_fraction("drop", self.drop)
         if number("share", self.share) != 1:
             exact_fraction("share", self.share)
@@ -325,7 +350,7 @@ class Unbiased(Policy):
         weight = (learned / np.maximum(learned - np.asarray(leave), 1)).astype(np.float32)
         weights = np.ones(len(pool.targets), dtype=np.float32)
         weights[top] = np.where(rests, 0, weight[classes])
-        return Choice(weights > 0, weights)
+        return Choice(weights > 0, weigh(weights, self.weights))
 
 
 def _random_keys(n: int, generator: torch.Generator) -> Keys:

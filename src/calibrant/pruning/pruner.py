@@ -86,7 +86,7 @@ class ConfidencePruner:
         timetable = Timetable(tuple(sizes), policy, schedule, epochs, anneal_epochs(anneal, epochs), minimum)
         self.timetable = timetable.with_budget(budget)
         if policy is not None and policy.within_batch and batch_size is None:
-            raise invalid("batch_size", "be given with within='batch'", None)
+            raise invalid("batch_size", f"be given with {policy}", None)
         if epochs is not None:
             self.timetable.warn_if_idle(epochs, stacklevel=2)
         self.samples, self.n_classes = len(self._labels), len(sizes)
@@ -175,10 +175,13 @@ class ConfidencePruner:
         mask = state.mask()
         pool = slice(None) if policy.from_all or mask.all() else np.flatnonzero(mask)
         sizes = self.timetable.pool(state.kept_sizes)
-        quota = self.timetable.quota(self.epoch + 1, sizes)
+        quota = self.timetable.quota(self.epoch + 1, sizes, rested=self._rested())
         limits = [max(n - self.timetable.minimum, 0) for n in sizes] if policy.within_batch else quota.leave
         choice = policy.choose(self._snapshot(pool, policy), limits)
-        state.note_refusals(choice.quota or quota, self.timetable.minimum, left=int((~choice.stay).sum()))
+        state.note_refusals(choice.quota or quota, self.timetable.minimum)
+        # Where scores decide how many leave, an epoch in which nobody does is nothing to report.
+        if choice.stay.all() and (policy.known_ahead or policy.within_batch):
+            state.note("no sample left: every class is too small for the policy's fraction or the class floor")
         stay = np.zeros(self.samples, dtype=np.bool_)
         stay[pool] = choice.stay
         weights = choice.weights
@@ -189,8 +192,8 @@ class ConfidencePruner:
             state.note_leaving(stay)
         state.train_on(stay, weights)
         leave = (choice.quota or quota).leave
-        if self.timetable.rest is not None and sum(leave) != sum(quota.leave):
-            raise CalibrantError(f"{policy} let {sum(leave)} samples go where the budget asks for {sum(quota.leave)}.")
+        if missed := self.timetable.missed(self.epoch + 1, asked=sum(quota.leave), left=sum(leave)):
+            state.note(missed)
         if state.kept_sizes != [size - out for size, out in zip(sizes, leave, strict=True)]:
             raise CalibrantError(f"{policy} let other numbers of samples go than its quota says; choose must obey it.")
 
@@ -202,17 +205,25 @@ class ConfidencePruner:
             )
         if unseen and policy.uses_scores:
             self._state.note(f"{unseen} samples were never observed{_UNSEEN}", topic="never observed")
-        scores = {"confidence": self.table.confidence()} | {name: self.table.column(name) for name in policy.columns}
+        scores = {name: self.table.score(name) for name in ("confidence", *policy.columns)}
         return Snapshot(
             targets=self._labels[pool],
             scores={name: values[pool] for name, values in scores.items()},
             generator=generator_for(self.seed, self.epoch, DRAW),
-            batches=self._batches() if policy.within_batch else None,
+            batches=self._batches()[pool] if policy.within_batch else None,
+            epoch=self.epoch + 1,
+            floor=self.timetable.minimum,
         )
+
+    def _rested(self) -> int:
+        """Samples that rested in the finished epochs and the one that just ended, together."""
+        return self.samples * (self.epoch + 1) - sum(map(sum, self._state.history)) - self.n_kept
 
     def _batches(self) -> NDArray[np.int64]:
         assert self.batch_size is not None
-        return batch_numbers(self.global_order(), self.batch_size * distributed.world_size())
+        numbers = np.full(self.samples, -1, dtype=np.int64)
+        numbers[self._state.mask()] = batch_numbers(self.global_order(), self.batch_size * distributed.world_size())
+        return numbers
 
     def _agree(self) -> None:
         """Raise where ranks do not train on the same set."""

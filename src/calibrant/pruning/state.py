@@ -68,16 +68,14 @@ class PruningState:
             self.notes.append(Note(self.epoch + 1, text))
             _log.warning("epoch %d: %s", self.epoch + 1, text)
 
-    def note_refusals(self, quota: Quota, minimum: int, *, left: int) -> None:
-        """Note where the class floor kept samples, and where no sample left at all."""
+    def note_refusals(self, quota: Quota, minimum: int) -> None:
+        """Note where the class floor kept samples."""
         if refused := quota.refused:
             k = refused[0]
             self.note(
                 f"refused to prune below minimum_per_class={minimum} in {len(refused)} of {self.n_classes} classes "
                 f"(first: class {k}, {quota.wanted[k]} should leave, {quota.leave[k]} did)"
             )
-        if left == 0:
-            self.note("no sample left: every class is too small for the policy's fraction or the class floor")
 
     def _count(self, mask: Mask) -> list[int]:
         sizes: list[int] = np.bincount(self.labels[mask], minlength=self.n_classes).tolist()

@@ -18,9 +18,15 @@ ERROR_COLUMNS = ("error",)
 """EMA of the L2 norm of (probabilities - one-hot label): EL2N, Paul et al. 2021."""
 FORGETTING_COLUMNS = ("forgotten", "right")
 """Times the sample went from right to wrong (Toneva et al. 2019; -1 while never right); whether it was right last."""
+LOSS_COLUMNS = ("loss",)
+"""Negative log-probability of the label when the sample was last trained on, whatever loss is minimised."""
 
-_LAYOUT = ("confidence", "excess", "error", "count", "predicted", "forgotten", "right")
+_LAYOUT = ("confidence", "excess", "error", "count", "predicted", "forgotten", "right", "loss")
 """Order of the columns; the averaged ones come first and are updated as one block."""
+_UNSEEN_LOSS = 3.0
+"""Loss of a sample that was never observed: where all have it, none lies below the mean (Qin et al.'s public code)."""
+_LARGEST_LOSS = 1e6
+"""A label whose logit is minus infinity would have an infinite loss, and so would the mean over all samples."""
 _FIXED_POINT = 2.0**40
 """Values are summed over the copies of a sample as 64-bit integers in this unit: integer sums do not depend on order.
 
@@ -33,6 +39,8 @@ def new_table(rows: int, columns: tuple[str, ...]) -> Tensor:
     table = torch.zeros(rows, len(columns))
     for name in {"predicted", "forgotten"} & set(columns):
         table[:, columns.index(name)] = -1
+    if "loss" in columns:
+        table[:, columns.index("loss")] = _UNSEEN_LOSS
     return table
 
 
@@ -70,6 +78,10 @@ def observe_(
         # 1 - p_y as the sum of the others: a difference would lose the digits that rank the well-learned.
         others = probabilities.scatter(1, label, 0.0)
         measured.append((others.square().sum(1) + others.sum(1).square()).sqrt())
+    averaged_columns = len(measured)
+    if "loss" in columns:
+        losses = -torch.log_softmax(logits, dim=1, dtype=torch.float32).gather(1, label).squeeze(1)
+        measured.append(losses.clamp(0.0, _LARGEST_LOSS))
     first = _first_occurrence(slots, indices)
     sums = _sum_over_copies(measured, first)
     copies = sums[:, -1:]
@@ -79,10 +91,12 @@ def observe_(
     at = {name: old[:, column] for column, name in enumerate(columns)}
     # A copy that overflowed predicts nothing.
     said = torch.where(torch.isnan(confidence), at["predicted"], predicted).index_select(0, first)
-    averaged = ema * mean + (1 - ema) * old[:, : mean.shape[1]]
+    averaged = ema * mean[:, :averaged_columns] + (1 - ema) * old[:, :averaged_columns]
     fresh = [averaged, torch.stack([at["count"] + 1, said], dim=1)]
     if "forgotten" in columns:
         fresh.append(_forgetting(at["forgotten"], at["right"], right=mean[:, 1] == 0))
+    if "loss" in columns:
+        fresh.append(mean[:, averaged_columns:])
     # Copies of a sample write the same row, so it does not matter which of them writes last.
     table.index_put_((indices,), torch.where(copies > 0, torch.cat(fresh, dim=1), old))
 
@@ -147,6 +161,15 @@ class ScoreTable:
         """A column in main memory."""
         values: NDArray[np.float32] = self.rows[:, self.columns.index(name)].cpu().contiguous().numpy()
         return values
+
+    def score(self, name: str) -> NDArray[np.float32]:
+        """What a policy sees under that name: a column, the paper's score, or "label".
+
+        "label" is the EMA of the label's probability, bias-corrected, so that it means the same in every epoch.
+        """
+        if name == "label":
+            return self.corrected("confidence") - self.corrected("excess")
+        return self.confidence() if name == "confidence" else self.column(name)
 
     def confidence(self) -> NDArray[np.float32]:
         """The paper's score, bias-corrected where asked."""

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any, Literal
 
 from calibrant.checks import number
-from calibrant.errors import CalibrantWarning, invalid
+from calibrant.errors import CalibrantError, CalibrantWarning, invalid
 from calibrant.pruning.budget import Rest, apportion, updates_of
 from calibrant.pruning.policies import Policy
 from calibrant.pruning.schedules import Every, Schedule
@@ -116,7 +116,7 @@ class Timetable:
         """When samples can rest; that must be known before training."""
         assert self.policy is not None
         assert self.epochs is not None
-        self._known_ahead(self.epochs)
+        self._schedule_known_ahead(self.epochs)
         actions = [self.action(finished, {}, None) for finished in range(1, self.epochs)]
         acts = [finished for finished, action in enumerate(actions, start=1) if action in {"draw", "cut"}]
         if not acts:
@@ -127,17 +127,32 @@ class Timetable:
             raise invalid("budget", "go with a plan that cuts once", f"{len(acts)} cuts by {self.schedule}")
         return Rest(total, acts[0], self.epochs - self.anneal - acts[0], redrawn=False)
 
-    def quota(self, finished: int, pool: Sequence[int]) -> Quota:
-        """How many samples of each class leave a pool of these class sizes after the `finished`-th epoch."""
+    def quota(self, finished: int, pool: Sequence[int], *, rested: int | None = None) -> Quota:
+        """How many samples of each class leave a pool of these class sizes after the `finished`-th epoch.
+
+        Under a budget, `rested` samples did so in the finished epochs; what is missing there is asked for later.
+        """
         assert self.policy is not None
         if self.rest is None:
             found = self.policy.quota(pool, self.minimum)
         else:
             limits = self.policy.most(pool, self.minimum)
-            leave = apportion(self.rest.after(finished), limits, turn=finished)
+            asked = min(self.rest.after(finished, rested), sum(limits))
+            leave = apportion(asked, limits, turn=finished)
             found = Quota(leave, leave)
         check_quota(self.policy, found, pool)
         return found
+
+    def missed(self, finished: int, *, asked: int, left: int) -> str:
+        """What to report where fewer left than the budget asks for in the end; raises where the policy may not do so."""
+        assert self.policy is not None
+        if self.rest is None or left == asked:
+            return ""
+        if left > asked or not self.policy.carries:
+            raise CalibrantError(f"{self.policy} let {left} samples go where the budget asks for {asked}.")
+        if not self.rest.is_last(finished):
+            return ""
+        return f"the budget is not met: {asked} samples had to rest in the last epoch with rest, {left} could"
 
     def pool(self, kept: list[int]) -> list[int]:
         """Class sizes of the set that the policy chooses from."""
@@ -158,10 +173,14 @@ class Timetable:
                 kept = [size - out for size, out in zip(pool, leave, strict=True)]
 
     def _known_ahead(self, epochs: int) -> None:
+        self._schedule_known_ahead(epochs)
+        if self.policy is not None and not self.policy.known_ahead:
+            rule = "not act within batches" if self.policy.within_batch else "not depend on scores"
+            raise invalid("policy", f"{rule} to know the steps ahead", self.policy, _BOUND)
+
+    def _schedule_known_ahead(self, epochs: int) -> None:
         if self.schedule is not None and not self.schedule.known_ahead:
             raise invalid("schedule", "not depend on the loss to know the steps ahead", self.schedule, _BOUND)
-        if self.policy is not None and self.policy.within_batch:
-            raise invalid("policy", "not act within batches to know the steps ahead", self.policy, _BOUND)
         if self.anneal and epochs != self.epochs:
             raise invalid("epochs", f"equal the pruner's own ({self.epochs}) with anneal", epochs)
 

@@ -1,0 +1,111 @@
+"""Policies that compare a sample's last loss with those of a random pool (OrderDP) or of its own batch (RePB)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import floor
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+
+from calibrant.checks import number
+from calibrant.errors import invalid
+from calibrant.pruning.policies import Choice, Policy, Snapshot
+from calibrant.pruning.resting import above_floor, most_that_may_rest
+from calibrant.pruning.selection import Quota, descending, exact_fraction, lowest
+from calibrant.pruning.table import LOSS_COLUMNS
+
+
+@dataclass(frozen=True)
+class OrderDP(Policy):
+    """Each epoch a random pool is drawn, and of the pool those with the largest last losses train (Jin et al. 2026).
+
+    The pool has `s = floor(pool * n)` samples, of which `q = floor(top * s)` train, all with weight 1. Classes are not
+    looked at, save that none falls below its floor.
+
+    Args:
+        pool: Part of all samples that is drawn, in (0, 1].
+        top: Part of the pool that trains, in (0, 1).
+        counted: Set by a budget: as many train as it allows, and `top` is not used.
+    """
+
+    pool: float = 0.8
+    top: float = 0.75
+    counted: bool = field(default=False, kw_only=True)
+    redraws: ClassVar[bool] = True
+    known_ahead: ClassVar[bool] = False
+    free: ClassVar[str] = "top"
+    carries: ClassVar[bool] = True
+    columns: ClassVar[tuple[str, ...]] = LOSS_COLUMNS
+
+    def __post_init__(self) -> None:
+        exact_fraction("top", self.top)
+        if number("pool", self.pool) != 1:
+            exact_fraction("pool", self.pool)
+
+    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
+        """The most that may rest: all down to the class floor."""
+        return most_that_may_rest(sizes, minimum)
+
+    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> Self:
+        """A copy that trains on as many of the pool as asked; the pool must be large enough for them."""
+        if sum(sizes) - floor(leave) > self._size(sum(sizes)):
+            share = float(1 - leave / sum(sizes))
+            raise invalid("pool", f"hold the {share:.3g} of all samples that train with this budget", self.pool)
+        return replace(self, counted=True)
+
+    def _size(self, samples: int) -> int:
+        return int((1 if self.pool == 1 else exact_fraction("pool", self.pool)) * samples)
+
+    def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
+        """The top of a random pool stays."""
+        n = len(pool.targets)
+        size = self._size(n)
+        drawn = np.sort(torch.randperm(n, generator=pool.generator)[:size].numpy())
+        train = n - sum(leave) if self.counted else int(exact_fraction("top", self.top) * size)
+        keys = descending(pool.scores["loss"][drawn])
+        rests = np.ones(n, dtype=np.bool_)
+        rests[drawn] = ~lowest(keys, np.zeros(size, dtype=np.int64), [train])
+        quota = above_floor(rests, pool, n_classes=len(leave))
+        return Choice(~rests, quota=quota)
+
+
+@dataclass(frozen=True)
+class RePB(Policy):
+    """A sample is compared with the batch in which it was just trained on (RePB, Zhou et al., ICLR 2026).
+
+    Of the samples that trained in this epoch, those with a loss below the mean of their batch rest with probability
+    `ratio`; of those that rested, each returns with probability `1 - ratio`. After `E` epochs a sample that trained in
+    `N` of them weighs `E / N`. Classes are not looked at, save that none falls below its floor.
+
+    Args:
+        ratio: Probability to rest, in (0, 1).
+    """
+
+    ratio: float = 0.5
+    redraws: ClassVar[bool] = True
+    within_batch: ClassVar[bool] = True
+    known_ahead: ClassVar[bool] = False
+    columns: ClassVar[tuple[str, ...]] = (*LOSS_COLUMNS, "count")
+
+    def __post_init__(self) -> None:
+        exact_fraction("ratio", self.ratio)
+
+    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
+        """The most that may rest: all down to the class floor."""
+        return most_that_may_rest(sizes, minimum)
+
+    def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
+        """Compare within batches, bring some of the others back, and weigh by how often each was trained on."""
+        assert pool.batches is not None
+        trained = pool.batches >= 0
+        loss, batch = pool.scores["loss"].astype(np.float64), pool.batches[trained]
+        low = np.zeros(len(loss), dtype=np.bool_)
+        mean = np.bincount(batch, weights=loss[trained]) / np.bincount(batch)
+        low[trained] = loss[trained] < mean[batch]
+        drawn = torch.rand(len(loss), generator=pool.generator, dtype=torch.float64).numpy()
+        rests = np.where(trained, low, True) & (drawn < self.ratio)
+        quota = above_floor(rests, pool, n_classes=len(leave))
+        weights = pool.epoch / np.maximum(pool.scores["count"], 1)
+        return Choice(~rests, np.where(rests, 0, weights).astype(np.float32), quota)

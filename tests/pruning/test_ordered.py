@@ -1,0 +1,119 @@
+"""OrderDP and RePB against plain loops from their definitions."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibrant.errors import InvalidInput
+from calibrant.pruning import ConfidencePruner, OrderDP, RePB
+from calibrant.pruning.sampling import DRAW, generator_for
+
+N, CLASSES = 61, 3
+LABELS = np.random.default_rng(1).permutation(np.arange(N) % CLASSES)
+
+
+def logits_of(seed, epoch):
+    generator = torch.Generator().manual_seed(1000 * seed + epoch)
+    return 3 * torch.randn(N, CLASSES, generator=generator)
+
+
+def observe(pruner, seed):
+    """An epoch; returns the losses of the samples that trained, by index, as the table holds them."""
+    logits = logits_of(seed, pruner.epoch)
+    trained = pruner.kept.tolist()
+    pruner.observe(pruner.order(), logits[pruner.order()])
+    expected = torch.nn.functional.cross_entropy(logits.double(), torch.from_numpy(LABELS), reduction="none")
+    column = pruner.table.column("loss")
+    np.testing.assert_allclose(column[trained], expected[trained].numpy(), rtol=1e-4, atol=1e-6)
+    return trained, {i: float(column[i]) for i in trained}
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 500), st.sampled_from([(0.8, 0.75), (1, 0.5), (0.5, 0.6)]))
+def test_orderdp_is_its_definition(seed, shares):
+    """Jin et al. 2026: a uniform pool of s samples, then the q of them with the largest scores; lazy refresh."""
+    pool_share, top_share = shares
+    pruner = ConfidencePruner(LABELS, policy=OrderDP(pool_share, top_share), seed=seed)
+    score = [3.0] * N
+    for epoch in range(4):
+        _, losses = observe(pruner, seed)
+        pruner.step()
+        for i, loss in losses.items():
+            score[i] = loss
+        s = int(pool_share * N)
+        pool = torch.randperm(N, generator=generator_for(seed, epoch, DRAW)).tolist()[:s]
+        q = int(top_share * s)
+        best = sorted(pool, key=lambda i: (-score[i], i))[:q]
+        assert pruner.kept.tolist() == sorted(best)
+        assert pruner.weights(pruner.kept).eq(1).all()
+    assert pruner.report().kept_by_epoch == [N, q, q, q]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 500), st.sampled_from([0.3, 0.5, 0.8]), st.sampled_from([4, 16, 100]))
+def test_repb_is_its_definition(seed, ratio, batch_size):
+    """Below the mean of its batch: dropped with probability rho; unused: back with 1 - rho; weight E / N_i."""
+    pruner = ConfidencePruner(LABELS, policy=RePB(ratio), seed=seed, batch_size=batch_size)
+    selected = [0] * N
+    for epoch in range(5):
+        order = pruner.order().tolist()
+        trained, loss = observe(pruner, seed)
+        pruner.step()
+        for i in trained:
+            selected[i] += 1
+        chance = torch.rand(N, generator=generator_for(seed, epoch, DRAW), dtype=torch.float64).tolist()
+        following = [i for i in range(N) if i not in trained and not chance[i] < ratio]
+        for start in range(0, len(order), batch_size):
+            window = order[start : start + batch_size]
+            mean = sum(loss[i] for i in window) / len(window)
+            following += [i for i in window if loss[i] >= mean or not chance[i] < ratio]
+        assert pruner.kept.tolist() == sorted(following)
+        weights = pruner.weights(torch.arange(N)).tolist()
+        for i in range(N):
+            assert weights[i] == pytest.approx((epoch + 1) / selected[i] if i in following else 0, rel=1e-6)
+
+
+def test_orderdp_meets_a_budget_to_the_sample():
+    pruner = ConfidencePruner(LABELS, policy=OrderDP(0.8), epochs=7, budget=0.55)
+    for _ in range(7):
+        observe(pruner, 3)
+        pruner.step()
+    assert pruner.report().seen == 55 * 7 * N // 100
+    with pytest.raises(InvalidInput, match=r"pool must hold the 0.883 of all samples"):
+        ConfidencePruner(LABELS, policy=OrderDP(0.8), epochs=7, budget=0.9)
+
+
+def test_repb_has_no_free_rate():
+    with pytest.raises(InvalidInput, match="which has a rate of its own"):
+        ConfidencePruner(LABELS, policy=RePB(), batch_size=8, epochs=7, budget=0.7)
+
+
+def test_both_say_that_steps_are_not_known_ahead():
+    with pytest.raises(InvalidInput, match="to know the steps ahead"):
+        ConfidencePruner(LABELS, policy=OrderDP()).total_steps(5, batch_size=8)
+    with pytest.raises(InvalidInput, match="to know the steps ahead"):
+        ConfidencePruner(LABELS, policy=RePB(), batch_size=8).total_steps(5, batch_size=8)
+
+
+@pytest.mark.parametrize("policy", [OrderDP(0.5, 0.2), RePB(0.9)])
+def test_the_class_floor_holds(policy):
+    pruner = ConfidencePruner(LABELS, policy=policy, minimum_per_class=17, batch_size=8)
+    for _ in range(4):
+        observe(pruner, 2)
+        pruner.step()
+        assert min(pruner.report().class_kept) >= 17
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: OrderDP(0), lambda: OrderDP(1.1), lambda: OrderDP(0.5, 1), lambda: RePB(0), lambda: RePB(1)]
+)
+def test_nonsense_is_refused(make):
+    with pytest.raises(InvalidInput, match=r"must .*, got"):
+        make()
+
+
+def test_repb_needs_the_batch_size():
+    with pytest.raises(InvalidInput, match="batch_size must be given with RePB"):
+        ConfidencePruner(LABELS, policy=RePB())
