@@ -225,6 +225,7 @@ def test_overrides_reach_every_part():
         "minimum_per_class": 3,
         "interval": 7,
         "start": 9,
+        "weights": "none",
     }
     for name in methods.names():
         plain = methods.resolve(name)
