@@ -144,7 +144,7 @@ class Timetable:
         return found
 
     def missed(self, finished: int, *, asked: int, left: int) -> str:
-        """What to report where fewer left in the end than the budget asks for; raises where the policy may not do so."""
+        """What to report where fewer left in the end than the budget asks for; raises where the policy may not."""
         assert self.policy is not None
         if self.rest is None or left == asked:
             return ""
