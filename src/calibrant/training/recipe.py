@@ -88,7 +88,10 @@ class MethodSection(_Section):
 
 
 class OptimiserSection(_Section):
-    """The optimiser. `accumulate` splits each batch into that many pieces to save memory."""
+    """The optimiser. `accumulate` splits each batch into that many pieces to save memory.
+
+    `sam` is the rho of sharpness-aware minimisation, which takes two gradients for each update; 0 is off.
+    """
 
     name: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: Positive = 0.1
@@ -97,6 +100,7 @@ class OptimiserSection(_Section):
     weight_decay: NonNegative = 5e-4
     batch_size: Count = 128
     accumulate: Count = 1
+    sam: NonNegative = 0.0
 
 
 class ScheduleSection(_Section):

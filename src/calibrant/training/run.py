@@ -198,7 +198,10 @@ class Run:
         from calibrant.metrics import Evaluation
 
         summary = self.summary
-        cost = f"{summary['seen_share']:.1%} of the sample updates in {summary['timing']['train_seconds']:.1f} s"
+        # Runs of older versions do not say how many gradients an update took: it was one.
+        passes = summary.get("gradient_passes", summary["samples_seen"]) // summary["samples_seen"]
+        updates = "sample updates" if passes == 1 else f"sample updates ({passes} gradients each)"
+        cost = f"{summary['seen_share']:.1%} of the {updates} in {summary['timing']['train_seconds']:.1f} s"
         return f"{Evaluation.from_dict(summary['test']).table()}\ntrained on {cost}; run folder: {self.path}"
 
     def made(self, digest: str) -> bool:

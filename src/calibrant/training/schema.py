@@ -118,6 +118,7 @@ class SummaryContent(_Model):
     samples_seen: Count
     samples_full: Annotated[int, Field(ge=1, lt=2**53)]
     seen_share: NotNegative
+    gradient_passes: Count | None = None
     steps_mode: Text | None = None
     timing: _Timing
     environment: dict[Text, Scalar]

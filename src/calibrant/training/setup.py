@@ -21,6 +21,7 @@ from calibrant.training.data import TrainingData
 from calibrant.training.launch import FABRIC_LOGGERS
 from calibrant.training.mixup import Mixup
 from calibrant.training.recipe import OptimiserSection, Recipe
+from calibrant.training.sam import SharpnessAware
 from calibrant.training.seeds import derive_seed, seeded
 from calibrant.training.step import EagerSteps, GraphedSteps, Learner
 
@@ -186,6 +187,7 @@ class Setup:
             self.pruner,
             batch_size=local,
             accumulate=recipe.optimiser.accumulate,
+            sam=SharpnessAware(self.network, recipe.optimiser.sam) if recipe.optimiser.sam else None,
         )
         if self.mode != "eager" and (self.mode == "compiled" or recipe.engine.fuse):
             self.learner.compile(tune=recipe.engine.tune)

@@ -19,6 +19,7 @@ from calibrant.losses import Loss
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.batches import BatchSource, ResidentBatches, TrainingBatch
 from calibrant.training.meter import TrainingMeter
+from calibrant.training.sam import SharpnessAware
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -58,9 +59,10 @@ class Learner:
         *,
         batch_size: int,
         accumulate: int,
+        sam: SharpnessAware | None = None,
     ) -> None:
         self.fabric, self.model, self.optimiser, self.pruner = fabric, model, optimiser, pruner
-        self.loss, self.accumulate = loss, accumulate
+        self.loss, self.accumulate, self.sam = loss, accumulate, sam
         self.meter = TrainingMeter(fabric.device)
         # What full batches run through; replaced by `compile`.
         self.full_size = batch_size
@@ -79,16 +81,23 @@ class Learner:
 
     def learn(self, batch: TrainingBatch) -> None:
         """Train on one batch."""
-        self.optimiser.zero_grad(set_to_none=True)
-        size = len(batch.indices)
-        full = size == self.full_size
-        with _measured_convolutions(full):
-            for here, share in self._pieces(size):
-                # Ranks exchange gradients once, with the last piece.
-                with self.fabric.no_backward_sync(self.model, enabled=here.stop < size):
-                    self._backward(batch[here], share, full=full)
+        with _measured_convolutions(len(batch.indices) == self.full_size):
+            self._gradient(batch)
+            if self.sam is not None:
+                self.sam.climb()
+                self._gradient(batch, record=False)
+                self.sam.come_back()
         self.optimiser.step()
         self.meter.count_step()
+
+    def _gradient(self, batch: TrainingBatch, *, record: bool = True) -> None:
+        """The gradient of the global batch, in pieces where it is accumulated."""
+        self.optimiser.zero_grad(set_to_none=True)
+        size = len(batch.indices)
+        for here, share in self._pieces(size):
+            # Ranks exchange gradients once, with the last piece.
+            with self.fabric.no_backward_sync(self.model, enabled=here.stop < size):
+                self._backward(batch[here], share, full=size == self.full_size, record=record)
 
     def _pieces(self, size: int) -> list[tuple[slice, float]]:
         """Where this rank's batch is cut, and each piece's share of the global batch.
@@ -110,12 +119,14 @@ class Learner:
             for number, (start, stop) in enumerate(pairwise([*cuts, size]))
         ]
 
-    def _backward(self, batch: TrainingBatch, share: float, *, full: bool) -> None:
+    def _backward(self, batch: TrainingBatch, share: float, *, full: bool, record: bool) -> None:
         logits = self._full_forward(batch.images) if full else self.model(batch.images)
         terms = self._terms(logits, batch, full=full)
         total = torch.stack(list(terms.values())).sum()
         # A piece counts by its size, so that the gradient of per-sample losses is exactly the whole batch's.
         self.fabric.backward(total if share == 1 else total * share)
+        if not record:
+            return
         with torch.no_grad():
             if batch.mixed is None:  # else the confidence is that of a mixture, not of any sample
                 self.pruner.observe(batch.indices, logits.detach())

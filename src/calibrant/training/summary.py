@@ -31,6 +31,8 @@ def summarise(
         "samples_seen": pruning.seen,
         "samples_full": pruning.full,
         "seen_share": pruning.seen / pruning.full,
+        # How often the gradient of a sample was taken: what an update costs is not the same for every optimiser.
+        "gradient_passes": pruning.seen * (2 if recipe.optimiser.sam else 1),
         "steps_mode": setup.mode,
         "data_path": setup.data_path,
         "timing": {
