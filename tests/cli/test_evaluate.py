@@ -179,3 +179,24 @@ def test_columns_have_other_names_and_parts_lie_in_a_folder(calibrant, saved, tm
     for columns in ("target", "target=label,target=case", "=label"):
         code, _, err = calibrant("evaluate", folder, "--columns", columns)
         assert (code, "columns must" in err) == (2, True)
+
+
+def test_groups_are_shown_one_by_one(calibrant, tmp_path):
+    import json
+
+    import numpy as np
+
+    from calibrant import Predictions
+
+    targets = np.array([0, 1, 0, 1, 1, 1])
+    scores = np.tile([[0.9, 0.1]], (6, 1))
+    Predictions.from_probabilities(scores, targets, extras={"site": list("aaabbb")}).save(tmp_path / "p.parquet")
+    code, out, _ = calibrant("evaluate", tmp_path / "p.parquet", "--groups", "site")
+    assert code == 0
+    assert "Worst by test error: b." in out
+    code, out, _ = calibrant("evaluate", tmp_path / "p.parquet", "--groups", "site", "--json")
+    assert json.loads(out)["groups"]["b"]["test_error"] == 1.0
+    code, _, err = calibrant("evaluate", tmp_path / "p.parquet", "--groups", "ward")
+    assert (code, "Did you mean" in err or "Known" in err) == (2, True)
+    code, _, err = calibrant("evaluate", tmp_path / "p.parquet", "--groups", "site", "--max-test-error", "0.1")
+    assert code == 1

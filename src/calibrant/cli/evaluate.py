@@ -8,7 +8,17 @@ from cyclopts import Parameter
 from calibrant.cli._flags import Columns, Json, KindFlag, Many, NBins, Repeated, Switch
 from calibrant.cli._say import say, say_json
 from calibrant.errors import CheckFailed
-from calibrant.metrics import DEFAULT_N_BINS, Evaluation, Gates, evaluations_dict, evaluations_table
+from calibrant.metrics import (
+    DEFAULT_N_BINS,
+    Evaluation,
+    Gates,
+    GroupedEvaluation,
+    evaluate_groups,
+    evaluations_dict,
+    evaluations_table,
+    grouped_dict,
+    grouped_table,
+)
 from calibrant.metrics import evaluate as evaluate_predictions
 from calibrant.training import load_judged
 
@@ -23,6 +33,7 @@ def evaluate(
     n_resamples: int = 0,
     level: float = 0.95,
     seed: int = 0,
+    groups: str | None = None,
     raw: Annotated[bool, Switch] = False,
     as_json: Json = False,
     gates: Annotated[Gates, Parameter(name="*")] = Gates(),  # noqa: B008 (frozen)
@@ -42,6 +53,8 @@ def evaluate(
         Level of the intervals.
     seed:
         Seed of the resampling and of the noise floor.
+    groups:
+        A column of the files: all metrics in each of its groups too. The intervals of all groups hold at once.
     raw:
         Leave out a run's own calibrator. Without this, a run folder is shown calibrated and raw, and limits are for
         what is calibrated.
@@ -50,15 +63,21 @@ def evaluate(
     settings: dict[str, Any] = {"thresholds": thresholds, "n_resamples": n_resamples, "seed": seed, "level": level}
     results: dict[str, Evaluation] = {}
     judged: dict[str, Evaluation] = {}
+    grouped: dict[str, GroupedEvaluation] = {}
     for file in files:
         found = load_judged(file, raw=raw, kind=kind, columns=columns)
-        made = {name: evaluate_predictions(predictions, n_bins, **settings) for name, predictions in found.items()}
+        if groups is None:
+            made = {name: evaluate_predictions(predictions, n_bins, **settings) for name, predictions in found.items()}
+        else:
+            own = {name: evaluate_groups(each, groups, n_bins=n_bins, **settings) for name, each in found.items()}
+            grouped |= own
+            made = {name: each.overall for name, each in own.items()}
         results |= made
         judged |= [*made.items()][:1]
     if as_json:
-        say_json(evaluations_dict(results))
+        say_json(evaluations_dict(results) if groups is None else grouped_dict(grouped))
     else:
-        say(evaluations_table(results))
+        say(evaluations_table(results) if groups is None else grouped_table(grouped))
     broken = [line for name, result in judged.items() for line in gates.broken(result, name=name)]
     if broken:
         raise CheckFailed("; ".join(broken))

@@ -16,6 +16,15 @@ from calibrant.metrics.errors import (
 )
 from calibrant.metrics.evaluation import FEWEST_RESAMPLES, Evaluation, evaluate
 from calibrant.metrics.gates import Gates
+from calibrant.metrics.groups import (
+    GroupedEvaluation,
+    Groups,
+    column_of,
+    compare_groups,
+    evaluate_groups,
+    group_rows,
+    split_groups,
+)
 from calibrant.metrics.intervals import percentiles, resample_models, share_intervals
 from calibrant.metrics.names import higher_is_better, set_metric
 from calibrant.metrics.noise import NoiseFloor, noise_floor
@@ -24,7 +33,14 @@ from calibrant.metrics.proportion import wilson
 from calibrant.metrics.ranking import AccuracyCoverage, accuracy_coverage, aurc, auroc, ks_calibration_error
 from calibrant.metrics.resampling import bootstrap
 from calibrant.metrics.smooth import smooth_calibration_error
-from calibrant.metrics.tables import evaluations_dict, evaluations_table, label, plain_table
+from calibrant.metrics.tables import (
+    evaluations_dict,
+    evaluations_table,
+    grouped_dict,
+    grouped_table,
+    label,
+    plain_table,
+)
 
 if TYPE_CHECKING:
     from calibrant.metrics.meter import Meter
@@ -50,6 +66,8 @@ __all__ = [
     "Difference",
     "Evaluation",
     "Gates",
+    "GroupedEvaluation",
+    "Groups",
     "Meter",
     "NegativeLogLikelihood",
     "NoiseFloor",
@@ -62,7 +80,9 @@ __all__ = [
     "bootstrap",
     "brier_score",
     "classwise_calibration_error",
+    "column_of",
     "compare",
+    "compare_groups",
     "confident_set",
     "debiased_calibration_error",
     "differences",
@@ -70,10 +90,14 @@ __all__ = [
     "equal_mass_calibration_error",
     "error_rate",
     "evaluate",
+    "evaluate_groups",
     "evaluations_dict",
     "evaluations_table",
     "expected_calibration_error",
     "expected_error",
+    "group_rows",
+    "grouped_dict",
+    "grouped_table",
     "higher_is_better",
     "is_confident",
     "ks_calibration_error",
@@ -89,6 +113,7 @@ __all__ = [
     "set_metric",
     "share_intervals",
     "smooth_calibration_error",
+    "split_groups",
     "wilson",
 ]
 

@@ -16,6 +16,7 @@ from calibrant.errors import printable
 if TYPE_CHECKING:
     from calibrant.metrics.comparison import Comparison
     from calibrant.metrics.evaluation import Evaluation
+    from calibrant.metrics.groups import GroupedEvaluation
 
 LABELS = {
     "test_error": "test error",
@@ -98,6 +99,47 @@ def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
         if name == "ece":
             table.add_row("  by chance alone", *(number(name, result.noise_floor) for result in results))
     return _render(table)
+
+
+def groups_table(grouped: "GroupedEvaluation") -> str:
+    """One row for each group, all cases first, and which group is worst."""
+    shown = ["test_error", "nll", "ece"]
+    shown += [name for name in grouped.overall.values() if name.startswith(("share@", "accuracy@"))]
+    table = Table(box=box.SIMPLE)
+    table.add_column("group", overflow="fold")
+    table.add_column("rows", justify="right")
+    for name in shown:
+        table.add_column(label(name), justify="right")
+    for group, result in {"all": grouped.overall, **grouped.groups}.items():
+        cells = []
+        for name in shown:
+            ends = None if result.intervals is None else result.intervals.get(name)
+            text = number(name, result.values()[name])
+            cells.append(text if ends is None else f"{text}\n{' to '.join(number(name, end) for end in ends)}")
+        table.add_row(Text(printable(group)), str(result.n), *cells)
+    lines = [_render(table, width=max(120, 24 + 22 * len(shown)))]
+    lines.append(f"Worst by test error: {printable(str(grouped.worst()))}.")
+    if grouped.level is not None:
+        apart = ", ".join(map(printable, grouped.stand_out())) or "none"
+        lines.append(
+            f"Intervals of the {len(grouped.groups)} groups hold together with {100 * grouped.level:g} % for each "
+            f"metric (Bonferroni). Worse than all cases beyond chance: {apart}."
+        )
+    return "\n".join(lines)
+
+
+def grouped_table(grouped: Mapping[str, "GroupedEvaluation"]) -> str:
+    """The groups of one set of predictions, or of several, one below the other with its name."""
+    if len(grouped) == 1:
+        return groups_table(next(iter(grouped.values())))
+    return "\n".join(f"{printable(name)}\n{groups_table(each)}" for name, each in grouped.items())
+
+
+def grouped_dict(grouped: Mapping[str, "GroupedEvaluation"]) -> dict[str, Any]:
+    """The groups of one set of predictions as plain JSON values, or of several by name."""
+    if len(grouped) == 1:
+        return next(iter(grouped.values())).to_dict()
+    return {name: each.to_dict() for name, each in grouped.items()}
 
 
 def evaluations_dict(evaluations: Mapping[str, "Evaluation"]) -> dict[str, Any]:
