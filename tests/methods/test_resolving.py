@@ -190,6 +190,14 @@ def test_pruning_starts_at_the_first_drop_of_the_learning_rate(given, first_drop
     assert ("first drop of the learning rate" in plan.sources["start"]) == (given.get("start") != 7)
 
 
+def test_scoring_reaches_the_pruner():
+    plan = methods.resolve("flsd+h+p-ema", data="cifar10", readmit=True, scoring="resting")
+    assert plan.pruning.policy == LowestConfidence(0.2, readmit=True)
+    assert ConfidencePruner([0, 1] * 50, epochs=160, **plan.pruning.options()).scoring == "resting"
+    assert "forward pass" in plan.sources["scoring"] or plan.sources["scoring"] == "given"
+    assert "forward pass" in methods.describe("flsd+h+p-ema").settings["scoring"].source
+
+
 def test_pruning_starts_at_a_plateau():
     plan = methods.resolve("flsd+h+p-ema", data="cifar10", start="plateau")
     assert plan.pruning.schedule == OnPlateau(interval=5)
@@ -222,6 +230,7 @@ def test_overrides_reach_every_part():
         "huber_kind": "smooth-l1",
         "within": "batch",
         "readmit": True,
+        "scoring": "all",
         "minimum_per_class": 3,
         "interval": 7,
         "start": 9,
@@ -231,7 +240,8 @@ def test_overrides_reach_every_part():
         plain = methods.resolve(name)
         for key, setting in methods.describe(name).settings.items():
             value = others[key] if key in others else setting.value * 0.5 + 0.01
-            changed = methods.resolve(name, **{key: value})
+            with_it = {"scoring": "all"} if key == "readmit" else {}
+            changed = methods.resolve(name, **{key: value}, **with_it)
             same_loss = torch.equal(plain.loss(logits, targets), changed.loss(logits, targets))
             assert not (same_loss and plain.pruning == changed.pruning), (name, key)
 
@@ -266,6 +276,10 @@ def test_each_call_makes_its_own_loss():
         ("flsd+h+p", {"start": "first-drop", "data": "cifar10", "first_drop": None}, "learning rate has no drop"),
         ("flsd+h+p", {"start": "first"}, "start must be an epoch, 'first-drop' or 'plateau', got 'first'"),
         ("flsd+h+p", {"start": 0}, "start must"),
+        ("flsd+h+p", {"readmit": True}, "readmit must be false without scoring, got True. Set scoring to 'resting' or"),
+        ("flsd+h+highest", {"readmit": True}, "readmit must be false without scoring, got True"),
+        ("flsd+h+p", {"scoring": "resting"}, "scoring must be 'batches' or 'all' without re-admission, got 'resting'"),
+        ("flsd+h+p", {"scoring": "some"}, "scoring must be one of batches, resting, all, got 'some'"),
         ("flsd+h", {"epochs": 0}, "epochs must be at least 1, got 0"),
     ],
 )

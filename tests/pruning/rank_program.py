@@ -30,6 +30,8 @@ PLANS = {
     "nothing": {},
     "lowest": {"policy": LowestConfidence(0.2), "schedule": Every(1, start=2)},
     "batch": {"policy": LowestConfidence(0.4, within="batch"), "schedule": Every(2)},
+    "resting": {"policy": LowestConfidence(0.3, readmit=True), "schedule": Every(1, start=2), "scoring": "resting"},
+    "all": {"policy": LowestConfidence(0.3), "schedule": Every(2), "scoring": "all"},
     "forgetting": {"policy": Forgetting(0.2), "schedule": Every(2)},
     "unbiased": {"policy": Unbiased(0.6, 0.5), "anneal": 1, "epochs": EPOCHS},
     "infobatch": {"policy": InfoBatch(0.5), "anneal": 1, "epochs": EPOCHS},
@@ -60,7 +62,7 @@ def train(pruner, batch_size, loss_of):
         for _, indices in loader:
             pruner.observe(indices, logits[indices])
             batches.append(indices.tolist())
-        pruner.step(loss=loss_of(epoch))
+        pruner.step(loss=loss_of(epoch), score=lambda indices, logits=logits: [(indices, logits[indices])])
         rows = pruner.table.rows.tolist()
         weights = pruner.weights(torch.arange(n)).tolist()
         record.append({"kept": kept, "batches": batches, "rows": rows, "weights": weights})

@@ -180,12 +180,14 @@ def assert_equal_but_for_rounding(run, expected, tolerance):
 def test_two_processes_equal_one_on_the_digits(children, tmp_path):
     """float64, 4 epochs with a pruning after the first and the third, weights of the last two averaged.
 
-    The last batch does not divide by two.
+    At the second pruning what rests is scored, by each process a part, and may return. The last
+    batch does not divide by two.
     """
     settings = [
         *("--data", "digits", "--method", "flsd+h+p-ema", "--epochs", "4", "--accelerator", "cpu"),
         *("--prune-start", "1", "--prune-interval", "2", "--precision", "64-true", "--lr", "0.05"),
         *("--set", "schedule.average=0.5"),
+        *("--set", "method.options.readmit=true", "--set", "method.options.scoring=resting"),
     ]
     one = children.start("train", *settings, "--out", tmp_path / "one")
     two = launch("calibrant", "train", *settings, "--devices", "2", "--out", str(tmp_path / "two"))
@@ -193,6 +195,7 @@ def test_two_processes_equal_one_on_the_digits(children, tmp_path):
     assert two.returncode == 0, two.stderr
     assert two.stdout.count("test error") == 1
     expected = Run.open(tmp_path / "one")
+    assert expected.summary["samples_scored"] > 0
     assert_equal_but_for_rounding(Run.open(tmp_path / "two"), expected, tolerance=1e-10)
 
     # The last epoch again, begun by one process and ended by two under torchrun.

@@ -1,8 +1,10 @@
-"""The paper's supplementary procedure (TrainDNNwithDataPruning), written slowly, against the engine."""
+"""The paper's supplementary procedure (TrainDNNwithDataPruning) and other readings of it, written slowly."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 
 from calibrant.data.transforms import draw_augmentation
@@ -59,13 +61,80 @@ def _huber(gap, visited):
     return _ALPHA * (abs(gap) - _ALPHA / 2)
 
 
-def _prune_using_ema(kept, labels, scores, classes):
+def _prune_using_ema(kept, labels, scores, *, highest=False):
     """Class by class, in ascending order of the score: the first epsilon leave."""
     stay = []
-    for label in range(classes):
-        members = sorted((i for i in kept if labels[i] == label), key=lambda i: scores[i])
+    for label in sorted(set(labels)):
+        members = sorted((i for i in kept if labels[i] == label), key=lambda i: -scores[i] if highest else scores[i])
         stay += members[math.floor(_EPSILON * len(members)) :]
     return sorted(stay)
+
+
+# Other readings: what happens after an epoch `now.epoch`. `now` has all that the reference knows at that moment.
+
+
+def _procedure_3(now):
+    return _prune_using_ema(now.kept, now.labels, now.scores) if now.epoch in _PRUNE_AFTER else now.kept
+
+
+def _procedure_2(now):
+    """The main text's procedure refers to Procedure 1 after each epoch."""
+    return _prune_using_ema(now.kept, now.labels, now.scores)
+
+
+def _most_confident(now):
+    """The "top" of the list leaves."""
+    return _prune_using_ema(now.kept, now.labels, now.scores, highest=True) if now.epoch in _PRUNE_AFTER else now.kept
+
+
+def _inside_batches(now):
+    """In each minibatch of the epoch, class by class."""
+    if now.epoch not in _PRUNE_AFTER:
+        return now.kept
+    return sorted(i for batch in now.batches for i in _prune_using_ema(batch, now.labels, now.scores))
+
+
+def _all_measured(now):
+    """The whole training set is measured at each checkpoint; what is in it, the pruned set, gets smaller."""
+    if now.epoch not in _PRUNE_AFTER:
+        return now.kept
+    for k in now.kept:
+        now.scores[k] = now.look(k, plain=True)
+    return _prune_using_ema(now.kept, now.labels, now.scores)
+
+
+def _chosen_anew(now):
+    """Measured over the whole training set, and chosen anew from it."""
+    if now.epoch not in _PRUNE_AFTER:
+        return now.kept
+    everybody = range(len(now.labels))
+    for k in everybody:
+        now.scores[k] = now.look(k, plain=True)
+    return _prune_using_ema(everybody, now.labels, now.scores)
+
+
+def _resting_measured(now):
+    """What rests is measured, as if it had been seen like this in each epoch that it missed."""
+    if now.epoch not in _PRUNE_AFTER:
+        return now.kept
+    everybody = range(len(now.labels))
+    for k in set(everybody) - set(now.kept):
+        c = now.look(k, plain=False)
+        for _ in range(now.epoch - now.last_seen[k]):
+            now.scores[k] = _KAPPA * c + (1 - _KAPPA) * now.scores[k]
+        now.last_seen[k] = now.epoch
+    return _prune_using_ema(everybody, now.labels, now.scores)
+
+
+_READINGS = {
+    "procedure 3": (_procedure_3, {}, [81, 81, 66, 66, 54], 0),
+    "procedure 2": (_procedure_2, {"start": 1, "interval": 1}, [81, 66, 54, 45, 36], 0),
+    "most confident": (_most_confident, {"method": "flsd+h+highest"}, [81, 81, 66, 66, 54], 0),
+    "inside batches": (_inside_batches, {"within": "batch"}, None, 0),
+    "all measured": (_all_measured, {"scoring": "all"}, [81, 81, 66, 66, 54], 81 + 66),
+    "chosen anew": (_chosen_anew, {"scoring": "all", "readmit": True}, [81, 81, 66, 66, 66], 81 + 81),
+    "resting measured": (_resting_measured, {"scoring": "resting", "readmit": True}, [81, 81, 66, 66, 66], 15),
+}
 
 
 def _learning_rate(epoch):
@@ -73,13 +142,24 @@ def _learning_rate(epoch):
     return 0.05 if epoch - 1 < 3 else 0.005
 
 
-def _reference(recipe, splits):
-    """All of it with one image at a time; returns parameters, scores, and who trained in each epoch."""
+def _reference(recipe, splits, after_epoch):
+    """All of it with one image at a time; returns parameters, scores, who trained in each epoch, and what was met."""
     parameters = [p.detach().double().clone().requires_grad_() for p in make_model(recipe, splits).parameters()]
     velocity = [None] * len(parameters)
     labels = splits.targets.tolist()
     mean, std, padding = splits.mean[0], splits.std[0], splits.augmentation.crop_padding
     scores, kept, history, visited = [0.0] * len(labels), list(range(len(labels))), [], set()
+    last_seen = [0] * len(labels)
+
+    def look(k, *, plain):
+        """How sure the network is of image k now; as it is, or cropped and mirrored by the draw for scores."""
+        image = splits.images[k, 0].double()
+        if not plain:
+            generator = torch.Generator().manual_seed(derive_seed(recipe.seed, "score", epoch))
+            offsets, flips = draw_augmentation(len(labels), padding, True, generator)
+            image = _augmented(splits.images[k, 0], offsets[k], bool(flips[k]), padding)
+        return _forward(parameters, ((image / 255 - mean) / std).flatten()).max().item()
+
     for epoch in range(1, _EPOCHS + 1):
         history.append(list(kept))
         shuffle = torch.randperm(
@@ -99,6 +179,7 @@ def _reference(recipe, splits):
                 confidence = confidence + c
                 focal = focal + _focal(probabilities[labels[k]], visited)
                 scores[k] = _KAPPA * c.item() + (1 - _KAPPA) * scores[k]
+                last_seen[k] = epoch
             b = len(batch)
             total = focal / b + _LAMBDA * _huber(confidence / b - accuracy / b, visited)
             gradients = torch.autograd.grad(total, parameters)
@@ -107,18 +188,25 @@ def _reference(recipe, splits):
                     step = gradient + _DECAY * parameter
                     velocity[number] = step if velocity[number] is None else _MOMENTUM * velocity[number] + step
                     parameter.sub_(_learning_rate(epoch) * velocity[number])
-        if epoch in _PRUNE_AFTER:
-            kept = _prune_using_ema(kept, labels, scores, splits.n_classes)
-    assert visited == {"gamma 3", "gamma 5", "linear", "quadratic"}, "the problem is too easy to show all branches"
-    return parameters, scores, history
+        batches = [order[start : start + _BATCH] for start in range(0, len(order), _BATCH)]
+        now = SimpleNamespace(**{name: value for name, value in locals().items() if name in _KNOWN})
+        # After the last epoch nothing is pruned any more: there is no epoch left to save.
+        kept = after_epoch(now) if epoch < _EPOCHS else kept
+    return parameters, scores, history, visited
 
 
-def test_the_engine_follows_the_papers_procedure_step_by_step(toy, toy_recipe, tmp_path, own_module):
+_KNOWN = ("epoch", "kept", "labels", "scores", "batches", "last_seen", "look")
+
+
+@pytest.mark.parametrize("reading", _READINGS)
+def test_the_engine_follows_each_reading_of_the_paper_step_by_step(reading, toy, toy_recipe, tmp_path, own_module):
+    after_epoch, options, sizes, scored = _READINGS[reading]
     own_module("slow_network", _NETWORK)
     recipe = toy_recipe(
         epochs=_EPOCHS,
         model__name="slow_network:network",
         engine__precision="64-true",
+        method__name=options.get("method", "flsd+h+p-ema"),
         method__options={
             "start": 2,
             "interval": 2,
@@ -126,17 +214,22 @@ def test_the_engine_follows_the_papers_procedure_step_by_step(toy, toy_recipe, t
             "huber_weight": _LAMBDA,
             "huber_alpha": _ALPHA,
             "ema": _KAPPA,
+            **{key: value for key, value in options.items() if key != "method"},
         },
         optimiser__batch_size=_BATCH,
         optimiser__lr=0.05,
         schedule__milestones=(3,),
     )
-    parameters, scores, history = _reference(recipe, TrainingData.make(recipe, toy))
-    assert [len(kept) for kept in history] == [81, 81, 66, 66, 54]
+    parameters, scores, history, visited = _reference(recipe, TrainingData.make(recipe, toy), after_epoch)
+    assert sizes is None or [len(kept) for kept in history] == sizes
+    assert len(history[-1]) < len(history[0])
+    if reading == "procedure 3":
+        assert visited == {"gamma 3", "gamma 5", "linear", "quadratic"}, "the problem is too easy to show all branches"
 
     run = train(recipe, tmp_path / "run", data=toy)
 
     assert [line["kept"] for line in run.epochs()] == [len(kept) for kept in history]
+    assert run.summary["samples_scored"] == scored == sum(line["samples_scored"] for line in run.epochs())
     audit = load_audit(run.path / "pruning.npz")
     assert np.flatnonzero(audit.kept).tolist() == history[-1]
     np.testing.assert_allclose(audit.score, scores, atol=2e-7)

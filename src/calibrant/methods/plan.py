@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from calibrant.losses import Loss
-from calibrant.pruning import Policy, Schedule
+from calibrant.pruning import Policy, Schedule, Scoring
 
 T = TypeVar("T")
 Value = float | int | str | bool
@@ -51,6 +51,7 @@ class PruningPlan:
     ema: float
     anneal: float
     minimum_per_class: int
+    scoring: Scoring = "batches"
 
     def options(self) -> dict[str, Any]:
         """Keyword arguments for `ConfidencePruner`."""
@@ -60,6 +61,7 @@ class PruningPlan:
             "ema": self.ema,
             "anneal": self.anneal,
             "minimum_per_class": self.minimum_per_class,
+            **({} if self.scoring == "batches" else {"scoring": self.scoring}),
         }
 
 

@@ -8,7 +8,7 @@ from calibrant.losses import Loss
 from calibrant.methods.composing import find
 from calibrant.methods.plan import Blueprint, Method, Plan, PruningPlan, Value
 from calibrant.methods.table import FIRST_DROP, OTHER_EPOCHS, PLATEAU, USUAL_DROP, USUAL_EPOCHS
-from calibrant.pruning import Every, OnPlateau, Schedule
+from calibrant.pruning import Every, OnPlateau, Schedule, check_scoring
 
 
 def describe(name: str) -> Method:
@@ -146,4 +146,9 @@ def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any]) -> Pruning
     else:
         once = settings["start"] if "interval" not in settings and not policy.redraws else None
         schedule = Every(interval, start=settings["start"], until=once)
-    return PruningPlan(policy, schedule, settings["ema"], settings["anneal"], settings["minimum_per_class"])
+    scoring = settings.get("scoring", "batches")
+    if settings.get("readmit") and scoring == "batches":
+        way_out = "Set scoring to 'resting' or 'all': a sample that rests keeps its last score, and hardly any returns."
+        raise invalid("readmit", "be false without scoring", True, way_out)
+    check_scoring(scoring, policy)
+    return PruningPlan(policy, schedule, settings["ema"], settings["anneal"], settings["minimum_per_class"], scoring)

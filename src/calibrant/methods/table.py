@@ -99,7 +99,11 @@ _SETTINGS: dict[str, Setting] = {
     ),
     "ema": Setting(0.3, f"{_PAPER}, ablation (kappa)"),
     "within": Setting("dataset", f"{_PAPER}, Procedure 1; 'batch' is the reading of its remark on batch sizes"),
-    "readmit": Setting(False, f"{_PAPER}, Procedure 1: what left stays out"),
+    "readmit": Setting(False, f"{_PAPER}, Procedure 1: what left stays out; true needs scoring"),
+    "scoring": Setting(
+        "batches",
+        f"{_PAPER}, Procedure 3: no pass of its own; 'resting' and 'all' cost a forward pass over these at each cut",
+    ),
     "rest": Setting(0.4, _MEASURED),
     "share": Setting(0.6, f"{_MEASURED}: about the part of the samples above the mean confidence"),
     "drop": Setting(0.5, _MEASURED),
@@ -180,7 +184,7 @@ ADDED = {
 _ALWAYS = ("start", "ema", "anneal", "minimum_per_class")
 _LOWEST = Part[Policy](
     "the least confident of each class leave for good, in steps",
-    _settings("fraction", "interval", *_ALWAYS, "within", "readmit"),
+    _settings("fraction", "interval", *_ALWAYS, "within", "readmit", "scoring"),
     lambda s: LowestConfidence(s["fraction"], within=s["within"], readmit=s["readmit"]),
 )
 PRUNING: dict[str, Part[Policy]] = {
@@ -188,7 +192,7 @@ PRUNING: dict[str, Part[Policy]] = {
     "p-ema": _LOWEST,
     "highest": Part(
         "the most confident of each class leave for good, in steps",
-        _settings("fraction", "interval", *_ALWAYS, "readmit"),
+        _settings("fraction", "interval", *_ALWAYS, "readmit", "scoring"),
         lambda s: HighestConfidence(s["fraction"], readmit=s["readmit"]),
     ),
     "random": Part(

@@ -17,6 +17,7 @@ from calibrant.pruning.pruner import ConfidencePruner
 from calibrant.pruning.resting import EasyHard, InfoBatch
 from calibrant.pruning.sampling import Indexed, KeptSampler, steps_in
 from calibrant.pruning.schedules import AtEpochs, Every, OnPlateau, Schedule
+from calibrant.pruning.scoring import Scorer, Scoring, check_scoring
 from calibrant.pruning.selection import Quota
 
 __all__ = [
@@ -42,9 +43,12 @@ __all__ = [
     "RandomSubset",
     "RePB",
     "Schedule",
+    "Scorer",
+    "Scoring",
     "Snapshot",
     "Suspect",
     "Unbiased",
+    "check_scoring",
     "load_audit",
     "steps_in",
 ]

@@ -84,13 +84,14 @@ def check_settings(state: object, mine: Mapping[str, Any], *, strict: bool) -> N
     theirs = state["settings"]
     if not isinstance(theirs, Mapping):
         raise invalid("state", "be what state_dict gave", f"settings of type {type(theirs).__name__}")
-    differs = [name for name in (mine if strict else _DATA) if theirs.get(name) != mine[name]]
+    compared = {**mine, **theirs} if strict else _DATA
+    differs = [name for name in compared if theirs.get(name) != mine.get(name)]
     if not differs:
         _check_state(state, mine["samples"], mine["classes"])
         return
     # The settings hold a digest of the labels, which means nothing to a reader, so it is described in words.
     words = {"targets": "targets (other labels, or the same in another order)"}
-    found = ", ".join(words.get(name, f"{name} ({theirs.get(name)} there, {mine[name]} here)") for name in differs)
+    found = ", ".join(words.get(name, f"{name} ({theirs.get(name)} there, {mine.get(name)} here)") for name in differs)
     way_out = "Pass strict=False to go on with the settings here."
     if any(name in _DATA for name in differs):
         way_out = "It belongs to other data; start without it."

@@ -16,10 +16,12 @@ from calibrant.checks import require_tensor, whole
 from calibrant.errors import CalibrantError, invalid
 from calibrant.pruning import inputs
 from calibrant.pruning.audit import PruningAudit, PruningReport, find_suspects, save_audit
+from calibrant.pruning.overview import audit_of, report_of
 from calibrant.pruning.policies import Policy, Snapshot
 from calibrant.pruning.ranks import assert_agreement, mean_over_ranks, short_digest
 from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, Sharding, batch_numbers, generator_for, steps_in
 from calibrant.pruning.schedules import Schedule
+from calibrant.pruning.scoring import Scorer, Scoring, check_scoring, note_unscored, score_samples
 from calibrant.pruning.state import PruningState
 from calibrant.pruning.table import ScoreTable
 from calibrant.pruning.timetable import Timetable, anneal_epochs
@@ -31,7 +33,8 @@ class ConfidencePruner:
     """Keeps the score of every training sample and decides which samples train in each epoch.
 
     The score is the paper's exponential moving average of the top probability, `e <- ema * c + (1 - ema) * e` from
-    `e = 0`, taken from the training batches themselves, before the optimiser's step; no extra pass is made.
+    `e = 0`, taken from the training batches themselves, before the optimiser's step; no extra pass is made unless
+    `scoring` asks for one.
 
     Args:
         targets: Label of every sample, shape (n,), whole numbers `0..K-1`.
@@ -44,7 +47,9 @@ class ConfidencePruner:
         minimum_per_class: No class is pruned below this.
         budget: Share of `epochs * n` that may be trained on, exactly: the policy's free rate is solved for it.
         bias_correction: Divide the EMA by `1 - (1 - ema)**count`, which matters where samples are not seen equally
-            often (`drop_last`, re-admission).
+            often (`drop_last`).
+        scoring: "batches", or at the cuts also a forward pass: over what rests ("resting", which `readmit` needs to
+            bring samples back), or over all that competes ("all"). `step` then takes `score`.
         n_classes: Number of classes K, the columns of the logits; one more than the largest target unless told. A class
             without samples is an error unless `n_classes` is given.
         batch_size: Samples of one rank's batch: several ranks then repeat samples only where it cannot be avoided.
@@ -73,6 +78,7 @@ class ConfidencePruner:
         minimum_per_class: int = 1,
         budget: float = 1.0,
         bias_correction: bool = False,
+        scoring: Scoring = "batches",
         n_classes: int | None = None,
         batch_size: int | None = None,
         device: torch.device | str | None = None,
@@ -87,10 +93,12 @@ class ConfidencePruner:
         self.timetable = timetable.with_budget(budget)
         if policy is not None and policy.within_batch and batch_size is None:
             raise invalid("batch_size", f"be given with {policy}", None)
+        check_scoring(scoring, policy)
         if epochs is not None:
             self.timetable.warn_if_idle(epochs, stacklevel=2)
         self.samples, self.n_classes = len(self._labels), len(sizes)
         self.seed, self.batch_size, self.validate = int(seed), batch_size, validate
+        self.scoring, self.scored = scoring, 0
 
         extra = policy.columns if policy is not None else ()
         self.table = ScoreTable(
@@ -147,11 +155,14 @@ class ConfidencePruner:
 
     # once per epoch ---------------------------------------------------------------------------------------------------
 
-    def step(self, loss: float | None = None) -> None:
+    def step(self, loss: float | None = None, *, score: Scorer | None = None) -> None:
         """End the epoch: merge the ranks' scores, and decide which samples train next.
 
         Args:
             loss: Mean loss of the epoch, for `OnPlateau`; averaged over the ranks. Other schedules ignore it.
+            score: Called before a cut where `scoring` is not "batches", with the indices that this rank is to score; it
+                passes them through the network, without gradients, and yields batches `(indices, logits)`. How many
+                samples all ranks scored in this step is then `scored`.
         """
         many, loss = distributed.is_distributed(), inputs.checked_loss(loss)
         if many:
@@ -159,7 +170,10 @@ class ConfidencePruner:
             loss = None if loss is None else mean_over_ranks(loss, self.device)
         state = self._state
         action = self.timetable.action(state.epoch + 1, state.memory, loss)
-        trained = state.kept_sizes
+        trained, self.scored = state.kept_sizes, 0
+        policy = self.timetable.policy
+        if action == "cut" and policy is not None and self.scoring != "batches":
+            self.scored = score_samples(self.table, state, score, self.scoring, from_all=policy.from_all)
         if action in {"cut", "draw"}:
             self._prune(redraw=action == "draw")
         elif action == "all":
@@ -173,6 +187,8 @@ class ConfidencePruner:
         policy, state = self.timetable.policy, self._state
         assert policy is not None
         mask = state.mask()
+        if policy.from_all and not redraw:
+            note_unscored(self.table, state)
         pool = slice(None) if policy.from_all or mask.all() else np.flatnonzero(mask)
         sizes = self.timetable.pool(state.kept_sizes)
         quota = self.timetable.quota(self.epoch + 1, sizes, rested=self._rested())
@@ -251,6 +267,11 @@ class ConfidencePruner:
     def kept(self) -> Tensor:
         """Sorted indices of the samples that train in the coming epoch, int64, on the CPU."""
         return torch.from_numpy(np.flatnonzero(self._state.mask()))
+
+    @property
+    def resting(self) -> Tensor:
+        """Sorted indices of the samples that do not train in the coming epoch, int64, on the CPU."""
+        return torch.from_numpy(np.flatnonzero(~self._state.mask()))
 
     @property
     def n_kept(self) -> int:
@@ -345,7 +366,8 @@ class ConfidencePruner:
             "epochs": self.timetable.epochs,
             "anneal": self.timetable.anneal,
             "minimum_per_class": self.timetable.minimum,
-            # Left out without a budget: states of older versions have no such entry.
+            # Left out without a budget and without scoring: states of older versions have no such entries.
+            **({} if self.scoring == "batches" else {"scoring": self.scoring}),
             **({} if self.timetable.rest is None else {"rest": repr(self.timetable.rest)}),
         }
 
@@ -384,35 +406,12 @@ class ConfidencePruner:
             suspects: At most so many likely wrong labels.
             seconds: Training time so far, for an estimate of the time saved.
         """
-        by_epoch = [sum(sizes) for sizes in self._state.history]
-        return PruningReport(
-            samples=self.samples,
-            epoch=self.epoch,
-            class_sizes=list(self.timetable.sizes),
-            class_kept=list(self._state.kept_sizes),
-            kept_by_epoch=by_epoch,
-            seen=sum(by_epoch),
-            full=self.samples * self.epoch,
-            notes=list(self._state.notes),
-            suspects=find_suspects(self.table, self._labels, limit=suspects),
-            seconds=seconds,
-        )
+        found = find_suspects(self.table, self._labels, limit=suspects)
+        return report_of(self._state, self.timetable.sizes, found, seconds=seconds)
 
     def audit(self) -> PruningAudit:
         """The whole record, sample by sample."""
-        return PruningAudit(
-            index=np.arange(self.samples),
-            target=self._labels.copy(),
-            left=self._state.left.astype(np.int64),
-            score=self.table.confidence(),
-            excess=self.table.column("excess"),
-            predicted=self.table.column("predicted").astype(np.int64),
-            count=self.table.column("count").astype(np.int64),
-            kept=self._state.mask().copy(),
-            kept_counts=np.array(self._state.history, dtype=np.int64).reshape(-1, self.n_classes),
-            class_sizes=np.array(self.timetable.sizes, dtype=np.int64),
-            settings=self.settings(),
-        )
+        return audit_of(self.table, self._state, self.timetable.sizes, self.settings())
 
     def save(self, path: str | Path) -> None:
         """Write the record to `pruning.npz` or another name in .npz; `load_audit` reads it."""

@@ -52,8 +52,9 @@ def observe_(
     indices: Tensor,
     logits: Tensor,
     *,
-    ema: float,
+    ema: float | Tensor,
     columns: tuple[str, ...],
+    epochs: int | Tensor = 1,
 ) -> None:
     """Update the rows of a batch in place: `e <- ema * c + (1 - ema) * e`.
 
@@ -67,8 +68,9 @@ def observe_(
         labels: Of the whole set, shape (n,), int64.
         indices: Shape (b,), int64, on the table's device.
         logits: Shape (b, K), any floating type; the softmax is float32 whatever the autocast.
-        ema: Weight of the new value, in (0, 1].
+        ema: Weight of the new value, in (0, 1]; of all rows, or shape (b, 1).
         columns: Names of the table's columns, in the order of the layout.
+        epochs: What the count rises by; of all rows, or shape (b,).
     """
     probabilities = torch.softmax(logits, dim=1, dtype=torch.float32)
     confidence, predicted = probabilities.max(dim=1)
@@ -92,7 +94,7 @@ def observe_(
     # A copy that overflowed predicts nothing.
     said = torch.where(torch.isnan(confidence), at["predicted"], predicted).index_select(0, first)
     averaged = ema * mean[:, :averaged_columns] + (1 - ema) * old[:, :averaged_columns]
-    fresh = [averaged, torch.stack([at["count"] + 1, said], dim=1)]
+    fresh = [averaged, torch.stack([at["count"] + epochs, said], dim=1)]
     if "forgotten" in columns:
         fresh.append(_forgetting(at["forgotten"], at["right"], right=mean[:, 1] == 0))
     if "loss" in columns:
@@ -150,6 +152,30 @@ class ScoreTable:
     def observe(self, indices: Tensor, logits: Tensor) -> None:
         """See `observe_`."""
         observe_(self.rows, self._slots, self.labels, indices, logits, ema=self.ema, columns=self.columns)
+
+    def score(self, indices: Tensor, logits: Tensor, *, finished: int, anew: bool) -> None:
+        """Catch up on samples that were not trained on, from a pass that was made for their scores alone.
+
+        What the model says now counts for each of the epochs that a sample missed, so its average has the weight
+        `1 - (1 - ema)**missed` on it, and stands for as many epochs as that of a sample that was always trained on.
+
+        Args:
+            indices: Shape (b,), each once.
+            logits: Shape (b, K).
+            finished: Number of epochs so far.
+            anew: Forget the average: the score is what the model says now.
+        """
+        count = self.rows[:, self.columns.index("count")].index_select(0, indices)
+        missed = (finished - count).clamp(min=0 if anew else 1)
+        weight = torch.ones_like(missed) if anew else (1 - (1 - self.ema) ** missed.double()).float()
+        observe_(
+            *(self.rows, self._slots, self.labels, indices, logits),
+            ema=weight.unsqueeze(1),
+            columns=self.columns,
+            epochs=missed,
+        )
+        # The count alone does not say that these rows are new, and other ranks must learn of them.
+        self.shared_count.index_fill_(0, indices, -1)
 
     def share(self, rank: int) -> None:
         """Give all ranks what any of them observed since the last time."""

@@ -62,6 +62,7 @@ class Record(BaseModel):
         samples_seen: Sample updates.
         samples_full: Sample updates of a run on all data.
         seen_share: Their ratio.
+        samples_scored: Forward passes that were made for scores alone, at the cuts of a plan with `scoring`.
         train_seconds: Time of the training epochs.
         seconds: The same with validation and checkpoints.
         later_seconds: `train_seconds` without the first epoch, in which steps are compiled; None: not recorded.
@@ -93,6 +94,7 @@ class Record(BaseModel):
     samples_seen: Count
     samples_full: Annotated[int, Field(ge=1, lt=2**53)]
     seen_share: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    samples_scored: Count = 0
     train_seconds: Seconds
     seconds: Seconds
     later_seconds: Seconds | None = None
@@ -220,6 +222,7 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         samples_seen=summary["samples_seen"],
         samples_full=summary["samples_full"],
         seen_share=summary["seen_share"],
+        samples_scored=summary.get("samples_scored", 0),
         train_seconds=summary["timing"]["train_seconds"],
         seconds=summary["timing"]["seconds"],
         later_seconds=sum(line["train_seconds"] for line in later),

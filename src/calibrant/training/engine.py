@@ -29,6 +29,7 @@ from calibrant.training.progress import Quiet, Reporter
 from calibrant.training.ranks import on_first_rank
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run, Split
+from calibrant.training.scoring import scorer
 from calibrant.training.seeds import seeded
 from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric
 from calibrant.training.state import pack, unpack
@@ -206,7 +207,7 @@ class _Training:
         self._stop_if_diverged(epoch, steps)
         kept = setup.pruner.n_kept
         self._average(epoch)  # before the pruner's step: on the samples of this epoch
-        setup.pruner.step(loss=figures["loss"])
+        setup.pruner.step(loss=figures["loss"], score=scorer(setup, epoch))
         seconds = time.perf_counter() - started
         line = {
             "epoch": epoch,
@@ -214,6 +215,7 @@ class _Training:
             "kept": kept,
             "kept_share": kept / setup.pruner.samples,
             **figures,
+            "samples_scored": setup.pruner.scored,
             "train_seconds": seconds,
             "samples_per_second": figures["samples"] / seconds,
         }

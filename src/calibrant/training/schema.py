@@ -39,6 +39,7 @@ class EpochLine(_Model):
     kept: Count
     kept_share: Number
     samples: Count
+    samples_scored: Count = 0
     loss: Number
     terms: dict[Text, Number]
     accuracy: Number
@@ -119,6 +120,7 @@ class SummaryContent(_Model):
     samples_full: Annotated[int, Field(ge=1, lt=2**53)]
     seen_share: NotNegative
     gradient_passes: Count | None = None
+    samples_scored: Count = 0
     steps_mode: Text | None = None
     timing: _Timing
     environment: dict[Text, Scalar]

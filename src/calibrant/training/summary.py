@@ -30,6 +30,8 @@ def summarise(
         "best_validation": _best(log),
         "samples_seen": pruning.seen,
         "samples_full": pruning.full,
+        # Forward passes that were made for scores alone, apart from what was trained on.
+        "samples_scored": sum(line.get("samples_scored", 0) for line in log),
         "seen_share": pruning.seen / pruning.full,
         # How often the gradient of a sample was taken: what an update costs is not the same for every optimiser.
         "gradient_passes": pruning.seen * (2 if recipe.optimiser.sam else 1),

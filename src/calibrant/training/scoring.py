@@ -1,0 +1,70 @@
+"""The pass that scores samples at the cuts of a plan with `scoring`: forward only, each rank its part."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Subset
+
+from calibrant.data import draw_augmentation
+from calibrant.pruning import Indexed, Scorer
+from calibrant.training.batches import ResidentBatches
+from calibrant.training.seeds import derive_seed, seeded
+from calibrant.training.setup import Setup
+
+
+def scorer(setup: Setup, epoch: int) -> Scorer:
+    """How samples are scored after `epoch`.
+
+    Batch norm uses its running statistics, so that a sample's score does not depend on those it is scored with. Where
+    only samples that rest are scored, they are cropped and mirrored as in training: they compete with samples whose
+    scores come from such views, and a plain view looks easier than those. Where all are scored, all are seen plain.
+    """
+
+    def score(indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        network, fabric = setup.network, setup.fabric
+        was_training = network.training
+        network.eval()
+        try:
+            with seeded(setup.recipe.seed, "score", epoch, fabric.global_rank), torch.no_grad(), fabric.autocast():
+                for rows, images in _views(setup, indices, epoch):
+                    yield rows, network(images)
+        finally:
+            network.train(was_training)
+
+    return score
+
+
+def _views(setup: Setup, indices: Tensor, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The images of these samples, ready for the network, in batches."""
+    offsets, flips = _augmentation(setup, epoch)
+    for rows, images in _images(setup, indices):
+        moved, here = images.to(setup.fabric.device, non_blocking=True), rows.cpu()
+        if offsets is None or flips is None:
+            yield rows, setup.preparation.plain(moved)
+        else:
+            drawn = offsets[here].to(moved.device), flips[here].to(moved.device)
+            yield rows, setup.preparation(moved, *drawn)
+
+
+def _augmentation(setup: Setup, epoch: int) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """Crops and mirrors of all samples by index: the same for any number of ranks."""
+    augmentation = setup.preparation.augmentation
+    if augmentation is None or setup.pruner.scoring == "all":
+        return None, None
+    generator = torch.Generator().manual_seed(derive_seed(setup.recipe.seed, "score", epoch))
+    return draw_augmentation(setup.pruner.samples, augmentation.crop_padding, augmentation.flip, generator)
+
+
+def _images(setup: Setup, indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    source = setup.steps.source
+    if isinstance(source, ResidentBatches):
+        for rows in torch.split(indices.to(source.images.device), setup.batch_size):
+            yield rows, source.images[rows]
+        return
+    some = Subset(Indexed(setup.data.train), indices.tolist())
+    workers = setup.recipe.engine.workers
+    # A generator of its own: without one the loader draws a seed from the global generator.
+    loader = DataLoader(some, batch_size=setup.batch_size, num_workers=workers, generator=torch.Generator())
+    for images, _, rows in loader:
+        yield rows, images

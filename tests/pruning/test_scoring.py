@@ -1,0 +1,189 @@
+"""Scores from a pass of their own, at the cuts."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.errors import CalibrantError, InvalidInput
+from calibrant.pruning import ConfidencePruner, Every, Forgetting, HighestConfidence, LowestConfidence, Unbiased
+
+LABELS = [0] * 10 + [1] * 10
+
+
+def logits_for(confidence):
+    """Two classes; the top probability is what is given."""
+    top = torch.as_tensor(confidence, dtype=torch.float64)
+    return torch.stack([top, 1 - top], dim=1).log().float()
+
+
+def run(pruner, confidences, *, score=True):
+    """Follow the given confidences (epochs x samples); returns what was trained on, and what was asked for a score."""
+    asked, kept = [], []
+    for now in confidences:
+        kept.append(pruner.kept.tolist())
+        order = pruner.order()
+        pruner.observe(order, logits_for(now[order]))
+
+        def scorer(indices, now=now):
+            asked.append(indices.tolist())
+            for part in indices.split(3):
+                yield part, logits_for(now[part])
+
+        pruner.step(score=scorer if score else None)
+    kept.append(pruner.kept.tolist())
+    return kept, asked
+
+
+def confidences(epochs, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).uniform(0.5, 1, (epochs, len(LABELS))))
+
+
+def becoming_easy():
+    """Samples 0, 1 (class 0) and 10, 11 (class 1) are hard in the first epochs and easy after the first cut."""
+    planted = torch.full((7, 20), 0.9, dtype=torch.float64)
+    planted[:2, [0, 1, 10, 11]] = 0.55
+    planted[2:, [0, 1, 10, 11]] = 0.99
+    planted[2:, [2, 3, 12, 13]] = 0.6  # others become hard and take their place
+    return planted
+
+
+@pytest.mark.parametrize("scoring", ["resting", "all"])
+@pytest.mark.parametrize("ema", [0.3, 1.0])
+def test_samples_that_become_easy_return_at_the_next_cut(scoring, ema):
+    pruner = ConfidencePruner(
+        LABELS, policy=LowestConfidence(0.2, readmit=True), schedule=Every(4, start=2), ema=ema, scoring=scoring
+    )
+    kept, asked = run(pruner, becoming_easy())
+    left = {0, 1, 10, 11}
+    assert set(range(20)) - set(kept[2]) == left, "planted: these leave at the first cut, after epoch 2"
+    assert set(range(20)) - set(kept[6]) == {2, 3, 12, 13}, "and are back after the second, after epoch 6"
+    assert asked == ([sorted(left)] if scoring == "resting" else [list(range(20))] * 2)
+    assert pruner.resting.tolist() == [2, 3, 12, 13]
+
+
+def test_without_scoring_nobody_returns_and_the_pruner_says_so():
+    pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.2, readmit=True), schedule=Every(4, start=2), ema=1.0)
+    kept, asked = run(pruner, becoming_easy(), score=False)
+    assert asked == []
+    assert set(range(20)) - set(kept[-1]) == {0, 1, 10, 11}
+    (note,) = [note.text for note in pruner.report().notes]
+    assert "4 samples that rest were not scored since they left, so that hardly any can return" in note
+
+
+def test_samples_that_you_observe_yourself_are_not_complained_about():
+    planted = becoming_easy()
+    pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.2, readmit=True), schedule=Every(4, start=2), ema=1.0)
+    for now in planted:
+        order = torch.cat([pruner.order(), pruner.resting])
+        pruner.observe(order, logits_for(now[order]))
+        pruner.step()
+    assert pruner.report().notes == []
+    assert pruner.resting.tolist() == [2, 3, 12, 13]
+
+
+@pytest.mark.parametrize("policy", [LowestConfidence, HighestConfidence])
+@pytest.mark.parametrize(("readmit", "scoring"), [(True, "resting"), (True, "all"), (False, "all")])
+def test_against_a_slow_loop(policy, readmit, scoring):
+    now = confidences(9)
+    pruner = ConfidencePruner(
+        LABELS, policy=policy(0.3, readmit=readmit), schedule=Every(2, start=3), ema=0.3, scoring=scoring
+    )
+    kept, asked = run(pruner, now)
+
+    e, seen, train = [0.0] * 20, [0] * 20, set(range(20))
+    for epoch in range(1, 10):
+        assert kept[epoch - 1] == sorted(train)
+        c = [float(value) for value in now[epoch - 1]]
+        for i in train:
+            e[i], seen[i] = 0.3 * c[i] + 0.7 * e[i], epoch
+        if epoch < 3 or (epoch - 3) % 2:
+            continue
+        competing = set(range(20)) if readmit else set(train)
+        wanted = competing - train if scoring == "resting" else competing
+        assert (asked.pop(0) if wanted else []) == sorted(wanted)
+        for i in wanted:
+            if scoring == "all":
+                e[i] = c[i]
+            else:  # as if it had been seen like this in every epoch that it missed
+                for _ in range(epoch - seen[i]):
+                    e[i] = 0.3 * c[i] + 0.7 * e[i]
+            seen[i] = epoch
+        sign = 1 if policy is LowestConfidence else -1
+        for label in (0, 1):
+            members = sorted((i for i in competing if LABELS[i] == label), key=lambda i: (sign * e[i], i))
+            out = members[: int(0.3 * len(members))]
+            train = (train | set(members)) - set(out) if readmit else train - set(out)
+    assert kept[9] == sorted(train)
+    assert asked == []
+    np.testing.assert_allclose(pruner.scores.numpy(), e, atol=1e-6)
+
+
+def test_columns_beyond_the_confidence_are_scored_too():
+    pruner = ConfidencePruner(
+        LABELS, policy=Forgetting(0.2, readmit=True), schedule=Every(1, start=2), ema=0.3, scoring="resting"
+    )
+    run(pruner, confidences(4))
+    assert (pruner.table.column("count") == 4).sum() >= len(LABELS) - 4
+
+
+def test_scoring_is_counted_by_step():
+    pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.2, readmit=True), schedule=Every(2), scoring="resting")
+    counts = []
+    for now in confidences(6):
+        order = pruner.order()
+        pruner.observe(order, logits_for(now[order]))
+        pruner.step(score=lambda indices, now=now: [(indices, logits_for(now[indices]))])
+        counts.append(pruner.scored)
+    assert counts == [0, 0, 0, 4, 0, 4]  # nobody rests at the first cut
+
+
+def test_it_goes_on_from_a_saved_state():
+    options = {"policy": LowestConfidence(0.2, readmit=True), "schedule": Every(2), "ema": 0.3, "scoring": "resting"}
+    whole, first, second = (ConfidencePruner(LABELS, **options) for _ in range(3))
+    now = confidences(8)
+    run(whole, now)
+    run(first, now[:5])
+    second.load_state_dict(first.state_dict())
+    run(second, now[5:])
+    assert torch.equal(second.kept, whole.kept)
+    assert torch.equal(second.table.rows, whole.table.rows)
+    for scoring, here in (("all", "all"), ("batches", "None")):
+        other = ConfidencePruner(LABELS, **{**options, "scoring": scoring})
+        with pytest.raises(InvalidInput, match=rf"scoring \(resting there, {here} here\)"):
+            other.load_state_dict(first.state_dict())
+
+
+def test_states_of_version_0_1_0_have_no_scoring():
+    pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.2), schedule=Every(2))
+    assert "scoring" not in pruner.settings()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"policy": LowestConfidence(0.2), "scoring": "resting"}, "scoring must be 'batches' or 'all' without"),
+        ({"policy": LowestConfidence(0.2), "scoring": "Resting"}, "scoring must be one of batches, resting, all"),
+        ({"policy": Unbiased(0.5, 0.5), "scoring": "all"}, "scoring must be 'batches' with policy Unbiased"),
+        ({"policy": None, "schedule": None, "scoring": "all"}, "scoring must be 'batches' with policy None"),
+    ],
+)
+def test_scoring_that_nobody_can_use_is_refused(options, message):
+    with pytest.raises(InvalidInput, match=message):
+        ConfidencePruner(LABELS, **{"schedule": Every(2), **options})
+
+
+def test_a_scorer_must_be_given_and_must_score_everybody():
+    options = {"policy": LowestConfidence(0.2), "schedule": Every(1), "scoring": "all"}
+    now = confidences(1)[0]
+
+    def observed():
+        pruner = ConfidencePruner(LABELS, **options)
+        pruner.observe(torch.arange(20), logits_for(now))
+        return pruner
+
+    with pytest.raises(InvalidInput, match=r"score must be given to step\(\) with scoring='all', got None"):
+        observed().step()
+    with pytest.raises(CalibrantError, match="score gave logits for 19 samples, but was asked for 20"):
+        observed().step(score=lambda indices: [(indices[:-1], logits_for(now[:-1]))])
+    with pytest.raises(InvalidInput, match="logits must"):
+        observed().step(score=lambda indices: [(indices, torch.zeros(20, 5))])
