@@ -75,6 +75,18 @@ def check_options(*, ema: float, seed: int) -> None:
     whole("seed", seed, 0)
 
 
+def check_indices(indices: Tensor, samples: int, *, validate: bool) -> None:
+    """Refuse what are no indices; their range is looked at on the CPU, and elsewhere, where it waits, on request."""
+    require_tensor("indices", indices)
+    if indices.dtype not in {torch.int64, torch.int32}:
+        raise invalid("indices", "be int64", indices.dtype)
+    if indices.ndim != 1:
+        raise invalid("indices", "have shape (batch,)", tuple(indices.shape))
+    free = indices.device.type == "cpu" or validate
+    if free and not torch.compiler.is_compiling() and len(indices):
+        check_range(indices, samples)
+
+
 def check_settings(state: object, mine: Mapping[str, Any], *, strict: bool) -> None:
     """Refuse a state that belongs to other data or, if strict, to other settings."""
     if not isinstance(state, Mapping):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant import distributed
-from calibrant.checks import require_tensor, whole
+from calibrant.checks import whole
 from calibrant.errors import CalibrantError, invalid
 from calibrant.pruning import inputs
 from calibrant.pruning.audit import PruningAudit, PruningReport, find_suspects, save_audit
@@ -21,12 +21,10 @@ from calibrant.pruning.policies import Policy, Snapshot
 from calibrant.pruning.ranks import assert_agreement, mean_over_ranks, short_digest
 from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, Sharding, batch_numbers, generator_for, steps_in
 from calibrant.pruning.schedules import Schedule
-from calibrant.pruning.scoring import Scorer, Scoring, check_scoring, note_unscored, score_samples
+from calibrant.pruning.scoring import Scorer, Scoring, check_observed, check_scoring, note_unscored, score_samples
 from calibrant.pruning.state import PruningState
 from calibrant.pruning.table import ScoreTable
 from calibrant.pruning.timetable import Timetable, anneal_epochs
-
-_UNSEEN = "; they keep the score 0 (drop_last, draws with replacement, or Indexed not outermost around the dataset)"
 
 
 class ConfidencePruner:
@@ -143,14 +141,7 @@ class ConfidencePruner:
 
     def _on_device(self, indices: Tensor) -> Tensor:
         """The indices where the tables are, checked where that costs no wait."""
-        require_tensor("indices", indices)
-        if indices.dtype not in {torch.int64, torch.int32}:
-            raise invalid("indices", "be int64", indices.dtype)
-        if indices.ndim != 1:
-            raise invalid("indices", "have shape (batch,)", tuple(indices.shape))
-        free = indices.device.type == "cpu" or self.validate
-        if free and not torch.compiler.is_compiling() and len(indices):
-            inputs.check_range(indices, self.samples)
+        inputs.check_indices(indices, self.samples, validate=self.validate)
         return indices.to(self.device, torch.int64, non_blocking=True)
 
     # once per epoch ---------------------------------------------------------------------------------------------------
@@ -191,7 +182,7 @@ class ConfidencePruner:
             note_unscored(self.table, state)
         pool = slice(None) if policy.from_all or mask.all() else np.flatnonzero(mask)
         sizes = self.timetable.pool(state.kept_sizes)
-        quota = self.timetable.quota(self.epoch + 1, sizes, rested=self._rested())
+        quota = self.timetable.quota(self.epoch + 1, sizes, rested=state.rested())
         limits = [max(n - self.timetable.minimum, 0) for n in sizes] if policy.within_batch else quota.leave
         choice = policy.choose(self._snapshot(pool, policy), limits)
         state.note_refusals(choice.quota or quota, self.timetable.minimum)
@@ -214,13 +205,8 @@ class ConfidencePruner:
             raise CalibrantError(f"{policy} let other numbers of samples go than its quota says; choose must obey it.")
 
     def _snapshot(self, pool: slice | NDArray[np.intp], policy: Policy) -> Snapshot:
-        unseen = self.samples - int(np.count_nonzero(self.table.column("count")))
-        if unseen == self.samples and policy.uses_scores:
-            raise CalibrantError(
-                f"{policy} needs scores, and none was observed. Call pruner.observe(indices, logits) in each batch."
-            )
-        if unseen and policy.uses_scores:
-            self._state.note(f"{unseen} samples were never observed{_UNSEEN}", topic="never observed")
+        if policy.uses_scores:
+            check_observed(self.table, self._state, policy)
         scores = {name: self.table.score(name) for name in ("confidence", *policy.columns)}
         return Snapshot(
             targets=self._labels[pool],
@@ -230,10 +216,6 @@ class ConfidencePruner:
             epoch=self.epoch + 1,
             floor=self.timetable.minimum,
         )
-
-    def _rested(self) -> int:
-        """Samples that rested in the finished epochs and the one that just ended, together."""
-        return self.samples * (self.epoch + 1) - sum(map(sum, self._state.history)) - self.n_kept
 
     def _batches(self) -> NDArray[np.int64]:
         assert self.batch_size is not None

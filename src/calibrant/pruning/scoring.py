@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,13 +64,25 @@ def score_samples(
     for indices, logits in scorer(mine) if len(mine) else ():
         inputs.check_logits(logits, len(indices), state.n_classes)
         rows = indices.to(table.rows.device)
-        table.score(rows, logits.detach(), finished=state.epoch + 1, anew=scoring == "all")
+        table.catch_up(rows, logits.detach(), finished=state.epoch + 1, anew=scoring == "all")
         found += len(indices)
     if found != len(mine):
         raise CalibrantError(f"score gave logits for {found} samples, but was asked for {len(mine)}.")
     if distributed.is_distributed():
         table.share(distributed.rank())
     return len(wanted)
+
+
+def check_observed(table: ScoreTable, state: PruningState, policy: Policy) -> None:
+    """Refuse a choice by scores where there are none, and note where some samples have none."""
+    samples = len(state.labels)
+    unseen = samples - int(np.count_nonzero(table.column("count")))
+    if unseen == samples:
+        raise CalibrantError(
+            f"{policy} needs scores, and none was observed. Call pruner.observe(indices, logits) in each batch."
+        )
+    if unseen:
+        state.note(f"{unseen} samples were never observed{_UNSEEN}", topic="never observed")
 
 
 def note_unscored(table: ScoreTable, state: PruningState) -> None:
@@ -79,4 +92,5 @@ def note_unscored(table: ScoreTable, state: PruningState) -> None:
         state.note(f"{stale} samples that rest {_UNSCORED}", topic=_UNSCORED)
 
 
+_UNSEEN = "; they keep the score 0 (drop_last, draws with replacement, or Indexed not outermost around the dataset)"
 _UNSCORED = "were not scored since they left, so that hardly any can return; see scoring='resting'"

@@ -57,6 +57,10 @@ class PruningState:
         self.left[before & ~stay] = self.epoch + 1
         self.left[stay & ~before] = -1
 
+    def rested(self) -> int:
+        """Samples that rested in the finished epochs and the one that just ended, together."""
+        return len(self.labels) * (self.epoch + 1) - sum(map(sum, self.history)) - sum(self.kept_sizes)
+
     def finish_epoch(self, trained: list[int]) -> None:
         """Count the epoch, with the class sizes that it trained on."""
         self.history.append(trained)

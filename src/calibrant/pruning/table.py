@@ -153,7 +153,7 @@ class ScoreTable:
         """See `observe_`."""
         observe_(self.rows, self._slots, self.labels, indices, logits, ema=self.ema, columns=self.columns)
 
-    def score(self, indices: Tensor, logits: Tensor, *, finished: int, anew: bool) -> None:
+    def catch_up(self, indices: Tensor, logits: Tensor, *, finished: int, anew: bool) -> None:
         """Catch up on samples that were not trained on, from a pass that was made for their scores alone.
 
         What the model says now counts for each of the epochs that a sample missed, so its average has the weight
