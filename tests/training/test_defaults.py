@@ -1,15 +1,27 @@
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from calibrant.data import load_dataset
 from calibrant.errors import InvalidInput
-from calibrant.training import Recipe, default_recipe, paper_recipe
+from calibrant.training import Recipe, default_recipe, method_settings, paper_recipe
 from calibrant.training.defaults import named_recipes
 from calibrant.training.settings import recipe_from
 
 _ROOT = Path(__file__).parents[2]
 _FILES = sorted((_ROOT / "recipes").glob("*.toml"))
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    """A set of 240 grey pictures of 48x48 pixels to train on."""
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (300, 48, 48), dtype=np.uint8), np.arange(300) % 2
+    file = tmp_path / "pictures.npz"
+    np.savez(file, x_train=images[:240], y_train=labels[:240], x_test=images[240:], y_test=labels[240:])
+    return f"arrays:{file}"
 
 
 def test_the_recipe_files_are_what_the_defaults_say():
@@ -59,18 +71,62 @@ def test_mendeley_falls_by_the_same_factor_every_epoch():
     assert recipe.learning_rate(99) == pytest.approx(1e-4 * 0.985**99)
 
 
-def test_other_data_gets_general_settings_and_changes_are_applied():
-    recipe = default_recipe("arrays:mine.npz", optimiser__lr=0.3, seed=4)
-    assert (recipe.data.name, recipe.optimiser.lr, recipe.seed) == ("arrays:mine.npz", 0.3, 4)
+def test_own_data_gets_settings_from_its_size_and_changes_are_applied(arrays):
+    recipe = default_recipe(arrays, optimiser__lr=0.3, seed=4)
+    assert (recipe.data.name, recipe.optimiser.lr, recipe.seed) == (arrays, 0.3, 4)
+    assert "optimiser.lr" not in recipe.reasons  # it was not derived
+    assert recipe.optimiser.batch_size == 16
 
 
-@pytest.mark.parametrize(("data", "floor"), [("cifar10", 0.2), ("cifar100", 0.5), ("digits", 0.2), ("folder:x", 0.2)])
-def test_the_default_is_plain_training_with_averaged_weights(data, floor):
-    recipe = default_recipe(data)
-    assert recipe.method.name == "nll"
-    assert (recipe.schedule.kind, recipe.schedule.floor, recipe.schedule.average) == ("cosine", floor, 0.25)
-    assert recipe.calibration.method == "temperature"
-    assert recipe.model == paper_recipe(data).model
+def test_the_default_is_plain_training_with_averaged_weights(arrays):
+    for data, floor in (("cifar10", 0.2), ("cifar100", 0.5), ("digits", 0.5), (arrays, 0.5)):
+        recipe = default_recipe(data)
+        assert recipe.method.name == "nll"
+        assert (recipe.schedule.kind, recipe.schedule.floor, recipe.schedule.average) == ("cosine", floor, 0.25)
+        assert recipe.calibration.method == "temperature"
+
+
+@pytest.mark.parametrize(("data", "floor"), [("cifar10", 0.2), ("cifar100", 0.5)])
+def test_the_recorded_defaults_stay_bit_for_bit(data, floor):
+    # The recipes of the recorded runs: results/*.json hold them. Only the reasons are new.
+    recorded = {
+        "data.name": data,
+        "epochs": 160,
+        "model.name": "resnet32",
+        "schedule.kind": "cosine",
+        "schedule.floor": floor,
+        "schedule.average": 0.25,
+    }
+    assert default_recipe(data).model_dump() == Recipe().changed(recorded).model_dump()
+
+
+def test_a_method_on_own_data_gets_the_settings_of_its_size_on_the_schedule_that_it_is_compared_on(arrays):
+    recipe = recipe_from(data=arrays, changes={"method.name": "flsd"})
+    assert (recipe.optimiser.batch_size, recipe.schedule.average) == (16, 0)
+    assert recipe.epochs == default_recipe(arrays).epochs
+    assert method_settings("cifar10") == {}
+
+
+def test_a_loaded_set_gives_the_same_settings_as_its_name(arrays):
+    named, loaded = default_recipe(arrays), default_recipe(load_dataset(arrays))
+    assert loaded.model_dump(exclude={"data"}) == named.model_dump(exclude={"data"})
+    assert loaded.reasons == named.reasons
+
+
+def test_reasons_are_kept_in_the_file_and_nowhere_else(tmp_path, arrays):
+    recipe = default_recipe(arrays)
+    recipe.save(tmp_path / "recipe.toml")
+    assert Recipe.load(tmp_path / "recipe.toml") == recipe
+    assert recipe.reasons["optimiser.batch_size"].startswith("16")
+    assert "reasons" not in recipe.model_dump()
+    shorter = recipe.changed({"epochs": 8})
+    assert "epochs" not in shorter.reasons
+    assert "schedule.floor" in shorter.reasons
+
+
+def test_a_missing_file_is_one_line():
+    with pytest.raises(InvalidInput, match=r"mine\.npz does not exist"):
+        default_recipe("arrays:mine.npz")
 
 
 def test_a_method_by_name_keeps_the_schedule_that_it_is_compared_on():

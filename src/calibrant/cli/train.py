@@ -35,6 +35,7 @@ def train(
     data_dir: DataDir = None,
     batch_size: int | None = None,
     lr: float | None = None,
+    mirror: bool | None = None,
     lambda_: Annotated[float | None, Parameter(name="--lambda")] = None,
     prune_fraction: float | None = None,
     prune_interval: int | None = None,
@@ -67,7 +68,7 @@ def train(
     method:
         Training objective and pruning plan: see `calibrant methods`; or module:function, a loss of your own.
     epochs:
-        Number of epochs; schedules and pruning plans scale with it.
+        Number of epochs; schedules and pruning plans scale with it. By default it follows from the size of the data.
     seed:
         Seed of initialisation, order, augmentation and pruning.
     out:
@@ -78,6 +79,9 @@ def train(
         Samples a step, over all processes.
     lr:
         Initial learning rate.
+    mirror:
+        Whether half of the training images are mirrored left to right; by default not where the name says digits or
+        letters.
     lambda_:
         Weight of the calibration term.
     prune_fraction:
@@ -118,6 +122,7 @@ def train(
         "method.name": method,
         "optimiser.batch_size": batch_size,
         "optimiser.lr": lr,
+        "data.mirror": mirror,
         "engine.accelerator": accelerator,
         "engine.devices": devices,
         "engine.precision": precision,

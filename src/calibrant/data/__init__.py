@@ -2,6 +2,7 @@
 
 from calibrant.data.catalogue import CATALOGUE
 from calibrant.data.dataset import Augmentation, Dataset, Images
+from calibrant.data.extent import Extent, extent_of
 from calibrant.data.fetch import catalogue_entry, fetch_dataset
 from calibrant.data.listing import check_dataset, describe_place, list_datasets
 from calibrant.data.load import find_named, load_dataset
@@ -14,6 +15,7 @@ __all__ = [
     "CATALOGUE",
     "Augmentation",
     "Dataset",
+    "Extent",
     "Images",
     "anchored",
     "augment",
@@ -22,6 +24,7 @@ __all__ = [
     "data_dirs",
     "describe_place",
     "draw_augmentation",
+    "extent_of",
     "fetch_dataset",
     "find_named",
     "list_datasets",

@@ -1,6 +1,6 @@
 """Image sets in one `.npz` file: `x_train`, `y_train`, `x_test`, `y_test`, all plain numbers, nothing pickled."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +9,13 @@ import torch
 
 from calibrant.checks import labels
 from calibrant.data.dataset import Augmentation, Dataset, Images, Splits, channel_statistics
-from calibrant.errors import invalid
-from calibrant.npz import read_npz
+from calibrant.errors import InvalidInput, invalid
+from calibrant.npz import Npz, read_npz
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("class_names", "ids_train", "ids_test")
 _MOST_CHANNELS = 4
+_SHAPES = "have the shape (N, H, W) or (N, H, W, C), nothing empty"
 
 
 def read_arrays(path: str | Path) -> Splits:
@@ -27,9 +28,27 @@ def read_arrays(path: str | Path) -> Splits:
     content = read_npz(path, (*_REQUIRED, *_OPTIONAL))
     for key in _REQUIRED:
         if key not in content:
-            raise invalid(str(path), f"hold {', '.join(_REQUIRED)}", f"no {key} (found: {', '.join(sorted(content))})")
+            raise _missing(path, key, content)
     names = _texts(content, "class_names", path)
     return Splits(_split(content, "train", path), _split(content, "test", path), names)
+
+
+def read_arrays_extent(path: str | Path) -> tuple[int, int, int]:
+    """Images to train on, classes, and pixels on the shorter side, from the labels and the headers alone.
+
+    What else may be wrong with the file is found when it is loaded.
+    """
+    with Npz(path) as archive:
+        for key in _REQUIRED:
+            if key not in archive:
+                raise _missing(path, key, archive.names)
+        shape = archive.member("x_train").shape
+        if len(shape) not in (3, 4) or 0 in shape:
+            raise invalid(f"x_train in {path}", _SHAPES, shape)
+        rows = labels(f"y_train in {path}", archive.read("y_train"), rows=shape[0])
+        others = labels(f"y_test in {path}", archive.read("y_test"))
+        n_classes = max(int(rows.max()), int(others.max())) + 1
+        return shape[0], n_classes, min(shape[1:3])
 
 
 def load_arrays(path: str | Path) -> Dataset:
@@ -42,6 +61,10 @@ def load_arrays(path: str | Path) -> Dataset:
         names = tuple(str(label) for label in range(n_classes))
     mean, std = channel_statistics(content.train.images)
     return Dataset(source.stem, content.train, content.test, names, mean, std, Augmentation(), origin=str(source))
+
+
+def _missing(path: str | Path, key: str, found: Iterable[str]) -> InvalidInput:
+    return invalid(str(path), f"hold {', '.join(_REQUIRED)}", f"no {key} (found: {', '.join(sorted(found))})")
 
 
 def _split(content: Mapping[str, Any], split: str, path: str | Path) -> Images:
@@ -58,7 +81,7 @@ def _pixels(array: np.ndarray[Any, Any], argument: str) -> np.ndarray[Any, Any]:
     if array.ndim == 3:
         array = array[..., None]
     if array.ndim != 4 or 0 in array.shape:
-        raise invalid(argument, "have the shape (N, H, W) or (N, H, W, C), nothing empty", array.shape)
+        raise invalid(argument, _SHAPES, array.shape)
     if array.shape[-1] > _MOST_CHANNELS:
         way_out = ""
         if array.shape[1] <= _MOST_CHANNELS:

@@ -53,6 +53,7 @@ class CatalogueEntry:
         train: Number of images to train on.
         test: Number of images to test on.
         n_classes: Number of classes.
+        side: Pixels on each side of an image, unless the option `size` says otherwise.
         class_names: Their names; None where the files of the set contain them.
         mean: Per channel, on the scale from 0 to 1.
         std: Per channel, on the scale from 0 to 1.
@@ -70,6 +71,7 @@ class CatalogueEntry:
     train: int
     test: int
     n_classes: int
+    side: int
     class_names: tuple[str, ...] | None
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -101,6 +103,7 @@ _ENTRIES = (
         train=50_000,
         test=10_000,
         n_classes=len(class_names.CIFAR10),
+        side=32,
         class_names=class_names.CIFAR10,
         mean=_CIFAR_MEAN,
         std=_CIFAR_STD,
@@ -140,6 +143,7 @@ _ENTRIES = (
         train=50_000,
         test=10_000,
         n_classes=len(class_names.CIFAR100),
+        side=32,
         class_names=class_names.CIFAR100,
         # The statistics of CIFAR-10, as in the paper's code base; those of CIFAR-100 differ in the second digit.
         mean=_CIFAR_MEAN,
@@ -171,6 +175,7 @@ _ENTRIES = (
         train=73_257,
         test=26_032,
         n_classes=len(class_names.DIGITS),
+        side=32,
         class_names=class_names.DIGITS,
         # As in the paper's code base: the statistics of CIFAR-10 and no augmentation.
         mean=_CIFAR_MEAN,
@@ -198,6 +203,7 @@ _ENTRIES = (
         train=100_000,
         test=10_000,
         n_classes=200,
+        side=64,
         class_names=None,
         mean=_IMAGENET_MEAN,
         std=_IMAGENET_STD,
@@ -221,6 +227,7 @@ _ENTRIES = (
         train=5_232,
         test=624,
         n_classes=len(class_names.CHEST_XRAY),
+        side=64,
         class_names=class_names.CHEST_XRAY,
         # As in the DCA work: values from 0 to 1 and no further normalisation. Its quarter turns are left out: nobody
         # takes such a picture upside down.
@@ -248,6 +255,7 @@ _ENTRIES = (
         train=60_000,
         test=10_000,
         n_classes=len(class_names.FASHION),
+        side=28,
         class_names=class_names.FASHION,
         mean=(0.2860,),
         std=(0.3530,),
@@ -281,6 +289,7 @@ _ENTRIES = (
         train=60_000,
         test=10_000,
         n_classes=len(class_names.DIGITS),
+        side=28,
         class_names=class_names.DIGITS,
         mean=(0.1307,),
         std=(0.3081,),

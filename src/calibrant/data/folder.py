@@ -2,10 +2,12 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import torch
+from torch import Tensor
 
 from calibrant.data.dataset import Augmentation, Dataset, Images, channel_statistics
 from calibrant.data.formats.reader import Progress
@@ -19,17 +21,36 @@ _SPLIT_SEED = 0
 _COLOURS = ("auto", "grey", "rgb")
 
 
-def load_folder(spec: Spec, *, progress: Progress | None = None) -> Dataset:
-    """Read `DIR/train/CLASS/*` and `DIR/test/CLASS/*`, or `DIR/CLASS/*` of which a fifth of each class is the test.
-
-    Classes are numbered in the order of their names. The fifth is drawn with a fixed seed from the sorted paths, so
-    that the same files always give the same split.
+@dataclass(frozen=True)
+class Listing:
+    """The pictures of a folder, found and not decoded.
 
     Args:
-        spec: `folder:DIR`, with the options `size` (side of the square that pictures are resized to) and `colour`
-            (`auto`, `grey` or `rgb`).
-        progress: Called with the number of pictures decoded and the total.
+        folder: Where they lie.
+        pictures: All of them, sorted by path.
+        class_names: In the order of the labels.
+        labels: `(N,)`, one per picture.
+        train: Positions of the pictures to train on.
+        test: Positions of the others.
     """
+
+    folder: Path
+    pictures: list[Picture]
+    class_names: list[str]
+    labels: Tensor
+    train: Tensor
+    test: Tensor
+
+    def decode(self, spec: Spec, *, only: int | None = None, progress: Progress | None = None) -> Tensor:
+        """Pixels of all pictures, or of the first `only`."""
+        colour = cast("Colour", spec.option("colour", "auto"))
+        return torch.from_numpy(
+            decode_pictures(self.pictures[:only], size=spec.size(None), colour=colour, progress=progress)
+        )
+
+
+def list_folder(spec: Spec) -> Listing:
+    """Find the pictures of `DIR/train/CLASS/*` and `DIR/test/CLASS/*`, or of `DIR/CLASS/*`."""
     spec.allow("size", "colour")
     colour = spec.option("colour", "auto")
     if colour not in _COLOURS:
@@ -43,22 +64,40 @@ def load_folder(spec: Spec, *, progress: Progress | None = None) -> Dataset:
     split = (folder / "train").is_dir()
     pictures = _pictures(folder, split=split)
     names = _class_names(pictures, folder, depth=1 if split else 0)
-    pixels = torch.from_numpy(
-        decode_pictures(pictures, size=spec.size(None), colour=cast("Colour", colour), progress=progress)
-    )
     number = {name: label for label, name in enumerate(names)}
     labels = torch.tensor([number[picture.path.parts[1 if split else 0]] for picture in pictures])
     if split:
         in_test = torch.tensor([picture.path.parts[0] == "test" for picture in pictures])
-        rows = [torch.nonzero(~in_test).flatten(), torch.nonzero(in_test).flatten()]
+        train, test = torch.nonzero(~in_test).flatten(), torch.nonzero(in_test).flatten()
     else:
-        rows = list(split_validation(labels, fraction=_TEST_FRACTION, seed=_SPLIT_SEED))
+        train, test = split_validation(labels, fraction=_TEST_FRACTION, seed=_SPLIT_SEED)
+    return Listing(folder, pictures, names, labels, train, test)
+
+
+def load_folder(spec: Spec, *, progress: Progress | None = None) -> Dataset:
+    """Read `DIR/train/CLASS/*` and `DIR/test/CLASS/*`, or `DIR/CLASS/*` of which a fifth of each class is the test.
+
+    Classes are numbered in the order of their names. The fifth is drawn with a fixed seed from the sorted paths, so
+    that the same files always give the same split.
+
+    Args:
+        spec: `folder:DIR`, with the options `size` (side of the square that pictures are resized to) and `colour`
+            (`auto`, `grey` or `rgb`).
+        progress: Called with the number of pictures decoded and the total.
+    """
+    found = list_folder(spec)
+    pixels = found.decode(spec, progress=progress)
     train, test = (
-        Images(pixels[row].contiguous(), labels[row], tuple(str(pictures[index].path) for index in row.tolist()))
-        for row in rows
+        Images(
+            pixels[rows].contiguous(),
+            found.labels[rows],
+            tuple(str(found.pictures[index].path) for index in rows.tolist()),
+        )
+        for rows in (found.train, found.test)
     )
     mean, std = channel_statistics(train.images)
-    return Dataset(folder.resolve().name, train, test, tuple(names), mean, std, Augmentation(), origin=str(folder))
+    names, folder = tuple(found.class_names), found.folder
+    return Dataset(folder.resolve().name, train, test, names, mean, std, Augmentation(), origin=str(folder))
 
 
 def _pictures(folder: Path, *, split: bool) -> list[Picture]:
@@ -67,7 +106,7 @@ def _pictures(folder: Path, *, split: bool) -> list[Picture]:
     )
     if ignored is not None:
         message = f"{ignored} is not read: the validation part is drawn from train. Move its files there to use them."
-        warnings.warn(message, CalibrantWarning, stacklevel=4)
+        warnings.warn(message, CalibrantWarning, stacklevel=5)
     depth = 3 if split else 2
     found = [picture for picture in pictures_in_folder(folder) if len(picture.path.parts) >= depth]
     if split:

@@ -116,7 +116,9 @@ def _shown(parts: _Parts) -> list[Shown]:
     """The calibrated and the raw scores of one source; what the rule decides by comes first."""
     entry, calibrator, rule = parts.entry, parts.calibrator, parts.rule
     behind = calibrator is not None and rule is not None and _fits(rule, calibrator)
-    notes = [f"Found in the run and used: {', '.join(parts.own)}."] if parts.own else []
+    notes = _warnings(entry)
+    if parts.own:
+        notes.append(f"Found in the run and used: {', '.join(parts.own)}.")
     if calibrator is not None and rule is not None and rule.temperature is not None and not behind:
         notes.append("The rule's own temperature takes the place of the calibrator.")
         calibrator = None
@@ -142,6 +144,13 @@ def _shown(parts: _Parts) -> list[Shown]:
         return [Shown(better, by, promise, threshold, tuple(notes), plain.name), Shown(plain)]
     notes.append("The rule was fitted on raw scores, so it decides by these and not by the calibrated ones.")
     return [Shown(plain, "", promise, threshold, tuple(notes)), Shown(better, by, raw_name=plain.name)]
+
+
+def _warnings(entry: ReportEntry) -> list[str]:
+    """What the run said about itself at its end."""
+    if entry.run is None or not entry.run.finished or not _of_network(entry):
+        return []
+    return [f"Warning: {text}" for text in entry.run.summary.get("warnings", ())]
 
 
 def _fits(rule: RoutingRule, calibrator: Calibrator) -> bool:

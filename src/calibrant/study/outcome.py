@@ -16,7 +16,7 @@ from calibrant.study.record import Record, record_run, write_record
 from calibrant.study.spec import StudySpec
 from calibrant.study.study import Study
 from calibrant.study.tables import paper_tables, percent
-from calibrant.training import Run, flatten
+from calibrant.training import Run, flatten, method_settings
 
 
 def plan_study(
@@ -48,6 +48,8 @@ def plan_study(
     named = {"models" if key == "model" else key: (name,) for key, name in (defaults or {}).items()}
     merged = {**named, **content, **given}
     merged["recipe"] = {**flatten(content.get("recipe", {})), **(recipe or {})}
+    if "derived" not in merged:
+        merged["derived"] = {data: found for data in merged.get("data", ()) if (found := method_settings(data))}
     return Study(out, StudySpec.parse(merged))
 
 

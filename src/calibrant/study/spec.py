@@ -45,6 +45,8 @@ class PlannedRun:
 class StudySpec(_Part):
     """The settings of a whole study, from TOML or flags; all its runs are checked when it is made.
 
+    `derived` holds, by data set, what follows from the size of a set that has no settings in the paper.
+
     >>> spec = StudySpec(methods=("nll", "flsd"), seeds=(0, 1), recipe={"epochs": 3})
     >>> [planned.name for planned in spec.runs()][:2]
     ['digits-tiny-nll-seed0', 'digits-tiny-nll-seed1']
@@ -56,6 +58,7 @@ class StudySpec(_Part):
     models: tuple[str, ...] = ()
     baseline: str | None = None
     recipe: dict[str, Any] = Field(default_factory=dict)
+    derived: dict[str, dict[str, Any]] = Field(default_factory=dict)
     variants: tuple[Variant, ...] = ()
 
     @model_validator(mode="after")
@@ -125,7 +128,8 @@ class StudySpec(_Part):
         own = {"method.name": row.method, "method.options": row.options, "seed": seed, "data.name": data}
         if model is not None:
             own["model.name"] = model
-        recipe = paper_recipe(data).changed({**shared, **flatten(row.recipe), **own})
+        derived = flatten(self.derived.get(data, {}))
+        recipe = paper_recipe(data).changed({**derived, **shared, **flatten(row.recipe), **own})
         if not is_own(row.method):  # reading a study imports nothing that it names; running it checks the options
             recipe.plan()
         name = "-".join(file_word(part) for part in (data, recipe.model.name, row.label, f"seed{seed}"))

@@ -322,7 +322,7 @@ def _essence(recipe: Recipe) -> dict[str, Any]:
     # How a run is executed and what is fitted after it do not change what is searched. Own code is left out where there
     # is none, so that sweeps which are older than that section go on.
     left_out = {"engine", "calibration"} | (set() if recipe.own_code else {"own_code"})
-    return recipe.model_dump(mode="json", exclude=left_out)
+    return recipe.model_dump(mode="json", exclude=left_out, exclude_none=True)
 
 
 def _digest(content: Any) -> str:

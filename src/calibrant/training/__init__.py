@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from calibrant.training.defaults import default_recipe, named_recipes, paper_recipe
+from calibrant.training.defaults import default_recipe, method_settings, named_recipes, paper_recipe
 from calibrant.training.recipe import OneLineErrors, Recipe, flatten, one_line, recipe_keys, suggest_key
 from calibrant.training.run import Run, Split
 
@@ -91,6 +91,7 @@ __all__ = [
     "load_predictions",
     "make_fabric",
     "make_reporter",
+    "method_settings",
     "named_recipes",
     "names_in",
     "newest_checkpoint",

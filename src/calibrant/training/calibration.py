@@ -3,7 +3,7 @@
 import warnings
 from typing import Any
 
-from calibrant.errors import CalibrantWarning
+from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.posthoc import FEWEST_CASES, TemperatureScaling, temperature_share
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run
@@ -35,7 +35,10 @@ def calibrate_run(run: Run) -> dict[str, Any] | None:
     with warnings.catch_warnings():
         # What the fit says about itself is kept as notes: whoever reads the summary sees it, too.
         warnings.simplefilter("ignore", CalibrantWarning)
-        calibrator = TemperatureScaling().fit(some)
+        try:
+            calibrator = TemperatureScaling().fit(some)
+        except InvalidInput:  # one class in all cases, or one prediction: a run that failed must still end and say so
+            return None
     calibrator.save(run.calibrator_path)
     return {
         "method": calibrator.method,

@@ -98,11 +98,18 @@ class TrainingData:
             image_shape=dataset.image_shape,
             mean=dataset.mean,
             std=dataset.std,
-            augmentation=dataset.augmentation if recipe.data.augment else None,
+            augmentation=_augmentation(recipe, dataset),
             fingerprint=digest(
                 *(train, validation, labels, dataset.test.labels, sample_rows(images), sample_rows(dataset.test.images))
             ),
         )
+
+
+def _augmentation(recipe: Recipe, dataset: Dataset) -> Augmentation | None:
+    if not recipe.data.augment:
+        return None
+    own, crop, mirror = dataset.augmentation, recipe.data.crop, recipe.data.mirror
+    return Augmentation(own.crop_padding if crop is None else crop, own.flip if mirror is None else mirror)
 
 
 def check_batch_size(recipe: Recipe, samples: int) -> None:

@@ -3,9 +3,12 @@
 `recipes/*.toml` are written from the paper's table, so the files and the defaults of studies cannot differ.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from calibrant.training.recipe import Recipe
+from calibrant.data import Dataset, extent_of
+from calibrant.training.recipe import DataSection, Recipe
+from calibrant.training.rules import Derived, derive
 
 _CIFAR = {"optimiser.lr": 0.1, "optimiser.weight_decay": 5e-4, "schedule.milestones": (0.5, 0.75)}
 
@@ -45,33 +48,59 @@ _BY_DATA: dict[str, dict[str, Any]] = {
     },
 }
 _OTHER: dict[str, Any] = {"epochs": 60, "model.name": "resnet32", "schedule.kind": "cosine"}
-
+_VALIDATION = DataSection().validation
 
 # What our records show to be best (docs/results.md): plain cross-entropy, a cosine that ends at a part of the rate, and
 # the weights of the last quarter of the epochs averaged. The temperature at the end of every run does the calibrating.
-_AVERAGED = {"method.name": "nll", "schedule.kind": "cosine", "schedule.floor": 0.2, "schedule.average": 0.25}
-# Hundreds of samples per class instead of thousands want a higher floor: measured on CIFAR-100, 160 epochs.
-_MANY_CLASSES = {"schedule.floor": 0.5, "optimiser.batch_size": 128}
+_PLAIN = {"method.name": "nll", "schedule.kind": "cosine"}
 _AVERAGE = "schedule.average"
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "cifar100": {**_AVERAGED, **_MANY_CLASSES, "epochs": 160},
-    "tiny-imagenet": {**_AVERAGED, **_MANY_CLASSES},
-    # A network that was trained before is tuned gently, as the paper does; averaging was not tried there.
-    "mendeley-v2": {"method.name": "nll"},
-}
 
 
-def default_recipe(data: str, **changes: Any) -> Recipe:
-    """What `calibrant train` does without a method; `changes` are dotted keys with `__` for the dot.
+def default_recipe(data: str | Dataset, **changes: Any) -> Recipe:
+    """What `calibrant train` does without a method: plain training, with settings that follow from the data's size.
 
-    >>> default_recipe("cifar10").schedule.average
-    0.25
+    Args:
+        data: Name of a set, of which a public one need not be on this machine; or a set that is loaded.
+        **changes: Dotted keys of the recipe with `__` for the dot; they win. `recipe.reasons` explains the others.
+
+    >>> recipe = default_recipe("cifar10")
+    >>> recipe.epochs, recipe.schedule.floor
+    (160, 0.2)
     """
-    paper, settings = paper_recipe(data), _DEFAULTS.get(data, _AVERAGED) | _dotted(changes)
+    return derived_recipe(data, _dotted(changes))
+
+
+def derived_recipe(data: str | Dataset, given: Mapping[str, Any]) -> Recipe:
+    """`default_recipe` with the changes by dotted keys."""
+    derived = _derived(data, given)
+    values = {each.key: each.value for each in derived if each.changes_anything} | dict(given)
     # A run of fewer epochs than make up the averaged part is trained without it, unless it was asked for by name.
-    if "schedule__average" not in changes and settings.get("epochs", paper.epochs) * settings.get(_AVERAGE, 1) < 1:
-        del settings[_AVERAGE]
-    return paper.changed(settings)
+    epochs = values["epochs"]
+    if _AVERAGE not in given and isinstance(epochs, int) and epochs * values[_AVERAGE] < 1:
+        del values[_AVERAGE]
+    name = data.name if isinstance(data, Dataset) else data
+    recipe = Recipe().changed({"data.name": name, **_PLAIN, **values})
+    shown = {each.key: each.reason for each in derived if each.key not in given}
+    return recipe.changed(
+        {"reasons": {key: reason for key, reason in shown.items() if key != _AVERAGE or key in values}}
+    )
+
+
+def method_settings(data: str) -> dict[str, Any]:
+    """What the data's size says where the paper has no settings for the set: for methods that are compared on it.
+
+    >>> method_settings("cifar10")
+    {}
+    """
+    if data in _BY_DATA:
+        return {}
+    left_out = ("schedule.floor", _AVERAGE)
+    return {each.key: each.value for each in _derived(data, {}) if each.changes_anything and each.key not in left_out}
+
+
+def _derived(data: str | Dataset, given: Mapping[str, Any]) -> list[Derived]:
+    validation = Recipe().changed({"data.validation": given.get("data.validation", _VALIDATION)}).data.validation
+    return derive(extent_of(data), validation=validation)
 
 
 def paper_recipe(data: str, **changes: Any) -> Recipe:

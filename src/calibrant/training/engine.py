@@ -22,6 +22,7 @@ from calibrant.training.checkpoint import (
     save_checkpoint,
 )
 from calibrant.training.data import TrainingData
+from calibrant.training.failing import find_failures
 from calibrant.training.launch import launched
 from calibrant.training.log import Line, read_log
 from calibrant.training.predict import predict
@@ -287,7 +288,8 @@ class _Training:
             prediction.save(self.run.predictions_path(split))
         self.setup.pruner.save(self.run.pruning_path)
         calibration = calibrate_run(self.run)
-        self.run.write_summary(summarise(self.setup, predictions, self.log, calibration))
+        warnings = find_failures(self.run, self.log, calibration)
+        self.run.write_summary({**summarise(self.setup, predictions, self.log, calibration), "warnings": warnings})
 
 
 def _all_finite(network: torch.nn.Module) -> bool:

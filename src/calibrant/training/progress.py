@@ -66,16 +66,24 @@ class PlainLines(Quiet):
         recipe = run.recipe
         where = f", going on after epoch {done}" if done else ""
         self._write(f"{recipe.method.name} on {recipe.data.name} with {recipe.model.name}, seed {recipe.seed}{where}")
+        for line in _derived(run, done):
+            self._write(line)
 
     def end_epoch(self, line: dict[str, Any]) -> None:
         """Say how the epoch went."""
         self._write(f"epoch {line['epoch']}/{self._epochs}: {describe(line)}")
 
 
+def _derived(run: Run, done: int) -> list[str]:
+    """What a new run's recipe takes from the data, and why."""
+    return [] if done else [f"  {key}: {reason}" for key, reason in run.recipe.reasons.items()]
+
+
 class LiveBar(Quiet):
     """A bar over epochs with the time left, and below it the newest figures."""
 
     def __init__(self, console: Console) -> None:
+        self._console = console
         self._progress = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(),
@@ -92,6 +100,8 @@ class LiveBar(Quiet):
 
     def start(self, run: Run, done: int) -> None:
         """Show the bar."""
+        for line in _derived(run, done):
+            self._console.print(Text(printable(line), style="dim"))
         self._done = done
         self._task = self._progress.add_task(run.recipe.method.name, total=run.recipe.epochs, completed=done)
         self._live.start(refresh=True)

@@ -57,13 +57,19 @@ class _Section(BaseModel, metaclass=OneLineErrors):
 
 
 class DataSection(_Section):
-    """Where images come from and how they are split. `mixup` is the alpha of Beta(alpha, alpha); 0 mixes nothing."""
+    """Where images come from, how they are split and augmented.
+
+    `crop` (black pixels on each side, before a crop of the original size) and `mirror` are the data set's own where
+    they are left out; without `augment` nothing is done. `mixup` is the alpha of Beta(alpha, alpha); 0 mixes nothing.
+    """
 
     name: str = "digits"
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
     split_seed: int = 0
     augment: bool = True
     mixup: NonNegative = 0.0
+    crop: Annotated[int, Field(ge=0)] | None = None
+    mirror: bool | None = None
 
 
 class ModelSection(_Section):
@@ -149,7 +155,7 @@ class Recipe(_Section):
     """All settings of one run.
 
     `own_code` is filled in when a run begins: the SHA-256 of the file of each module that a network or method
-    `module:name` of yours comes from.
+    `module:name` of yours comes from. `reasons` says of settings that were derived from the data why they are so.
 
     >>> Recipe(epochs=3).optimiser.batch_size
     128
@@ -165,6 +171,8 @@ class Recipe(_Section):
     calibration: CalibrationSection = CalibrationSection()
     engine: EngineSection = EngineSection()
     own_code: dict[str, str] = Field(default_factory=dict)
+    # Left out of every dump but the file: a reason is for people and changes nothing.
+    reasons: dict[str, str] = Field(default_factory=dict, exclude=True)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -268,8 +276,8 @@ class Recipe(_Section):
 
     def to_toml(self) -> str:
         """The recipe as TOML, every setting spelled out."""
-        content = self.model_dump(mode="json", exclude=None if self.own_code else {"own_code"})
-        return tomli_w.dumps(content)
+        content = self.model_dump(mode="json", exclude=None if self.own_code else {"own_code"}, exclude_none=True)
+        return tomli_w.dumps(content | ({"reasons": self.reasons} if self.reasons else {}))
 
     def save(self, path: str | Path) -> None:
         """Write the recipe as TOML."""
@@ -293,6 +301,7 @@ class Recipe(_Section):
         if not isinstance(changes, dict) or not all(isinstance(key, str) for key in changes):
             raise invalid("changes", "map dotted keys to values", repr(changes), 'For example {"optimiser.lr": 0.05}.')
         content = self.model_dump()
+        content["reasons"] = {key: reason for key, reason in self.reasons.items() if key not in changes}
         for key, value in changes.items():
             *sections, last = key.split(".")
             place = content
@@ -305,10 +314,10 @@ class Recipe(_Section):
 
 
 def recipe_keys() -> list[str]:
-    """Every dotted key that a user may set; `own_code` is filled in by `train`."""
+    """Every dotted key that a user may set; `own_code` and `reasons` are filled in by `train`."""
     found = []
     for name, field in Recipe.model_fields.items():
-        if name == "own_code":
+        if name in {"own_code", "reasons"}:
             continue
         section = field.annotation
         if isinstance(section, type) and issubclass(section, _Section):

@@ -202,7 +202,8 @@ class Run:
         passes = summary.get("gradient_passes", summary["samples_seen"]) // summary["samples_seen"]
         updates = "sample updates" if passes == 1 else f"sample updates ({passes} gradients each)"
         cost = f"{summary['seen_share']:.1%} of the {updates} in {summary['timing']['train_seconds']:.1f} s"
-        return f"{Evaluation.from_dict(summary['test']).table()}\ntrained on {cost}; run folder: {self.path}"
+        warned = "".join(f"\nwarning: {text}" for text in summary.get("warnings", ()))
+        return f"{Evaluation.from_dict(summary['test']).table()}\ntrained on {cost}; run folder: {self.path}{warned}"
 
     def made(self, digest: str) -> bool:
         """Whether `digest` is the SHA-256 of predictions that the run's network made."""

@@ -116,6 +116,7 @@ class SummaryContent(_Model):
     validation: _Evaluation
     best_validation: _BestValidation | None
     calibration: _Calibration | None = None
+    warnings: list[Text] = []
     samples_seen: Count
     samples_full: Annotated[int, Field(ge=1, lt=2**53)]
     seen_share: NotNegative

@@ -9,12 +9,12 @@ from calibrant.data import anchored
 from calibrant.errors import InvalidInput
 from calibrant.files import read_toml
 from calibrant.own_code import trust_named
-from calibrant.training.defaults import default_recipe, paper_recipe
+from calibrant.training.defaults import derived_recipe, method_settings, paper_recipe
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 
 _METHOD_OPTION = "method.options."
 # What a study or a sweep sets run by run.
-_NOT_SHARED = ("method.", "seed", "data.name", "model.name")
+_NOT_SHARED = ("method.", "seed", "data.name", "model.name", "reasons.")
 
 
 def parse_assignment(text: str, *, method_options: bool = False) -> tuple[str, Any]:
@@ -69,24 +69,23 @@ def recipe_from(
         calibration_weight: Weight of the method's calibration term (lambda in the paper).
         trust_code: Whether to trust code of the user's own that the file names.
     """
-    recipe = _recommended(data or "digits", changes or {}) if file is None else Recipe.load(file)
+    given = {key: value for key, value in (changes or {}).items() if value is not None}
+    recipe = _recommended(data or "digits", given) if file is None else Recipe.load(file)
     if file is not None and data is not None:
         recipe = recipe.changed({"data.name": data})
     if trust_code:
         trust_named(*recipe.own_names())
-    given = {key: value for key, value in (changes or {}).items() if value is not None}
     if calibration_weight is not None:
         key = weight_of(given.get("method.name", recipe.method.name))
         given[f"{_METHOD_OPTION}{key}"] = calibration_weight
     return recipe.changed(given)
 
 
-def _recommended(data: str, changes: Mapping[str, Any]) -> Recipe:
+def _recommended(data: str, given: Mapping[str, Any]) -> Recipe:
     """The default, or for a method of the paper's tables, and for your own, the schedule that it is compared on."""
-    if changes.get("method.name") is not None:
-        return paper_recipe(data)
-    epochs = changes.get("epochs")
-    return default_recipe(data) if not isinstance(epochs, int) or epochs < 1 else default_recipe(data, epochs=epochs)
+    if "method.name" in given:
+        return paper_recipe(data).changed(method_settings(data))
+    return derived_recipe(data, given)
 
 
 def anchored_recipe(recipe: Recipe) -> Recipe:

@@ -1,0 +1,101 @@
+"""What a finished run must say about itself where it may not be fit for use: plain sentences, never an error."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from calibrant.posthoc import FEWEST_CASES, Calibrator
+from calibrant.predictions import Predictions
+from calibrant.routing import choose_threshold, unseen
+from calibrant.training.calibration import calibration_share
+from calibrant.training.log import Line
+from calibrant.training.run import Run
+
+_FEW_UPDATES = 300
+_NEARLY_ALL = 0.95
+# An untrained network has the loss of a guess, and one that learns anything falls below it by more than this.
+_FALLEN = 0.98
+_PROMISED = 0.99
+_MORE_VALIDATION = "Hold out more (--set data.validation=0.3) or label more."
+
+
+def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | None) -> list[str]:
+    """Sentences about what went wrong or cannot be told, the gravest first; none where nothing is to be said.
+
+    Args:
+        run: The run; its predictions are written, and its calibrator where it has one.
+        log: Its epochs.
+        calibration: What the summary says about the calibrator.
+    """
+    validation = run.predictions("val")
+    guesses = _guesses(validation)
+    found = [*guesses, *_learned_nothing(log), *_few_updates(run, log)]
+    if calibration is None and run.recipe.calibration.method != "none":
+        found.append(_no_temperature(run, len(validation)))
+    # A model that guesses can promise nothing: the sentences above say it better.
+    return found if guesses else [*found, *_no_promise(run, validation, calibration)]
+
+
+def _no_temperature(run: Run, cases: int) -> str:
+    start = "No temperature was fitted, so confidence is as the network gives it:"
+    if calibration_share(run.recipe, cases) is not None:
+        return f"{start} the validation cases or the predictions on them do not differ."
+    return f"{start} there are {cases} validation cases, and it takes {2 * FEWEST_CASES}. {_MORE_VALIDATION}"
+
+
+def _guesses(validation: Predictions) -> list[str]:
+    found, cases = [], len(validation)
+    predicted = np.bincount(validation.predicted, minlength=validation.n_classes)
+    labels = np.bincount(validation.targets, minlength=validation.n_classes)
+    favourite, frequent = int(predicted.argmax()), int(labels.max())
+    name = validation.class_names[favourite] if validation.class_names else str(favourite)
+    if predicted[favourite] >= _NEARLY_ALL * cases and labels[favourite] < 0.9 * predicted[favourite]:
+        found.append(
+            f"The model predicts {name} for {predicted[favourite] / cases:.0%} of the {cases} validation cases, of "
+            f"which {labels[favourite] / cases:.0%} are {name}: it has not learned to tell the classes apart."
+        )
+    right = int(validation.correct.sum())
+    if right <= frequent:
+        found.append(
+            f"The model is no better than always naming the most frequent class: {right} of {cases} validation cases "
+            f"are right, and {frequent} would be. Train longer, or look at the labels and the learning rate."
+        )
+    return found
+
+
+def _learned_nothing(log: Sequence[Line]) -> list[str]:
+    """Compares the first with the last epoch, where both saw all samples: hard samples alone have a higher loss."""
+    if len(log) < 2 or log[-1]["kept_share"] < 1:
+        return []
+    first, last = log[0]["loss"], log[-1]["loss"]
+    if last <= _FALLEN * first or first <= 0:
+        return []
+    return [
+        f"The training loss has not fallen: {first:.3g} in the first epoch and {last:.3g} in the last. "
+        "Try a smaller learning rate."
+    ]
+
+
+def _few_updates(run: Run, log: Sequence[Line]) -> list[str]:
+    batch = run.recipe.optimiser.batch_size
+    updates = sum(-(-line["samples"] // batch) for line in log)
+    if updates >= _FEW_UPDATES:
+        return []
+    return [
+        f"The weights were updated only {updates} times; a network trained from scratch takes some hundred updates at "
+        "the very least. Train for more epochs or with smaller batches."
+    ]
+
+
+def _no_promise(run: Run, validation: Predictions, calibration: dict[str, Any] | None) -> list[str]:
+    """Whether the validation cases that the calibrator has not seen are enough to promise anything."""
+    cases = validation
+    if calibration is not None:
+        calibrator = Calibrator.load(run.calibrator_path)
+        cases = calibrator(unseen(calibrator, validation))
+    rule = choose_threshold(cases, target_accuracy=_PROMISED)
+    if rule.threshold is not None:
+        return []
+    more = "" if rule.evidence is None or rule.evidence.cases_needed is None else f" {_MORE_VALIDATION}"
+    return [f"{rule.note}{more}"]

@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+
+from calibrant.predictions import Predictions
+from calibrant.training import Recipe, Run
+from calibrant.training.calibration import calibrate_run
+from calibrant.training.failing import find_failures
+
+
+def told(tmp_path, logits, targets, losses=(2.0, 0.1), samples=100_000, kept_share=1.0, **changes):
+    run = Run.create(tmp_path / "run", Recipe().changed(changes))
+    Predictions.from_logits(logits, targets, class_names=["cat", "dog"]).save(run.predictions_path("val"))
+    log = [{"loss": loss, "samples": samples, "kept_share": kept_share} for loss in losses]
+    return find_failures(run, log, calibrate_run(run))
+
+
+def scores(n, wrong=0, seed=0):
+    """Logits of two classes whose larger one is right but for the first `wrong` cases."""
+    rng = np.random.default_rng(seed)
+    targets = np.arange(n) % 2
+    said = np.where(np.arange(n) < wrong, 1 - targets, targets)
+    return np.where(said[:, None] == np.arange(2), 2 + rng.random((n, 2)), 0.0), targets
+
+
+def test_a_good_run_says_nothing(tmp_path):
+    assert told(tmp_path, *scores(2000, wrong=1)) == []
+
+
+def test_one_class_for_nearly_all_is_named(tmp_path):
+    _, targets = scores(400)
+    first, second, third = told(tmp_path, np.tile([0.0, 3.0], (400, 1)), targets)
+    assert first.startswith("The model predicts dog for 100% of the 400 validation cases, of which 50% are dog")
+    assert "no better than always naming the most frequent class: 200 of 400" in second
+    assert "predictions on them do not differ" in third
+
+
+def test_a_rare_class_alone_is_no_failure_but_missing_it_wholly_is(tmp_path):
+    targets = np.r_[np.zeros(970, int), np.ones(30, int)]
+    right = np.where(targets[:, None] == np.arange(2), 3.0, 0.0)
+    assert told(tmp_path / "a", right, targets) == []
+    assert "970 of 1000" in told(tmp_path / "b", np.tile([3.0, 0.0], (1000, 1)), targets)[0]
+
+
+@pytest.mark.parametrize(("losses", "said"), [((0.7, 0.7), True), ((0.7, 0.5), False), ((0.7,), False)])
+def test_a_loss_that_does_not_fall_is_named(tmp_path, losses, said):
+    found = told(tmp_path, *scores(2000, wrong=1), losses=losses)
+    assert any("loss has not fallen" in text for text in found) is said
+
+
+def test_the_loss_of_the_hard_samples_alone_is_not_compared(tmp_path):
+    assert told(tmp_path, *scores(2000, wrong=1), losses=(0.7, 0.9), kept_share=0.5) == []
+
+
+def test_few_updates_are_counted(tmp_path):
+    (found,) = told(tmp_path, *scores(2000, wrong=1), samples=129, **{"optimiser.batch_size": 128})
+    assert "updated only 4 times" in found
+
+
+def test_too_few_validation_cases_for_a_temperature_and_for_a_promise(tmp_path):
+    first, second = told(tmp_path / "a", *scores(60, wrong=1))
+    assert "there are 60 validation cases, and it takes 100" in first
+    assert "No threshold can be promised: 60 cases" in second
+    assert "cases would be needed" in second
+    # Nobody asked for a temperature: then nobody misses it.
+    (only,) = told(tmp_path / "b", *scores(60, wrong=1), **{"calibration.method": "none"})
+    assert only.startswith("No threshold can be promised")
+
+
+def test_the_promise_rests_on_cases_that_the_temperature_has_not_seen(tmp_path):
+    (found,) = told(tmp_path, *scores(300, wrong=3))
+    assert "200 cases" in found
