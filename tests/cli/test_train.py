@@ -32,8 +32,12 @@ def test_training_prints_a_table_and_leaves_a_run(calibrant, tmp_path):
     assert code == 0
     assert "test error" in out
     assert f"run folder: {tmp_path / 'run'}" in out
-    # Not a terminal: a line for the beginning and one an epoch.
-    assert re.fullmatch(r"nll on digits with tiny, seed 4\nepoch 1/2: .*\nepoch 2/2: .*\n", err)
+    # Not a terminal: a line for the beginning, one for each derived setting, and one an epoch.
+    derived = r"(  [a-z_.]+: .*\n){6}"  # the epochs are given, and two are too few to average
+    assert re.fullmatch(rf"nll on digits with tiny, seed 4\n{derived}epoch 1/2: .*\nepoch 2/2: .*\n", err)
+    assert "  data.mirror: no, the set's name says digits or letters\n" in err
+    assert "\nwarning: The weights were updated only 136 times" in out
+    assert Run.open(tmp_path / "run").summary["warnings"][0].startswith("The weights were updated only 136 times")
     run = Run.open(tmp_path / "run")
     assert run.finished
     assert (run.recipe.seed, run.recipe.epochs) == (4, 2)
@@ -161,7 +165,7 @@ def test_a_diverging_run_is_one_line_with_the_way_out(calibrant, tmp_path):
     assert code == 2
     line = err.splitlines()[-1]
     assert re.fullmatch(
-        r"calibrant: the loss became NaN or infinite in epoch 1 at step \d+ of 17, learning rate 9\.98294e\+19\. "
+        r"calibrant: the loss became NaN or infinite in epoch 1 at step \d+ of 68, learning rate 9\.9\d+e\+19\. "
         r"There was no checkpoint yet\. "
         r"Try a smaller learning rate or a smaller loss weight\.",
         line,

@@ -49,8 +49,15 @@ def plan_study(
     merged = {**named, **content, **given}
     merged["recipe"] = {**flatten(content.get("recipe", {})), **(recipe or {})}
     if "derived" not in merged:
-        merged["derived"] = {data: found for data in merged.get("data", ()) if (found := method_settings(data))}
+        merged["derived"] = {data: found for data in merged.get("data", ()) if (found := _derived(data))}
     return Study(out, StudySpec.parse(merged))
+
+
+def _derived(data: str) -> dict[str, Any]:
+    try:
+        return method_settings(data)
+    except InvalidInput:  # running the study says what is wrong with it, before anything is written
+        return {}
 
 
 @dataclass
