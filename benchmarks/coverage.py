@@ -1,27 +1,32 @@
 """How often do the intervals of `evaluate` and `compare` hold the truth? Prints one row per metric.
 
-Run: python benchmarks/coverage.py [--draws 200] [--resamples 200] [--only compare]
+Run: python benchmarks/coverage.py [--draws 400] [--resamples 119] [--out results/benchmarks/coverage.txt]
 
 Worlds: logits are normal, and targets are drawn from their softmax (calibrated) or from that of 0.7 times the logits
 (overconfident). The truth is the value of the same metric, with the same bins, over endlessly many rows: it is computed
 from the true probabilities of 600,000 rows, so without the noise of targets. Equal-mass bins
-are cut at the quantiles of these. In `compare`, model a is the one above and model b the same logits times 0.7 (what is
-overconfident becomes calibrated) or times 0.85.
+are cut at the quantiles of these. In `compare`, model a is the one above; model b has the
+same logits times 0.7 (what is overconfident becomes about calibrated) or times 0.85, with noise added to each, so that
+it predicts other classes now and then. Of 119 draws, the third smallest is the 2.5 % quantile: so few are enough here.
 """
 
 import argparse
+import platform
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant import Predictions, compare, evaluate
-from calibrant.metrics.binning import bin_edges, bin_index
+from calibrant import Predictions, evaluate
+from calibrant.metrics import differences, resample_models
+from calibrant.metrics.binning import bin_edges
 from calibrant.metrics.inversion import _ENDLESS, _Groups
 from calibrant.metrics.tops import SortedTops, Tops
 
-BINS, THRESHOLDS, ROWS = 15, (0.8, 0.95), 600_000
+BINS, THRESHOLDS, ROWS, NOISE = 15, (0.8, 0.95), 600_000, 0.6
 SCALE = {2: 2.5, 10: 2.5, 100: 3.0}
 Floats = NDArray[np.float64]
 
@@ -42,26 +47,30 @@ def targets_of(truth: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.minimum(found, truth.shape[1] - 1)
 
 
-def true_values(world: str, classes: int, scale: float = 1.0) -> dict[str, float]:
-    """Every metric of a model that states `scale` times the logits, over endlessly many rows.
+def second_model(world: str, logits: Floats, rng: np.random.Generator) -> Floats:
+    """What model b says in `compare`."""
+    return (0.85 if world == "calibrated" else 0.7) * logits + NOISE * rng.normal(size=logits.shape)
+
+
+def true_values(world: str, classes: int, *, second: bool) -> dict[str, float]:
+    """Every metric that has an interval, of the first or the second model, over endlessly many rows.
 
     Of many rows, it is not drawn whether they are right: the probability of it is used.
     """
     rng, edges, step = np.random.default_rng(classes), bin_edges(BINS), 2_000_000 // classes
-    tops, gaps, sums = [], np.zeros(classes * BINS), np.zeros(2)
+    tops, sums = [], np.zeros(2)
     for start in range(0, ROWS, step):
         logits, truth = draw(world, min(step, ROWS - start), classes, rng)
-        stated, rows = softmax(scale * logits), np.arange(len(logits))
+        stated = softmax(second_model(world, logits, rng) if second else logits)
+        rows = np.arange(len(logits))
         predicted = stated.argmax(axis=1)
         tops.append(np.stack([stated[rows, predicted], truth[rows, predicted]]))
-        cell = np.arange(classes) * BINS + bin_index(stated.ravel(), edges).reshape(stated.shape)
-        gaps += np.bincount(cell.ravel(), (stated - truth).ravel(), minlength=len(gaps))
         brier = (stated**2).sum() - 2 * (stated * truth).sum() + len(rows)
         sums += np.asarray([-(truth * np.log(stated)).sum(), brier])
     confidence, right = np.concatenate(tops, axis=1)
     order = np.argsort(confidence)
     values = top_values(confidence[order], right[order], edges)
-    values |= {"nll": sums[0] / ROWS, "brier": sums[1] / ROWS, "classwise_ece": np.abs(gaps).sum() / ROWS / classes}
+    values |= {"nll": sums[0] / ROWS, "brier": sums[1] / ROWS}
     return {name: float(value) for name, value in values.items()}
 
 
@@ -114,76 +123,73 @@ def cases() -> Iterator["Case"]:
 
 
 Case = tuple[int, str, int]
-Counts = dict[tuple[str, Case], list[int]]
+Key = tuple[str, str, Case]
+"""`evaluate` or `compare`, the metric, and the case."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--draws", type=int, default=200)
-    parser.add_argument("--resamples", type=int, default=200)
-    parser.add_argument("--every", type=int, default=50, help="print the table so far after so many draws")
-    parser.add_argument("--only", choices=("evaluate", "compare"), default="evaluate")
+    parser.add_argument("--draws", type=int, default=400)
+    parser.add_argument("--resamples", type=int, default=119)
+    parser.add_argument("--every", type=int, default=20, help="write the tables so far after so many draws")
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    columns, counts = list(cases()), defaultdict[tuple[str, Case], list[int]](lambda: [0, 0, 0])
-    truths: dict[Case, dict[str, float]] = {}
-    for case in columns:
-        same = truths.get((*case[:2], columns[0][2]))
-        truths[case] = same or truth_of(case, options.only)
+    counts = defaultdict[Key, list[int]](lambda: [0, 0, 0])
+    truths = {(what, case): value for case in cases() for what, value in truths_of(*case[:2]).items()}
     # All cases take turns, so that a table that is stopped early is as good for one as for the other.
     for number in range(1, options.draws + 1):
-        for case in columns:
-            for name, low, value, high in intervals(case, options.only, number, options.resamples):
-                found = counts[name, case]
+        for case in cases():
+            for what, name, low, value, high in intervals(case, number, options.resamples):
+                found = counts[what, name, case]
                 found[0] += 1
-                found[1] += low - 1e-12 <= truths[case][name] <= high + 1e-12
+                found[1] += low - 1e-12 <= truths[what, case][name] <= high + 1e-12
                 found[2] += low <= value <= high
         if number % options.every == 0 or number == options.draws:
-            show(options.only, number, counts, columns)
+            head = f"Python {platform.python_version()}, NumPy {np.__version__}; {options.resamples} resamples\n"
+            text = head + "".join(table(what, number, counts) for what in ("evaluate", "compare"))
+            print(text, flush=True)
+            if options.out is not None:
+                options.out.write_text(text)
 
 
-def factor(world: str) -> float:
-    """What the logits of model b are multiplied by in `compare`."""
-    return 0.85 if world == "calibrated" else 0.7
+@cache
+def truths_of(classes: int, world: str) -> dict[str, dict[str, float]]:
+    first, second = (true_values(world, classes, second=which) for which in (False, True))
+    return {"evaluate": first, "compare": {name: second[name] - first[name] for name in first}}
 
 
-def truth_of(case: Case, what: str) -> dict[str, float]:
-    classes, world, _ = case
-    values = true_values(world, classes)
-    if what == "evaluate":
-        return values
-    second = true_values(world, classes, factor(world))
-    return {name: second[name] - values[name] for name in values}
-
-
-def intervals(case: Case, what: str, seed: int, resamples: int) -> Iterator[tuple[str, float, float, float]]:
-    """Name, lower end, printed value and upper end of every interval of one draw."""
+def intervals(case: Case, seed: int, resamples: int) -> Iterator[tuple[str, str, float, float, float]]:
+    """Lower end, printed value and upper end of every interval of one draw, as `evaluate` and `compare` print them."""
     classes, world, rows = case
-    rng = np.random.default_rng([seed, *case[::2], len(world)])
+    rng = np.random.default_rng([seed, classes, rows, len(world)])
     logits, truth = draw(world, rows, classes, rng)
     targets = targets_of(truth, rng)
-    first = Predictions.from_logits(logits, targets)
-    options = {"thresholds": THRESHOLDS, "n_resamples": resamples, "seed": seed}
-    if what == "evaluate":
-        result = evaluate(first, BINS, **options)
-        values = result.values()
-        yield from ((name, ends[0], values[name], ends[1]) for name, ends in result.intervals.items())
-    else:
-        second = Predictions.from_logits(factor(world) * logits, targets)
-        for row in compare(first, second, n_bins=BINS, **options).rows:
-            if row.interval is not None:
-                yield row.name, row.interval[0], row.difference, row.interval[1]
+    models = [Predictions.from_logits(each, targets) for each in (logits, second_model(world, logits, rng))]
+    evaluations = [evaluate(model, BINS, thresholds=THRESHOLDS) for model in models]
+    first, second = resample_models(models, evaluations, n_resamples=resamples, seed=seed)
+    for name, (low, high) in first.intervals().items():
+        value = evaluations[0].values()[name]
+        assert value is not None
+        yield "evaluate", name, low, value, high
+    for row in differences(first, second):
+        if row.interval is not None and row.difference is not None:
+            yield "compare", row.name, row.interval[0], row.difference, row.interval[1]
 
 
-def show(what: str, draws: int, counts: Counts, columns: list[Case]) -> None:
-    print(f"\n{what}: percent of 95 % intervals that hold the truth, {draws} draws per column")
+def table(what: str, draws: int, counts: dict[Key, list[int]]) -> str:
+    columns, lines = (
+        list(cases()),
+        [f"\n{what}: percent of 95 % intervals that hold the truth, {draws} draws per column"],
+    )
     for head in (["K", *(str(k) for k, _, _ in columns)], ["world", *(w[:10] for _, w, _ in columns)]):
-        print(f"{head[0]:>16}" + "".join(f"{each:>11}" for each in head[1:]))
-    print(f"{'n':>16}" + "".join(f"{n:11,}" for _, _, n in columns) + "   holds its value")
-    for name in dict.fromkeys(name for name, _ in counts):
-        found = [counts[name, case] for case in columns]
+        lines.append(f"{head[0]:>16}" + "".join(f"{each:>11}" for each in head[1:]))
+    lines.append(f"{'n':>16}" + "".join(f"{n:11,}" for _, _, n in columns) + "   holds its value")
+    for name in dict.fromkeys(name for kind, name, _ in counts if kind == what):
+        found = [counts.get((what, name, case), [0, 0, 0]) for case in columns]
         shares = "".join(f"{100 * held / there:11.1f}" if there else f"{'-':>11}" for there, held, _ in found)
-        print(f"{name:>16}{shares}{100 * sum(own for *_, own in found) / sum(there for there, *_ in found):18.1f}")
-    print(flush=True)
+        own = 100 * sum(each[2] for each in found) / sum(each[0] for each in found)
+        lines.append(f"{name:>16}{shares}{own:18.1f}")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,17 +1,40 @@
 """Intervals of differences from those of the parts."""
 
+import math
+
 import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.metrics import percentiles
-from calibrant.metrics.intervals import Resampled, _subtract
+from calibrant.metrics.intervals import Resampled, _correlation, _subtract
 from calibrant.metrics.inversion import Plausible
 
 
-def test_a_difference_holds_all_differences_of_its_parts():
-    low, high = _subtract(Plausible(0.2, 0.5, 0.9), Plausible(0.1, 0.2, 0.6))
-    assert (low, high) == pytest.approx((-0.4, 0.8))
+def test_chances_of_two_parts_add_up_as_variances_do():
+    ours, theirs = Plausible(0.2, 0.5, 0.9), Plausible(0.1, 0.2, 0.6)
+    assert _subtract(ours, theirs, 0.0) == pytest.approx((0.3 - 0.5, 0.3 + math.hypot(0.4, 0.1)))
+    assert _subtract(ours, theirs, -1.0) == pytest.approx((0.3 - 0.7, 0.3 + 0.5))  # every difference of the parts
+    narrow = _subtract(ours, theirs, 0.9)
+    assert narrow == pytest.approx((0.3 - math.sqrt(0.25 - 2 * 0.9 * 0.12), 0.3 + math.sqrt(0.17 - 2 * 0.9 * 0.04)))
+    assert _subtract(ours, theirs, 1.0) == narrow
+
+
+def test_a_part_that_may_be_zero_has_its_centre_there_and_is_not_believed_to_move_with_the_other():
+    ours, theirs = Plausible(0.0, 0.1, 0.3), Plausible(0.1, 0.2, 0.6)
+    assert _subtract(ours, theirs, 0.9) == pytest.approx((-0.2 - 0.4, -0.2 + math.hypot(0.3, 0.1)))
+    assert _subtract(theirs, ours, 0.9) == pytest.approx((0.2 - math.hypot(0.3, 0.1), 0.2 + 0.4))
+    assert _subtract(ours, theirs, -1.0)[1] == pytest.approx(-0.2 + 0.4)
+    assert _subtract(ours, ours, 0.9) == pytest.approx((-0.3, 0.3))
+
+
+def test_the_correlation_of_draws():
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(2, 500))
+    assert _correlation(first, first + second) == pytest.approx(np.corrcoef(first, first + second)[0, 1])
+    assert _correlation(first, np.ones(500)) == 0.0
+    first[3] = np.nan
+    assert _correlation(first, -first) == pytest.approx(-1.0)
 
 
 def test_percentiles_leave_out_what_is_not_defined():
@@ -20,9 +43,11 @@ def test_percentiles_leave_out_what_is_not_defined():
     assert percentiles(np.asarray([1.0, np.inf, np.inf]), 0.95) == (1.0, np.inf)
 
 
-def test_mce_has_no_interval():
+def test_mce_and_classwise_ece_have_no_interval():
     evaluation = evaluate(Predictions.from_probabilities([[0.9, 0.1]] * 40, [0, 1] * 20))
     ranges = {"ece": Plausible(0.3, 0.4, 0.5)}
-    both = Resampled(evaluation, {}, ranges, 0.95), Resampled(evaluation, {}, ranges, 0.95)
-    assert both[0].difference(both[1], "ece") == pytest.approx((-0.2, 0.2))
+    draws = {"ece": np.asarray([0.3, 0.4, 0.5]), "classwise_ece": np.ones(3)}
+    both = Resampled(evaluation, draws, ranges, 0.95), Resampled(evaluation, draws, ranges, 0.95)
+    assert both[0].difference(both[1], "ece") == pytest.approx((-0.1 * math.sqrt(0.2), 0.1 * math.sqrt(0.2)))
+    assert both[0].difference(both[1], "classwise_ece") is None
     assert both[0].difference(both[1], "mce") is None

@@ -6,7 +6,7 @@ import pytest
 from calibrant import Predictions, evaluate
 from calibrant.metrics.inversion import calibration_errors
 
-ERRORS = ("ece", "ece_equal_mass", "classwise_ece", "smooth_ece", "debiased_ece", "ks", "ece@0.8", "ece_inside@0.8")
+ERRORS = ("ece", "ece_equal_mass", "smooth_ece", "debiased_ece", "ks", "ece@0.8", "ece_inside@0.8")
 
 
 def model(rows, classes=3, truth=1.0, seed=0, scale=2.5, dtype=np.float64):
@@ -42,7 +42,7 @@ def test_the_printed_value_lies_inside_its_interval():
         values = result.values()
         for name, (low, high) in result.intervals.items():
             assert low <= values[name] <= high, name
-        assert "mce" not in result.intervals
+        assert not {"mce", "classwise_ece"} & result.intervals.keys()
 
 
 def test_a_few_right_rows_prove_little():

@@ -51,7 +51,7 @@ class Evaluation:
         noise_floor_95: Its 95 % quantile.
         thresholds: The high-confidence sets.
         intervals: Metric name (for a set: "share@0.95") to its interval; None unless asked for.
-            MCE never has one.
+            MCE and class-wise ECE never have one.
         level: Level of the intervals; None without them.
     """
 

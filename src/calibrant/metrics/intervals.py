@@ -1,7 +1,9 @@
 """The interval of every metric, each by the method that covers the truth as often as it says; see docs/metrics.md.
 
 Shares of rows have Wilson's interval, calibration errors that of `inversion`, everything else the percentiles of a
-bootstrap. MCE has none: one bin with a few rows decides it. Every interval holds the value that stands beside it.
+bootstrap. MCE and class-wise ECE have none: one bin with a few rows decides the first; how far noise raises the second
+depends on whether the true gaps lie in many cells or in a few, which no sample tells. Every interval holds the value
+that stands beside it.
 """
 
 import math
@@ -19,6 +21,9 @@ from calibrant.metrics.resampling import WeightedMetrics, resample
 from calibrant.predictions import Predictions
 
 _BOOTSTRAPPED = ("nll", "brier", "auroc", "aurc")
+_WITHOUT = ("mce", "classwise_ece")
+# Ends of simulated intervals have a noise of their own, which no correlation of the models takes away.
+_MOST_TOGETHER = 0.9
 
 
 @dataclass(frozen=True)
@@ -51,11 +56,12 @@ class Resampled:
     def difference(self, other: "Resampled", name: str) -> Interval | None:
         """Interval of this model's value minus that of another one, which was resampled by the same draws."""
         ours, theirs = self.evaluation.values()[name], other.evaluation.values()[name]
-        if ours is None or theirs is None or name == "mce":
+        if ours is None or theirs is None or name in _WITHOUT:
             return None
         parts = self.range(name), other.range(name)
         if parts[0] is not None and parts[1] is not None:
-            return _around(ours - theirs, *_subtract(parts[0], parts[1]))
+            together = _correlation(self.draws[name], other.draws[name])
+            return _around(ours - theirs, *_subtract(parts[0], parts[1], together))
         with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
             ends = percentiles(self.draws[name] - other.draws[name], self.level)
             return None if ends is None else _around(ours - theirs, *ends)
@@ -127,10 +133,28 @@ def _around(value: float | None, low: float, high: float) -> Interval:
     return (low, high) if value is None or math.isnan(value) else (min(low, value), max(high, value))
 
 
-def _subtract(ours: Plausible, theirs: Plausible) -> Interval:
-    """Every difference of plausible values.
+def _correlation(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
+    """How two metrics vary together over the same draws; 0 where one of them does not vary."""
+    defined = np.isfinite(ours) & np.isfinite(theirs)
+    ours, theirs = ours[defined] - ours[defined].mean(), theirs[defined] - theirs[defined].mean()
+    size = float(np.sqrt((ours**2).sum() * (theirs**2).sum()))
+    return float((ours * theirs).sum() / size) if size > 0.0 else 0.0
 
-    It holds the truth wherever both parts do. Bootstraps of the difference, and intervals that count on the correlation
-    of two errors, do not: next to 0 an error rises with noise of either sign.
+
+def _subtract(ours: Plausible, theirs: Plausible, together: float) -> Interval:
+    """The interval of a difference from the intervals of its parts and their correlation.
+
+    What chance does to two parts adds up as variances do, on each side with the distance of that part's end from its
+    centre (Zou and Donner 2008). A part that may be 0 needs care: noise of either sign raises it, so its centre is 0,
+    and the draws show parts that move together where they do not, so a positive correlation is not believed.
     """
-    return ours.low - theirs.high, ours.high - theirs.low
+    if ours.low <= 0.0 or theirs.low <= 0.0:
+        together = min(0.0, together)
+    together = min(together, _MOST_TOGETHER)
+
+    def distance(first: float, second: float) -> float:
+        return math.sqrt(max(0.0, first**2 + second**2 - 2.0 * together * first * second))
+
+    a, b = (each.centre if each.low > 0.0 else 0.0 for each in (ours, theirs))
+    low = a - b - distance(a - ours.low, theirs.high - b)
+    return low, a - b + distance(ours.high - a, b - theirs.low)

@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics.binning import bin_edges, bin_index, edge_precision, expected_error, rounded
+from calibrant.metrics.binning import bin_edges, expected_error, rounded
 from calibrant.metrics.errors import debiased
 from calibrant.metrics.names import set_metric
-from calibrant.metrics.resampling import CLASSWISE_ENTRIES, resampled_classwise
 from calibrant.metrics.smooth import grid_position, smooth_error
 from calibrant.metrics.tops import SortedTops, Tops
 from calibrant.predictions import Predictions
@@ -31,10 +30,6 @@ _GROUPS = 128
 _CELLS = 128
 # So many times the rows have no noise left, and every error is that of the world itself.
 _ENDLESS = 1e9
-# Resamples that tell how far class-wise errors are spread.
-_SPREAD_DRAWS = 200
-# Entries of one block of simulated counts.
-_BLOCK = 2**20
 
 
 class Plausible(NamedTuple):
@@ -54,7 +49,7 @@ class Plausible(NamedTuple):
 def calibration_errors(
     predictions: Predictions, n_bins: int, thresholds: list[float], *, n_resamples: int, seed: int, level: float
 ) -> dict[str, Plausible]:
-    """The plausible true values of every calibration error but MCE, by the flat name of the metric."""
+    """The plausible true values of every calibration error but MCE and class-wise ECE, by flat name."""
     # Half of the draws for each of the two signs that a gap can have.
     tops, draws, tails = Tops.of(predictions), -(-n_resamples // 2), ((1.0 - level) / 2.0, 0.5, (1.0 + level) / 2.0)
     rows, generator = SortedTops(tops), np.random.default_rng([seed, 1])
@@ -69,8 +64,6 @@ def calibration_errors(
             groups = _Groups.of(rows, start, [width, inside, rows.equal_mass_edges(n_bins, start)])
             own = _invert(groups, groups.set_errors, draws, tails, generator)
             found |= {set_metric(name, threshold): value for name, value in own.items()}
-    if len(predictions) * predictions.n_classes <= CLASSWISE_ENTRIES:
-        found["classwise_ece"] = _classwise(predictions, n_bins, draws, tails, generator)
     return found
 
 
@@ -177,7 +170,8 @@ def _worlds(
         accuracy = np.clip(groups.confidence - world * shape, 0.0, 1.0)
         right = generator.binomial(size, accuracy)
         for name, values in errors(size.astype(np.float64), right.astype(np.float64)).items():
-            quantiles[name].append(np.quantile(values, tails))
+            # The k-th of n simulations leaves k / (n + 1) of all to come below it, so that few do not mean too narrow.
+            quantiles[name].append(np.quantile(values, tails, method="weibull"))
         endless = groups.size[None].astype(np.float64) * _ENDLESS
         for name, values in errors(endless, endless * accuracy).items():
             truths[name].append(float(values[0]))
@@ -206,68 +200,3 @@ def _crossing(observed: float, quantile: Floats, truths: Floats) -> float:
         return float(truths[-1])
     part = (observed - quantile[index - 1]) / max(quantile[index] - quantile[index - 1], 1e-300)
     return float(truths[index - 1] + part * (truths[index] - truths[index - 1]))
-
-
-def _classwise(
-    predictions: Predictions, n_bins: int, n_resamples: int, tails: tuple[float, ...], generator: np.random.Generator
-) -> Plausible:
-    """The same for the class-wise ECE, whose cells are the bins of every class.
-
-    There are so many cells that the gaps of most are noise. Whether the true gaps lie in all cells or in a few decides
-    how far they raise the error, and cannot be known. So the lower end takes the cells whose gaps stand out, the upper
-    end takes all of them. Cells are simulated one by one, although a target that one class loses another one gains; the
-    simulated values are spread as far as those of resampled rows, which know of that.
-    """
-    size, expected, hits = _class_cells(predictions, n_bins)
-    probability, gap = expected / size, (expected - hits) / size
-    noise = probability * (1.0 - probability) / size
-    few = gap * np.maximum(0.0, 1.0 - noise / np.maximum(gap**2, 1e-300))
-    total = len(predictions) * predictions.n_classes
-    observed = float(expected_error(expected - hits, total))
-
-    def simulate(chance: Floats) -> Floats:
-        blocks = _blocks(n_resamples, len(size))
-        draws = (generator.binomial(size, chance, size=(rows, len(size))) for rows in blocks)
-        return np.concatenate([expected_error(expected - hits, total) for hits in draws])
-
-    resampled = resampled_classwise(predictions, n_bins, _SPREAD_DRAWS, int(generator.integers(2**31)))
-    stretch = max(1.0, float(resampled.std() / max(simulate(hits / size).std(), 1e-300)))
-
-    def plausible(shape: Floats) -> Plausible:
-        quantiles, truths = [], []
-        for world in _WORLDS:
-            chance = np.clip(probability - world * shape, 0.0, 1.0)
-            values = simulate(chance)
-            middle = np.median(values)
-            quantiles.append(np.quantile(middle + stretch * (values - middle), tails))
-            truths.append(float(expected_error(expected - size * chance, total)))
-        return _kept(observed, np.stack(quantiles), np.asarray(truths))
-
-    wide = plausible(gap)
-    low = min(wide.low, plausible(few).low) if wide.low > 0.0 else 0.0
-    return Plausible(low, max(low, wide.centre), wide.high)
-
-
-def _blocks(n_resamples: int, width: int) -> list[int]:
-    step = max(1, _BLOCK // width)
-    return [min(step, n_resamples - start) for start in range(0, n_resamples, step)]
-
-
-def _class_cells(predictions: Predictions, n_bins: int) -> tuple[NDArray[np.int64], Floats, NDArray[np.int64]]:
-    """Rows, sum of probabilities and hits of every class's bins that are not empty."""
-    edges, classes = bin_edges(n_bins, edge_precision(predictions)), predictions.n_classes
-    size, hits = np.zeros((2, classes * n_bins), dtype=np.int64)
-    expected = np.zeros(classes * n_bins)
-    for part, probabilities in predictions.chunks():
-        targets, low = predictions.targets[part], probabilities <= edges[1]
-        # Rows sum to 1, so only a few entries of each lie above the first bin.
-        row, column = np.nonzero(~low)
-        cell = column * n_bins + bin_index(probabilities[row, column], edges)
-        size += np.bincount(cell, minlength=len(size))
-        expected += np.bincount(cell, probabilities[row, column], minlength=len(size))
-        size[::n_bins] += low.sum(axis=0)
-        expected[::n_bins] += np.where(low, probabilities, 0.0).sum(axis=0)
-        of_target = probabilities[np.arange(len(targets)), targets]
-        hits += np.bincount(targets * n_bins + bin_index(of_target, edges), minlength=len(size))
-    filled = size > 0
-    return size[filled], expected[filled], hits[filled]

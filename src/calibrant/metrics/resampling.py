@@ -11,9 +11,8 @@ from functools import partial
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 
-from calibrant.metrics.binning import bin_edges, bin_index, edge_precision, expected_error, rounded
+from calibrant.metrics.binning import bin_edges, edge_precision, expected_error, rounded
 from calibrant.metrics.errors import debiased
 from calibrant.metrics.names import set_metric
 from calibrant.metrics.ranking import risk_of_groups
@@ -24,8 +23,6 @@ from calibrant.predictions import Predictions
 Floats = NDArray[np.float64]
 # Entries of one block of resamples: eight arrays of this many float64 are about 35 MB.
 _BLOCK = 2**19
-# The class-wise error needs all probabilities in memory for this; beyond 160 MB of them it is left out.
-CLASSWISE_ENTRIES = 20_000_000
 
 
 def draw_weights(rows: int, n_resamples: int, seed: int) -> list[Callable[[], Floats]]:
@@ -70,14 +67,8 @@ def bootstrap(
     return draws
 
 
-def resampled_classwise(predictions: Predictions, n_bins: int, n_resamples: int, seed: int) -> Floats:
-    """The class-wise ECE alone, over resampled rows."""
-    error = _Classwise(predictions, n_bins)
-    return np.concatenate([error(draw()) for draw in draw_weights(len(predictions), n_resamples, seed)])
-
-
 class WeightedMetrics:
-    """The metrics of `evaluate` as functions of row weights.
+    """The metrics of `evaluate`, but for class-wise ECE, as functions of row weights.
 
     Args:
         predictions: The rows.
@@ -116,8 +107,6 @@ class WeightedMetrics:
         ]
         low, self.part = grid_position(self.confidence)
         self.cells, self.cell_starts = np.unique(low, return_index=True)
-        few = len(predictions) * predictions.n_classes <= CLASSWISE_ENTRIES
-        self.classwise = _Classwise(predictions, n_bins) if calibration and few else None
 
     def _cuts(self, edges: Floats) -> NDArray[np.int64]:
         """Positions in the sorted rows where bins begin and end."""
@@ -142,18 +131,14 @@ class WeightedMetrics:
         values = {"test_error": wrong[:, -1] / total, "nll": nll, "brier": means[:, 1]}
         values["ks"], values["auroc"], values["aurc"] = self._ranked(count, gap, wrong)
         if self.calibration:
-            values |= self._errors(weights, residuals, count, gap, wrong)
+            values |= self._errors(residuals, count, gap, wrong)
         return values
 
-    def _errors(
-        self, weights: Floats, residuals: Floats, count: Floats, gap: Floats, wrong: Floats
-    ) -> dict[str, Floats]:
+    def _errors(self, residuals: Floats, count: Floats, gap: Floats, wrong: Floats) -> dict[str, Floats]:
         bins = np.diff(gap[:, self.cuts], axis=1)
         values = {"ece": expected_error(bins, count[:, -1])}
         values["ece_equal_mass"], values["debiased_ece"] = self._equal_mass(count, gap, wrong)
         values["mce"] = (np.abs(bins) / np.maximum(np.diff(count[:, self.cuts], axis=1), 1.0)).max(axis=1)
-        if self.classwise is not None:
-            values["classwise_ece"] = self.classwise(weights)
         values["smooth_ece"] = self._smooth(residuals)
         for threshold, start, cuts in self.thresholds:
             values |= self._confident(count, gap, wrong, threshold, start, cuts)
@@ -210,25 +195,6 @@ class WeightedMetrics:
         spread[:, self.cells] = np.add.reduceat(residuals - upper, self.cell_starts, axis=1)
         spread[:, self.cells + 1] += np.add.reduceat(upper, self.cell_starts, axis=1)
         return smooth_error(spread[:, :CELLS] / len(self.order))
-
-
-class _Classwise:
-    """Class-wise ECE of weighted rows: crowded first bins by a dense product, the few other entries by a sparse one."""
-
-    def __init__(self, predictions: Predictions, n_bins: int) -> None:
-        n, self.n_classes = len(predictions), predictions.n_classes
-        edges = bin_edges(n_bins, edge_precision(predictions))
-        self.low = predictions.probabilities
-        row, column = np.nonzero(self.low > edges[1])
-        # The bins of a class that nobody is in are left out.
-        cells, cell = np.unique(column * n_bins + bin_index(self.low[row, column], edges), return_inverse=True)
-        self.low[np.arange(n), predictions.targets] -= 1.0
-        self.high = sparse.csr_array((self.low[row, column], (cell, row)), shape=(len(cells), n))
-        self.low[row, column] = 0.0
-
-    def __call__(self, weights: Floats) -> Floats:
-        gap = np.abs(weights @ self.low).sum(axis=1) + np.abs(self.high @ weights.T).sum(axis=0)
-        return np.asarray(gap / (weights.sum(axis=1) * self.n_classes))
 
 
 def _running(values: Floats) -> Floats:
