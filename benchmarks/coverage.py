@@ -177,12 +177,10 @@ def intervals(case: Case, seed: int, resamples: int) -> Iterator[tuple[str, str,
 
 
 def table(what: str, draws: int, counts: dict[Key, list[int]]) -> str:
-    columns, lines = (
-        list(cases()),
-        [f"\n{what}: percent of 95 % intervals that hold the truth, {draws} draws per column"],
-    )
-    for head in (["K", *(str(k) for k, _, _ in columns)], ["world", *(w[:10] for _, w, _ in columns)]):
-        lines.append(f"{head[0]:>16}" + "".join(f"{each:>11}" for each in head[1:]))
+    columns = list(cases())
+    lines = [f"\n{what}: percent of 95 % intervals that hold the truth, {draws} draws per column"]
+    heads = (["K", *(str(k) for k, _, _ in columns)], ["world", *(w[:10] for _, w, _ in columns)])
+    lines += [f"{head[0]:>16}" + "".join(f"{each:>11}" for each in head[1:]) for head in heads]
     lines.append(f"{'n':>16}" + "".join(f"{n:11,}" for _, _, n in columns) + "   holds its value")
     for name in dict.fromkeys(name for kind, name, _ in counts if kind == what):
         found = [counts.get((what, name, case), [0, 0, 0]) for case in columns]
