@@ -124,7 +124,7 @@ _DRAWS = {
 _NO_ANNEAL = {"anneal": Setting(0.0, "its authors: none")}
 _ONE_CUT = {
     "rest": Setting(0.4, "ours: about what other plans let rest"),
-    "start": Setting(20, "Paul et al. 2021: scores of epoch 20; of 200, here scaled"),
+    "start": Setting(20, "ours; Paul et al. 2021: a few epochs into training"),
 }
 _TONEVA = {"start": Setting(40, "ours: a quarter of the training; Toneva et al. 2019 count over a whole one")}
 

@@ -56,6 +56,8 @@ class Record(BaseModel):
         test: Number of bins ("10", "15") to the evaluation of the test set.
         test_scaled: The same after temperature scaling fitted on the validation set of the same run.
         validation: Evaluation of the validation set, 10 bins.
+        validation_nll_scaled: NLL of the validation set after temperature scaling, fitted on the same cases: what a
+            plan is chosen by. None in records of older versions.
         temperature: The temperature found.
         temperature_notes: What the fit warned about.
         best_validation: Epoch of the best validation accuracy; for information, the last epoch is what counts.
@@ -104,6 +106,7 @@ class Record(BaseModel):
     environment: dict[Text, Scalar]
     predictions_sha256: PredictionDigests
     automation: dict[Text, AutomationContent] | None = Field(default=None, alias="takeover")
+    validation_nll_scaled: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
     @model_validator(mode="after")
     def _one_run(self) -> Self:
@@ -232,6 +235,7 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         environment=summary["environment"],
         predictions_sha256=digests(run),
         automation=automation(validation, test),
+        validation_nll_scaled=evaluate(scaled_by(validation, temperature), N_BINS[0]).nll,
     )
 
 

@@ -60,6 +60,7 @@ class Row:
     train_seconds: Estimate
     concurrent_runs: tuple[int | None, ...]
     automation: dict[str, Estimate]
+    validation_nll_scaled: Estimate
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,7 @@ def summarise_row(label: str, records: Sequence[Record]) -> Row:
         train_seconds=estimate([record.train_seconds for record in ordered]),
         concurrent_runs=tuple(record.concurrent_runs for record in ordered),
         automation=_automation(ordered),
+        validation_nll_scaled=estimate([record.validation_nll_scaled for record in ordered]),
     )
 
 

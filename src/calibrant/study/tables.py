@@ -23,6 +23,8 @@ def paper_tables(results: Results, *, brief: bool = False) -> list[Grid]:
         _grid(results, f"{where}: the high-confidence set", caption, _SECOND),
         _costs(results, where),
     ]
+    if len(results.rows) > 1 and all(row.validation_nll_scaled.mean is not None for row in results.rows):
+        grids.append(_candidates(results, where))
     if any(row.automation for row in results.rows):
         title = f"{where}: what may be left to the model"
         grids.append(_grid(results, title, _PROMISED + left_out(results), _AUTOMATED))
@@ -138,6 +140,26 @@ def _costs(results: Results, where: str) -> Grid:
         "shared it with equally many."
     )
     return Grid(f"{where}: what it cost", caption, heads, rows)
+
+
+def _candidates(results: Results, where: str) -> Grid:
+    """The rows by what a choice between them may look at: validation alone, the best first."""
+    ordered = sorted(results.rows, key=lambda row: row.validation_nll_scaled.mean or 0.0)
+    rows = tuple(
+        (
+            row.label,
+            str(len(row.seeds)),
+            _plain(row.validation_nll_scaled, "{:.4f}"),
+            f"{100 * (row.seen_share.mean or 0):.2f}",
+        )
+        for row in ordered
+    )
+    caption = (
+        "For a choice: NLL of the validation set after temperature scaling, fitted on the same cases, the best first. "
+        f"± is the standard deviation over seeds. The test set has no say.{left_out(results)}"
+    )
+    heads = ("method", "seeds", "validation NLL +TS", "of full, %")
+    return Grid(f"{where}: on validation", caption, heads, rows)
 
 
 def _relative_time(row: Row, base: Row | None) -> str:
