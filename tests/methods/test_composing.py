@@ -96,3 +96,17 @@ def test_nonsense_is_one_line(name, message):
         methods.resolve(name)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("plan", PRUNING)
+def test_the_free_setting_is_the_free_field_of_the_policy(plan):
+    """Under a budget the one is no setting and the other is solved."""
+    free, policy = PRUNING[plan].free, methods.resolve(f"nll+{plan}").pruning.policy
+    assert bool(free) == bool(policy.free)
+    if free:
+        value = methods.describe(f"nll+{plan}").settings[free].value * 0.5
+        changed = methods.resolve(f"nll+{plan}", **{free: value}).pruning.policy
+        assert getattr(changed, policy.free) == value
+        under = methods.resolve(f"nll+{plan}", budget=0.7)
+        assert free not in under.settings
+        assert under.pruning.options()["budget"] == 0.7

@@ -21,6 +21,7 @@ def compare(
     data: Annotated[list[str] | None, Many] = None,
     model: Annotated[list[str] | None, Many] = None,
     epochs: int | None = None,
+    budget: float | None = None,
     baseline: str | None = None,
     recipe: Path | None = None,
     set_: Assignments = None,
@@ -41,6 +42,7 @@ def compare(
         data: Data sets. See `calibrant data list`.
         model: Networks; by default the one that the data set's recipe names.
         epochs: Epochs of every run; schedules and pruning plans scale with it.
+        budget: Share of epochs times samples that each run may train on; methods without a plan get fewer epochs.
         baseline: The row that the others are compared with; by default nll, else the first.
         recipe: Recipe file that all runs share; its method and seed are replaced.
         set_: Any other recipe setting, as key=value. Repeatable.
@@ -60,7 +62,7 @@ def compare(
         out,
         file=file,
         lists={"methods": methods, "seeds": seeds, "data": data, "models": model, "baseline": baseline},
-        recipe=shared_recipe(recipe, epochs, set_),
+        recipe=shared_recipe(recipe, epochs, set_, budget=budget),
         defaults=names_in(recipe),
     )
     outcome = run_study(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, record=record, page=page)

@@ -29,6 +29,7 @@ def train(
     model: str | None = None,
     method: str | None = None,
     epochs: int | None = None,
+    budget: float | None = None,
     seed: int | None = None,
     out: Out = None,
     resume: Path | None = None,
@@ -69,6 +70,9 @@ def train(
         Training objective and pruning plan: see `calibrant methods`; or module:function, a loss of your own.
     epochs:
         Number of epochs; schedules and pruning plans scale with it. By default it follows from the size of the data.
+    budget:
+        Share of epochs times samples that may be trained on: a plan solves for it, a method without one gets fewer
+        epochs; without --method the best known way to spend it.
     seed:
         Seed of initialisation, order, augmentation and pruning.
     out:
@@ -118,6 +122,7 @@ def train(
     changes = {
         "seed": seed,
         "epochs": epochs,
+        "budget": budget,
         "model.name": model,
         "method.name": method,
         "optimiser.batch_size": batch_size,

@@ -7,6 +7,6 @@
 
 from calibrant.methods.plan import Method, Plan, PruningPlan, Setting
 from calibrant.methods.resolving import describe, resolve
-from calibrant.methods.table import names
+from calibrant.methods.table import BEST_AT_A_BUDGET, names
 
-__all__ = ["Method", "Plan", "PruningPlan", "Setting", "describe", "names", "resolve"]
+__all__ = ["BEST_AT_A_BUDGET", "Method", "Plan", "PruningPlan", "Setting", "describe", "names", "resolve"]

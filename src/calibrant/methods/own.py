@@ -34,7 +34,7 @@ def own_addition(path: str) -> tuple[Part[Loss] | None, Part[Policy] | None]:
         if taken := [key for key in settings if key in always]:
             rule = "differ from those that every plan has"
             raise invalid(f"settings of {path}", rule, repr(taken[0]), "Rename yours.")
-        return None, Part(path, settings | always, partial(_build_policy, factory, path))
+        return None, Part(path, settings | always, partial(_build_policy, factory, path), free=made.free)
     if isinstance(made, Loss):
         return Part(path, settings, partial(_build_loss, factory, path)), None
     way_out = "docs/losses shows how to write a loss, docs/pruning.md a policy."

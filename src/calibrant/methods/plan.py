@@ -9,7 +9,7 @@ from calibrant.pruning import Policy, Schedule, Scoring
 
 T = TypeVar("T")
 Value = float | int | str | bool
-RESERVED = ("name", "data", "model", "epochs", "first_drop", "scaled_from_epochs")
+RESERVED = ("name", "data", "model", "epochs", "budget", "first_drop", "scaled_from_epochs")
 """No setting has these names: they are what `resolve` is told and adds itself."""
 Where = tuple[str, str | None]
 """A data set, and a model or None for any."""
@@ -52,6 +52,7 @@ class PruningPlan:
     anneal: float
     minimum_per_class: int
     scoring: Scoring = "batches"
+    budget: float = 1.0
 
     def options(self) -> dict[str, Any]:
         """Keyword arguments for `ConfidencePruner`."""
@@ -62,6 +63,7 @@ class PruningPlan:
             "anneal": self.anneal,
             "minimum_per_class": self.minimum_per_class,
             **({} if self.scoring == "batches" else {"scoring": self.scoring}),
+            **({} if self.budget == 1 else {"budget": self.budget}),
         }
 
 
@@ -86,11 +88,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Part(Generic[T]):
-    """A summand of a loss or a way to prune: in words, the settings it reads, how it is made from them."""
+    """A summand of a loss or a way to prune: in words, the settings it reads, how it is made from them.
+
+    `free` is the setting that a budget solves for; empty where there is none.
+    """
 
     text: str
     settings: Mapping[str, Setting]
     build: Callable[[Mapping[str, Any]], T]
+    free: str = ""
 
 
 @dataclass(frozen=True)

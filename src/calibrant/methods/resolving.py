@@ -30,6 +30,7 @@ def resolve(
     model: str | None = None,
     epochs: int | None = None,
     first_drop: int | Literal["usual"] | None = "usual",
+    budget: float = 1.0,
     **overrides: Value,
 ) -> Plan:
     """Turn a name into a loss and a pruning plan.
@@ -42,6 +43,9 @@ def resolve(
             200 on CIFAR-100, 100 elsewhere in the paper, 160 for any other data) and scaled in proportion for another.
         first_drop: The epoch after which the learning rate first drops, for `start = "first-drop"`; None for a schedule
             without a drop. Unless told, that of the paper's schedule for the data set.
+        budget: Share of all sample updates that the plan may make. Below 1 the pruner solves for the plan's free rate,
+            which is no setting then. A method without a plan is not changed: `Recipe.within_budget` gives it fewer
+            epochs.
         **overrides: Any of the method's settings.
 
     >>> resolve("flsd+h+p", data="cifar10", epochs=16).settings["start"]
@@ -50,6 +54,7 @@ def resolve(
     blueprint = find(name)
     if epochs is not None and epochs < 1:
         raise invalid("epochs", "be at least 1", epochs)
+    _check_budget(name, blueprint, budget, overrides)
     settings: dict[str, Value] = {}
     sources: dict[str, str] = {}
     for key, setting in blueprint.settings.items():
@@ -66,7 +71,23 @@ def resolve(
     if blueprint.pruning is not None and settings["start"] == FIRST_DROP:
         settings["start"] = _given_drop(data, epochs, first_drop)
         sources["start"] = "given: the first drop of the learning rate"
-    return Plan(name, _build_loss(blueprint, settings), _build_pruning(blueprint, settings), settings, sources)
+    loss, pruning = _build_loss(blueprint, settings), _build_pruning(blueprint, settings, budget)
+    if budget != 1 and blueprint.pruning is not None:
+        for found in (settings, sources):
+            found.pop(blueprint.pruning.free, None)
+    return Plan(name, loss, pruning, settings, sources)
+
+
+def _check_budget(name: str, blueprint: Blueprint, budget: float, overrides: Mapping[str, Value]) -> None:
+    """Refuse a budget for a plan that has a rate of its own, by itself or because it was given."""
+    if budget == 1 or blueprint.pruning is None:
+        return
+    free = blueprint.pruning.free
+    if not free:
+        way_out = "Use a plan with a free rate, such as unbiased or random."
+        raise invalid("budget", f"be 1 with {name}, whose plan has a rate of its own", budget, way_out)
+    if free in overrides:
+        raise invalid(free, "be left out with a budget, which solves for it", overrides[free])
 
 
 def _like(key: str, value: Any, example: Value) -> Value:
@@ -134,7 +155,7 @@ def _build_loss(blueprint: Blueprint, settings: Mapping[str, Any]) -> Loss:
     return total
 
 
-def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any]) -> PruningPlan | None:
+def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any], budget: float) -> PruningPlan | None:
     if blueprint.pruning is None:
         return None
     policy = blueprint.pruning.build(settings)
@@ -151,4 +172,5 @@ def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any]) -> Pruning
         way_out = "Set scoring to 'resting' or 'all': a sample that rests keeps its last score, and hardly any returns."
         raise invalid("readmit", "be false without scoring", True, way_out)
     check_scoring(scoring, policy)
-    return PruningPlan(policy, schedule, settings["ema"], settings["anneal"], settings["minimum_per_class"], scoring)
+    fixed = (settings["ema"], settings["anneal"], settings["minimum_per_class"])
+    return PruningPlan(policy, schedule, *fixed, scoring=scoring, budget=budget)

@@ -86,7 +86,7 @@ class StudyBar(StudyLines):
             TextColumn("[bold]epochs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=self._console
         )
         self._logs = [Run(study.folder(planned), planned.recipe).log_path for planned in pending]
-        self._task = self._bar.add_task("", total=sum(planned.recipe.epochs for planned in pending))
+        self._task = self._bar.add_task("", total=sum(planned.recipe.within_budget().epochs for planned in pending))
         with super().over(study, pending), self._bar:
             yield
 

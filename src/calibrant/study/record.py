@@ -62,7 +62,7 @@ class Record(BaseModel):
         temperature_notes: What the fit warned about.
         best_validation: Epoch of the best validation accuracy; for information, the last epoch is what counts.
         samples_seen: Sample updates.
-        samples_full: Sample updates of a run on all data.
+        samples_full: Sample updates of a run on all data for all epochs.
         seen_share: Their ratio.
         samples_scored: Forward passes that were made for scores alone, at the cuts of a plan with `scoring`.
         train_seconds: Time of the training epochs.

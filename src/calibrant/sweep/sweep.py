@@ -234,7 +234,7 @@ class Sweep:
 
     def _values(self, trial: "Trial", run: Run) -> tuple[float, float, float]:
         summary = run.summary
-        trial.set_user_attr("rungs", figures_at_rungs(run.epochs(), run.recipe.epochs))
+        trial.set_user_attr("rungs", figures_at_rungs(run.epochs(), run.trained_epochs))
         test = summary["test"]
         trial.set_user_attr("test", {"test_error": test["test_error"], "ece": test["ece"]})
         validation = summary["validation"]

@@ -72,7 +72,7 @@ def train(
     fabric = make_fabric(recipe)
     with launched(fabric, Path(out)):
         # Built before the folder: a recipe that cannot run leaves nothing behind.
-        setup = Setup(recipe, fabric, _training_data(recipe, data, data_dir))
+        setup = Setup(recipe.within_budget(), fabric, _training_data(recipe, data, data_dir))
         run = on_first_rank(fabric, lambda: Run.create(out, recipe))
         return _Training(run, setup, reporter or Quiet()).go(new=True)
 
@@ -102,7 +102,7 @@ def resume(
     run.recipe.with_trusted_code(trust_code=trust_code)
     fabric = make_fabric(run.recipe)
     with launched(fabric, run.path):
-        setup = Setup(run.recipe, fabric, _training_data(run.recipe, data, data_dir))
+        setup = Setup(run.recipe.within_budget(), fabric, _training_data(run.recipe, data, data_dir))
         return _Training(run, setup, reporter or Quiet()).go()
 
 
@@ -129,7 +129,7 @@ class _Training:
 
     def __init__(self, run: Run, setup: Setup, reporter: Reporter) -> None:
         self.run, self.setup = run, setup
-        self.recipe = run.recipe
+        self.recipe = setup.recipe
         self.fabric: Fabric = setup.fabric
         self.reporter = reporter if self.fabric.global_rank == 0 else Quiet()
         self.final_validation: Predictions | None = None
@@ -153,7 +153,7 @@ class _Training:
 
     def _train(self, held: ExitStack) -> None:
         done = self._restore()
-        self.reporter.start(self.run, done)
+        self.reporter.start(Run(self.run.path, self.recipe), done)
         held.callback(self.reporter.stop)
         for epoch in range(done + 1, self.recipe.epochs + 1):
             self._epoch(epoch)
@@ -289,7 +289,8 @@ class _Training:
         self.setup.pruner.save(self.run.pruning_path)
         calibration = calibrate_run(self.run)
         warnings = find_failures(self.run, self.log, calibration)
-        self.run.write_summary({**summarise(self.setup, predictions, self.log, calibration), "warnings": warnings})
+        content = summarise(self.run.recipe, self.setup, predictions, self.log, calibration)
+        self.run.write_summary({**content, "warnings": warnings})
 
 
 def _all_finite(network: torch.nn.Module) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -87,7 +88,7 @@ class MethodSection(_Section):
     @model_validator(mode="after")
     def _no_keys_of_the_recipe(self) -> Self:
         # `methods.resolve` takes these as arguments of its own, from the recipe.
-        for key in ("name", "data", "model", "epochs", "first_drop"):
+        for key in ("name", "data", "model", "epochs", "first_drop", "budget"):
             if key in self.options:
                 raise invalid("method.options", "hold settings of the method", repr(key), "The recipe has its own.")
         return self
@@ -154,6 +155,9 @@ class EngineSection(_Section):
 class Recipe(_Section):
     """All settings of one run.
 
+    `budget` is the share of `epochs` times the number of samples that may be trained on: a plan solves its free rate
+    for it, a method without a plan gets fewer epochs.
+
     `own_code` is filled in when a run begins: the SHA-256 of the file of each module that a network or method
     `module:name` of yours comes from. `reasons` says of settings that were derived from the data why they are so.
 
@@ -163,6 +167,7 @@ class Recipe(_Section):
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     epochs: Count = 30
+    budget: Annotated[float, Field(gt=0, le=1)] = 1.0
     data: DataSection = DataSection()
     model: ModelSection = ModelSection()
     method: MethodSection = MethodSection()
@@ -215,11 +220,33 @@ class Recipe(_Section):
             model=self.model.name,
             epochs=self.epochs,
             first_drop=self.first_drop,
+            budget=self.budget,
             **self.method.options,
         )
         if self.data.mixup:
             check_mixable(plan)
         return plan
+
+    def within_budget(self) -> Self:
+        """The recipe that is trained: a method without a plan spends its budget on fewer epochs.
+
+        The schedule is stretched over them: milestones and warm-up keep their shares of the run.
+
+        >>> Recipe(epochs=160, budget=0.6).within_budget().epochs
+        96
+        """
+        if self.budget == 1 or self.plan().pruning is not None:
+            return self
+        epochs = int(Fraction(self.budget).limit_denominator(1_000_000) * self.epochs)
+        if epochs < 1:
+            raise invalid("budget", f"pay for at least one of the {self.epochs} epochs", self.budget)
+        schedule = self.schedule
+        stretched = {
+            "schedule.milestones": tuple(m / self.epochs if m >= 1 else m for m in schedule.milestones),
+            "schedule.warmup": schedule.warmup * epochs / self.epochs,
+            "schedule.factor": schedule.factor ** (self.epochs / epochs if schedule.kind == "exponential" else 1),
+        }
+        return self.changed({"epochs": epochs, "budget": 1.0, **stretched})
 
     @property
     def first_drop(self) -> int | None:

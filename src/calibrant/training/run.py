@@ -245,6 +245,11 @@ class Run:
             raise InvalidInput(f"the newest checkpoint of run {self.path} does not fit its network: {told}") from error
         return model.eval()
 
+    @property
+    def trained_epochs(self) -> int:
+        """Epochs of the finished run; a budget may have made them fewer than the recipe's."""
+        return self.recipe.epochs if self.recipe.budget == 1 else int(self.summary["epochs"])
+
     def epochs(self) -> list[Line]:
         """The epoch log; a last line torn by a kill is left out, any other damage is refused.
 
@@ -252,7 +257,7 @@ class Run:
         """
         from calibrant.training.checkpoint import saved_log
 
-        every = self.recipe.epochs if self.finished else None
+        every = self.trained_epochs if self.finished else None
         return read_log(self.log_path, saved=saved_log(self.checkpoints), epochs=every)
 
     def log_epoch(self, line: Line) -> None:

@@ -119,6 +119,9 @@ class SummaryContent(_Model):
     warnings: list[Text] = []
     samples_seen: Count
     samples_full: Annotated[int, Field(ge=1, lt=2**53)]
+    # Summaries of older versions have none of the two.
+    epochs: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    policy: Text | None = None
     seen_share: NotNegative
     gradient_passes: Count | None = None
     samples_scored: Count = 0

@@ -8,6 +8,7 @@ from typing import Any
 from calibrant.data import anchored
 from calibrant.errors import InvalidInput
 from calibrant.files import read_toml
+from calibrant.methods import BEST_AT_A_BUDGET
 from calibrant.own_code import trust_named
 from calibrant.training.defaults import derived_recipe, method_settings, paper_recipe
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
@@ -78,6 +79,8 @@ def recipe_from(
     if calibration_weight is not None:
         key = weight_of(given.get("method.name", recipe.method.name))
         given[f"{_METHOD_OPTION}{key}"] = calibration_weight
+    if file is None and given.get("budget", 1) != 1:
+        given.setdefault("method.name", BEST_AT_A_BUDGET)
     return recipe.changed(given)
 
 
@@ -109,15 +112,17 @@ def weight_of(method: str) -> str:
     return weights[0]
 
 
-def shared_recipe(recipe: Path | None, epochs: int | None, assignments: Sequence[str] | None) -> dict[str, Any]:
+def shared_recipe(
+    recipe: Path | None, epochs: int | None, assignments: Sequence[str] | None, *, budget: float | None = None
+) -> dict[str, Any]:
     """Dotted recipe keys from a recipe file and flags; flags win. Method and seed of the file are left out."""
     changes: dict[str, Any] = {}
     if recipe is not None:
         Recipe.load(recipe)  # a file with a fault is refused as a whole, with a message about that file
         content = flatten(read_toml(recipe, "recipe"))
         changes |= {key: value for key, value in content.items() if not key.startswith(_NOT_SHARED)}
-    if epochs is not None:
-        changes["epochs"] = epochs
+    flags = {"epochs": epochs, "budget": budget}
+    changes |= {key: value for key, value in flags.items() if value is not None}
     return changes | dict(parse_assignment(text) for text in assignments or ())
 
 

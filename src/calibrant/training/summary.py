@@ -7,19 +7,25 @@ from calibrant.metrics import evaluate, expected_calibration_error
 from calibrant.predictions import Predictions
 from calibrant.training.environment import describe_environment
 from calibrant.training.log import Line
+from calibrant.training.recipe import Recipe
 from calibrant.training.run import Split
 from calibrant.training.setup import Setup
 
 
 def summarise(
-    setup: Setup, predictions: dict[Split, Predictions], log: Sequence[Line], calibration: dict[str, Any] | None
+    recipe: Recipe,
+    setup: Setup,
+    predictions: dict[Split, Predictions],
+    log: Sequence[Line],
+    calibration: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """The content of `summary.json`.
+    """The content of `summary.json`; `recipe` is as it was given, that of the setup as its budget changed it.
 
     Everything but `timing` and `environment` follows from the recipe and the data alone: it is the same after any
     number of kills and resumes on the same machine.
     """
-    recipe, pruning = setup.recipe, setup.pruner.report(suspects=0)
+    pruning = setup.pruner.report(suspects=0)
+    full = setup.pruner.samples * recipe.epochs
     return {
         "recipe": recipe.model_dump(mode="json"),
         "method": {"name": setup.plan.name, "settings": setup.plan.settings},
@@ -29,12 +35,14 @@ def summarise(
         "calibration": calibration,
         "best_validation": _best(log),
         "samples_seen": pruning.seen,
-        "samples_full": pruning.full,
+        "samples_full": full,
         # Forward passes that were made for scores alone, apart from what was trained on.
         "samples_scored": sum(line.get("samples_scored", 0) for line in log),
-        "seen_share": pruning.seen / pruning.full,
+        "seen_share": pruning.seen / full,
         # How often the gradient of a sample was taken: what an update costs is not the same for every optimiser.
         "gradient_passes": pruning.seen * (2 if recipe.optimiser.sam else 1),
+        "epochs": setup.recipe.epochs,
+        "policy": None if setup.plan.pruning is None else repr(setup.pruner.timetable.policy),
         "steps_mode": setup.mode,
         "data_path": setup.data_path,
         "timing": {
