@@ -69,6 +69,22 @@ def bsce_gra(gamma):
     return lambda row, y: -(brier(row, y) ** (gamma / 2)) * log_softmax(row)[y]
 
 
+_EDGES, _GAMMAS = (0.25, 0.5, 0.75), (3.0, -0.5, 0.5, -1.5)
+
+
+def adafocal(row, y):
+    p = softmax(row)[y]
+    gamma = _GAMMAS[sum(p > edge for edge in _EDGES)]
+    return -((1 - p if gamma > 0 else 1 + p) ** abs(gamma)) * log_softmax(row)[y]
+
+
+def adapted(edges, gammas):
+    """AdaFocal as after some validations; numbers that float32 holds exactly."""
+    loss = losses.AdaFocal(len(gammas))
+    loss.load_state_dict({"edges": torch.tensor(edges), "gammas": torch.tensor(gammas)})
+    return loss
+
+
 def negative_entropy(row, _):
     return sum(p * log_p for p, log_p in zip(softmax(row), log_softmax(row), strict=True))
 
@@ -144,6 +160,7 @@ CASES = {
     "dual_focal": (losses.DualFocal(), per_sample(dual_focal)),
     "bsce_gra": (losses.BSCEGRA(), per_sample(bsce_gra(2))),
     "bsce_gra_3": (losses.BSCEGRA(3.0), per_sample(bsce_gra(3))),
+    "adafocal": (adapted(_EDGES, _GAMMAS), per_sample(adafocal)),
     "entropy": (losses.EntropyPenalty(), per_sample(negative_entropy)),
     "margin": (losses.LogitMargin(), per_sample(logit_margin(10.0))),
     "margin_1": (losses.LogitMargin(1.0), per_sample(logit_margin(1.0))),

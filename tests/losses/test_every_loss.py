@@ -93,6 +93,7 @@ def test_weights_multiply_per_sample_losses_only(case, cases):
         "sample_dependent_focal",
         "dual_focal",
         "bscegra",
+        "ada_focal",
         "entropy_penalty",
         "logit_margin",
     }

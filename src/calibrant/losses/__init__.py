@@ -1,5 +1,6 @@
 """What is minimised: objectives on logits that can be added and scaled, as in `Focal() + 10 * HuberCalibration()`."""
 
+from calibrant.losses.adaptive import AdaFocal
 from calibrant.losses.base import Loss, LossSum, ScaledLoss
 from calibrant.losses.batch_statistic import DCA, MDCA, MMCE, HuberCalibration, SoftECE
 from calibrant.losses.per_sample import (
@@ -19,6 +20,7 @@ __all__ = [
     "DCA",
     "MDCA",
     "MMCE",
+    "AdaFocal",
     "Brier",
     "CrossEntropy",
     "DualFocal",

@@ -103,6 +103,22 @@ class Loss(nn.Module):
         raise NotImplementedError
 
     @property
+    def follows_validation(self) -> bool:
+        """Whether `after_validation` changes the loss; then `state_dict` holds what it changes."""
+        return any(part.follows_validation for part, _ in self.parts() if part is not self)
+
+    def after_validation(self, logits: Tensor, targets: Tensor) -> None:
+        """Hear what the network says about the validation part, once after each epoch. Most losses do not listen.
+
+        Args:
+            logits: `[N, K]`.
+            targets: `[N]`.
+        """
+        for part, _ in self.parts():
+            if part is not self:
+                part.after_validation(logits, targets)
+
+    @property
     def name(self) -> str:
         """How the log calls this part: `cross_entropy`, `huber_calibration`, `mmce`."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()

@@ -132,6 +132,51 @@ def brier_weighted(logits: Tensor, targets: Tensor, true_log: Tensor, *, gamma: 
     return -weight * true_log
 
 
+def adaptive_focal(true_log: Tensor, *, gamma: Tensor) -> Tensor:
+    """Focal loss where gamma is not negative, inverse focal loss `-(1 + p_y)^|gamma| log p_y` where it is.
+
+    Args:
+        true_log: `log p_y`, `[B]`.
+        gamma: One exponent for each sample, `[B]`.
+    """
+    base = torch.where(gamma < 0, 1.0 + true_log.exp(), -torch.expm1(true_log))
+    return -_power(base, gamma.abs()) * true_log
+
+
+def bin_numbers(values: Tensor, edges: Tensor) -> Tensor:
+    """Which bin `(edge, next edge]` holds each value, `[B]`; the first and the last have no end."""
+    return (values.unsqueeze(1) > edges).sum(dim=1)
+
+
+def adapted_exponents(
+    gammas: Tensor, confidence: Tensor, correct: Tensor, *, switch: float, bounds: tuple[float, float], rate: float
+) -> tuple[Tensor, Tensor]:
+    """New edges `[n_bins - 1]` and exponents `[n_bins]` of AdaFocal, from the validation cases (Ghosh et al. 2022).
+
+    Each bin holds equally many cases (as nearly as their number and equal confidences allow). With g the mean
+    confidence less the accuracy of a bin, its exponent becomes `gamma * exp(rate * g)` where it is positive, else
+    `gamma * exp(-rate * g)`; one that is then smaller than `switch` becomes `switch` with the other sign.
+
+    Args:
+        gammas: The exponents so far, `[n_bins]`.
+        confidence: Of each validation case, `[N]`.
+        correct: 1 or 0 for each, `[N]`.
+        switch: Size at which a bin changes sides.
+        bounds: Smallest and largest exponent.
+        rate: How strongly a gap counts.
+    """
+    n, n_bins = len(confidence), len(gammas)
+    ordered = confidence.sort().values
+    cuts = torch.arange(1, n_bins) * n // n_bins
+    edges = (ordered[(cuts - 1).clamp_min(0)] + ordered[cuts.clamp_max(n - 1)]) / 2
+    bins = bin_numbers(confidence, edges)
+    count = torch.bincount(bins, minlength=n_bins).clamp_min(1)  # an empty bin has no gap and keeps its exponent
+    gap = torch.bincount(bins, confidence - correct, minlength=n_bins) / count
+    moved = gammas * torch.exp(torch.where(gammas > 0, rate, -rate) * gap)
+    other_side = torch.where(moved > 0, -switch, switch)
+    return edges, torch.where(moved.abs() < switch, other_side, moved).clamp(*bounds)
+
+
 def _power(base: Tensor, exponent: float | Tensor) -> Tensor:
     """`base ** exponent` for base in [0, 1] with a finite gradient at 0 for every exponent >= 0, also below 1."""
     return base.clamp_min(torch.finfo(base.dtype).tiny).pow(exponent)
