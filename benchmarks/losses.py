@@ -27,6 +27,7 @@ CRITERIA: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Focal": losses.Focal(),
     "SampleDependentFocal": losses.SampleDependentFocal(),
     "DualFocal": losses.DualFocal(),
+    "AdaFocal": losses.AdaFocal(),
     "BSCEGRA": losses.BSCEGRA(),
     "EntropyPenalty": losses.EntropyPenalty(),
     "LogitMargin": losses.LogitMargin(),

@@ -47,6 +47,11 @@ _SETTINGS: dict[str, Setting] = {
     "gamma_low": Setting(5.0, "Mukhoti et al. 2020, FLSD-53"),
     "gamma_high": Setting(3.0, "Mukhoti et al. 2020, FLSD-53"),
     "bsce_gamma": Setting(2.0, "Lin et al. 2025: the Brier score itself; their public runs also use 4"),
+    "adafocal_bins": Setting(15, "Ghosh et al. 2022"),
+    "adafocal_gamma": Setting(1.0, "Ghosh et al. 2022"),
+    "adafocal_switch": Setting(0.2, "Ghosh et al. 2022"),
+    "adafocal_lowest": Setting(-2.0, "Ghosh et al. 2022"),
+    "adafocal_highest": Setting(20.0, "Ghosh et al. 2022"),
     "dca_weight": Setting(1.0, "MDCA scripts; Liang et al. 2020 use 10 and more, which costs accuracy here"),
     "mdca_weight": Setting(1.0, "MDCA scripts"),
     # Public code divides by the number of pairs twice, which weakens the term by the batch size; ours does so once.
@@ -147,6 +152,17 @@ TERMS: dict[str, Part[Loss]] = {
     ),
     "dual-focal": Part("DualFocal(gamma)", _settings("gamma"), lambda s: losses.DualFocal(s["gamma"])),
     "bsce-gra": Part("BSCE-GRA", _settings("bsce_gamma"), lambda s: losses.BSCEGRA(s["bsce_gamma"])),
+    "adafocal": Part(
+        "AdaFocal",
+        _settings("adafocal_bins", "adafocal_gamma", "adafocal_switch", "adafocal_lowest", "adafocal_highest"),
+        lambda s: losses.AdaFocal(
+            s["adafocal_bins"],
+            gamma=s["adafocal_gamma"],
+            switch=s["adafocal_switch"],
+            lowest=s["adafocal_lowest"],
+            highest=s["adafocal_highest"],
+        ),
+    ),
     "dca": Part("dca_weight * DCA", _settings("dca_weight"), lambda s: s["dca_weight"] * losses.DCA()),
     "mdca": Part("mdca_weight * MDCA", _settings("mdca_weight"), lambda s: s["mdca_weight"] * losses.MDCA()),
     "mmce": Part(
@@ -300,6 +316,7 @@ _METHODS: dict[str, _Row] = {
     "dual-focal": _Row(("dual-focal",), "Tao et al. 2023", settings=_TAO),
     "mbls": _Row(("nll", "margin"), "Liu et al. 2022"),
     "bsce-gra": _Row(("bsce-gra",), "Lin et al. 2025"),
+    "adafocal": _Row(("adafocal",), "Ghosh et al. 2022"),
 }
 
 

@@ -220,7 +220,9 @@ class _Training:
             "train_seconds": seconds,
             "samples_per_second": figures["samples"] / seconds,
         }
-        on_first_rank(self.fabric, lambda: self._record(epoch, line, started))
+        heard = on_first_rank(self.fabric, lambda: self._record(epoch, line, started))
+        if heard is not None and self.fabric.global_rank > 0:
+            setup.loss.load_state_dict(heard)  # only the first rank validates
 
     def _average(self, epoch: int) -> None:
         """Add this epoch's weights to the mean, if there is one; after the last epoch the network takes the mean."""
@@ -234,12 +236,17 @@ class _Training:
             with seeded(self.recipe.seed, "settle", self.fabric.global_rank):
                 average.apply_mean(batch.images for batch in source.batches())
 
-    def _record(self, epoch: int, line: dict[str, Any], started: float) -> None:
-        """Evaluate, log, save, in this order: an epoch that a checkpoint contains is always in the log."""
-        last, engine = epoch == self.recipe.epochs, self.recipe.engine
+    def _record(self, epoch: int, line: dict[str, Any], started: float) -> dict[str, torch.Tensor] | None:
+        """Evaluate, log, save, in this order: an epoch that a checkpoint contains is always in the log.
+
+        Returns the state of a loss that follows validation; it is in the checkpoint, too.
+        """
+        last, engine, loss = epoch == self.recipe.epochs, self.recipe.engine, self.setup.loss
         if last or epoch % engine.evaluate_every == 0:
             validation = self._predict("val")
             line["validation"] = brief(validation)
+            if loss.follows_validation:
+                loss.after_validation(torch.tensor(validation.logits), torch.tensor(validation.targets))
             self.final_validation = validation if last else None
         line["seconds"] = time.perf_counter() - started
         self.run.log_epoch(line)
@@ -247,6 +254,7 @@ class _Training:
         if last or epoch % engine.checkpoint_every == 0:
             save_checkpoint(self.run.checkpoints, pack(self.setup, self.log))
         self.reporter.end_epoch(line)
+        return {name: value.cpu() for name, value in loss.state_dict().items()} if loss.follows_validation else None
 
     def _stop_if_diverged(self, epoch: int, steps: int) -> None:
         step = self.setup.learner.meter.first_bad_step()

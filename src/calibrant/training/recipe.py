@@ -225,6 +225,9 @@ class Recipe(_Section):
         )
         if self.data.mixup:
             check_mixable(plan)
+        every = self.engine.evaluate_every
+        if plan.loss.follows_validation and every > 1:
+            raise invalid("engine.evaluate_every", f"be 1 with {plan.name}, which follows validation", every)
         return plan
 
     def within_budget(self) -> Self:

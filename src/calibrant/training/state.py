@@ -1,4 +1,4 @@
-"""A run's state as a checkpoint and back: network and mean of its weights, optimiser, pruner."""
+"""A run's state as a checkpoint and back: network and mean of its weights, optimiser, pruner, adaptive loss."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +27,8 @@ def pack(setup: Setup, log: Sequence[Line]) -> Checkpoint:
         tensors |= {f"optimiser.{number}.{slot}": value for slot, value in slots.items() if value is not None}
     if setup.average is not None:
         tensors |= {f"average.{name}": value for name, value in setup.average.state_dict().items()}
+    if setup.loss.follows_validation:
+        tensors |= {f"loss.{name}": value for name, value in setup.loss.state_dict().items()}
     values: dict[str, Any] = {}
     for name, value in setup.pruner.state_dict().items():
         if isinstance(value, Tensor):
@@ -53,13 +55,15 @@ def unpack(setup: Setup, checkpoint: Checkpoint) -> None:
 
 
 def _unpack(setup: Setup, checkpoint: Checkpoint) -> None:
-    by_owner: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "pruner": {}, "average": {}}
+    by_owner: dict[str, dict[str, Tensor]] = {name: {} for name in ("model", "optimiser", "pruner", "average", "loss")}
     for name, value in checkpoint.tensors.items():
         owner, rest = name.split(".", 1)
         by_owner[owner][rest] = value
     setup.network.load_state_dict(by_owner["model"])
     if setup.average is not None:
         setup.average.load_state_dict(by_owner["average"])
+    if setup.loss.follows_validation:
+        setup.loss.load_state_dict(by_owner["loss"])
     # Checkpoints lie between epochs, when all ranks hold the same rows.
     setup.pruner.load_state_dict({**by_owner["pruner"], **checkpoint.values["pruner"]}, shared=True)
     state: dict[int, dict[str, Tensor]] = {}
