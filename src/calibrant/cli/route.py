@@ -24,6 +24,7 @@ from calibrant.routing import (
     describe_counts,
     describe_rule,
     describe_shortlist,
+    read_cost_matrix,
     risk_coverage,
     route_file,
     unseen,
@@ -53,8 +54,11 @@ def fit(
     target_accuracy: float = 0.99,
     confidence: float = 0.95,
     per_class: Annotated[bool, Switch] = False,
+    groups: str | None = None,
+    clusters: str | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
+    cost_matrix: Path | None = None,
     no_promise: Annotated[bool, Switch] = False,
     calibrate: Annotated[bool, Switch] = False,
     calibrator: Path | None = None,
@@ -78,10 +82,17 @@ def fit(
         Probability with which the promise holds.
     per_class:
         A threshold for each predicted class, and the promise for each.
+    groups:
+        A column of the cases: promise the accuracy for every group of it by itself, with one common threshold.
+    clusters:
+        A column of the cases that says which belong together (images of one patient) and may depend on each other.
     cost_error:
         Cost of an automated error; with --cost-review the cheapest threshold that keeps the promise.
     cost_review:
         Cost of one review.
+    cost_matrix:
+        Instead of --cost-error: a CSV file with one row per true class and one column per decided class, both headed by
+        the names of the classes.
     no_promise:
         With costs: the cheapest threshold on these cases, without a promise.
     calibrate:
@@ -111,10 +122,12 @@ def fit(
     if calibrate:
         cases, temperature = with_temperature(cases, share=share, seed=seed)
     costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review, "temperature": temperature}
+    costs |= {} if cost_matrix is None else {"cost_matrix": read_cost_matrix(cost_matrix, cases)}
     if no_promise:
         rule = cheapest_threshold(cases, **costs)
     else:
-        rule = choose_threshold(cases, target_accuracy, confidence=confidence, per_class=per_class, **costs)
+        members: dict[str, Any] = {"per_class": per_class, "groups": groups, "clusters": clusters}
+        rule = choose_threshold(cases, target_accuracy, confidence=confidence, **members, **costs)
     warn_if_lost(rule, target)
     warn_if_apart(rule, run_calibrator(path))
     rule.save(target)

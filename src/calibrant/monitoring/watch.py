@@ -121,7 +121,8 @@ def watch(
     Args:
         stream: The cases of a rule, in their order.
         reference: The calibration cases that the rule was chosen on, behind the same calibrator; targets are not used.
-        groups: Name of an extra column of the stream: the promise is tested in each group as well.
+        groups: Name of an extra column of the stream: the promise is tested in each group as well. None: the column of
+            a rule that promises for groups, where the stream has it.
         level: Probability of a false alarm.
         seed: Of the random choice between equal confidences.
     """
@@ -132,6 +133,8 @@ def watch(
     if rule.target_accuracy is None and reference is None:
         way_out = "Name the cases that it was chosen on: then their sameness can be tested."
         raise invalid("rule", "promise an accuracy where no reference is given", "one without a promise", way_out)
+    if groups is None and rule.groups in stream.extras:
+        groups = rule.groups
     both = rule.target_accuracy is not None and reference is not None
     part = level / 2.0 if both else level
     signals: list[Signal] = []

@@ -1,9 +1,10 @@
 """What to automate and what to send to a person: thresholds with a promise, and rules that travel as JSON."""
 
-from calibrant.routing.bounds import cases_at_rate, cases_without_error, interval
+from calibrant.routing.bounds import cases_at_rate, cases_without_error, cluster_p_value, interval
 from calibrant.routing.certify import Certificate, certify, default_starts, default_thresholds
 from calibrant.routing.check import GroupCheck, PromiseCheck, check_promise
 from calibrant.routing.choose import choose_threshold
+from calibrant.routing.costs import CostMatrix, CostModel, read_cost_matrix
 from calibrant.routing.coverage import CoverageRow, cheapest_threshold, risk_coverage
 from calibrant.routing.describe import (
     describe_check,
@@ -22,17 +23,20 @@ from calibrant.routing.provenance import (
     warn_if_seen,
     with_temperature,
 )
-from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule
+from calibrant.routing.rule import Costs, Evidence, GroupEvidence, Routed, RoutingRule
 from calibrant.routing.shortlist import Shortlist, ShortlistCheck, check_shortlist, choose_shortlist
 from calibrant.routing.stream import RouteCounts, route_file
 from calibrant.routing.verdict import Verdict, check_rule
 
 __all__ = [
     "Certificate",
+    "CostMatrix",
+    "CostModel",
     "Costs",
     "CoverageRow",
     "Evidence",
     "GroupCheck",
+    "GroupEvidence",
     "PromiseCheck",
     "RouteCounts",
     "Routed",
@@ -52,6 +56,7 @@ __all__ = [
     "choose_shortlist",
     "choose_threshold",
     "chosen_behind",
+    "cluster_p_value",
     "default_starts",
     "default_thresholds",
     "describe_check",
@@ -60,6 +65,7 @@ __all__ = [
     "describe_shortlist",
     "describe_shortlist_check",
     "interval",
+    "read_cost_matrix",
     "risk_coverage",
     "route_file",
     "unseen",

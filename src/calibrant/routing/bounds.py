@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, betaincinv
+from scipy.special import bdtr, betaincinv, logsumexp
 
 from calibrant.checks import fraction
 from calibrant.errors import invalid
@@ -33,6 +33,33 @@ def error_p_value(errors: NDArray[np.int64], cases: NDArray[np.int64], largest_e
     It is at most `level` exactly where the Clopper-Pearson upper bound at that level is at most `largest_error`.
     """
     return np.asarray(bdtr(errors, cases, largest_error))
+
+
+# Shares of the largest bet that can be paid: large ones win where there is hardly an error, small ones elsewhere.
+_BETS = np.concatenate([np.geomspace(0.02, 0.6, 9), 1.0 - np.geomspace(0.3, 0.001, 7)])
+
+
+def cluster_p_value(
+    cases: NDArray[np.int64], errors: NDArray[np.int64], largest_error: float, largest_cluster: int
+) -> float:
+    """As `error_p_value` for cases in clusters: small means that the true error rate is lower than `largest_error`.
+
+    Cases of one cluster may depend on each other in any way; clusters are independent draws of at most
+    `largest_cluster` cases each. Where the error rate is `largest_error` or more, errors - largest_error * cases of a
+    cluster has an expectation of at least 0, so a bet that it is negative does not grow the capital on average; the
+    inverse of the capital is a p-value for any number of clusters (Waudby-Smith and Ramdas 2024).
+
+    Args:
+        cases: Cases of each cluster.
+        errors: How many of them are wrong.
+        largest_error: The promised error rate.
+        largest_cluster: Most cases that a cluster can have.
+    """
+    surplus = (errors - largest_error * cases) / largest_cluster
+    values, counts = np.unique(surplus, return_counts=True)
+    bets = _BETS / (1.0 - largest_error)
+    capital = counts @ np.log1p(-bets * values[:, None])
+    return float(min(1.0, np.exp(-(logsumexp(capital) - math.log(len(bets))))))
 
 
 def interval(hits: Any, cases: Any, *, confidence: float = 0.95) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import positive
 from calibrant.errors import invalid
-from calibrant.routing.bounds import check_numbers, error_p_value
+from calibrant.routing.bounds import check_numbers, cluster_p_value, error_p_value
 
 Starts = Sequence[float] | Mapping[float, float]
 
@@ -66,6 +66,8 @@ def certify(
     level: float,
     thresholds: Sequence[float] | NDArray[Any] | None = None,
     starts: Starts | None = None,
+    groups: Sequence[NDArray[np.int64]] = (),
+    clusters: NDArray[np.int64] | None = None,
 ) -> Certificate:
     """Test "accuracy at confidence >= t is at least the target" for each t, strictest first (fallback procedure).
 
@@ -83,15 +85,23 @@ def certify(
         thresholds: Fixed in advance, not read off these cases; None for `default_thresholds`.
         starts: Fixed in advance: thresholds with equal parts, or a mapping from threshold to part, which together make
             at most 1; None for `default_starts`.
+        groups: Rows of each group that the target is to be shown for as well. A threshold passes where all cases and
+            every group pass by themselves. That needs no correction for the number of groups: while any of them is
+            below the target, its own test passes with probability at most its level (intersection-union test).
+        clusters: Number of the cluster of each case, where cases of one cluster depend on each other: then clusters
+            are the independent draws.
     """
     grid = _strictest_first("thresholds", default_thresholds() if thresholds is None else thresholds)
-    parts = _parts(default_starts(target_accuracy) if starts is None else starts)
+    parts = parts_of(starts, target_accuracy)
     # A start between two thresholds belongs to the next looser one; one below them all to the last.
     place = np.searchsorted(-grid, [-start for start in parts], side="left").clip(max=len(grid) - 1)
     gain = level * np.bincount(place, weights=list(parts.values()), minlength=len(grid))
     cases = _at_least(confidence, grid)
     errors = _at_least(confidence[~correct], grid)
-    p_values = error_p_value(errors, cases, 1.0 - target_accuracy)
+    p_values = _p_values(confidence, correct, clusters, grid, 1.0 - target_accuracy)
+    for own in groups:
+        part = None if clusters is None else clusters[own]
+        p_values = np.maximum(p_values, _p_values(confidence[own], correct[own], part, grid, 1.0 - target_accuracy))
     levels, kept, budget = [], [], 0.0
     # Plain numbers: a loop over an array makes an object for each of its entries, which takes most of the time.
     for part, p_value in zip(gain.tolist(), p_values.tolist(), strict=True):
@@ -102,6 +112,33 @@ def certify(
     return Certificate(grid, cases, errors, np.array(levels), np.array(kept), float(gain.max()))
 
 
+def _p_values(
+    confidence: NDArray[np.float64],
+    correct: NDArray[np.bool_],
+    clusters: NDArray[np.int64] | None,
+    grid: NDArray[np.float64],
+    largest_error: float,
+) -> NDArray[np.float64]:
+    """The test of each threshold on some cases."""
+    if clusters is None:
+        return error_p_value(_at_least(confidence[~correct], grid), _at_least(confidence, grid), largest_error)
+    _, own = np.unique(clusters, return_inverse=True)
+    largest = int(np.bincount(own).max(initial=1))
+    order = np.argsort(-confidence, kind="stable")
+    own, wrong = own[order], ~correct[order]
+    found, done = [], 0
+    cases = np.zeros(own.max(initial=0) + 1, dtype=np.int64)
+    errors = np.zeros_like(cases)
+    for upto in _at_least(confidence, grid).tolist():
+        # From one threshold to the next only the cases in between are added.
+        part = own[done:upto]
+        cases += np.bincount(part, minlength=len(cases))
+        errors += np.bincount(part[wrong[done:upto]], minlength=len(cases))
+        found.append(cluster_p_value(cases, errors, largest_error, largest))
+        done = upto
+    return np.array(found)
+
+
 def _at_least(values: NDArray[np.float64], grid: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.asarray(len(values) - np.searchsorted(np.sort(values), grid, side="left"), dtype=np.int64)
 
@@ -110,7 +147,10 @@ def _strictest_first(name: str, values: Starts | NDArray[Any]) -> NDArray[np.flo
     return np.unique(check_numbers(name, values, "be numbers in 0..1, at least one"))[::-1]
 
 
-def _parts(starts: Starts) -> dict[float, float]:
+def parts_of(starts: Starts | None, target_accuracy: float) -> dict[float, float]:
+    """The part of the error probability that each start gets, strictest first."""
+    if starts is None:
+        starts = default_starts(target_accuracy)
     places = _strictest_first("starts", starts)
     parts = [starts[at] for at in places] if isinstance(starts, Mapping) else [1.0 / len(places)] * len(places)
     if sum(positive("starts", part) for part in parts) > 1 + 1e-9:

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from calibrant.errors import InvalidInput
+from calibrant.metrics import group_rows
 from calibrant.predictions import Predictions
 from calibrant.routing.bounds import interval
 from calibrant.routing.rule import RoutingRule
@@ -39,7 +42,7 @@ class PromiseCheck:
         cases: Labelled cases.
         target_accuracy: What was promised.
         confidence: Confidence level of all intervals together.
-        groups: One line, or one for each class where the rule promises for each.
+        groups: One line, or one for each class or group where the rule promises for each.
         tested: False where no case is automated: then the cases say nothing about the promise.
         held: Whether every line held: no line's interval lies wholly below the target.
         reached: Whether every observed accuracy is at least the target; stricter than `held`, and fails by chance.
@@ -59,8 +62,9 @@ def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: fl
 
     The promise counts as broken where the cases contradict it: where the interval of the accuracy (Clopper-Pearson, and
     for per-class rules at (1 - confidence) / K) lies wholly below the target. A promise that is kept is called broken
-    with probability at most (1 - confidence) / 2. Class names decide over the order of columns; a rule without names is
-    checked only on predictions without names, or with classes called 0..K-1.
+    with probability at most (1 - confidence) / 2. A rule that promises for groups is checked on all cases and, where
+    the cases have its column, in each of these groups, all lines together at this level. Class names decide over the
+    order of columns; a rule without names is checked only on predictions without names, or with classes called 0..K-1.
     """
     if rule.target_accuracy is None:
         raise InvalidInput("rule must promise an accuracy to be checked, got one without target_accuracy.")
@@ -69,6 +73,11 @@ def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: fl
     automate, wrong = routed.automate, routed.automate & (routed.predicted != predictions.targets)
     if rule.class_thresholds is None:
         groups = {"all": automate}
+        if rule.groups is not None and rule.groups in predictions.extras:
+            own = {each.name for each in rule.group_evidence or () if each.promised}
+            for name, rows in group_rows(predictions, rule.groups).items():
+                if name in own:
+                    groups[f"{rule.groups} {name}"] = automate & np.isin(np.arange(len(automate)), rows)
     else:
         names = rule.class_names or tuple(str(k) for k in range(rule.n_classes))
         groups = {name: automate & (routed.predicted == k) for k, name in enumerate(names)}

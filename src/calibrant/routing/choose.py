@@ -1,16 +1,20 @@
 """`choose_threshold`: the lowest threshold at which an accuracy can be promised."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calibrant.checks import fraction, positive
-from calibrant.errors import invalid
+from calibrant.checks import fraction
+from calibrant.metrics import Groups
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.routing.bounds import MOST_CASES, cases_at_rate, cases_without_error, interval, lower_bound
-from calibrant.routing.certify import Certificate, Starts, certify
-from calibrant.routing.rule import Costs, Evidence, Routed, RoutingRule
+from calibrant.routing.certify import Certificate, Starts, certify, parts_of
+from calibrant.routing.costs import CostMatrix, CostModel, check_costs
+from calibrant.routing.members import check_members, group_evidence, group_note
+from calibrant.routing.rule import Evidence, Routed, RoutingRule
 
 # With fewer cases than this at a threshold nothing is said about its error rate.
 _JUDGED = 10
@@ -22,8 +26,11 @@ def choose_threshold(
     *,
     confidence: float = 0.95,
     per_class: bool = False,
+    groups: Groups | None = None,
+    clusters: Groups | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
+    cost_matrix: CostMatrix | None = None,
     thresholds: Sequence[float] | None = None,
     starts: Starts | None = None,
     temperature: float | None = None,
@@ -41,9 +48,16 @@ def choose_threshold(
         confidence: Probability with which the promise holds.
         per_class: Give each predicted class its own threshold, and promise the target for every class at once; each
             class is tested at (1 - confidence) / K.
+        groups: Name of an extra column, or one value for each case: promise the target for all cases and for every
+            group by itself, with one common threshold, so that nobody needs to know the group of a new case. A group
+            with fewer cases than could ever show the target is promised nothing, and the rule's note says so.
+        clusters: Name of an extra column, or one value for each case, that says which cases belong together (images of
+            one patient). The clusters are then the independent draws, cases of one may depend on each other in any way,
+            and no later cluster may have more cases than the largest of these.
         cost_error: Cost of an automated error. With `cost_review`, of the thresholds that keep the promise the cheapest
             is taken instead of the lowest.
         cost_review: Cost of one review.
+        cost_matrix: Instead of `cost_error`: row y, column k is the cost of deciding k where y is true, shape (K, K).
         thresholds: Thresholds to consider, fixed in advance; None for `default_thresholds`.
         starts: Where the search may begin again, fixed in advance; None for `default_starts`.
         temperature: Divide scores by this first, and keep it in the rule; it must have been fitted on other cases.
@@ -54,22 +68,23 @@ def choose_threshold(
     """
     target_accuracy = fraction("target_accuracy", target_accuracy)
     confidence = fraction("confidence", confidence)
-    costs = check_costs(cost_error, cost_review)
+    costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
     routed = route_all(predictions, temperature)
     correct = routed.predicted == predictions.targets
-    groups = [routed.predicted == k for k in range(predictions.n_classes)] if per_class else [slice(None)]
-    tables = [
-        certify(
-            routed.confidence[group],
-            correct[group],
-            target_accuracy=target_accuracy,
-            level=(1.0 - confidence) / len(groups),
-            thresholds=thresholds,
-            starts=starts,
-        )
-        for group in groups
-    ]
-    found = tuple(_pick(table, costs) for table in tables)
+    members = check_members(predictions, groups, clusters, per_class=per_class)
+    lines = [np.arange(len(predictions))]
+    if per_class:
+        lines = [np.flatnonzero(routed.predicted == k) for k in range(predictions.n_classes)]
+    level = (1.0 - confidence) / len(lines)
+    test = _Test(routed.confidence, correct, members.clusters, target_accuracy, level, thresholds, starts)
+    fewest = cases_without_error(target_accuracy, level * max(parts_of(starts, target_accuracy).values()))
+    promised = {name: rows for name, rows in members.groups.items() if len(rows) >= fewest}
+    tables = [test(line, list(promised.values())) for line in lines]
+    paid = None if costs is None else costs.of_rows(predictions.targets, routed.predicted)
+    found = tuple(
+        _pick(table, costs, None if paid is None else (routed.confidence[line], paid[line]))
+        for table, line in zip(tables, lines, strict=True)
+    )
     rule = RoutingRule(
         threshold=None if per_class else found[0],
         n_classes=predictions.n_classes,
@@ -78,21 +93,60 @@ def choose_threshold(
     automate = routed.confidence >= rule.thresholds[routed.predicted]
     needed = None
     if not any(table.kept.any() for table in tables):
-        needed = _cases_needed(tables, target_accuracy, confidence, len(predictions))
+        alone = [test(rows, []) for rows in promised.values()]
+        needed = _most_needed([tables, *([table] for table in alone)], target_accuracy, confidence, len(predictions))
     counts = int(automate.sum()), int((automate & ~correct).sum())
     evidence = build_evidence(len(predictions), *counts, None if needed is None else needed.cases)
+    shown = group_evidence(members, automate, correct, promised)
+    notes = [_note(rule, tables, evidence, needed, target_accuracy, confidence)]
+    if groups is not None:
+        without = _pick(test(lines[0], []), costs, None if paid is None else (routed.confidence, paid))
+        more = 0 if without is None else int((routed.confidence >= without).sum()) - counts[0]
+        notes.append(
+            group_note(shown, fewest, more, len(predictions), lambda name: bool(test(promised[name], []).kept.any()))
+        )
+    if members.n_clusters is not None:
+        notes.append(f"Cases of one of the {members.n_clusters:,} clusters may depend on each other.")
     return replace(
         rule,
+        groups=members.column,
+        group_evidence=shown or None,
+        clusters=members.n_clusters,
         target_accuracy=target_accuracy,
         confidence=confidence,
         class_names=predictions.class_names,
         temperature=temperature,
         evidence=evidence,
-        costs=None if costs is None else build_costs(costs, evidence),
+        costs=None if costs is None or paid is None else costs.of_rule(evidence, float(paid[automate].sum())),
         fitted_on=predictions.origin.sha256,
         calibrated_by=predictions.origin.calibrated_by,
-        note=_note(rule, tables, evidence, needed, target_accuracy, confidence),
+        note=" ".join(notes),
     )
+
+
+@dataclass(frozen=True)
+class _Test:
+    """`certify` of some of the cases, with everything else fixed."""
+
+    confidence: NDArray[np.float64]
+    correct: NDArray[np.bool_]
+    clusters: NDArray[np.int64] | None
+    target_accuracy: float
+    level: float
+    thresholds: Sequence[float] | None
+    starts: Starts | None
+
+    def __call__(self, rows: NDArray[np.int64], groups: list[NDArray[np.int64]]) -> Certificate:
+        return certify(
+            self.confidence[rows],
+            self.correct[rows],
+            target_accuracy=self.target_accuracy,
+            level=self.level,
+            thresholds=self.thresholds,
+            starts=self.starts,
+            groups=groups,
+            clusters=None if self.clusters is None else self.clusters[rows],
+        )
 
 
 def route_all(predictions: Predictions, temperature: float | None) -> Routed:
@@ -102,23 +156,16 @@ def route_all(predictions: Predictions, temperature: float | None) -> Routed:
     return RoutingRule(None, predictions.n_classes, class_names=names, temperature=temperature).route(predictions)
 
 
-def check_costs(cost_error: float | None, cost_review: float | None) -> tuple[float, float] | None:
-    """Both or none, positive."""
-    if cost_error is None and cost_review is None:
-        return None
-    if cost_error is None or cost_review is None:
-        raise invalid("cost_error and cost_review", "be given together", f"{cost_error} and {cost_review}")
-    return positive("cost_error", cost_error), positive("cost_review", cost_review)
-
-
-def _pick(table: Certificate, costs: tuple[float, float] | None) -> float | None:
+def _pick(
+    table: Certificate, costs: CostModel | None, rows: tuple[NDArray[np.float64], NDArray[np.float64]] | None
+) -> float | None:
+    """Of the thresholds that are kept the lowest, or the cheapest; None where there is none, or review is cheaper."""
     kept = np.flatnonzero(table.kept)
     if len(kept) == 0:
         return None
-    if costs is None:
+    if costs is None or rows is None:
         return float(table.thresholds[kept[-1]])
-    # What automating at t changes against a person seeing every case: errors are paid, reviews saved.
-    change = costs[0] * table.errors[kept] - costs[1] * table.cases[kept]
+    change = costs.change(table.cases[kept], table.errors[kept], *rows)
     best = len(kept) - 1 - int(np.argmin(change[::-1]))
     return float(table.thresholds[kept[best]]) if change[best] < 0 else None
 
@@ -166,17 +213,16 @@ def _cases_needed(tables: list[Certificate], target: float, confidence: float, c
     return _Needed(total(lowest) if as_seen is None else as_seen, as_seen is not None, judged)
 
 
+def _most_needed(lines: list[list[Certificate]], target: float, confidence: float, cases: int) -> _Needed:
+    """What the line takes that takes most: all cases, or a group that is promised the target too."""
+    found = [_cases_needed(tables, target, confidence, cases) for tables in lines]
+    return max(found, key=lambda each: math.inf if each.cases is None else each.cases)
+
+
 def build_evidence(cases: int, automated: int, errors: int, cases_needed: int | None = None) -> Evidence:
     """Counts of a rule on labelled cases, with the interval of the automated share."""
     low, high = interval(automated, cases)
     return Evidence(cases, automated, errors, float(low), float(high), cases_needed)
-
-
-def build_costs(costs: tuple[float, float], evidence: Evidence) -> Costs:
-    """What a rule costs for 1,000 cases like its evidence."""
-    error, review = costs
-    total = error * evidence.errors + review * (evidence.cases - evidence.automated)
-    return Costs(error, review, 1000.0 * total / evidence.cases, 1000.0 * review)
 
 
 def _note(

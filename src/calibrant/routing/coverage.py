@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from calibrant.errors import invalid
 from calibrant.predictions import Predictions
 from calibrant.routing.bounds import check_numbers, interval
-from calibrant.routing.choose import build_costs, build_evidence, check_costs, route_all
-from calibrant.routing.rule import RoutingRule
+from calibrant.routing.choose import build_evidence, route_all
+from calibrant.routing.costs import CostMatrix, check_costs
+from calibrant.routing.rule import Routed, RoutingRule
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def risk_coverage(
     confidence: float = 0.95,
     cost_error: float | None = None,
     cost_review: float | None = None,
+    cost_matrix: CostMatrix | None = None,
     temperature: float | None = None,
 ) -> list[CoverageRow]:
     """Accuracy of the most confident part of the cases, for several sizes of that part.
@@ -63,21 +65,28 @@ def risk_coverage(
         confidence: Confidence level of the intervals (Clopper-Pearson, each for its own line).
         cost_error: Cost of an automated error.
         cost_review: Cost of one review.
+        cost_matrix: Instead of `cost_error`: row y, column k is the cost of deciding k where y is true.
         temperature: Divide scores by this first.
     """
     shares = check_numbers("coverages", coverages, "be shares in (0, 1], at least one")
     if not shares.all():
         raise invalid("coverages", "be shares in (0, 1], at least one", coverages)
-    costs = check_costs(cost_error, cost_review)
-    thresholds, automated, errors = _curve(predictions, temperature)
+    costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
+    routed = route_all(predictions, temperature)
+    thresholds, automated, errors = _curve(routed, predictions)
     cases = len(predictions)
+    change = np.zeros(len(thresholds))
+    if costs is not None:
+        paid = costs.of_rows(predictions.targets, routed.predicted)
+        change = costs.change(automated, errors, routed.confidence, paid)
     rows = []
     wanted = np.searchsorted(automated, np.ceil(np.sort(shares)[::-1] * cases - 1e-9), side="left")
     for at in dict.fromkeys(wanted.tolist()):
         count, wrong = int(automated[at]), int(errors[at])
         low, high = interval(count - wrong, count, confidence=confidence)
         share_low, share_high = interval(count, cases, confidence=confidence)
-        cost = None if costs is None else 1000.0 * (costs[0] * wrong + costs[1] * (cases - count)) / cases
+        spent = 0.0 if costs is None else float(change[at]) + costs.review * count
+        cost = None if costs is None else 1000.0 * costs.total(cases, count, wrong, spent) / cases
         rows.append(
             CoverageRow(
                 threshold=float(thresholds[at]),
@@ -99,13 +108,15 @@ def risk_coverage(
 def cheapest_threshold(
     predictions: Predictions,
     *,
-    cost_error: float | None,
-    cost_review: float | None,
+    cost_error: float | None = None,
+    cost_review: float | None = None,
+    cost_matrix: CostMatrix | None = None,
     temperature: float | None = None,
 ) -> RoutingRule:
     """The threshold with the lowest cost on these cases, without a promise about accuracy.
 
-    Cost at t: cost_error for each error at or above t, cost_review for each case below. For a calibrated model the best
+    Cost at t: cost_error for each error at or above t (or what `cost_matrix` says: row y, column k for deciding k where
+    y is true), cost_review for each case below. For a calibrated model the best
     threshold is 1 - cost_review / cost_error. `choose_threshold` with costs adds the promise.
 
     >>> from calibrant.predictions import Predictions
@@ -113,15 +124,18 @@ def cheapest_threshold(
     >>> cheapest_threshold(predictions, cost_error=10, cost_review=1).threshold
     0.8
     """
-    costs = check_costs(cost_error, cost_review)
+    costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
     if costs is None:
         raise invalid("cost_error and cost_review", "be given where nothing is promised", "none")
-    thresholds, automated, errors = _curve(predictions, temperature)
-    change = costs[0] * errors - costs[1] * automated
+    routed = route_all(predictions, temperature)
+    thresholds, automated, errors = _curve(routed, predictions)
+    paid = costs.of_rows(predictions.targets, routed.predicted)
+    change = costs.change(automated, errors, routed.confidence, paid)
     best = len(change) - 1 - int(np.argmin(change[::-1]))
     threshold = float(thresholds[best]) if change[best] < 0 else None
     counts = (0, 0) if threshold is None else (int(automated[best]), int(errors[best]))
     evidence = build_evidence(len(predictions), *counts)
+    spent = 0.0 if threshold is None else float(paid[routed.confidence >= threshold].sum())
     nothing = "Reviewing every case costs less than automating at any threshold."
     return RoutingRule(
         threshold=threshold,
@@ -129,7 +143,7 @@ def cheapest_threshold(
         class_names=predictions.class_names,
         temperature=temperature,
         evidence=evidence,
-        costs=build_costs(costs, evidence),
+        costs=costs.of_rule(evidence, spent),
         note=nothing if threshold is None else "The cheapest threshold on these cases; it promises no accuracy.",
         fitted_on=predictions.origin.sha256,
         calibrated_by=predictions.origin.calibrated_by,
@@ -137,10 +151,9 @@ def cheapest_threshold(
 
 
 def _curve(
-    predictions: Predictions, temperature: float | None
+    routed: Routed, predictions: Predictions
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Every distinct confidence, strictest first, with the cases and the errors at or above it."""
-    routed = route_all(predictions, temperature)
     order = np.argsort(-routed.confidence, kind="stable")
     ranked = routed.confidence[order]
     last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))

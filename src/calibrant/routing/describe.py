@@ -27,10 +27,28 @@ def describe_rule(rule: RoutingRule, rows: list[CoverageRow]) -> str:
         )
         low, high = 1000 * (1 - evidence.automation_high), 1000 * (1 - evidence.automation_low)
         lines.append(f"Of 1,000 cases a person sees {rule.review_per_1000:.0f} ({low:.0f} to {high:.0f}).")
+    if rule.group_evidence is not None:
+        lines.append(_group_table(rule))
     if rule.costs is not None:
         mine, all_reviewed = rule.costs.per_1000, rule.costs.per_1000_all_review
         lines.append(f"Cost per 1,000 cases: {mine:.1f}; {all_reviewed:.1f} if a person sees all.")
     return "\n".join(lines)
+
+
+def _group_table(rule: RoutingRule) -> str:
+    headings = (rule.groups or "group", "cases", "automated", "wrong", "accuracy %", "promised")
+    rows = [
+        (
+            each.name,
+            f"{each.cases:,}",
+            f"{each.automated:,}",
+            f"{each.errors:,}",
+            "-" if not each.automated else f"{100 * (each.automated - each.errors) / each.automated:.2f}",
+            "yes" if each.promised and rule.automates else "no",
+        )
+        for each in rule.group_evidence or ()
+    ]
+    return plain_table(headings, rows)
 
 
 def describe_counts(counts: RouteCounts) -> str:

@@ -75,20 +75,42 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Costs:
-    """Cost of an automated error and of one review, in the same unit; correct automation is free.
+class GroupEvidence:
+    """What the rule was chosen on, in one group.
 
     Attributes:
-        error: Cost of a wrong decision that nobody looked at.
+        name: The group.
+        cases: Labelled cases.
+        automated: How many of them the rule automates.
+        errors: How many of these are wrong.
+        promised: Whether the promise is made for this group by itself; False where it has too few cases.
+    """
+
+    name: str
+    cases: int
+    automated: int
+    errors: int
+    promised: bool
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Cost of an automated error and of one review, in the same unit.
+
+    Attributes:
+        error: Cost of a wrong decision that nobody looked at; None where `matrix` says it.
         review: Cost of a person's look at one case.
         per_1000: Cost of the rule for 1,000 cases like those it was chosen on.
         per_1000_all_review: The same if a person saw every case.
+        matrix: Row y, column k: cost of deciding k alone where y is true; None where `error` says it and what is right
+            is free.
     """
 
-    error: float
+    error: float | None
     review: float
     per_1000: float
     per_1000_all_review: float
+    matrix: tuple[tuple[float, ...], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -108,11 +130,15 @@ class RoutingRule(Saved):
         note: One sentence for a person.
         fitted_on: SHA-256 of the predictions file that the rule was chosen on, where it was one.
         calibrated_by: Digest of the calibrator that these predictions went through first, where there was one.
+        groups: Name of the column whose groups the promise is made for, each by itself; None for all cases together.
+        group_evidence: One entry for each group; None without groups.
+        clusters: Number of clusters where cases of one cluster depend on each other; None where all are independent.
     """
 
     _what: ClassVar[str] = "routing rule"
     _format: ClassVar[str] = "calibrant-routing-rule"
     _newer: ClassVar[tuple[str, ...]] = ("calibrated_by",)
+    _optional: ClassVar[tuple[str, ...]] = ("groups", "group_evidence", "clusters")
 
     threshold: float | None
     n_classes: int
@@ -126,6 +152,9 @@ class RoutingRule(Saved):
     note: str = ""
     fitted_on: str | None = None
     calibrated_by: str | None = None
+    groups: str | None = None
+    group_evidence: tuple[GroupEvidence, ...] | None = None
+    clusters: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""
@@ -145,6 +174,13 @@ class RoutingRule(Saved):
                 fraction(name, share)
         if self.temperature is not None:
             positive("temperature", self.temperature)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that `load` needs, as plain JSON values."""
+        content = super().to_dict()
+        if self.costs is not None and self.costs.matrix is None:
+            del content["costs"]["matrix"]
+        return content
 
     @property
     def thresholds(self) -> NDArray[np.float64]:

@@ -21,6 +21,7 @@ class Saved:
     _format: ClassVar[str]
     _version: ClassVar[int] = 1
     _newer: ClassVar[tuple[str, ...]] = ()  # fields that files of 0.1.0 do not have
+    _optional: ClassVar[tuple[str, ...]] = ()  # fields that are left out of files where they are None
 
     verified: bool = field(default=True, compare=False)
 
@@ -28,7 +29,7 @@ class Saved:
         """Everything that `load` needs, as plain JSON values."""
         content = {"format": self._format, "version": self._version, **asdict(self)}
         del content["verified"]
-        return content
+        return {name: value for name, value in content.items() if value is not None or name not in self._optional}
 
     @classmethod
     def from_dict(cls, content: Any, *, where: str = "content") -> Self:
@@ -36,7 +37,7 @@ class Saved:
         members, verified = check_format(content, what=cls._what, name=cls._format, version=cls._version, where=where)
         members["verified"] = verified
         for each in fields(cls):
-            if each.name not in (*members, *cls._newer):
+            if each.name not in (*members, *cls._newer, *cls._optional):
                 raise invalid(where, f"be an undamaged {cls._what}", f"one without {each.name}")
         return typed(cls, members, what=cls._what, where=where)
 
