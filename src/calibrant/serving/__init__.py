@@ -1,6 +1,7 @@
 """One file for deployment: what a model says, how far it is calibrated, and what it may decide alone."""
 
 from calibrant.serving.decision import Decision, Logged, LoggedDecisions
+from calibrant.serving.folding import fold_temperature
 from calibrant.serving.log import ContradictingLabel, DecisionLog, DuplicateId, UnknownId, rule_digest
 from calibrant.serving.module import Deployed
 from calibrant.serving.onnx import INPUT, OUTPUTS, TOLERANCE, ExportCheck, Exported, compare_onnx, export_onnx
@@ -23,5 +24,6 @@ __all__ = [
     "UnknownId",
     "compare_onnx",
     "export_onnx",
+    "fold_temperature",
     "rule_digest",
 ]
