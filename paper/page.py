@@ -159,8 +159,7 @@ def _beside_paper(groups: Groups, reasons: Reasons) -> str:
         for label in (row.method, *(f"{row.method} ({variant})" for variant in VARIANTS.get(row.method, ()))):
             records = groups.get((row.data, row.model), {}).get(label)
             if records:
-                found = [agreement(row, records, metric) for metric in METRICS]
-                tables.setdefault((row.data, row.model), []).append(_Beside(row, label, len(records), found))
+                tables.setdefault((row.data, row.model), []).extend(_both_epochs(row, label, records))
     for (data, model), compared in tables.items():
         heads = ("method", "seeds", *(metric_label(metric) for metric in METRICS))
         lines = tuple((each.name, str(each.seeds), *(_beside(item) for item in each.numbers)) for each in compared)
@@ -188,6 +187,16 @@ class _Beside:
     def name(self) -> str:
         ours = self.label.replace(" (", ", ").removesuffix(")")
         return f"{self.row.printed} ({ours})"
+
+
+def _both_epochs(row: PaperRow, label: str, records: Sequence[Record]) -> list[_Beside]:
+    """The last epoch, then the best one where every seed kept it: the paper does not say which one it reports."""
+    chosen = [best for record in records if (best := record.at_best()) is not None]
+    conventions = [(label, list(records))] + ([(f"{label}, best epoch", chosen)] if len(chosen) == len(records) else [])
+    return [
+        _Beside(row, name, len(group), [agreement(row, group, metric) for metric in METRICS])
+        for name, group in conventions
+    ]
 
 
 def _beside(item: Agreement) -> str:

@@ -9,12 +9,13 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.files import read_json, write_json
+from calibrant.metrics import Evaluation, evaluate
 from calibrant.report import to_terminal
 from calibrant.study.automation import automation
 from calibrant.study.record import Record, changes_of, read_records, record_run, write_record
 from calibrant.study.summary import summarise
 from calibrant.study.tables import paper_tables
-from calibrant.training import Run, paper_recipe
+from calibrant.training import Run, paper_recipe, train
 
 
 @pytest.fixture(scope="module")
@@ -274,3 +275,17 @@ def test_a_set_of_a_few_images_has_no_spread(make_record):
     assert record.deviation("ece@0.95") is None
     assert record.deviation("share@0.95") > 0
     assert make_record(seed=0, sharpness=3.0).deviation("ece@0.95") > 0
+
+
+def test_a_record_of_the_best_epoch_stands_beside_that_of_the_last(tmp_path):
+    recipe = paper_recipe("digits", epochs=2, select="best:error", engine__accelerator="cpu", data__validation=0.7)
+    run = train(recipe, tmp_path / "run")
+    record = record_run(run)
+    assert "select" not in record.changes, "the last epoch is that of any other run"
+    assert record.best["epoch"] == run.summary["best"]["epoch"]
+    chosen = record.at_best()
+    for split, found in (("test", chosen.evaluation()), ("val", Evaluation.from_dict(chosen.validation))):
+        assert found.ece == evaluate(run.predictions(split, best=True), 10).ece
+    path = write_record(record, tmp_path / "records")
+    assert Record.load(path).at_best().evaluation(n_bins=15).ece == chosen.evaluation(n_bins=15).ece
+    assert record.at_best().at_best() is None

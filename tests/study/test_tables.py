@@ -153,3 +153,22 @@ def test_brackets_in_names_are_shown_as_they_are(results, label):
     rows = (replace(results.rows[0], label=label), *results.rows[1:])
     for grid in paper_tables(replace(results, rows=rows))[:2]:
         assert label in to_terminal(grid)
+
+
+def test_the_best_epoch_has_a_table_of_its_own(make_record):
+    def kept(seed, epoch, select="best:error"):
+        other = make_record("flsd+h", seed=seed + 50).to_dict()
+        figures = {key: other[key] for key in ("test", "test_scaled", "validation", "temperature")}
+        return make_record("flsd+h", seed=seed, best={"select": select, "epoch": epoch, **figures}), other
+
+    (first, one), (second, two) = kept(0, 131), kept(1, 140)
+    results = summarise({"nll": [make_record()], "flsd+h": [first, second]}, "nll")
+    (row,) = results.best
+    assert row.label == "flsd+h: best:error, epoch 131, 140"
+    assert row.test["ece"].values == (one["test"]["10"]["ece"], two["test"]["10"]["ece"])
+    assert first.value("ece") != one["test"]["10"]["ece"], "the record itself is of the last epoch"
+    (grid,) = [grid for grid in paper_tables(results) if grid.title.endswith("the best epoch by validation")]
+    assert [line[0] for line in grid.rows] == [row.label]
+    mixed = summarise({"flsd+h": [first, kept(1, 140, "best:nll")[0]]}, "nll")
+    assert mixed.best == (), "seeds that were chosen by other figures are no seeds of one row"
+    assert not any("best epoch" in grid.title for grid in paper_tables(mixed))

@@ -17,6 +17,7 @@ from calibrant.predictions import Predictions
 from calibrant.study.automation import automation
 from calibrant.study.schema import (
     AutomationContent,
+    BestContent,
     Count,
     EvaluationContent,
     Evaluations,
@@ -75,6 +76,7 @@ class Record(BaseModel):
         predictions_sha256: Digests of the predictions that all this was computed from.
         automation: Promised accuracy ("0.99") to what may be automated at it (see `study.automation`); None: not
             recorded. Files call it `takeover`.
+        best: The same figures of the best epoch by `recipe.select`; None where the last epoch alone was kept.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
@@ -107,6 +109,7 @@ class Record(BaseModel):
     predictions_sha256: PredictionDigests
     automation: dict[Text, AutomationContent] | None = Field(default=None, alias="takeover")
     validation_nll_scaled: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    best: BestContent | None = None
 
     @model_validator(mode="after")
     def _one_run(self) -> Self:
@@ -148,6 +151,15 @@ class Record(BaseModel):
         if ends is None or not all(map(math.isfinite, ends)):
             return None
         return (ends[1] - ends[0]) / (2 * 1.96)
+
+    def at_best(self) -> Self | None:
+        """What this record would say if the best epoch were the last; None where that was not kept."""
+        if self.best is None:
+            return None
+        figures = {key: self.best[key] for key in ("test", "test_scaled", "validation", "temperature")}
+        found = self.model_copy(update={**figures, "automation": None, "validation_nll_scaled": None, "best": None})
+        found.__dict__.pop("_evaluations", None)  # those of the last epoch, if anybody has asked for them
+        return found
 
     @property
     def test_cases(self) -> int:
@@ -236,7 +248,23 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         predictions_sha256=digests(run),
         automation=automation(validation, test),
         validation_nll_scaled=evaluate(scaled_by(validation, temperature), N_BINS[0]).nll,
+        best=_best_of(run),
     )
+
+
+def _best_of(run: Run) -> dict[str, Any] | None:
+    if run.recipe.select == "last":
+        return None
+    validation, test = run.predictions("val", best=True), run.predictions("test", best=True)
+    temperature, _ = fit_temperature(validation)
+    return {
+        "select": run.recipe.select,
+        "epoch": run.summary["best"]["epoch"],
+        "test": _evaluations(test),
+        "test_scaled": _evaluations(scaled_by(test, temperature)),
+        "validation": evaluate(validation, N_BINS[0]).to_dict(),
+        "temperature": temperature,
+    }
 
 
 def digests(run: Run) -> dict[str, str]:
@@ -283,7 +311,8 @@ def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dic
     usual = flatten(paper_recipe(recipe.data.name).model_dump(mode="json"))
     usual |= _as_options(_recommended(recipe, settings or {}))
     ours = flatten(recipe.model_dump(mode="json")) | _as_options(settings or {})
-    left_out = {"seed", "model.name", "method.name"}
+    # `select` changes nothing about the training: the last epoch is recorded in any case.
+    left_out = {"seed", "select", "model.name", "method.name"}
     return {
         key: value
         for key, value in ours.items()

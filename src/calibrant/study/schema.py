@@ -119,6 +119,26 @@ AutomationContent = Annotated[dict[str, float | None], AfterValidator(_automatio
 """What may be automated at one promised accuracy."""
 
 
+class _Best(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    select: Text
+    epoch: Annotated[int, Field(ge=1, lt=2**31)]
+    test: Evaluations
+    test_scaled: Evaluations
+    validation: EvaluationContent
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _best(content: dict[str, Any]) -> dict[str, Any]:
+    _Best.model_validate(content, strict=True)
+    return content
+
+
+BestContent = Annotated[dict[str, Any], AfterValidator(_best)]
+"""The figures of the best epoch."""
+
+
 def _recipe(content: dict[str, Any]) -> dict[str, Any]:
     _Recipe.model_validate(content)
     return content

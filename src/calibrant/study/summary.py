@@ -93,7 +93,8 @@ class PairedDifference:
 class Results:
     """All rows of one data set and network.
 
-    `unfinished` are the seeds of each row that failed or were stopped: the rows know nothing of them.
+    `unfinished` are the seeds of each row that failed or were stopped: the rows know nothing of them. `best` are rows
+    of the best epoch by a validation figure, where runs kept it; all others are of the last epoch.
     """
 
     data: str
@@ -102,11 +103,12 @@ class Results:
     rows: tuple[Row, ...]
     differences: tuple[PairedDifference, ...]
     unfinished: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    best: tuple[Row, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, in fractions."""
         content = asdict(self)
-        for row in content["rows"]:
+        for row in (*content["rows"], *content["best"]):
             row["takeover"] = row.pop("automation")  # the name that files have had from the beginning
         return content
 
@@ -205,7 +207,18 @@ def summarise(
         for label, group in filled.items():
             if label != baseline:
                 differences += _differences(label, group, filled[baseline], noise)
-    return Results(first.data, first.model, baseline, rows, tuple(differences))
+    best = tuple(row for label, group in filled.items() if (row := _best_row(label, group)) is not None)
+    return Results(first.data, first.model, baseline, rows, tuple(differences), best=best)
+
+
+def _best_row(label: str, records: Sequence[Record]) -> Row | None:
+    """The row of the best epoch, where all seeds kept it and chose by the same figure."""
+    chosen = {record.best["select"] for record in records if record.best is not None}
+    found = [best for record in records if (best := record.at_best()) is not None]
+    if len(found) != len(records) or len(chosen) != 1:
+        return None
+    epochs = ", ".join(str(record.best["epoch"]) for record in records if record.best is not None)
+    return summarise_row(f"{label}: {chosen.pop()}, epoch {epochs}", found)
 
 
 def _differences(

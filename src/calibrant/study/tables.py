@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from calibrant.metrics import higher_is_better
 from calibrant.report import Grid
@@ -25,6 +26,9 @@ def paper_tables(results: Results, *, brief: bool = False) -> list[Grid]:
     ]
     if len(results.rows) > 1 and all(row.validation_nll_scaled.mean is not None for row in results.rows):
         grids.append(_candidates(results, where))
+    if results.best:
+        chosen = replace(results, rows=results.best)
+        grids.append(_grid(chosen, f"{where}: the best epoch by validation", _CHOSEN, _BOTH))
     if any(row.automation for row in results.rows):
         title = f"{where}: what may be left to the model"
         grids.append(_grid(results, title, _PROMISED + left_out(results), _AUTOMATED))
@@ -82,6 +86,14 @@ _SECOND: tuple[_Column, ...] = (
 )
 
 
+_BOTH: tuple[_Column, ...] = (
+    *(_FIRST[0], _FIRST[1], _FIRST[3], _FIRST[4]),
+    *(_SECOND[0], _SECOND[2]),
+)
+_CHOSEN = (
+    "As in the first two tables, but of the epoch with the best validation figure (error, NLL, or NLL after scaling) "
+    "instead of the last."
+)
 _PROMISED = (
     "In percent of the test images: those above the lowest threshold at which the validation set promises an accuracy "
     f"of 98 or 99 % with confidence {CONFIDENCE:g} (calibrant route fit). 0: nothing can be promised. +TS: a "

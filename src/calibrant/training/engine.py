@@ -247,6 +247,8 @@ class _Training:
             line["validation"] = brief(validation)
             if loss.follows_validation:
                 loss.after_validation(torch.tensor(validation.logits), torch.tensor(validation.targets))
+            if self.setup.best is not None:
+                line["selection"] = self.setup.best.consider(epoch, validation, self.setup.network)
             self.final_validation = validation if last else None
         line["seconds"] = time.perf_counter() - started
         self.run.log_epoch(line)
@@ -298,7 +300,18 @@ class _Training:
         calibration = calibrate_run(self.run)
         warnings = find_failures(self.run, self.log, calibration)
         content = summarise(self.run.recipe, self.setup, predictions, self.log, calibration)
-        self.run.write_summary({**content, "warnings": warnings})
+        self.run.write_summary({**content, "warnings": warnings, "best": self._finish_best()})
+
+    def _finish_best(self) -> dict[str, Any] | None:
+        """Predict with the weights of the best epoch, where one was asked for; the last thing the network is for."""
+        best = self.setup.best
+        if best is None:
+            return None
+        self.setup.network.load_state_dict(best.weights)
+        predictions: dict[Split, Predictions] = {split: self._predict(split) for split in ("val", "test")}
+        for split, prediction in predictions.items():
+            prediction.save(self.run.predictions_path(split, best=True))
+        return best.summary(predictions)
 
 
 def _all_finite(network: torch.nn.Module) -> bool:

@@ -25,6 +25,7 @@ else:
 Precision = Literal["auto", "bf16-mixed", "32-true", "64-true"]
 StepMode = Literal["auto", "eager", "compiled", "graphed"]
 DataPath = Literal["auto", "resident", "loader"]
+Select = Literal["last", "best:error", "best:nll", "best:scaled-nll"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -159,7 +160,9 @@ class Recipe(_Section):
     for it, a method without a plan gets fewer epochs.
 
     `own_code` is filled in when a run begins: the SHA-256 of the file of each module that a network or method
-    `module:name` of yours comes from. `reasons` says of settings that were derived from the data why they are so.
+    `module:name` of yours comes from. `reasons` says of settings that were derived from the data why they are so. With
+    `select` a run also keeps the predictions of its best epoch by a validation figure; those of the last epoch stay
+    what they are.
 
     >>> Recipe(epochs=3).optimiser.batch_size
     128
@@ -168,6 +171,7 @@ class Recipe(_Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     epochs: Count = 30
     budget: Annotated[float, Field(gt=0, le=1)] = 1.0
+    select: Select = "last"
     data: DataSection = DataSection()
     model: ModelSection = ModelSection()
     method: MethodSection = MethodSection()
@@ -201,6 +205,11 @@ class Recipe(_Section):
         if self.schedule.average and not self.averaged_epochs:
             raise ValueError(
                 f"schedule.average must cover at least one of the {self.epochs} epochs, got {self.schedule.average:g}"
+            )
+        if self.select != "last" and self.engine.evaluate_every > 1:
+            raise ValueError(
+                f"select must be last unless every epoch is evaluated (engine.evaluate_every is "
+                f"{self.engine.evaluate_every}), got {self.select}"
             )
         return self
 

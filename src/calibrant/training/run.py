@@ -135,9 +135,16 @@ class Run:
         """Final metrics, environment and costs."""
         return self.path / "summary.json"
 
-    def predictions_path(self, split: Split, *, calibrated: bool = False) -> Path:
-        """The predictions of a split, as the network made them or as the run's calibrator made them of these."""
-        return self.path / "predictions" / (f"{split}.calibrated.npz" if calibrated else f"{split}.npz")
+    def predictions_path(self, split: Split, *, calibrated: bool = False, best: bool = False) -> Path:
+        """The predictions of a split, as the network made them or as the run's calibrator made them of these.
+
+        Args:
+            split: Which part of the data.
+            calibrated: Those that the run's calibrator made.
+            best: Those of the best epoch instead of the last, where the recipe's `select` asks for it.
+        """
+        name = f"best-{split}" if best else split
+        return self.path / "predictions" / (f"{name}.calibrated.npz" if calibrated else f"{name}.npz")
 
     @property
     def calibrator_path(self) -> Path:
@@ -184,11 +191,14 @@ class Run:
         check(SummaryContent, content, str(self.summary_path))
         return content
 
-    def predictions(self, split: Split) -> "Predictions":
-        """Predictions of the finished model."""
+    def predictions(self, split: Split, *, best: bool = False) -> "Predictions":
+        """Predictions of the finished model, or of its best epoch where the recipe's `select` asks for it."""
         from calibrant.predictions import Predictions
 
-        path = self.predictions_path(split)
+        if best and self.recipe.select == "last":
+            way_out = 'Train with select = "best:error", "best:nll" or "best:scaled-nll".'
+            raise InvalidInput(f"run {self.path} kept the predictions of its last epoch alone. {way_out}")
+        path = self.predictions_path(split, best=best)
         if not path.is_file():
             raise InvalidInput(f"run {self.path} has no {split} predictions yet. Continue it with --resume.")
         return Predictions.load(path)

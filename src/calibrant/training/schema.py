@@ -47,8 +47,14 @@ class EpochLine(_Model):
     train_seconds: NotNegative
     seconds: NotNegative
     samples_per_second: Number
+    selection: Number | None = None
     # Pydantic reads a missing key as None here; `validation: null` is never written, and harmless.
     validation: _Figures | None = None
+
+
+class _BestSoFar(_Model):
+    epoch: Annotated[int, Field(ge=1, lt=2**31)]
+    figure: Number
 
 
 class CheckpointValues(_Model):
@@ -63,6 +69,7 @@ class CheckpointValues(_Model):
     mean: list[Number] = []
     std: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = []
     log: list[EpochLine] | None = None
+    best: _BestSoFar | None = None
 
     @model_validator(mode="after")
     def _one_per_channel(self) -> Self:
@@ -96,6 +103,14 @@ class _BestValidation(_Figures):
     epoch: Count
 
 
+class _Best(_Model):
+    select: Text
+    epoch: Annotated[int, Field(ge=1, lt=2**31)]
+    figure: Number
+    test: _Evaluation
+    validation: _Evaluation
+
+
 class _Calibration(_Model):
     method: str
     temperature: Number
@@ -117,6 +132,7 @@ class SummaryContent(_Model):
     best_validation: _BestValidation | None
     calibration: _Calibration | None = None
     warnings: list[Text] = []
+    best: _Best | None = None
     samples_seen: Count
     samples_full: Annotated[int, Field(ge=1, lt=2**53)]
     # Summaries of older versions have none of the two.

@@ -17,6 +17,7 @@ from calibrant.pruning import ConfidencePruner
 from calibrant.training.averaging import WeightAverage
 from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
 from calibrant.training.batchnorm import synchronise_batch_norm
+from calibrant.training.best import BestEpoch
 from calibrant.training.data import TrainingData
 from calibrant.training.launch import FABRIC_LOGGERS
 from calibrant.training.mixup import Mixup
@@ -150,6 +151,7 @@ class Setup:
         self.average: WeightAverage | None = None
         if recipe.averaged_epochs:
             self.average = WeightAverage(self.network, first=recipe.epochs - recipe.averaged_epochs + 1)
+        self.best = BestEpoch(recipe.select) if recipe.select != "last" else None
         self.loss = self.plan.loss.to(device)
         self.lr = torch.tensor(recipe.learning_rate(0.0), device=device)
         self.optimiser = make_optimiser(recipe.optimiser, self.network, self.lr)

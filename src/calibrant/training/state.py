@@ -29,6 +29,10 @@ def pack(setup: Setup, log: Sequence[Line]) -> Checkpoint:
         tensors |= {f"average.{name}": value for name, value in setup.average.state_dict().items()}
     if setup.loss.follows_validation:
         tensors |= {f"loss.{name}": value for name, value in setup.loss.state_dict().items()}
+    more: dict[str, Any] = {}
+    if setup.best is not None:
+        weights, more["best"] = setup.best.state_dict()
+        tensors |= {f"best.{name}": value for name, value in weights.items()}
     values: dict[str, Any] = {}
     for name, value in setup.pruner.state_dict().items():
         if isinstance(value, Tensor):
@@ -40,7 +44,7 @@ def pack(setup: Setup, log: Sequence[Line]) -> Checkpoint:
     # Export puts the normalisation into the deployed file, where the data set is not at hand.
     about |= {"mean": list(data.mean), "std": list(data.std)}
     saved = list(log) if len(log) <= _LONGEST_LOG else None
-    return Checkpoint(len(log), tensors, {"pruner": values, "log": saved, **about})
+    return Checkpoint(len(log), tensors, {"pruner": values, "log": saved, **about, **more})
 
 
 def unpack(setup: Setup, checkpoint: Checkpoint) -> None:
@@ -55,7 +59,8 @@ def unpack(setup: Setup, checkpoint: Checkpoint) -> None:
 
 
 def _unpack(setup: Setup, checkpoint: Checkpoint) -> None:
-    by_owner: dict[str, dict[str, Tensor]] = {name: {} for name in ("model", "optimiser", "pruner", "average", "loss")}
+    owners = ("model", "optimiser", "pruner", "average", "loss", "best")
+    by_owner: dict[str, dict[str, Tensor]] = {name: {} for name in owners}
     for name, value in checkpoint.tensors.items():
         owner, rest = name.split(".", 1)
         by_owner[owner][rest] = value
@@ -64,6 +69,8 @@ def _unpack(setup: Setup, checkpoint: Checkpoint) -> None:
         setup.average.load_state_dict(by_owner["average"])
     if setup.loss.follows_validation:
         setup.loss.load_state_dict(by_owner["loss"])
+    if setup.best is not None:
+        setup.best.load_state_dict(by_owner["best"], checkpoint.values["best"])
     # Checkpoints lie between epochs, when all ranks hold the same rows.
     setup.pruner.load_state_dict({**by_owner["pruner"], **checkpoint.values["pruner"]}, shared=True)
     state: dict[int, dict[str, Tensor]] = {}

@@ -1,0 +1,110 @@
+"""The best epoch by a validation figure, beside the last."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.errors import InvalidInput
+from calibrant.metrics import negative_log_likelihood
+from calibrant.predictions import Predictions
+from calibrant.training import Recipe, Run, resume, train
+from calibrant.training.best import BestEpoch, selection_figure
+from calibrant.training.checkpoint import newest_checkpoint
+
+FIGURES = ("best:error", "best:nll", "best:scaled-nll")
+
+
+def predictions(seed, n=60):
+    generator = np.random.default_rng(seed)
+    targets = generator.integers(0, 3, n)
+    return Predictions.from_logits(generator.normal(size=(n, 3)) + 2 * np.eye(3)[targets], targets)
+
+
+def test_the_figures():
+    validation = predictions(0)
+    logits, targets = validation.logits.astype(float), validation.targets
+
+    def nll(temperature):
+        scaled = logits / temperature
+        return float(np.mean(np.log(np.exp(scaled).sum(1)) - scaled[np.arange(len(targets)), targets]))
+
+    assert selection_figure("best:error", validation) == pytest.approx(np.mean(logits.argmax(1) != targets))
+    assert selection_figure("best:nll", validation) == pytest.approx(nll(1.0), abs=1e-6)
+    finest = min(nll(t) for t in np.linspace(0.2, 5, 4801))
+    assert selection_figure("best:scaled-nll", validation) == pytest.approx(finest, abs=1e-5)
+
+
+def test_a_network_without_a_temperature_is_judged_as_it_is():
+    flat = Predictions.from_logits(np.zeros((5, 2)), [0, 1, 0, 1, 1])
+    assert selection_figure("best:scaled-nll", flat) == negative_log_likelihood(flat)
+
+
+@pytest.mark.parametrize("select", FIGURES)
+def test_the_lowest_counts_and_of_equals_the_first(select):
+    best, network = BestEpoch(select), torch.nn.Linear(1, 1)
+    sequence = [3, 1, 2, 1, 4]
+    figures = []
+    for epoch, seed in enumerate(sequence, start=1):
+        torch.nn.init.constant_(network.weight, epoch)
+        figures.append(best.consider(epoch, predictions(seed), network))
+    assert figures == [selection_figure(select, predictions(seed)) for seed in sequence]
+    assert best.epoch == 1 + int(np.argmin(figures))
+    assert float(best.weights["weight"]) == best.epoch, "a copy: later epochs do not change it"
+
+
+@pytest.fixture
+def best_recipe(toy_recipe):
+    # A rate that stays high: the last epoch is not the best.
+    settings = {"epochs": 5, "select": "best:nll", "optimiser__lr": 0.2, "schedule__kind": "constant"}
+    return lambda **changes: toy_recipe(**settings, **changes)
+
+
+def test_both_conventions_are_kept_and_runs_go_on(toy, toy_recipe, best_recipe, tmp_path, stopped, assert_same_run):
+    recipe = best_recipe()
+    whole = train(recipe, tmp_path / "whole", data=toy)
+    figures = [line["selection"] for line in whole.epochs()]
+    best = whole.summary["best"]
+    assert best["epoch"] == 1 + int(np.argmin(figures)) < 5, "another problem is needed: the last epoch is the best"
+    assert best["figure"] == pytest.approx(min(figures))
+    validation = whole.predictions("val", best=True)
+    assert negative_log_likelihood(validation) == pytest.approx(best["figure"], rel=1e-6)
+    assert negative_log_likelihood(whole.predictions("val")) == pytest.approx(figures[-1], rel=1e-6)
+
+    # The last epoch is what it is without it.
+    plain = train(recipe.changed({"select": "last"}), tmp_path / "plain", data=toy)
+    for split in ("val", "test"):
+        assert np.array_equal(plain.predictions(split).logits, whole.predictions(split).logits)
+    assert plain.summary["best"] is None
+    assert not plain.predictions_path("test", best=True).exists()
+
+    for epoch in (best["epoch"], 4):
+        again = resume(stopped(recipe, tmp_path / f"after-{epoch}", toy, epoch), data=toy)
+        assert_same_run(again, whole)
+        for split in ("val", "test"):
+            found, expected = (run.predictions(split, best=True).logits for run in (again, whole))
+            assert np.array_equal(found, expected)
+
+
+def test_the_weights_of_the_best_epoch_make_its_test_predictions(toy, best_recipe, tmp_path):
+    run = train(best_recipe(), tmp_path / "run", data=toy)
+    checkpoint = newest_checkpoint(run.checkpoints)
+    network = run.load_model()
+    network.load_state_dict({n.removeprefix("best."): t for n, t in checkpoint.tensors.items() if n[:5] == "best."})
+    network.eval()
+    images = (toy.test.images.float() / 255 - torch.tensor(toy.mean).view(1, -1, 1, 1)) / torch.tensor(toy.std).view(
+        1, -1, 1, 1
+    )
+    with torch.no_grad():
+        expected = network(images).numpy()
+    np.testing.assert_allclose(run.predictions("test", best=True).logits, expected, atol=1e-4)
+
+
+def test_it_is_refused_where_an_epoch_is_not_evaluated(toy, toy_recipe, tmp_path):
+    message = r"select must be last unless every epoch is evaluated \(engine.evaluate_every is 2\), got best:nll"
+    with pytest.raises(InvalidInput, match=message):
+        Recipe(select="best:nll", engine={"evaluate_every": 2})
+    with pytest.raises(InvalidInput, match="recipe key 'select' must be one of 'last', 'best:error', 'best:nll'"):
+        Recipe(select="best:ece")
+    run = train(toy_recipe(epochs=1, method__name="nll", method__options={}), tmp_path / "run", data=toy)
+    with pytest.raises(InvalidInput, match=r"kept the predictions of its last epoch alone\. Train with select ="):
+        Run.open(run.path).predictions("test", best=True)
