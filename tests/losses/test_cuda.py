@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from calibrant.losses import CrossEntropy, HuberCalibration
+from calibrant.losses import AdaFocal, CrossEntropy, HuberCalibration
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -78,3 +78,14 @@ def test_a_captured_graph_follows_its_factor(batch):
     graph.replay()
     torch.testing.assert_close(value, loss(*batch))
     assert float(loss.terms(*batch)["huber_calibration"].detach()) > 0.1
+
+
+def test_a_captured_graph_follows_the_exponents_of_an_adaptive_loss(batch):
+    loss = AdaFocal(4, switch=0.9).cuda()
+    graph, value = capture(loss, *batch)
+    before = value.clone()
+    for _ in range(3):
+        loss.after_validation(batch[0].detach(), batch[1])
+    graph.replay()
+    torch.testing.assert_close(value, loss(*batch))
+    assert not torch.equal(value, before)

@@ -210,23 +210,27 @@ def test_two_processes_equal_one_on_the_digits(children, tmp_path):
     assert_equal_but_for_rounding(Run.open(folder), expected, tolerance=1e-10)
 
 
-def test_two_processes_equal_one_with_mixup_and_sharpness_aware_steps(children, make_toy, tmp_path):
-    """108 training samples in batches of 36: each process holds an even number of every batch."""
+def test_two_processes_equal_one_with_mixup_sharpness_aware_steps_and_an_adaptive_loss(children, make_toy, tmp_path):
+    """108 training samples in batches of 36: each process holds an even number of every batch.
+
+    Only the first process validates; the exponents of the others follow it.
+    """
     toy = make_toy(samples=120)
     arrays = {"x_train": toy.train.images[:, 0].numpy(), "y_train": toy.train.labels.numpy()}
     arrays |= {"x_test": toy.test.images[:, 0].numpy(), "y_test": toy.test.labels.numpy()}
     np.savez(tmp_path / "toy.npz", **arrays)
     settings = [
-        *("--data", f"arrays:{tmp_path}/toy.npz", "--model", "tiny", "--method", "bsce-gra", "--epochs", "2"),
+        *("--data", f"arrays:{tmp_path}/toy.npz", "--model", "tiny", "--method", "adafocal", "--epochs", "3"),
         *("--batch-size", "36", "--accelerator", "cpu", "--precision", "64-true", "--lr", "0.05"),
         *("--set", "data.mixup=0.4", "--set", "optimiser.sam=0.1"),
+        *("--set", "method.options.adafocal_bins=3", "--set", "method.options.adafocal_switch=0.9"),
     ]
     one = children.start("train", *settings, "--out", tmp_path / "one")
     two = launch("calibrant", "train", *settings, "--devices", "2", "--out", str(tmp_path / "two"))
     assert one.wait() == 0, one.err
     assert two.returncode == 0, two.stderr
     expected = Run.open(tmp_path / "one")
-    assert expected.summary["gradient_passes"] == 2 * 2 * 108
+    assert expected.summary["gradient_passes"] == 2 * 3 * 108
     assert_equal_but_for_rounding(Run.open(tmp_path / "two"), expected, tolerance=1e-9)
 
 

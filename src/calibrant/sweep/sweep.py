@@ -240,6 +240,8 @@ class Sweep:
         validation = summary["validation"]
         # Of the updates of the recipe before anything is varied: where epochs are searched, fewer of them are cheaper.
         seen = summary["seen_share"] * (run.recipe.epochs / self.recipe.epochs)
+        # An update that takes two gradients (`optimiser.sam`) costs two.
+        seen *= run.recipe.gradients_per_update / self.recipe.gradients_per_update
         return validation["test_error"], validation["ece"], seen
 
     @staticmethod

@@ -218,6 +218,11 @@ class Recipe(_Section):
         """How many epochs at the end have their weights averaged."""
         return int(self.epochs * self.schedule.average + 1e-9)
 
+    @property
+    def gradients_per_update(self) -> int:
+        """How often the gradient of a batch is taken for one step of the optimiser."""
+        return 2 if self.optimiser.sam else 1
+
     def plan(self) -> "Plan":
         """The loss and the pruning that the method stands for; what is unknown or does not fit the rest is refused."""
         from calibrant import methods

@@ -40,7 +40,7 @@ def summarise(
         "samples_scored": sum(line.get("samples_scored", 0) for line in log),
         "seen_share": pruning.seen / full,
         # How often the gradient of a sample was taken: what an update costs is not the same for every optimiser.
-        "gradient_passes": pruning.seen * (2 if recipe.optimiser.sam else 1),
+        "gradient_passes": pruning.seen * recipe.gradients_per_update,
         "epochs": setup.recipe.epochs,
         "policy": None if setup.plan.pruning is None else repr(setup.pruner.timetable.policy),
         "steps_mode": setup.mode,
