@@ -34,6 +34,8 @@ def evaluate(
     level: float = 0.95,
     seed: int = 0,
     groups: str | None = None,
+    weights: str | None = None,
+    clusters: str | None = None,
     raw: Annotated[bool, Switch] = False,
     as_json: Json = False,
     gates: Annotated[Gates, Parameter(name="*")] = Gates(),  # noqa: B008 (frozen)
@@ -55,12 +57,17 @@ def evaluate(
         Seed of the resampling and of the noise floor.
     groups:
         A column of the files: all metrics in each of its groups too. The intervals of all groups hold at once.
+    weights:
+        A column of the files: how much each row counts.
+    clusters:
+        A column of the files: which rows belong together (pictures of one patient); intervals go by clusters.
     raw:
         Leave out a run's own calibrator. Without this, a run folder is shown calibrated and raw, and limits are for
         what is calibrated.
     """
     gates.check(thresholds)
     settings: dict[str, Any] = {"thresholds": thresholds, "n_resamples": n_resamples, "seed": seed, "level": level}
+    settings |= {"weights": weights, "clusters": clusters}
     results: dict[str, Evaluation] = {}
     judged: dict[str, Evaluation] = {}
     grouped: dict[str, GroupedEvaluation] = {}

@@ -41,6 +41,7 @@ from calibrant.metrics.tables import (
     label,
     plain_table,
 )
+from calibrant.metrics.tops import Weights
 
 if TYPE_CHECKING:
     from calibrant.metrics.meter import Meter
@@ -72,6 +73,7 @@ __all__ = [
     "NegativeLogLikelihood",
     "NoiseFloor",
     "Verdict",
+    "Weights",
     "accumulate_bins",
     "accuracy",
     "accuracy_coverage",

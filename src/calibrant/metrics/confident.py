@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction
 from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, check_bins, edge_precision, rounded, sum_bins
-from calibrant.metrics.tops import Tops
+from calibrant.metrics.tops import Tops, Weights, weighted_rows
 from calibrant.predictions import Predictions, require_predictions
 
 
@@ -43,12 +43,20 @@ def is_confident(predictions: Predictions, threshold: float) -> NDArray[np.bool_
     return np.asarray(predictions.confidence >= limit[0])
 
 
-def confident_set(predictions: Predictions, threshold: float = 0.95, *, n_bins: int = DEFAULT_N_BINS) -> ConfidentSet:
+def confident_set(
+    predictions: Predictions,
+    threshold: float = 0.95,
+    *,
+    n_bins: int = DEFAULT_N_BINS,
+    weights: Weights | None = None,
+) -> ConfidentSet:
     """Share, accuracy and calibration error of the rows with confidence >= threshold.
 
     >>> confident_set(Predictions.from_probabilities([[0.98, 0.02], [0.6, 0.4]], [0, 1])).share
     0.5
     """
+    if weights is not None:
+        return weighted_rows(predictions, weights).confident(check_threshold(threshold), check_bins(n_bins))
     return confident_of(Tops.of(predictions), check_threshold(threshold), check_bins(n_bins))
 
 

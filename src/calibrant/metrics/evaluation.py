@@ -18,7 +18,7 @@ from calibrant.metrics.names import METRICS, SET_METRICS, set_metric
 from calibrant.metrics.noise import noise_of
 from calibrant.metrics.ranking import Ranking
 from calibrant.metrics.smooth import smooth_of
-from calibrant.metrics.tops import SortedTops
+from calibrant.metrics.tops import SortedTops, Weights
 from calibrant.metrics.totals import read_totals
 from calibrant.predictions import Predictions, require_predictions
 
@@ -147,6 +147,8 @@ def evaluate(
     n_resamples: int = 0,
     seed: int = 0,
     level: float = 0.95,
+    weights: Weights | None = None,
+    clusters: Weights | None = None,
 ) -> Evaluation:
     """Compute every metric.
 
@@ -157,6 +159,10 @@ def evaluate(
         n_resamples: Number of draws behind each interval, at least 20; 0 for no intervals, 1000 for a report.
         seed: Seed of the noise floor's simulation and of the bootstrap.
         level: Level of the intervals.
+        weights: Name of an extra column, or one number per row: importance weights for another class mix or region.
+            Only their ratios matter.
+        clusters: Name of an extra column, or one value per row: rows that belong together (pictures of one patient).
+            Intervals then go by clusters. With weights or clusters calibration errors have no interval.
 
     >>> predictions = Predictions.from_probabilities([[0.98, 0.02], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1])
     >>> round(evaluate(predictions).ece, 4)
@@ -166,6 +172,8 @@ def evaluate(
     check_bins(n_bins)
     limits = check_thresholds(thresholds)
     check_resamples(n_resamples, level, seed)
+    if weights is not None or clusters is not None:
+        return _weighted(predictions, n_bins, limits, weights, clusters, n_resamples, seed, level)
     plain = _point(predictions, n_bins, limits, seed)
     if not n_resamples:
         return plain
@@ -175,6 +183,34 @@ def evaluate(
         [predictions], [plain], n_resamples=n_resamples, seed=seed, level=level, paired=False
     )
     return replace(plain, intervals=resampled.intervals(), level=level)
+
+
+def _weighted(
+    predictions: Predictions,
+    n_bins: int,
+    limits: Sequence[float],
+    weights: Weights | None,
+    clusters: Weights | None,
+    n_resamples: int,
+    seed: int,
+    level: float,
+) -> Evaluation:
+    from calibrant.metrics.groups import column_of
+    from calibrant.metrics.weighted import check_weights
+    from calibrant.metrics.weighted_evaluation import evaluate_weighted, weighted_intervals
+
+    counts = np.ones(len(predictions)) if weights is None else check_weights(predictions, weights)
+    own = np.arange(len(predictions))
+    if clusters is not None:
+        names = [str(value) for value in column_of(predictions, clusters, "clusters").tolist()]
+        own = np.unique(names, return_inverse=True)[1]
+    plain = _point(predictions, n_bins, limits, seed)
+    if weights is not None:
+        plain = evaluate_weighted(predictions, counts, n_bins, limits, seed=seed)
+    if not n_resamples:
+        return plain
+    settings: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "level": level}
+    return replace(plain, intervals=weighted_intervals(predictions, counts, own, plain, **settings), level=level)
 
 
 def check_thresholds(thresholds: Any) -> list[float]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, bin_index, check_bins, expected_error
-from calibrant.metrics.tops import Tops
+from calibrant.metrics.tops import Tops, Weights, weighted_rows
 from calibrant.predictions import Predictions
 
 # Bins larger than this are drawn from the limit law of their sum instead of row by row.
@@ -27,9 +27,16 @@ class NoiseFloor:
 
 
 def noise_floor(
-    predictions: Predictions, n_bins: int = DEFAULT_N_BINS, *, draws: int = 400, seed: int = 0
+    predictions: Predictions,
+    n_bins: int = DEFAULT_N_BINS,
+    *,
+    draws: int = 400,
+    seed: int = 0,
+    weights: Weights | None = None,
 ) -> NoiseFloor:
     """Simulate targets that are right with exactly the stated confidence, and measure the ECE of each simulation."""
+    if weights is not None:
+        return weighted_rows(predictions, weights).noise(check_bins(n_bins), draws=draws, seed=seed)
     return noise_of(Tops.of(predictions), check_bins(n_bins), draws=draws, seed=seed)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics.tops import SortedTops, Tops
+from calibrant.metrics.tops import SortedTops, Tops, Weights, weighted_rows
 from calibrant.predictions import Predictions
 
 
@@ -65,13 +65,15 @@ def risk_of_groups(
     return np.asarray(errors + (errors_above - above * rate) * steps)
 
 
-def rank(predictions: Predictions) -> Ranking:
+def rank(predictions: Predictions, weights: Weights | None = None) -> Ranking:
     """Sort and walk."""
+    if weights is not None:
+        return weighted_rows(predictions, weights).ranking()
     tops = Tops.of(predictions)
     return Ranking.of(SortedTops(tops), int(np.count_nonzero(~tops.correct)))
 
 
-def auroc(predictions: Predictions) -> float | None:
+def auroc(predictions: Predictions, *, weights: Weights | None = None) -> float | None:
     """How well confidence tells right from wrong: the probability that a right row is more confident than a wrong one.
 
     Ties count one half. This is the refinement of the paper. None where all rows are right or all are wrong: there is
@@ -80,24 +82,24 @@ def auroc(predictions: Predictions) -> float | None:
     >>> auroc(Predictions.from_probabilities([[0.9, 0.1], [0.8, 0.2], [0.8, 0.2]], [0, 0, 1]))
     0.75
     """
-    return rank(predictions).auroc
+    return rank(predictions, weights).auroc
 
 
-def aurc(predictions: Predictions) -> float:
+def aurc(predictions: Predictions, *, weights: Weights | None = None) -> float:
     """Area under the risk-coverage curve: the mean over k = 1..n of the error rate among the k most confident rows.
 
     Equal confidences have no order; their curve is the mean over all orders, so the value does not depend on the order
     of the rows: position j of a group of m rows with e errors adds j e / m errors to those before the group.
     """
-    return rank(predictions).aurc
+    return rank(predictions, weights).aurc
 
 
-def ks_calibration_error(predictions: Predictions) -> float:
+def ks_calibration_error(predictions: Predictions, *, weights: Weights | None = None) -> float:
     """Kolmogorov-Smirnov calibration error (Gupta et al. 2021), without bins.
 
     The largest |(1/n) * sum of (confidence - correct) over rows with confidence <= t| over all t.
     """
-    return rank(predictions).ks
+    return rank(predictions, weights).ks
 
 
 @dataclass(frozen=True)

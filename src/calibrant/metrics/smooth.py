@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from calibrant.metrics.tops import Tops
+from calibrant.metrics.tops import Tops, Weights, weighted_rows
 from calibrant.predictions import Predictions
 
 # Cells of the grid on [0, 1] and smallest bandwidth: two cells, below which the grid would show.
@@ -13,12 +13,14 @@ _SMALLEST = 1e-3
 _BISECTIONS = 10
 
 
-def smooth_calibration_error(predictions: Predictions) -> float:
+def smooth_calibration_error(predictions: Predictions, *, weights: Weights | None = None) -> float:
     """Smooth ECE with a reflected Gaussian kernel and the bandwidth at which the error equals the bandwidth.
 
     With r = confidence - correct, smECE_s is the integral over [0, 1] of |(1/n) sum_i r_i K_s(t, c_i)|. It falls as s
     grows; the result is its value at the s where both are equal (searched in 0.001..1).
     """
+    if weights is not None:
+        return weighted_rows(predictions, weights).smooth()
     return smooth_of(Tops.of(predictions))
 
 

@@ -1,8 +1,8 @@
 """Confidence and correctness of all rows: all that most metrics need, in as few bytes as hold them exactly."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 from calibrant.metrics.binning import Bins, edge_precision
 from calibrant.predictions import Precision, Predictions, require_predictions
 
+if TYPE_CHECKING:
+    from calibrant.metrics.weighted import WeightedRows
+
+Weights = str | Sequence[float] | NDArray[Any]
+"""Importance weights: the name of an extra column, or one number per row."""
 # Rows of a part of a pass: what it needs stays in the processor's cache, and in memory below a few megabytes.
 BLOCK = 2**18
 
@@ -112,3 +117,10 @@ class SortedTops:
             wrong = size - np.add.reduceat(keys & 1, first, dtype=np.int64)
             yield self.confidence(slice(start, stop))[first], size, wrong
             start = stop
+
+
+def weighted_rows(predictions: Predictions, weights: Weights) -> "WeightedRows":
+    """The rows with a weight each; see `calibrant.metrics.weighted`, which needs the files that call this."""
+    from calibrant.metrics.weighted import WeightedRows, check_weights
+
+    return WeightedRows(predictions, check_weights(predictions, weights))
