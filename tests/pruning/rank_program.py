@@ -35,6 +35,7 @@ PLANS = {
     "forgetting": {"policy": Forgetting(0.2), "schedule": Every(2)},
     "unbiased": {"policy": Unbiased(0.6, 0.5), "anneal": 1, "epochs": EPOCHS},
     "infobatch": {"policy": InfoBatch(0.5), "anneal": 1, "epochs": EPOCHS},
+    "infobatch budget": {"policy": InfoBatch(), "budget": 0.7, "epochs": EPOCHS},
     "orderdp": {"policy": OrderDP(0.8, 0.6)},
     "repb": {"policy": RePB(0.5)},
     "plateau": {"policy": RandomSubset(0.3), "schedule": OnPlateau(1)},

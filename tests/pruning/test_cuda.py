@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from calibrant.errors import InvalidInput
-from calibrant.pruning import ConfidencePruner, Every, Forgetting, LowestConfidence, Unbiased
+from calibrant.pruning import ConfidencePruner, Every, Forgetting, InfoBatch, LowestConfidence, Unbiased
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -15,6 +15,7 @@ POLICIES = {
     "lowest": {"policy": LowestConfidence(0.2), "schedule": Every(1)},
     "forgetting": {"policy": Forgetting(0.2), "schedule": Every(2)},
     "unbiased": {"policy": Unbiased(0.6, 0.5)},
+    "infobatch": {"policy": InfoBatch(0.5)},
 }
 
 
@@ -51,8 +52,9 @@ def test_both_devices_agree(options):
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_a_captured_graph_observes_and_weighs_through_pruning(compiled):
-    options = POLICIES["unbiased"]
+@pytest.mark.parametrize("name", ["unbiased", "infobatch"])
+def test_a_captured_graph_observes_and_weighs_through_pruning(name, compiled):
+    options = POLICIES[name]
     cpu, gpu = ConfidencePruner(LABELS, seed=1, **options), ConfidencePruner(LABELS, seed=1, **options).to("cuda")
     indices, logits = torch.zeros(BATCH, dtype=torch.int64, device="cuda"), torch.zeros(BATCH, K, device="cuda")
     weights = torch.zeros(BATCH, device="cuda")

@@ -60,6 +60,7 @@ def test_the_temperature_comes_from_validation_and_is_optimal_there(run, record)
 
     best = nll(record.temperature)
     assert best < nll(1.0)
+    assert record.validation_nll_scaled == pytest.approx(best, rel=1e-9)
     assert best <= min(nll(record.temperature * 0.99), nll(record.temperature * 1.01))
 
 

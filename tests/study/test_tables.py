@@ -29,6 +29,19 @@ def test_the_papers_two_tables_costs_and_differences(results):
     assert {line[-1] for line in differences.rows} <= {"better", "worse", "cannot tell"}
 
 
+def test_plans_are_ranked_by_validation_alone(make_record):
+    groups = {
+        "nll": [make_record(seed=seed, validation_nll_scaled=0.31 + seed / 100) for seed in (0, 1)],
+        "dca": [make_record("dca", validation_nll_scaled=0.3, seen_share=0.6)],
+    }
+    grid = paper_tables(summarise(groups, "nll"))[3]
+    assert grid.title.endswith("on validation")
+    assert grid.rows == (("dca", "1", "0.3000", "60.00"), ("nll", "2", "0.3150 ± 0.0071", "100.00"))
+    # Records of older versions do not have the figure: no table rather than half of one.
+    groups["brier"] = [make_record("brier")]
+    assert not any("on validation" in grid.title for grid in paper_tables(summarise(groups, "nll")))
+
+
 def test_times_are_compared_only_between_equally_busy_machines(make_record):
     def relative(ours, baseline):
         groups = {
