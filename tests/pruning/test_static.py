@@ -1,6 +1,7 @@
 """Static subsets (EL2N, forgetting) against plain loops: scores of the first epochs, one cut, the subset stays."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def test_forgetting_is_its_definition():
     scores = []
     for i in range(N):
         right = [max(range(CLASSES), key=probabilities(epoch, i).__getitem__) == LABELS[i] for epoch in range(START)]
-        events = sum(before and not after for before, after in zip(right, right[1:], strict=False))
+        events = sum(before and not after for before, after in pairwise(right))
         confidence = 0.0
         for epoch in range(START):
             confidence = 0.3 * max(probabilities(epoch, i)) + 0.7 * confidence
