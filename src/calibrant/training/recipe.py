@@ -1,7 +1,7 @@
 """A recipe says everything about a run; the same recipe and seed give the same run."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
 from calibrant.own_code import digest, in_words, own_parts, require
+from calibrant.training.wording import one_line
 
 if TYPE_CHECKING:
     # Type checkers cannot follow `type(BaseModel)`. Nothing private is imported at run time.
@@ -379,45 +380,6 @@ def suggest_key(key: str, *also: str) -> str:
     sections = dict.fromkeys(name.split(".")[0] for name in recipe_keys() if "." in name)
     listed = ", ".join([*also, *plain, *(f"{section}.*" for section in sections)])
     return f"Known: {listed}; a run's recipe.toml shows all."
-
-
-def one_line(error: ValidationError, what: str, suggest: Callable[[str], str]) -> InvalidInput:
-    """The first broken rule of a pydantic model.
-
-    Args:
-        error: What pydantic says.
-        what: What a place in it is called, for example "recipe key".
-        suggest: From an unknown place to a sentence about known ones.
-    """
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return InvalidInput(f"{what} '{place}' is unknown. {suggest(place)}")
-    if first["type"] == "literal_error":
-        return invalid(f"{what} '{place}'", f"be one of {first['ctx']['expected']}", repr(first["input"]))
-    if first["type"] == "value_error":
-        told = str(first["ctx"]["error"])
-        return InvalidInput(told if told.endswith((".", "?")) else f"{told}.")
-    if first["type"] == "model_type":
-        way_out = f"In TOML: [{place}], its keys below it."
-        return invalid(f"{what} '{place}'", "be a table of settings", repr(first["input"]), way_out)
-    rule = _RULES.get(first["type"]) or first["msg"].removeprefix("Input should ").strip()
-    return invalid(f"{what} '{place}'", rule, repr(first["input"]))
-
-
-# Where pydantic's own words read badly after "must".
-_RULES = {
-    "missing": "be given",
-    "int_parsing": "be a whole number",
-    "int_from_float": "be a whole number",
-    "int_type": "be a whole number",
-    "float_parsing": "be a number",
-    "float_type": "be a number",
-    "bool_parsing": "be true or false",
-    "bool_type": "be true or false",
-    "string_type": "be text",
-    "tuple_type": "be a list",
-}
 
 
 def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
