@@ -1,12 +1,16 @@
+import io
 import json
 from typing import get_args
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from calibrant import Predictions, evaluate
+from calibrant.cli import _say
 from calibrant.cli.calibrate import Method
-from calibrant.posthoc import METHODS, Calibrator, TemperatureScaling
+from calibrant.errors import CalibrantWarning
+from calibrant.posthoc import METHODS, Calibrator, TemperatureScaling, warn_if_worse
 
 
 def draw(n, classes=3, *, seed, **extra):
@@ -127,6 +131,31 @@ def test_a_loss_on_the_test_predictions_is_said(calibrant, tmp_path):
     code, _, err = calibrant("calibrate", tmp_path / "val.npz", "--apply", tmp_path / "test.npz")
     assert code == 0
     assert err.startswith("calibrant: warning: calibration made the NLL of the predictions it was applied to larger")
+    assert err.endswith("Fit on more cases, or use the method best.\n")  # temperature was just used
+
+
+def test_nothing_is_advised_that_was_just_used():
+    good = draw(400, seed=0)
+    bad = Predictions.from_logits(good.logits * 20, good.targets)
+    for used, advice in (
+        ((), "or use the method temperature or best"),
+        (("vector",), "or use the method temperature or best"),
+        (("best", "vector"), "or use the method temperature"),
+        (("best", "temperature"), "or leave the scores as they are"),
+    ):
+        with pytest.warns(CalibrantWarning) as told:
+            warn_if_worse(good, bad, used=used)
+        assert str(told[0].message).endswith(f"Fit on more cases, {advice}.")
+
+
+def test_a_terminal_shows_which_method_is_being_tried(monkeypatch):
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=100)
+    monkeypatch.setattr(_say, "Console", lambda **_: console)
+    with _say.steps() as progress:
+        progress("isotonic[bold]", 2, 10)
+    assert "isotonic[bold]" in written.getvalue()
+    assert "2/10" in written.getvalue()
 
 
 def test_inputs_are_never_overwritten(calibrant, tmp_path):

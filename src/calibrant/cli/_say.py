@@ -7,11 +7,12 @@ the terminal as a control sequence.
 import json
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -41,6 +42,16 @@ def say_json(content: Any) -> None:
 def complain(text: object) -> None:
     """One line on standard error."""
     sys.stderr.write(f"calibrant: {one_line(text)}\n")
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar over named steps on standard error, for calls with name, place from 0 on and number; silent elsewhere."""
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task("", total=None)
+        yield lambda name, place, total: bars.update(task, description=printable(name), completed=place, total=total)
 
 
 @contextmanager

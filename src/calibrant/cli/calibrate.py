@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from calibrant.cli._flags import Columns, Json, KindFlag, Out
-from calibrant.cli._say import say, say_json
+from calibrant.cli._say import say, say_json, steps
 from calibrant.metrics import evaluate, evaluations_table
 from calibrant.posthoc import fit_calibrator, warn_if_worse
 from calibrant.training import calibrated_paths, calibration_sources, load_predictions
@@ -66,9 +66,10 @@ def calibrate(
     test = load_predictions(applied_to, kind=kind, columns=columns)
     if share is not None:
         cases, _ = cases.split(share, seed=seed)
-    selection = fit_calibrator(cases, method, folds=folds, seed=seed)
+    with steps() as progress:
+        selection = fit_calibrator(cases, method, folds=folds, seed=seed, progress=progress)
     calibrated = selection.calibrator(test)
-    warn_if_worse(test, calibrated)
+    warn_if_worse(test, calibrated, used=(method, selection.name))
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
     calibrated.save(paths.predictions)
     selection.calibrator.save(paths.calibrator, applied_to=applied_to, made=paths.predictions)

@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from calibrant.errors import InvalidInput, invalid
 from calibrant.posthoc._arrays import Floats, Integers, Matrix, log_softmax, mean_nll
 from calibrant.posthoc._folds import check_folds, stratified_folds
+from calibrant.posthoc._hessian import of_all_features, of_own_features
 from calibrant.posthoc._newton import newton
 from calibrant.posthoc.base import BLOCK, Calibrator, Progress, finite_array
 from calibrant.posthoc.module import AffineModule, CalibrationModule, PartialModule
@@ -320,28 +321,17 @@ class _Objective:
     def hessian(self, parameters: Floats) -> Floats:
         """Second derivatives: of the NLL, sum over cases of (diag(p) - p p') (x) f f' / n, and of the penalty.
 
-        f are the numbers that a class's score is linear in: the features, or its own feature alone, and 1.
+        f are the numbers that a class's score is linear in: its own feature, or all features, and 1.
         """
         weight, bias = self.split(parameters)
-        cases, rows = len(self.targets), max(16, BLOCK // self.n_classes**2)
-        width = 2 if self.diagonal else self.n_classes + 1
-        found = np.zeros((self.n_classes, width, self.n_classes, width))
+        count, cases = self.n_classes, len(self.targets)
+        rows = max(16, BLOCK // (count if self.diagonal else count**2))
+        found = np.zeros((len(parameters), len(parameters)))
         for start in range(0, cases, rows):
             features = self.features[start : start + rows]
             p = np.exp(log_softmax(_affine(features, weight, bias)))
-            ones = np.ones((len(p), 1))
-            if self.diagonal:
-                linear = np.stack([features, np.ones_like(features)], axis=2)
-            else:
-                linear = np.broadcast_to(np.hstack([features, ones])[:, None], (len(p), self.n_classes, width))
-            flat = (p[:, :, None] * linear).reshape(len(p), -1)
-            found -= (flat.T @ flat).reshape(found.shape)
-            for each in range(self.n_classes):
-                found[each, :, each] += (p[:, each, None] * linear[:, each]).T @ linear[:, each]
-        # From (class, its numbers) to the order of the parameters: all weights, then all biases.
-        index = np.arange(self.n_classes * width).reshape(self.n_classes, width)
-        order = np.concatenate([index[:, :-1].ravel(), index[:, -1]])
-        total: Floats = found.reshape(len(order), -1)[np.ix_(order, order)] / cases + self._penalty_hessian()
+            found += of_own_features(p, features) if self.diagonal else of_all_features(p, features)
+        total: Floats = found / cases + self._penalty_hessian()
         return total
 
     def _penalty_hessian(self) -> Floats:

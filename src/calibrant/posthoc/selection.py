@@ -184,13 +184,21 @@ def fit_calibrator(
     return Selection(method, make_calibrator(method).fit(predictions), (), "")
 
 
-def warn_if_worse(before: Predictions, after: Predictions) -> None:
-    """Warn where calibrated predictions have a larger NLL than raw ones by more than chance (two standard errors)."""
+def warn_if_worse(before: Predictions, after: Predictions, *, used: Sequence[str] = ()) -> None:
+    """Warn where calibrated predictions have a larger NLL than raw ones by more than chance (two standard errors).
+
+    Args:
+        before: The raw predictions.
+        after: The calibrated ones.
+        used: Methods that are not to be advised, because they were asked for or found best.
+    """
     change = np.minimum(after.nll, 1e6) - np.minimum(before.nll, 1e6)
     if change.mean() > 2.0 * change.std() / len(change) ** 0.5:
+        others = [name for name in ("temperature", "best") if name not in used]
+        advice = f"or use the method {' or '.join(others)}" if others else "or leave the scores as they are"
         warnings.warn(
             f"calibration made the NLL of the predictions it was applied to larger: {before.nll.mean():.4g} before, "
-            f"{after.nll.mean():.4g} after. Fit on more cases, or use the method temperature or best.",
+            f"{after.nll.mean():.4g} after. Fit on more cases, {advice}.",
             CalibrantWarning,
             stacklevel=2,
         )
