@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from scipy.stats import t
 
 from calibrant.report import Grid, to_markdown
-from calibrant.study import Record
+from calibrant.study import Record, find_controls, has_plan
 
-# Updates of a plan and of its control may differ by this share: epochs are whole.
-TOLERANCE = 0.015
 METRICS: dict[str, Callable[[Record], float]] = {
     "NLL +TS": lambda record: record.value("nll", scaled=True) or 0.0,
     "TE, %": lambda record: 100 * (record.value("test_error") or 0.0),
@@ -59,25 +57,11 @@ class Budget:
 
 def budgets(by_label: Mapping[str, Sequence[Record]]) -> list[Budget]:
     """Every plan of one data set and network whose control and whose run on all updates were recorded too."""
-    found = []
-    for label, plans in by_label.items():
-        if plans[0].seen_share > 0.999:
-            continue
-        others = [record for records in by_label.values() for record in records if record.seen_share > 0.999]
-        pairs = [
-            (plan, control, full)
-            for plan in plans
-            for control in others
-            for full in others
-            if _same_but_for_the_plan(plan, control)
-            and _same_but_for_the_plan(plan, full)
-            and plan.seed == control.seed == full.seed
-            and full.samples_seen == plan.samples_full
-            and abs(control.samples_seen / plan.samples_seen - 1) < TOLERANCE
-        ]
-        if pairs:
-            found.append(Budget(label, *(list(column) for column in zip(*pairs, strict=True))))
-    return found
+    return [
+        Budget(found.label, list(found.plan), list(found.control), list(found.full))
+        for found in find_controls(by_label)
+        if found.full
+    ]
 
 
 def budget_section(groups: Mapping[tuple[str, str], Mapping[str, Sequence[Record]]]) -> str:
@@ -90,7 +74,7 @@ def budget_section(groups: Mapping[tuple[str, str], Mapping[str, Sequence[Record
         without += [
             f"{data}, {model}: {label}"
             for label, records in by_label.items()
-            if records[0].seen_share <= 0.999 and label not in known
+            if has_plan(records[0]) and records[0].seen_share <= 0.999 and label not in known
         ]
     parts = ["## Equal updates", "", _INTRO, ""]
     runs = ("all updates", "control", "plan alone")
@@ -129,13 +113,3 @@ def verdict(difference: float, half: float | None) -> str:
     if abs(difference) <= half:
         return "cannot tell"
     return "plan better" if difference < 0 else "plan worse"
-
-
-def _same_but_for_the_plan(plan: Record, other: Record) -> bool:
-    """Whether the loss, its settings, schedule, optimiser, data and precision agree."""
-    loss = plan.method.rpartition("+")[0]
-    if other.method != loss or any(plan.settings.get(key) != value for key, value in other.settings.items()):
-        return False
-    engines = [(record.recipe["engine"]["precision"], record.environment.get("device")) for record in (plan, other)]
-    parts = ("data", "model", "optimiser", "schedule")
-    return engines[0] == engines[1] and all(plan.recipe[part] == other.recipe[part] for part in parts)

@@ -96,7 +96,7 @@ def test_a_network_that_a_recipe_file_does_not_name_is_the_recommended_one(tmp_p
         (("--methods", "nll", "--set", "epohcs=3"), "Did you mean 'epochs'"),
         (("--methods", "nll", "--set", "epochs"), "key=value"),
         (("--methods", "nll", "--set", "=3"), "key=value"),
-        (("--methods", "nll", "--set", "zzz=3"), "Known: seed, epochs, data.*, model.*, method.*, optimiser.*"),
+        (("--methods", "nll", "--set", "zzz=3"), "Known: seed, epochs, budget, data.*, model.*, method.*, optimiser.*"),
         (("--methods", "nll", "--jobs", "0"), "jobs must be"),
         (("--methods", "nll", "--data", "digits", "digitz"), "Did you mean 'digits'"),
         (("--methods", "nll", "--data", "digits", "arrays:missing.npz"), "data must name an existing file"),

@@ -51,8 +51,8 @@ def labels_of(sizes):
     policy=st.sampled_from([RandomSubset(0.5), Unbiased(0.9, 0.5)]),
 )
 def test_samples_counted_equal_samples_planned_and_the_budget_exactly(sizes, epochs, budget, start, policy):
-    # At most 0.9 n - 2 of a class of n rest, in all but the first epochs; whatever can be met is met.
-    can_rest = (epochs - start) * sum(max(9 * n // 10 - 1, 0) for n in sizes)
+    # At most 0.9 * 0.9 of a class rest, in all but the first epochs; whatever can be met is met.
+    can_rest = (epochs - start) * sum(9 * (9 * n // 10) // 10 for n in sizes)
     assume(can_rest >= (1 - budget) * sum(sizes) * epochs + epochs)
     pruner = ConfidencePruner(
         labels_of(sizes), policy=policy, schedule=Every(1, start=start), epochs=epochs, budget=budget

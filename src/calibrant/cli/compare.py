@@ -21,7 +21,8 @@ def compare(
     data: Annotated[list[str] | None, Many] = None,
     model: Annotated[list[str] | None, Many] = None,
     epochs: int | None = None,
-    budget: float | None = None,
+    budgets: Annotated[list[float] | None, Parameter(name=("--budgets", "--budget"), consume_multiple=True)] = None,
+    control: Annotated[bool, Parameter(negative="--no-control")] = True,
     baseline: str | None = None,
     recipe: Path | None = None,
     set_: Assignments = None,
@@ -42,7 +43,9 @@ def compare(
         data: Data sets. See `calibrant data list`.
         model: Networks; by default the one that the data set's recipe names.
         epochs: Epochs of every run; schedules and pruning plans scale with it.
-        budget: Share of epochs times samples that each run may train on; methods without a plan get fewer epochs.
+        budgets: Shares of epochs times samples that may be trained on, and every method at each of them: a plan solves
+            for it, a method without one gets fewer epochs. Several give the budget curve.
+        control: Add to each plan its control: the same loss and schedule on all data, for as many updates.
         baseline: The row that the others are compared with; by default nll, else the first.
         recipe: Recipe file that all runs share; its method and seed are replaced.
         set_: Any other recipe setting, as key=value. Repeatable.
@@ -62,8 +65,10 @@ def compare(
         out,
         file=file,
         lists={"methods": methods, "seeds": seeds, "data": data, "models": model, "baseline": baseline},
-        recipe=shared_recipe(recipe, epochs, set_, budget=budget),
+        recipe=shared_recipe(recipe, epochs, set_),
         defaults=names_in(recipe),
+        budgets=budgets or (),
+        control=control,
     )
     outcome = run_study(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, record=record, page=page)
     if as_json:

@@ -5,8 +5,19 @@
 (10.0, LowestConfidence(fraction=0.2, readmit=False, within='dataset'), Every(interval=5, start=80, until=None))
 """
 
+from calibrant.methods.composing import without_plan
 from calibrant.methods.plan import Method, Plan, PruningPlan, Setting
 from calibrant.methods.resolving import describe, resolve
 from calibrant.methods.table import BEST_AT_A_BUDGET, names
 
-__all__ = ["BEST_AT_A_BUDGET", "Method", "Plan", "PruningPlan", "Setting", "describe", "names", "resolve"]
+__all__ = [
+    "BEST_AT_A_BUDGET",
+    "Method",
+    "Plan",
+    "PruningPlan",
+    "Setting",
+    "describe",
+    "names",
+    "resolve",
+    "without_plan",
+]

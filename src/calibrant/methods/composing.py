@@ -45,6 +45,16 @@ def find(name: str) -> Blueprint:
     return blueprint
 
 
+def without_plan(name: str) -> str | None:
+    """The same method on all samples; None where it has no plan.
+
+    >>> without_plan("brier+h+unbiased"), without_plan("brier+h")
+    ('brier+h', None)
+    """
+    # A plan is always the last part.
+    return None if find(name).pruning is None else name.rpartition("+")[0]
+
+
 def _beginning(name: str, parts: Sequence[str]) -> tuple[Blueprint, Sequence[str]]:
     """The loss that a name begins with, your own or the longest row without a plan; and the parts after it."""
     if ":" in parts[0]:

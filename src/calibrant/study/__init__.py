@@ -8,6 +8,7 @@ from calibrant.study.ablation import (
     ablation_table,
     choose_by_validation,
 )
+from calibrant.study.control import against_controls, find_controls, has_plan
 from calibrant.study.demo import run_demo
 from calibrant.study.outcome import Outcome, Recorded, plan_study, record_all, record_runs, run_ablation, run_study
 from calibrant.study.output import study_json, try_pages, write_tables
@@ -15,12 +16,13 @@ from calibrant.study.progress import make_progress
 from calibrant.study.record import Record, read_records, record_run, write_record
 from calibrant.study.spec import PlannedRun, StudySpec, Variant
 from calibrant.study.study import Study
-from calibrant.study.summary import Estimate, Results, estimate, summarise, summarise_row
+from calibrant.study.summary import AgainstControl, Estimate, Results, estimate, summarise, summarise_row
 from calibrant.study.tables import metric_label, paper_tables, percent
 
 __all__ = [
     "ABLATIONS",
     "METHOD",
+    "AgainstControl",
     "Estimate",
     "Outcome",
     "PlannedRun",
@@ -33,8 +35,11 @@ __all__ = [
     "ablation_figure",
     "ablation_spec",
     "ablation_table",
+    "against_controls",
     "choose_by_validation",
     "estimate",
+    "find_controls",
+    "has_plan",
     "make_progress",
     "metric_label",
     "paper_tables",

@@ -10,6 +10,7 @@ from calibrant.checks import whole
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput
 from calibrant.report import save_figure, to_terminal
 from calibrant.study.ablation import ablation_figure, ablation_table, choose_by_validation
+from calibrant.study.budgets import at_budgets
 from calibrant.study.output import study_json, try_pages, write_tables
 from calibrant.study.progress import make_progress
 from calibrant.study.record import Record, record_run, write_record
@@ -26,6 +27,8 @@ def plan_study(
     lists: Mapping[str, Any] | None = None,
     recipe: Mapping[str, Any] | None = None,
     defaults: Mapping[str, str] | None = None,
+    budgets: Sequence[float] = (),
+    control: bool = False,
 ) -> Study:
     """The study that a file and settings describe; without any, the one that is in the folder already.
 
@@ -35,10 +38,12 @@ def plan_study(
         lists: `methods`, `seeds`, `data`, `models`, `baseline`; they win over the file. What is None is not set.
         recipe: Dotted recipe keys that all runs share; they win over the file.
         defaults: `data` and `model` where neither the file nor `lists` names any.
+        budgets: Shares of all updates at which each method is run.
+        control: Whether each plan gets its control: all data for as many updates in fewer epochs.
     """
     given = {key: value for key, value in (lists or {}).items() if value is not None}
     out = Path(folder)
-    if file is None and not given and not recipe:
+    if file is None and not given and not recipe and not budgets:
         return Study(out, None)
     if file is None and "methods" not in given and (out / "study.toml").is_file():
         raise InvalidInput(
@@ -50,7 +55,7 @@ def plan_study(
     merged["recipe"] = {**flatten(content.get("recipe", {})), **(recipe or {})}
     if "derived" not in merged:
         merged["derived"] = {data: found for data in merged.get("data", ()) if (found := _derived(data))}
-    return Study(out, StudySpec.parse(merged))
+    return Study(out, at_budgets(StudySpec.parse(merged), budgets, control=control))
 
 
 def _derived(data: str) -> dict[str, Any]:

@@ -131,7 +131,7 @@ class StudySpec(_Part):
         derived = flatten(self.derived.get(data, {}))
         recipe = paper_recipe(data).changed({**derived, **shared, **flatten(row.recipe), **own})
         if not is_own(row.method):  # reading a study imports nothing that it names; running it checks the options
-            recipe.plan()
+            recipe.within_budget().plan()
         name = "-".join(file_word(part) for part in (data, recipe.model.name, row.label, f"seed{seed}"))
         return PlannedRun(name, row.label, recipe)
 

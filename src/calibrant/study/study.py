@@ -12,6 +12,8 @@ from calibrant.errors import CheckFailed, InvalidInput, invalid
 from calibrant.files import as_path, output_error, read_json, write_json
 from calibrant.lock import locked
 from calibrant.predictions import Predictions
+from calibrant.study.control import against_controls
+from calibrant.study.images import ImageNoise
 from calibrant.study.progress import Silent, StudyProgress
 from calibrant.study.record import Record, digests, record_run
 from calibrant.study.spec import PlannedRun, StudySpec
@@ -74,7 +76,7 @@ class Study:
         """
         pending = self.pending()
         for planned in pending:
-            planned.recipe.with_trusted_code(trust_code=trust_code).plan()
+            planned.recipe.with_trusted_code(trust_code=trust_code).within_budget().plan()
         check_inputs((planned.recipe for planned in pending), data_dir=data_dir)
         with self._locked():
             self.spec.save(self.path / "study.toml")
@@ -136,7 +138,11 @@ class Study:
 
         baseline = self.spec.baseline_label()
         made = [summarise(group, baseline, predictions_of=predictions_of) for group in groups.values()]
-        return [replace(each, unfinished=self._unfinished(place)) for place, each in zip(groups, made, strict=True)]
+        noise = ImageNoise(predictions_of)
+        return [
+            replace(each, unfinished=self._unfinished(place), controls=against_controls(group, noise))
+            for (place, group), each in zip(groups.items(), made, strict=True)
+        ]
 
     def _unfinished(self, place: tuple[str, str]) -> dict[str, tuple[int, ...]]:
         """Seeds that have not finished, by row: a table must say what it leaves out."""

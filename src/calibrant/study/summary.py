@@ -90,11 +90,40 @@ class PairedDifference:
 
 
 @dataclass(frozen=True)
+class AgainstControl:
+    """One metric of a plan, its control and the run on all updates, as means over seeds.
+
+    Attributes:
+        plan: The plan's row.
+        control: The control's row.
+        share: The plan's part of all updates.
+        scored_share: Forward passes for scores alone, in the same unit; they come on top.
+        all_updates: The metric without a plan and with all epochs; None where that was not run.
+        control_value: The metric of the control.
+        plan_value: The metric of the plan.
+        difference: Plan minus control, with interval and verdict, paired by seed and over test images.
+        recovered: (control - plan) / (control - all updates): 1 where nothing was lost, 0 where the plan is worth no
+            more than fewer epochs; None where all updates were not run, or are no better than the control.
+    """
+
+    plan: str
+    control: str
+    share: float
+    scored_share: float
+    all_updates: float | None
+    control_value: float | None
+    plan_value: float | None
+    difference: PairedDifference
+    recovered: float | None
+
+
+@dataclass(frozen=True)
 class Results:
     """All rows of one data set and network.
 
     `unfinished` are the seeds of each row that failed or were stopped: the rows know nothing of them. `best` are rows
-    of the best epoch by a validation figure, where runs kept it; all others are of the last epoch.
+    of the best epoch by a validation figure, where runs kept it; all others are of the last epoch. `controls` puts each
+    plan beside its control (see `study.control`).
     """
 
     data: str
@@ -104,6 +133,7 @@ class Results:
     differences: tuple[PairedDifference, ...]
     unfinished: dict[str, tuple[int, ...]] = field(default_factory=dict)
     best: tuple[Row, ...] = ()
+    controls: tuple[AgainstControl, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, in fractions."""

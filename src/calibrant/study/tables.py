@@ -32,6 +32,8 @@ def paper_tables(results: Results, *, brief: bool = False) -> list[Grid]:
     if any(row.automation for row in results.rows):
         title = f"{where}: what may be left to the model"
         grids.append(_grid(results, title, _PROMISED + left_out(results), _AUTOMATED))
+    if results.controls:
+        grids.append(control_table(results))
     if results.differences:
         grids.append(_verdicts(results, where) if brief else _differences(results, where))
     return grids
@@ -215,6 +217,44 @@ def _verdicts(results: Results, where: str) -> Grid:
     heads = ("method", "paired", *(metric_label(name) + (" +TS" if scaled else "") for name, scaled in columns))
     caption = f"{_PAIRED} ? means: cannot tell. Intervals are in tables.md."
     return Grid(f"{where}: minus {results.baseline}", caption, heads, tuple(rows))
+
+
+_CONTROL = (
+    "A plan that rests samples costs as much as training on all of them for fewer epochs, so that is what it has to "
+    "beat: its control has the same loss and the same schedule, stretched over fewer epochs, and as many updates. "
+    "Recovered: (control - plan) / (control - all updates); 1 means that nothing was lost, 0 that the plan is worth no "
+    "more than fewer epochs, below 0 that it is worth less; -: all updates were not run, or are no better than the "
+    "control. Updates in percent of all; scored: forward passes for scores alone, which come on top. NLL after "
+    "temperature scaling; error and AURC in percent; lower is better. Intervals as in the table of differences."
+)
+
+
+def control_table(results: Results) -> Grid:
+    """Each plan beside its control: what it costs, what it gives, and which part of the loss it recovers."""
+    rows = []
+    for item in results.controls:
+        form = "{:.4f}" if item.difference.metric == "nll" else "{:.2f}"
+        factor = 1 if item.difference.metric == "nll" else 100
+        figures = [
+            "-" if value is None else form.format(factor * value)
+            for value in (item.all_updates, item.control_value, item.plan_value)
+        ]
+        mean, ends = item.difference.difference, item.difference.interval
+        signed = form.replace(":", ":+")
+        name = metric_label(item.difference.metric) + (" +TS" if item.difference.scaled else "")
+        rows.append(
+            (
+                *(item.plan, item.control, f"{100 * item.share:.1f}", f"{100 * item.scored_share:.1f}", name, *figures),
+                "-" if mean is None else signed.format(factor * mean),
+                "-" if ends is None else " to ".join(signed.format(factor * end) for end in ends),
+                item.difference.verdict,
+                "-" if item.recovered is None else f"{item.recovered:.2f}",
+            )
+        )
+    heads = ("plan", "control", "updates", "scored", "metric", "all updates", "control's", "plan's")
+    verdicts = ("plan - control", "95 % interval", "plan is", "recovered")
+    title = f"{results.data}, {results.model}: plans beside their controls"
+    return Grid(title, _CONTROL, (*heads, *verdicts), tuple(rows))
 
 
 def _signed(item: PairedDifference) -> str:

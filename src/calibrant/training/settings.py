@@ -112,17 +112,15 @@ def weight_of(method: str) -> str:
     return weights[0]
 
 
-def shared_recipe(
-    recipe: Path | None, epochs: int | None, assignments: Sequence[str] | None, *, budget: float | None = None
-) -> dict[str, Any]:
+def shared_recipe(recipe: Path | None, epochs: int | None, assignments: Sequence[str] | None) -> dict[str, Any]:
     """Dotted recipe keys from a recipe file and flags; flags win. Method and seed of the file are left out."""
     changes: dict[str, Any] = {}
     if recipe is not None:
         Recipe.load(recipe)  # a file with a fault is refused as a whole, with a message about that file
         content = flatten(read_toml(recipe, "recipe"))
         changes |= {key: value for key, value in content.items() if not key.startswith(_NOT_SHARED)}
-    flags = {"epochs": epochs, "budget": budget}
-    changes |= {key: value for key, value in flags.items() if value is not None}
+    if epochs is not None:
+        changes["epochs"] = epochs
     return changes | dict(parse_assignment(text) for text in assignments or ())
 
 
