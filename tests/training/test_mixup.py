@@ -73,6 +73,16 @@ def test_odd_and_tiny_batches_are_mixed_too(size):
     torch.testing.assert_close(found, mixed.share * images + (1 - mixed.share) * mixed.partners)
 
 
+def test_mixing_asks_the_host_for_nothing():
+    """A meta tensor has no values: whatever looks at one fails, as it would inside a capture."""
+    meta = torch.device("meta")
+    mixup = Mixup(1.0, steps=4, seed=0, device=meta, dtype=torch.float32)
+    step = torch.zeros((), dtype=torch.int64, device=meta)
+    images, mixed = mixup(torch.ones(6, 1, 2, 2, device=meta), torch.ones(6, dtype=torch.int64, device=meta), step)
+    assert images.shape == (6, 1, 2, 2)
+    assert (mixed.partners.shape, mixed.share.shape) == ((6,), ())
+
+
 def test_two_ranks_mix_the_pairs_of_one_in_full_batches():
     whole = batches("resident")
     ranks = [batches("resident", rank=rank, world_size=2) for rank in (0, 1)]
@@ -140,12 +150,22 @@ def test_both_data_paths_train_alike(toy, toy_recipe, tmp_path, assert_same_run)
 PATHS = ("resident", "loader")
 
 
+def test_a_plan_may_score_samples_in_a_pass_of_its_own(toy, toy_recipe, tmp_path):
+    """`scoring="all"` looks at every sample as it is: then a cut goes by samples, not by mixtures."""
+    options = {"start": 1, "interval": 2, "fraction": 0.2, "scoring": "all"}
+    recipe = toy_recipe(data__mixup=0.3, method__name="nll+p", method__options=options)
+    run = train(recipe, tmp_path / "run", data=toy)
+    kept = [line["kept"] for line in run.epochs()]
+    assert kept[0] == 81 > kept[1] == kept[2] > kept[3]
+    assert run.summary["samples_scored"] == kept[0] + kept[2]
+
+
 @pytest.mark.parametrize(
     ("method", "told"),
     [
         ("flsd+h", "data.mixup must be 0 with a loss of the whole batch, got huber_calibration in flsd+h."),
         ("mmce", "data.mixup must be 0 with a loss of the whole batch, got mmce in mmce."),
-        ("nll+unbiased", "data.mixup must be 0 with a plan that goes by scores, got nll+unbiased."),
+        ("nll+unbiased", "data.mixup must be 0 with a plan that goes by the scores of batches, got nll+unbiased."),
     ],
 )
 def test_what_has_no_meaning_for_a_mixed_sample_is_refused(toy, toy_recipe, tmp_path, method, told):

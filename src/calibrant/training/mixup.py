@@ -49,7 +49,9 @@ class Mixup:
 
     def __call__(self, images: Tensor, targets: Tensor, step: Tensor | int) -> tuple[Tensor, Mixed]:
         """The mixed images of the epoch's batch number `step`, and what was mixed into them."""
-        half, share = len(targets) // 2, self.shares[step]
+        half = len(targets) // 2
+        # Not `shares[step]`: with a tensor of one number torch asks the host for it, which no capture allows.
+        share = self.shares[step] if isinstance(step, int) else self.shares.index_select(0, step.reshape(1)).squeeze(0)
         return images.lerp(images.roll(half, 0), 1 - share), Mixed(targets.roll(half, 0), share)
 
 
@@ -59,6 +61,7 @@ def check_mixable(plan: "Plan") -> None:
         if not isinstance(part, PerSampleLoss):
             way_out = "A mixed sample has no class to be right about. Leave that term or mixup out."
             raise invalid("data.mixup", "be 0 with a loss of the whole batch", f"{part.name} in {plan.name}", way_out)
-    if plan.pruning is not None and plan.pruning.policy.uses_scores:
-        way_out = "A mixed sample shows the confidence of no sample. Use the plan random, or leave mixup out."
-        raise invalid("data.mixup", "be 0 with a plan that goes by scores", plan.name, way_out)
+    pruning = plan.pruning
+    if pruning is not None and pruning.policy.uses_scores and pruning.scoring != "all":
+        way_out = "A mixture shows the confidence of no sample. Where the plan has it, set scoring to 'all'."
+        raise invalid("data.mixup", "be 0 with a plan that goes by the scores of batches", plan.name, way_out)
