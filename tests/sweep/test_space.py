@@ -2,6 +2,7 @@ import pytest
 
 from calibrant import methods
 from calibrant.errors import InvalidInput
+from calibrant.methods.table import PRUNING
 from calibrant.sweep.space import _USUAL, Categorical, Range, recipe_key, search_space
 
 
@@ -11,7 +12,8 @@ def test_by_default_the_methods_own_settings_with_a_usual_range():
 
 
 def test_usual_ranges_belong_to_settings_that_exist():
-    known = {key for name in methods.names() for key in methods.describe(name).settings}
+    composed = [f"nll+{plan}" for plan in PRUNING]
+    known = {key for name in (*methods.names(), *composed) for key in methods.describe(name).settings}
     assert set(_USUAL) <= known
 
 

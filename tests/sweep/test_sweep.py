@@ -1,6 +1,7 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 import torch
 from optuna.trial import TrialState
@@ -32,6 +33,29 @@ def test_objectives_are_the_runs_validation_figures_and_samples(sweep):
         assert trial.values == [validation["test_error"], validation["ece"], summary["seen_share"]]
         assert summary["recipe"]["method"]["options"]["drop"] == trial.params["drop"]
         assert summary["recipe"]["optimiser"]["lr"] == trial.params["optimiser.lr"]
+
+
+def test_nll_after_scaling_may_stand_in_the_place_of_ece(tmp_path):
+    spec = SPEC.model_copy(update={"objective": "scaled-nll", "method": "nll+infobatch", "search": ("ratio",)})
+    made = Sweep(tmp_path / "s", spec, sampler_seed=0)
+    made.run(trials=1)
+    [trial] = made.finished()
+    validation = made.path / "runs" / trial.user_attrs["run"] / "predictions" / "val.npz"
+    logits, targets = np.load(validation)["logits"].astype(np.float64), np.load(validation)["targets"]
+
+    def nll(temperature):
+        scaled = logits / temperature
+        log = scaled - scaled.max(axis=1, keepdims=True)
+        log -= np.log(np.exp(log).sum(axis=1, keepdims=True))
+        return -log[np.arange(len(log)), targets].mean()
+
+    grid = min(nll(temperature) for temperature in np.geomspace(0.05, 20, 4000))
+    assert trial.values[1] == pytest.approx(grid, rel=1e-5)
+    assert sweep_json(made)["objectives"][1] == "validation NLL +TS"
+    assert front_table(made).rows[0][2] == f"{trial.values[1]:.4f}"
+    assert len(write_sweep(made)) == 4
+    with pytest.raises(InvalidInput, match="searches something else"):
+        Sweep(made.path, spec.model_copy(update={"objective": "ece"}))
 
 
 def test_the_front_is_what_nobody_dominates(sweep):

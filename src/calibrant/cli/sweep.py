@@ -1,7 +1,7 @@
 """`calibrant sweep`: search for settings that are accurate, calibrated and cheap at once."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from calibrant.checks import whole
 from calibrant.cli._flags import Assignments, DataDir, Json, Many, OutOr, TrustCode
@@ -21,6 +21,7 @@ def sweep(
     trials: int = 20,
     timeout: float | None = None,
     stop_dominated_by: int | None = None,
+    objective: Literal["ece", "scaled-nll"] | None = None,
     recipe: Path | None = None,
     set_: Assignments = None,
     out: Annotated[Path, OutOr] = Path("sweep"),
@@ -31,7 +32,7 @@ def sweep(
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Search with three objectives: validation error, validation ECE, samples seen. Run it again to go on.
+    """Search with three objectives: validation error, ECE or NLL after scaling, samples seen. Run it again to go on.
 
     Args:
         method: Method whose settings are searched; flsd+h+unbiased by default.
@@ -45,6 +46,8 @@ def sweep(
         timeout: Seconds after which no new trial begins.
         stop_dominated_by: Stop a trial that, at a quarter, half or three quarters of its epochs, is behind this many
             finished ones in error and ECE and no cheaper; 0: never. 3 by default.
+        objective: What stands beside validation error and samples seen: ece, or scaled-nll, the validation NLL after
+            temperature scaling, by which plans are compared.
         recipe: Recipe file that all trials share; its method and seed are replaced.
         set_: Any other recipe setting, as key=value. Repeatable.
         out: Folder of the sweep. Given alone, the sweep in it goes on.
@@ -64,7 +67,7 @@ def sweep(
     flags = {"method": method, "data": data, "model": model, "seed": seed, "name": name, "search": search}
     made = sweep_from(
         out,
-        {**flags, "dominators": stop_dominated_by},
+        {**flags, "dominators": stop_dominated_by, "objective": objective},
         recipe=shared_recipe(recipe, epochs, set_),
         defaults=names_in(recipe),
         storage=storage,

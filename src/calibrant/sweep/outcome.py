@@ -30,7 +30,7 @@ def sweep_from(
 
     Args:
         folder: Where the sweep is kept.
-        settings: `method`, `data`, `model`, `seed`, `name`, `search`, `dominators`. What is None is not set.
+        settings: `method`, `data`, `model`, `seed`, `name`, `search`, `dominators`, `objective`; None is not set.
         recipe: Dotted recipe keys that all trials share.
         defaults: `data` and `model` where the settings name none.
         storage: Optuna storage URL; by default the environment variable CALIBRANT_STORAGE, else SQLite in the folder.

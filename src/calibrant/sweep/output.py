@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from calibrant.files import write_json, write_text
 from calibrant.report import Grid, to_markdown
 from calibrant.sweep.stopping import TrialStopped
-from calibrant.sweep.sweep import OBJECTIVES, Sweep
+from calibrant.sweep.sweep import Sweep
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
     """All trials and the numbers of those on the front."""
     return {
-        "objectives": list(OBJECTIVES),
+        "objectives": list(sweep.spec.objectives),
         "front": [trial.number for trial in sweep.front()],
-        "finished": [_plain(trial) for trial in sweep.finished()],
-        "stopped": [_plain(trial) for trial in sweep.stopped()],
+        "finished": [_plain(sweep, trial) for trial in sweep.finished()],
+        "stopped": [_plain(sweep, trial) for trial in sweep.stopped()],
     }
 
 
-def _plain(trial: "FrozenTrial") -> dict[str, Any]:
-    values = dict(zip(OBJECTIVES, trial.values, strict=True)) if trial.values else None
+def _plain(sweep: Sweep, trial: "FrozenTrial") -> dict[str, Any]:
+    values = dict(zip(sweep.spec.objectives, trial.values, strict=True)) if trial.values else None
     found = {"number": trial.number, "settings": trial.params, "values": values, "run": trial.user_attrs.get("run")}
     if "test" in trial.user_attrs:
         found["test"] = trial.user_attrs["test"]
@@ -36,14 +36,17 @@ def front_table(sweep: Sweep) -> Grid:
     """The Pareto front with test figures, which the search did not use."""
     rows = []
     for trial in sweep.front():
-        error, ece, seen = trial.values
+        error, calibration, seen = trial.values
         test = trial.user_attrs["test"]
         settings = ", ".join(f"{name} {_word(value)}" for name, value in trial.params.items())
-        figures = (error, ece, seen, test["test_error"], test["ece"])
-        rows.append((str(trial.number), *(f"{100 * value:.2f}" for value in figures), settings))
+        figures = [f"{100 * value:.2f}" for value in (error, calibration, seen, test["test_error"], test["ece"])]
+        if sweep.spec.objective == "scaled-nll":
+            figures[1] = f"{calibration:.4f}"
+        rows.append((str(trial.number), *figures, settings))
     title = f"{sweep.recipe.data.name}, {sweep.recipe.model.name}, {sweep.spec.method}: Pareto front"
-    caption = f"In percent; {_how_trials_ended(sweep)} The search saw the validation columns only."
-    heads = ("trial", "validation TE", "validation ECE", "samples seen", "test TE", "test ECE", "settings")
+    what = "In percent" if sweep.spec.objective == "ece" else "In percent but for the NLL"
+    caption = f"{what}; {_how_trials_ended(sweep)} The search saw the validation columns only."
+    heads = ("trial", "validation TE", sweep.spec.objectives[1], "samples seen", "test TE", "test ECE", "settings")
     return Grid(title, caption, heads, tuple(rows))
 
 
@@ -69,10 +72,11 @@ def write_sweep(sweep: Sweep) -> list[Path]:
     if finished:
         from calibrant.report import pareto_picture, save_figure
 
-        error, ece, seen = zip(*(trial.values for trial in finished), strict=True)
+        error, calibration, seen = zip(*(trial.values for trial in finished), strict=True)
         front = {trial.number for trial in sweep.front()}
         title = f"{sweep.recipe.data.name}, {sweep.recipe.model.name}, {sweep.spec.method}"
-        figure = pareto_picture(error, ece, seen, [trial.number in front for trial in finished], title=title)
+        ringed = [trial.number in front for trial in finished]
+        figure = pareto_picture(error, calibration, seen, ringed, title=title, objective=sweep.spec.objective)
         paths += save_figure(figure, sweep.path / "pareto")
     return paths
 

@@ -54,6 +54,9 @@ _USUAL: Space = {
     "rest": Range(0.1, 0.8),
     "share": Range(0.3, 0.9),
     "drop": Range(0.2, 0.9),
+    "ratio": Range(0.2, 0.8),
+    "easy": Range(0.3, 0.95),
+    "pool": Range(0.6, 1.0),
 }
 
 

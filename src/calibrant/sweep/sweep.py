@@ -1,4 +1,4 @@
-"""A search by Optuna with three objectives: validation error, validation ECE and samples seen."""
+"""A search by Optuna with three objectives: validation error, validation ECE or NLL after scaling, and samples seen."""
 
 import contextlib
 import hashlib
@@ -13,7 +13,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant.errors import CalibrantError, InvalidInput, did_you_mean, invalid
-from calibrant.files import as_path, output_error, read_toml, write_text
+from calibrant.files import as_path, output_error, parse_json, read_toml, write_text
 from calibrant.sweep.liveness import is_dead, living_worker
 from calibrant.sweep.space import recipe_key, search_space
 from calibrant.sweep.stopping import Figures, RungReporter, TrialStopped, figures_at_rungs, is_dominated
@@ -25,6 +25,7 @@ from calibrant.training import (
     Run,
     one_line,
     paper_recipe,
+    selection_figure,
     train_or_resume,
 )
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from optuna import Trial
     from optuna.trial import FrozenTrial
 
-OBJECTIVES = ("validation error", "validation ECE", "share of sample updates")
+CALIBRATION = {"ece": "validation ECE", "scaled-nll": "validation NLL +TS"}
 # A worker on another machine counts as dead after this silence; one of this folder is known at once (see `liveness`).
 _HEARTBEAT_SECONDS, _GRACE_SECONDS = 30, 120
 
@@ -51,6 +52,12 @@ class SweepSpec(BaseModel, metaclass=OneLineErrors):
     search: tuple[str, ...] = ()
     name: str = "sweep"
     dominators: Annotated[int, Field(ge=0)] = 3
+    objective: Literal["ece", "scaled-nll"] = "ece"
+
+    @property
+    def objectives(self) -> tuple[str, str, str]:
+        """What is minimised, in words."""
+        return "validation error", CALIBRATION[self.objective], "share of sample updates"
 
     @classmethod
     def parse(cls, content: dict[str, Any]) -> Self:
@@ -139,7 +146,7 @@ class Sweep:
             study: OptunaStudy = optuna.create_study(
                 storage=storage,
                 study_name=self.spec.name,
-                directions=["minimize"] * len(OBJECTIVES),
+                directions=["minimize"] * len(self.spec.objectives),
                 sampler=optuna.samplers.TPESampler(seed=sampler_seed),
                 load_if_exists=True,
             )
@@ -148,11 +155,13 @@ class Sweep:
 
     def _check_same(self, study: "OptunaStudy") -> None:
         """Refuse to mix trials of different recipes or spaces in one study."""
-        ours = json.dumps({"recipe": _essence(self.recipe), "space": repr(self.space)}, sort_keys=True)
+        ours = {"recipe": _essence(self.recipe), "space": repr(self.space)}
+        if self.spec.objective != "ece":  # left out else: sweeps of older versions have no such entry
+            ours["objective"] = self.spec.objective
         theirs = study.user_attrs.setdefault("sweep", None)
         if theirs is None:
-            study.set_user_attr("sweep", ours)
-        elif theirs != ours:
+            study.set_user_attr("sweep", json.dumps(ours, sort_keys=True))
+        elif _as_of_today(theirs) != ours:
             raise InvalidInput(
                 f"study {self.spec.name!r} in this storage searches something else. Choose another --name or --out."
             )
@@ -242,6 +251,8 @@ class Sweep:
         seen = summary["seen_share"] * (run.recipe.epochs / self.recipe.epochs)
         # An update that takes two gradients (`optimiser.sam`) costs two.
         seen *= run.recipe.gradients_per_update / self.recipe.gradients_per_update
+        if self.spec.objective == "scaled-nll":
+            return validation["test_error"], selection_figure("best:scaled-nll", run.predictions("val")), seen
         return validation["test_error"], validation["ece"], seen
 
     @staticmethod
@@ -327,6 +338,15 @@ def _essence(recipe: Recipe) -> dict[str, Any]:
     return recipe.model_dump(mode="json", exclude=left_out, exclude_none=True)
 
 
+def _as_of_today(content: str) -> dict[str, Any]:
+    """What a study says it searches; settings that its recipe did not know yet have the values that change nothing."""
+    try:
+        found = parse_json(content, "the study")
+        return {**found, "recipe": _essence(Recipe.parse(found["recipe"]))}
+    except (ValueError, TypeError, KeyError):
+        return {}  # not a description of ours: something else
+
+
 def _digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -352,7 +372,7 @@ def _check_attributes(trial: "FrozenTrial") -> None:
         found = _Attributes.model_validate(trial.user_attrs)
     except ValidationError as error:
         raise invalid(f"trial {trial.number}", "be one of ours", "attributes of other types") from error
-    if len(found.test) != 2 or len(trial.values or ()) != len(OBJECTIVES):
+    if len(found.test) != 2 or len(trial.values or ()) != 3:
         raise invalid(f"trial {trial.number}", "be one of ours", "other figures")
 
 

@@ -9,6 +9,7 @@ from calibrant.training.run import Run, Split
 from calibrant.training.wording import one_line
 
 if TYPE_CHECKING:
+    from calibrant.training.best import selection_figure
     from calibrant.training.checkpoint import Checkpoint, newest_checkpoint, trained_data
     from calibrant.training.continuing import state_of, train_or_resume
     from calibrant.training.data import TrainingData
@@ -109,6 +110,7 @@ __all__ = [
     "rule_path",
     "run_calibrator",
     "run_tasks",
+    "selection_figure",
     "shared_recipe",
     "shortlist_path",
     "source_path",
@@ -122,6 +124,7 @@ __all__ = [
 
 # torch takes a second to import, the engine more: reading a recipe or a run must not wait for them.
 _IMPORTED_ON_USE = {
+    "best": ("selection_figure",),
     "checkpoint": ("Checkpoint", "newest_checkpoint", "trained_data"),
     "continuing": ("state_of", "train_or_resume"),
     "data": ("TrainingData",),

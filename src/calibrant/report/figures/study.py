@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -214,15 +214,17 @@ def pareto_picture(
     front: Sequence[bool],
     *,
     title: str = "",
+    objective: Literal["ece", "scaled-nll"] = "ece",
 ) -> "Figure":
     """Every finished trial by validation error and ECE, coloured by the share of samples it saw; the front is ringed.
 
     Args:
         error: Validation error of each trial, a fraction.
-        ece: Validation ECE.
+        ece: Validation ECE, or what `objective` says.
         seen: Share of the sample updates.
         front: Whether no other trial is at least as good in all three and better in one.
         title: Text above; empty for none.
+        objective: "scaled-nll": the NLL after temperature scaling stands in the ECE's place.
     """
     figure = new_figure(6.4, 4.6)
     axes = figure.subplots()
@@ -237,9 +239,10 @@ def pareto_picture(
         linewidths=1.6,
         label="Pareto front of all three",
     )
-    for axis in (axes.xaxis, axes.yaxis):
+    for axis in (axes.xaxis, axes.yaxis) if objective == "ece" else (axes.xaxis,):
         percent_axis(axis)
-    axes.set(xlabel="Validation error", ylabel="Validation ECE")
+    label = "Validation ECE" if objective == "ece" else "Validation NLL after scaling"
+    axes.set(xlabel="Validation error", ylabel=label)
     axes.set_title(title)
     axes.legend(loc="best")
     bar = figure.colorbar(points, ax=axes, label="Share of sample updates")
