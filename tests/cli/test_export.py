@@ -212,7 +212,12 @@ def test_bad_input(calibrant, run_folder, tmp_path):
     for arguments, message in [
         ([tmp_path], "recipe.toml"),
         ([run_folder, "--rule", tmp_path / "three.json"], "made for 3 classes and cannot be applied to 10"),
-        ([run_folder, "--calibrator", tmp_path / "isotonic.json"], "must be a map without steps, got isotonic"),
+        ([run_folder, "--calibrator", tmp_path / "isotonic.json"], "be made for the 10 classes"),
+        ([run_folder, "--model", "mine:net"], "be a run folder or --model module:function, got both"),
+        ([], "be a run folder or --model module:function, got neither"),
+        ([run_folder, "--weights", tmp_path / "w.safetensors"], "weights must be left out for a run"),
+        ([run_folder, "--example", tmp_path / "p.npz"], "must be left out for a run"),
+        ([run_folder, "--range", "images"], "range must be written as name=low:high, got 'images'"),
         ([run_folder, "--rule", tmp_path / "warm.json", "--calibrator", tmp_path / "t.json"], "its own temperature"),
         ([run_folder, "--calibrator", tmp_path / "t.json"], "be made for the 10 classes"),
         ([run_folder, "--calibrator", tmp_path / "t.json", "--uncalibrated"], "uncalibrated must be left out"),

@@ -10,9 +10,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from calibrant.errors import CheckFailed, InvalidInput
-from calibrant.posthoc import TemperatureScaling, make_calibrator
+from calibrant.posthoc import TemperatureScaling
 from calibrant.routing import RoutingRule
-from calibrant.serving import OUTPUTS, Deployed, compare_onnx, export_onnx
+from calibrant.serving import OUTPUTS, SCORES, Decider, compare_onnx, export_onnx
 
 
 class Small(nn.Module):
@@ -77,7 +77,7 @@ def test_a_thousand_digits_equal_pytorch(exported, trained, digits):
     clear = np.abs(expected.max(axis=1) - 0.85) > 1e-5
     assert (automate == (expected.max(axis=1) >= 0.85))[clear].all()
     assert 50 < automate.sum() < 950
-    assert check.images == 16
+    assert check.cases == 16
     assert check.largest_difference <= 1e-5
 
 
@@ -98,11 +98,11 @@ def test_any_batch_size(exported, digits, n):
 def test_names_and_types_and_metadata(exported):
     model = onnx.load(exported[0])
     assert [each.name for each in model.graph.input] == ["images"]
-    assert tuple(each.name for each in model.graph.output) == OUTPUTS
+    assert tuple(each.name for each in model.graph.output) == (*OUTPUTS, SCORES)
     kinds = [each.type.tensor_type.elem_type for each in model.graph.output]
-    assert kinds == [onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL]
+    assert kinds == [onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT]
     facts = {each.key: each.value for each in model.metadata_props}
-    assert json.loads(facts["calibrant.temperature"]) == pytest.approx(2.6)
+    assert json.loads(facts["calibrant.temperature"]) == pytest.approx(1.3)
     assert json.loads(facts["calibrant.threshold"]) == 0.85
     assert json.loads(facts["calibrant.class_names"]) == list("abcdefghij")
 
@@ -116,28 +116,6 @@ def test_class_thresholds_and_nothing_to_automate(trained, digits, tmp_path):
     assert (automate == (probabilities.max(axis=1) >= bars)).all()
     export_onnx(trained, tmp_path / "none.onnx", example=digits[:8])
     assert not run(tmp_path / "none.onnx", digits)[2].any()
-
-
-@pytest.mark.parametrize("method", ["temperature", "vector", "matrix", "dirichlet", "beta"])
-def test_a_calibrator_goes_into_the_file(method, trained, digits, tmp_path):
-    with torch.no_grad():
-        logits = trained(digits).double().numpy()
-    targets = (logits / 1.5 + np.random.default_rng(0).gumbel(size=logits.shape)).argmax(axis=1)
-    calibrator = make_calibrator(method).fit(logits, targets)
-    assert not calibrator.identity_
-    rule = RoutingRule(threshold=0.4, n_classes=10, temperature=1.3)
-    path = tmp_path / "model.onnx"
-    export_onnx(trained, path, example=digits[:16], calibrator=calibrator, rule=rule)
-    probabilities, predicted, automate = run(path, digits)
-    routed = rule.route_logits(calibrator.transform_logits(logits))
-    expected = torch.softmax(torch.from_numpy(calibrator.transform_logits(logits)) / 1.3, dim=1).numpy()
-    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
-    assert (predicted == routed.predicted).all()
-    clear = np.abs(routed.confidence - 0.4) > 1e-5
-    assert (automate == routed.automate)[clear].all()
-    assert 0 < automate.sum() < len(digits)
-    facts = {each.key: each.value for each in onnx.load(path).metadata_props}
-    assert facts["calibrant.calibrator"] == method
 
 
 def test_images_off_the_scale_are_never_automated(exported, digits):
@@ -168,22 +146,25 @@ def test_a_pixel_that_is_no_number_is_never_automated_wherever_it_lies(digits, t
     assert not run(tmp_path / "m.onnx", images)[2].any()
 
 
-def test_thresholds_round_up():
-    value = 0.1 + 0.7  # not a float32
-    rounded = Deployed(Small(), mean=[0.0], std=[1.0], temperature=1.0, thresholds=[value] * 10).thresholds
-    assert rounded.dtype == torch.float32
-    assert 0 <= rounded[0].item() - value < 1e-7
+def test_thresholds_are_compared_in_double_precision(tmp_path):
+    """A threshold between two float32 numbers, and confidences a billionth on either side of it."""
+    threshold = 0.1 + 0.7
+    logits = np.log((threshold + np.array([-1e-9, 1e-9])) / (1 - threshold - np.array([-1e-9, 1e-9])))
+    example = torch.tensor(np.stack([logits, np.zeros(2)], axis=1))
+    export_onnx(nn.Identity(), tmp_path / "m.onnx", example=example, rule=RoutingRule(threshold, 2))
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    assert session.run(["automate"], {"inputs": example.numpy()})[0].tolist() == [False, True]
 
 
 def test_a_file_that_computes_something_else_is_refused(exported, trained, digits):
-    other = Deployed(trained, mean=[0.3], std=[0.37], temperature=1.0, thresholds=[0.7] * 10).eval()
-    with pytest.raises(CheckFailed, match="ONNX and PyTorch disagree"):
-        compare_onnx(exported[0], other, digits[:50])
+    other = Decider(trained, example=digits[:16], rule=RULE)
+    with pytest.raises(CheckFailed, match="ONNX and Python disagree, probabilities differ by up to"):
+        compare_onnx(exported[0], other, {"images": digits[:50].numpy()})
 
 
 def test_a_failed_check_leaves_what_was_there(trained, digits, tmp_path, monkeypatch):
     (tmp_path / "model.onnx").write_text("before")
-    monkeypatch.setattr("calibrant.serving.onnx.TOLERANCE", -1.0)
+    monkeypatch.setattr("calibrant.serving.check.TOLERANCE", -1.0)
     with pytest.raises(CheckFailed):
         export_onnx(trained, tmp_path / "model.onnx", example=digits[:8])
     assert (tmp_path / "model.onnx").read_text() == "before"
@@ -199,7 +180,14 @@ def test_a_failed_check_leaves_what_was_there(trained, digits, tmp_path, monkeyp
         ({"std": [0.0]}, "std above 0"),
         ({"calibrator": THREE}, "calibrator must be made for the model's 10 classes, got 3 classes"),
         ({"example": torch.zeros(1, 1, 8, 8)}, "example must"),
-        ({"example": torch.zeros(4, 1, 8, 8, dtype=torch.uint8)}, "example must"),
+        ({"example": torch.zeros(4, 1, 8, 8, dtype=torch.uint8)}, "input 'inputs' must be one of float32"),
+        ({"example": torch.full((4, 1, 8, 8), torch.nan)}, "example of 'images' must hold finite numbers"),
+        ({"example": torch.zeros(4, 1, 3)}, "model must take its example"),
+        ({"ranges": {"image": (0, 1)}}, "ranges must name inputs of the model, got 'image'. Did you mean 'images'"),
+        ({"ranges": {"images": (1, 0)}}, "range of input 'images' must be two finite numbers that rise"),
+        ({"class_names": ["a", "b"]}, "class_names"),
+        ({"rule": RULE, "class_names": tuple("bacdefghij")}, "same classes in the same order, got 'b' and 'a'"),
+        ({"temperature": 2.0, "calibrator": THREE}, "temperature must be left out where a calibrator is given"),
     ],
 )
 def test_bad_arguments(trained, digits, tmp_path, arguments, message):

@@ -1,46 +1,76 @@
-"""`calibrant export`: a run as one ONNX file with calibration and routing inside."""
+"""`calibrant export`: a run, or a model of your own, as one ONNX file with calibration and routing inside."""
 
 from pathlib import Path
 from typing import Annotated
 
-from calibrant.cli._flags import Json, Out, Switch, TrustCode
+from cyclopts import Parameter
+
+from calibrant.cli._flags import Json, Out, Repeated, Switch, TrustCode
 from calibrant.cli._say import say, say_json
-from calibrant.serving import export_onnx
-from calibrant.training import Run
+from calibrant.files import refuse_overwriting
+from calibrant.serving import export_onnx, open_model, parse_ranges, read_example
 
 
 def export(
-    run: Path,
+    run: Path | None = None,
     /,
     *,
+    model: str | None = None,
+    weights: Path | None = None,
+    cases: Annotated[Path | None, Parameter(name="--example")] = None,
+    input_range: Annotated[list[str] | None, Parameter(name="--range"), Repeated] = None,
     out: Out = None,
     rule: Path | None = None,
     calibrator: Path | None = None,
+    shortlist: Path | None = None,
     uncalibrated: Annotated[bool, Switch] = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
-    """Write one ONNX file: images in; calibrated probabilities, class and route decision out.
+    """Write one ONNX file: raw inputs in; calibrated probabilities, class, route decision and shortlist out.
 
-    It takes float32 images (n, C, H, W) on the scale from 0 to 1 and is compared with PyTorch before it is kept.
+    It is compared with Python before it is kept. "calibrant serve" runs it.
 
     Parameters
     ----------
     run:
-        A run folder.
+        A run folder. Its file takes float32 images (n, C, H, W) on the scale from 0 to 1.
+    model:
+        Instead of a run: your own module:function, which returns a torch module that gives logits, or a fitted
+        scikit-learn classifier.
+    weights:
+        With --model: a .safetensors file with the module's state dict.
+    cases:
+        With --model: an .npz with real cases, one array for each input by its name ("inputs" or "images" where there is
+        one). The file is compared with Python on all of them.
+    input_range:
+        With --model: smallest and largest number of an input, as input_ids=0:999. Default: as found in the example.
+        What lies outside is not automated.
     out:
         Where to write. Default: model.onnx in the run folder.
     rule:
         A rule written by "calibrant route fit". Default: rule.json in the run folder, if it is there.
     calibrator:
-        A calibrator written by "calibrant calibrate", of a method without steps (not isotonic or histogram). Default:
-        calibrator.json in the run folder, if it is there and the rule has no temperature of its own. A rule that was
-        fitted on other predictions than it made is refused.
+        A calibrator written by "calibrant calibrate". Default: calibrator.json in the run folder, if it is there and
+        the rule has no temperature of its own. A rule that was fitted on other predictions than it made is refused.
+    shortlist:
+        Written by "calibrant route shortlist" with this rule. Default: shortlist.json in the run folder, if it is
+        there.
     uncalibrated:
         Leave the run's calibrator out.
     """
+    if out is not None:
+        refuse_overwriting([out], [weights, cases, rule, calibrator, shortlist])
     written = export_onnx(
-        Run.open(run), out, calibrator=calibrator, rule=rule, uncalibrated=uncalibrated, trust_code=trust_code
+        open_model(run, model, weights),
+        out,
+        calibrator=calibrator,
+        rule=rule,
+        shortlist=shortlist,
+        uncalibrated=uncalibrated,
+        trust_code=trust_code,
+        example=None if cases is None else read_example(cases),
+        ranges=parse_ranges(input_range),
     )
     if as_json:
         say_json(written.to_dict())

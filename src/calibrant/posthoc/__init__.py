@@ -1,7 +1,7 @@
 """Repair after training: learn on held-out cases how to turn logits into probabilities that can be trusted."""
 
 from calibrant.posthoc.affine import REGULARISATION_GRID, DirichletScaling, MatrixScaling, VectorScaling
-from calibrant.posthoc.base import SMOOTH, Calibrator, FitSummary
+from calibrant.posthoc.base import Calibrator, FitSummary
 from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.curves import HistogramBinning, IsotonicCalibration
 from calibrant.posthoc.module import CalibrationModule
@@ -23,7 +23,6 @@ __all__ = [
     "FEWEST_CASES",
     "METHODS",
     "REGULARISATION_GRID",
-    "SMOOTH",
     "BetaCalibration",
     "CalibrationModule",
     "Calibrator",

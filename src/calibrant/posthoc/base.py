@@ -32,8 +32,6 @@ from calibrant.posthoc.provenance import Provenance
 from calibrant.predictions import Kind, Predictions, in_order_of, require_predictions
 
 FORMAT = "calibrant-calibrator"
-# Those with a torch module.
-SMOOTH = ("none", "temperature", "vector", "matrix", "dirichlet", "beta")
 VERSION = 1
 # The keys of a file that say what the calibrator computes.
 _MAP = ("method", "parameters", "classes", "identity", "fitted")
@@ -223,15 +221,14 @@ class Calibrator(ABC):
     def to_module(self) -> CalibrationModule:
         """The fitted map as a torch module: logits in, calibrated log-probabilities out.
 
-        For inside a network: on its device, with gradient, and in what is exported from it. Maps with steps have none:
-        two ways to compute the same logits may land on either side of a step.
+        For inside a network: on its device, with gradient, and in what is exported from it. Maps with steps are rounded
+        towards the cases of their fit set: what differs from an edge in the twelfth digit only lies on it.
         """
         self._refuse_unfitted()
         return CalibrationModule() if self.identity_ else self._module()
 
     def _module(self) -> CalibrationModule:
-        way_out = f"Use transform, or one of {', '.join(SMOOTH)}."
-        raise invalid("calibrator", "be a smooth map to become a torch module", self.method, way_out)
+        raise invalid("calibrator", "have a torch module to be part of a network", self.method, "Use transform.")
 
     def _map(self, logits: ArrayT, *, exponentiate: bool) -> ArrayT:
         matrix = self._check_fitted(logits)

@@ -10,6 +10,8 @@ from calibrant.checks import whole
 from calibrant.errors import invalid
 from calibrant.posthoc._arrays import Floats, Integers, Matrix, log_softmax
 from calibrant.posthoc.base import Calibrator, Progress, finite_array
+from calibrant.posthoc.curve_module import CurveModule, identity_pieces, level_pieces, linear_pieces
+from calibrant.posthoc.module import CalibrationModule
 
 Mode = Literal["one-vs-rest", "top-label"]
 
@@ -31,6 +33,16 @@ class _CurveCalibration(Calibrator):
     @abstractmethod
     def _bend(curve: Floats, probability: Floats) -> Floats:
         """Apply a curve."""
+
+    @staticmethod
+    @abstractmethod
+    def _pieces(curve: Floats) -> Floats:
+        """A curve as the straight pieces of a `CurveModule`."""
+
+    def _module(self) -> CalibrationModule:
+        pieces = [identity_pieces() if curve is None else self._pieces(curve) for curve in self.curves_]
+        top = self.mode == "top-label"
+        return CurveModule(pieces, n_classes=self.n_classes_, prior_weight=self.prior_weight_, top_label=top)
 
     def _fit(self, logits: Matrix, targets: Integers) -> Progress:
         p = np.exp(log_softmax(logits))
@@ -147,6 +159,10 @@ class IsotonicCalibration(_CurveCalibration):
     def _bend(curve: Floats, probability: Floats) -> Floats:
         return np.asarray(np.interp(probability, curve[0], curve[1]))
 
+    @staticmethod
+    def _pieces(curve: Floats) -> Floats:
+        return linear_pieces(*curve)
+
 
 class HistogramBinning(_CurveCalibration):
     """The observed frequency of each bin (Zadrozny and Elkan 2001). A bin is (lo, hi]; 0 falls into the first.
@@ -201,3 +217,7 @@ class HistogramBinning(_CurveCalibration):
         edges, values = curve
         which = np.searchsorted(edges, np.minimum(probability, 1.0), side="left")
         return np.asarray(values[np.minimum(which, len(values) - 1)])
+
+    @staticmethod
+    def _pieces(curve: Floats) -> Floats:
+        return level_pieces(*curve)

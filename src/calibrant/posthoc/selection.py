@@ -12,7 +12,7 @@ from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, inval
 from calibrant.posthoc._arrays import Floats, Integers, Matrix, as_arrays, check_fit, log_softmax
 from calibrant.posthoc._folds import check_folds, stratified_folds
 from calibrant.posthoc.affine import DirichletScaling, MatrixScaling, VectorScaling
-from calibrant.posthoc.base import SMOOTH, Calibrator, Progress
+from calibrant.posthoc.base import Calibrator, Progress
 from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.curves import HistogramBinning, IsotonicCalibration
 from calibrant.posthoc.temperature import TemperatureScaling
@@ -267,7 +267,4 @@ def _reason(candidates: Sequence[Candidate], folds: int) -> str:
     second = candidates[1]
     gap = f"{second.name} is {second.behind:.4f} ± {second.standard_error:.4f} behind"
     clear = second.behind > 2 * second.standard_error
-    steps = ""
-    if make_calibrator(first.name).method not in SMOOTH:
-        steps = f" It is a map with steps, which no ONNX file takes: for export choose one of {', '.join(SMOOTH[1:])}."
-    return f"{start}; {gap}{'' if clear else ', which is within the noise: either will do'}.{steps}"
+    return f"{start}; {gap}{'' if clear else ', which is within the noise: either will do'}."

@@ -1,16 +1,35 @@
 """What goes into one file with a run's network: which calibrator, which rule, and whether the two fit together."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypedDict
 
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid
-from calibrant.posthoc import SMOOTH, Calibrator, TemperatureScaling
-from calibrant.routing import RoutingRule, chosen_behind
+from calibrant.posthoc import Calibrator, TemperatureScaling
+from calibrant.routing import RoutingRule, Shortlist, chosen_behind
 from calibrant.training import Run
 
 CalibratorLike = Calibrator | str | Path | None
 RuleLike = RoutingRule | str | Path | None
+ShortlistLike = Shortlist | str | Path | None
+
+
+class LoadedParts(TypedDict):
+    """A calibrator, a rule and a shortlist, each of them or none."""
+
+    calibrator: Calibrator | None
+    rule: RoutingRule | None
+    shortlist: Shortlist | None
+
+
+def load_parts(calibrator: CalibratorLike, rule: RuleLike, shortlist: ShortlistLike) -> LoadedParts:
+    """Read those that are given as files."""
+    return {
+        "calibrator": Calibrator.load(calibrator) if isinstance(calibrator, str | Path) else calibrator,
+        "rule": RoutingRule.load(rule) if isinstance(rule, str | Path) else rule,
+        "shortlist": Shortlist.load(shortlist) if isinstance(shortlist, str | Path) else shortlist,
+    }
 
 
 @dataclass(frozen=True)
@@ -23,10 +42,12 @@ class Parts:
         calibrator_path: The file of the calibrator, where it was read from one.
         rule_path: The file of the rule, where it was read from one.
         left_out: The run's calibrator, where the rule's own temperature stands in its place.
+        shortlist: For what goes to a person; None for none.
     """
 
     calibrator: Calibrator | None = None
     rule: RoutingRule | None = None
+    shortlist: Shortlist | None = None
     calibrator_path: Path | None = None
     rule_path: Path | None = None
     left_out: Path | None = None
@@ -61,7 +82,8 @@ class Parts:
             return f"{calibration}\nIt has no routing rule, so it automates nothing: see calibrant route fit."
         rule = "the rule" if self.rule_path is None else str(self.rule_path)
         if self.automates:
-            return f"{calibration}\nRouting is by {rule}."
+            listed = "" if self.shortlist is None else " It lists classes for what goes to a person."
+            return f"{calibration}\nRouting is by {rule}.{listed}"
         return (
             f"{calibration}\nThe rule {self.rule_path or 'that was given'} promises nothing, so it automates nothing."
         )
@@ -73,6 +95,7 @@ def parts_for(
     n_classes: int,
     calibrator: CalibratorLike = None,
     rule: RuleLike = None,
+    shortlist: ShortlistLike = None,
     uncalibrated: bool = False,
 ) -> Parts:
     """Choose what is exported with a run, by default what lies in it; what does not fit together is refused.
@@ -82,6 +105,7 @@ def parts_for(
         n_classes: Number of classes of its network.
         calibrator: A calibrator or its file; None for the run's own, where there is one and the rule needs it.
         rule: A rule or its file; None for the run's own, where there is one.
+        shortlist: A shortlist or its file; None for the run's own, where there is one. One of another rule is refused.
         uncalibrated: Leave the run's calibrator out.
     """
     if calibrator is not None and uncalibrated:
@@ -92,19 +116,19 @@ def parts_for(
         routing.check_classes(n_classes)
     mapping, path = _calibrator(calibrator, run)
     joined = routing is not None and mapping is not None and chosen_behind(routing, mapping)
-    parts = Parts(None, routing, None, rule_path)
+    parts = Parts(rule=routing, rule_path=rule_path, shortlist=_shortlist(shortlist, run, routing))
     if mapping is not None and uncalibrated and joined:
         raise invalid("uncalibrated", f"be left out: the rule was chosen behind {path}", "both")
     if mapping is not None and not uncalibrated:
         if routing is not None and routing.temperature is not None and not joined:
             if given:
                 raise invalid("calibrator", "be left out, the rule has its own temperature", path or "one")
-            parts = Parts(None, routing, None, rule_path, path)
+            parts = replace(parts, left_out=path)
         else:
             _check_calibrator(mapping, path, n_classes, run)
             if not joined and not mapping.identity_:
                 _refuse_stranger(routing, path, run)
-            parts = Parts(mapping, routing, path, rule_path)
+            parts = replace(parts, calibrator=mapping, calibrator_path=path)
     _check_rule(parts, run)
     return parts
 
@@ -116,6 +140,21 @@ def _rule(given: RuleLike, run: Run) -> tuple[RoutingRule | None, Path | None]:
     return (None, None) if path is None else (RoutingRule.load(path), path)
 
 
+def _shortlist(given: ShortlistLike, run: Run, rule: RoutingRule | None) -> Shortlist | None:
+    if isinstance(given, Shortlist):
+        return given
+    path = Path(given) if given is not None else run.shortlist_path if run.shortlist_path.is_file() else None
+    if path is None or (given is None and rule is None):
+        return None
+    found = Shortlist.load(path)
+    if rule is not None:
+        try:
+            found.check_fits(rule)
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error} Or move it away.") from error
+    return found
+
+
 def _calibrator(given: CalibratorLike, run: Run) -> tuple[Calibrator | None, Path | None]:
     if isinstance(given, Calibrator):
         return given, None
@@ -125,9 +164,6 @@ def _calibrator(given: CalibratorLike, run: Run) -> tuple[Calibrator | None, Pat
 
 def _check_calibrator(calibrator: Calibrator, path: Path | None, n_classes: int, run: Run) -> None:
     name = "calibrator" if path is None else f"calibrator {path}"
-    if not calibrator.identity_ and calibrator.method not in SMOOTH:
-        way_out = f"Calibrate with another method ({', '.join(SMOOTH[1:])}), or export uncalibrated."
-        raise invalid(name, "be a map without steps", calibrator.method, way_out)
     if calibrator.n_classes_ != n_classes:
         raise invalid(name, f"be made for the {n_classes} classes of the run", f"{calibrator.n_classes_} classes")
     calibrator.refuse_other_kind("logits")

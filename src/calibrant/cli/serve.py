@@ -1,0 +1,56 @@
+"""`calibrant serve`: an exported file as a small HTTP service that logs every decision."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from calibrant.cli._flags import Switch
+from calibrant.cli._say import say
+from calibrant.serving import MOST_BYTES, MOST_CASES, serve_model
+
+
+def serve(
+    model: Path,
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    log: str = "decisions.db",
+    no_log: Annotated[bool, Switch] = False,
+    outside: Literal["refuse", "review"] = "refuse",
+    most_cases: int = MOST_CASES,
+    most_bytes: int = MOST_BYTES,
+) -> None:
+    """Serve decisions over HTTP: POST /decisions, POST /labels, GET /decisions/ID, GET /health, and /docs.
+
+    Every decision is in the log before it is answered. Ctrl-C or SIGTERM end it once open requests are answered.
+
+    Parameters
+    ----------
+    model:
+        An ONNX file written by "calibrant export".
+    host:
+        Address to listen on. Default: this machine alone. The service knows no passwords: put it behind something that
+        does before others can reach it.
+    port:
+        Port to listen on; 0 for any free one.
+    log:
+        Decision log: a path (SQLite), or the URL of a database.
+    no_log:
+        Keep no log.
+    outside:
+        What happens to inputs outside the ranges that the model was exported for: refuse, or review by a person.
+    most_cases:
+        Cases in one request.
+    most_bytes:
+        Length of a body.
+    """
+    serve_model(
+        model,
+        host=host,
+        port=port,
+        log=None if no_log else log,
+        outside=outside,
+        most_cases=most_cases,
+        most_bytes=most_bytes,
+        ready=lambda address: say(f"Serving {model} at {address}"),
+    )

@@ -1,0 +1,160 @@
+"""What a model was exported for: name, type, shape and range of each input, and the checks that follow from them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant.errors import did_you_mean, invalid
+
+Arrays = dict[str, NDArray[Any]]
+IMAGES, INPUTS = "images", "inputs"
+# Rounding in a resized image may leave the scale from 0 to 1 by this much.
+IMAGE_SLACK = 1e-3
+_TYPES = ("float32", "float64", "int64", "int32")
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input of a model.
+
+    Attributes:
+        name: Its name.
+        dtype: Type of its numbers: float32, float64, int64 or int32.
+        shape: Shape of one case, without the axis of cases.
+        low: The smallest number that the model was exported for.
+        high: The largest.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no input."""
+        if self.dtype not in _TYPES:
+            raise invalid(f"input {self.name!r}", f"be one of {', '.join(_TYPES)}", self.dtype)
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
+            raise invalid(f"range of input {self.name!r}", "be two finite numbers that rise", (self.low, self.high))
+
+    @property
+    def whole(self) -> bool:
+        """Whether its numbers are whole, as token ids are."""
+        return self.dtype.startswith("int")
+
+    def arrange(self, values: Any) -> NDArray[Any]:
+        """Cases of this input as an array (n, ...) of the right type; refuses another shape or kind of numbers."""
+        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else _array(self.name, values)
+        kinds = "iu" if self.whole else "iuf"
+        if array.dtype.kind not in kinds or array.dtype == np.bool_:
+            wanted = "whole numbers" if self.whole else "numbers"
+            raise invalid(f"input {self.name!r}", f"hold {wanted}", f"dtype {array.dtype}")
+        if array.ndim == 0 or array.shape[1:] != self.shape:
+            shape = ", ".join(("n", *map(str, self.shape)))
+            raise invalid(f"input {self.name!r}", f"have the shape ({shape})", array.shape)
+        limits = np.iinfo(self.dtype) if self.whole else np.finfo(self.dtype)
+        if self.whole and array.size and not (limits.min <= array.min() and array.max() <= limits.max):
+            raise invalid(f"input {self.name!r}", f"hold numbers of {self.dtype}", "larger ones")
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(array, dtype=self.dtype)
+
+    def inside(self, array: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which cases lie in the range; one with NaN does not."""
+        flat = array.reshape(len(array), -1)
+        return np.asarray(((flat >= self.low) & (flat <= self.high)).all(axis=1))
+
+    @property
+    def range_in_words(self) -> str:
+        """The range for a person."""
+        return f"{self.low:.6g} to {self.high:.6g}"
+
+
+def arrange(specs: Sequence[InputSpec], given: Any) -> Arrays:
+    """Cases for a model as arrays by name; whatever does not fit is refused in one line.
+
+    Args:
+        specs: What the model was exported for.
+        given: Arrays by name; or, for a model with one input, its array alone.
+    """
+    named = _named(specs, given)
+    arrays = {spec.name: spec.arrange(named[spec.name]) for spec in specs}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise invalid("inputs", "have as many cases each", lengths)
+    if not next(iter(lengths.values())):
+        raise invalid("inputs", "hold at least one case", "none")
+    return arrays
+
+
+def _named(specs: Sequence[InputSpec], given: Any) -> Mapping[str, Any]:
+    names = [spec.name for spec in specs]
+    if not isinstance(given, Mapping):
+        if len(names) > 1:
+            raise invalid("inputs", f"be given by name ({', '.join(names)})", type(given).__name__)
+        return {names[0]: given}
+    for name in given:
+        if name not in names:
+            raise invalid("inputs", "be those of the model", repr(name), did_you_mean(name, names))
+    for name in names:
+        if name not in given:
+            raise invalid("inputs", f"hold {name!r}", f"{', '.join(map(str, given)) or 'nothing'}")
+    return given
+
+
+def _array(name: str, values: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise invalid(f"input {name!r}", "be numbers in rows of equal length", type(values).__name__) from error
+
+
+def read_specs(
+    example: Mapping[str, Tensor], ranges: Mapping[str, tuple[float, float]] | None
+) -> tuple[InputSpec, ...]:
+    """What the inputs are, as found in an example.
+
+    The range of an input is, unless it is given: from 0 to 1 for images on that scale; for whole numbers from the
+    smallest to the largest that was found; for others the same, widened by half at each end, since a few rows seldom
+    hold the extremes.
+
+    Args:
+        example: Cases by input, shape (n, ...).
+        ranges: Ranges that are known, by input.
+    """
+    known = dict(ranges or {})
+    for name in known:
+        if name not in example:
+            raise invalid("ranges", "name inputs of the model", repr(name), did_you_mean(name, example))
+    specs = []
+    for name, values in example.items():
+        dtype = str(values.dtype).removeprefix("torch.")
+        if values.numel() == 0 or not bool(torch.isfinite(values.double()).all()):
+            raise invalid(f"example of {name!r}", "hold finite numbers", "none or others")
+        low, high = _found(values) if name not in known else _given(name, known[name])
+        specs.append(InputSpec(name, dtype, tuple(values.shape[1:]), low, high))
+    return tuple(specs)
+
+
+def _found(values: Tensor) -> tuple[float, float]:
+    low, high = float(values.min()), float(values.max())
+    if not values.is_floating_point():
+        return low, high
+    if values.ndim == 4 and low >= -IMAGE_SLACK and high <= 1.0 + IMAGE_SLACK:
+        return -IMAGE_SLACK, 1.0 + IMAGE_SLACK
+    spare = 0.5 * (high - low) or 0.5
+    return low - spare, high + spare
+
+
+def _given(name: str, limits: Any) -> tuple[float, float]:
+    try:
+        low, high = (float(each) for each in limits)
+    except (TypeError, ValueError) as error:
+        raise invalid(f"range of input {name!r}", "be two numbers", limits) from error
+    return low, high
