@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import InitVar, asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -61,15 +61,17 @@ class Contents:
     shortlist: Shortlist | None = None
     class_names: tuple[str, ...] | None = None
     reader: RoutingRule = field(init=False)
+    checked: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
-        """Refuse parts of different models."""
+    def __post_init__(self, checked: bool) -> None:
+        """Refuse parts of different models; that rule and calibrator belong together was `checked` for a file."""
         rule, calibrator, n_classes = self.rule, self.calibrator, self.n_classes
         if rule is not None:
             rule.check_classes(n_classes)
         if calibrator is not None:
             _check_calibrator(calibrator, n_classes, self.kind)
-        _check_together(rule, calibrator)
+        if not checked:
+            _check_together(rule, calibrator)
         names = _names(self.class_names, rule, calibrator, n_classes)
         object.__setattr__(self, "class_names", names)
         # A rule that automates nothing stands for none: it checks scores and calibrates all the same.
@@ -116,7 +118,7 @@ class Contents:
             "network": self.network,
             "kind": self.kind,
             "class_names": None if self.class_names is None else list(self.class_names),
-            **{name: None if part is None else part.to_dict() for name, part in parts.items()},
+            **{name: None if part is None else _of_the_model(part.to_dict()) for name, part in parts.items()},
         }
         return json.dumps(content, allow_nan=False)
 
@@ -142,6 +144,7 @@ class Contents:
             calibrator=None if calibrator is None else Calibrator.from_dict(calibrator, where=where),
             rule=None if rule is None else RoutingRule.from_dict(rule, where=where),
             shortlist=None if shortlist is None else Shortlist.from_dict(shortlist, where=where),
+            checked=True,
         )
 
 
@@ -157,6 +160,11 @@ class _Kept:
     calibrator: dict[str, Any] | None
     rule: dict[str, Any] | None
     shortlist: dict[str, Any] | None
+
+
+def _of_the_model(content: dict[str, Any]) -> dict[str, Any]:
+    """Without what a calibrator was applied to: equal calibrators then make equal files."""
+    return {name: value for name, value in content.items() if name not in ("applied_to", "made")}
 
 
 def weights_digest(model: nn.Module) -> str:

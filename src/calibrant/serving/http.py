@@ -28,7 +28,7 @@ _GRACE_S = 30
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
-class Cases(BaseModel):
+class CasesBody(BaseModel):
     """Cases to decide about."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -38,7 +38,7 @@ class Cases(BaseModel):
     extras: list[dict[str, Extra]] | None = Field(None, description="Other facts about each case, such as groups.")
 
 
-class Labels(BaseModel):
+class LabelsBody(BaseModel):
     """What was true of cases that were decided before."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -77,7 +77,7 @@ class _Service:
                 raise TooLarge(told)
         return _read(bytes(content), kind)
 
-    def decide(self, cases: Cases) -> dict[str, Any]:
+    def decide(self, cases: CasesBody) -> dict[str, Any]:
         inputs = cases.inputs
         for rows in inputs.values() if isinstance(inputs, dict) else [inputs]:
             if isinstance(rows, list) and len(rows) > self.most_cases:
@@ -97,7 +97,7 @@ class _Service:
             raise UnknownId(f"id {one_line(repr(id), most=100)} was never decided in this log.")
         return {**found.to_dict(), "class": self.decider.contents.name_of(found.decision.predicted)}
 
-    def label(self, labels: Labels) -> dict[str, int]:
+    def label(self, labels: LabelsBody) -> dict[str, int]:
         return {"new": self.log.label_all(labels.labels)}
 
     def health(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def create_app(decider: Decider, *, most_cases: int = MOST_CASES, most_bytes: in
 
     Args:
         decider: What decides; with a log, every answered decision is in it.
-        most_cases: Cases in one request.
+        most_cases: CasesBody in one request.
         most_bytes: Length of a body.
     """
     fastapi = library("fastapi", "serve")
@@ -120,11 +120,11 @@ def create_app(decider: Decider, *, most_cases: int = MOST_CASES, most_bytes: in
 
     async def decide(request: Any) -> Any:
         """Decide about cases. They are in the log when the answer comes."""
-        return await in_thread(service.decide, await service.body(request.stream(), Cases))
+        return await in_thread(service.decide, await service.body(request.stream(), CasesBody))
 
     async def label(request: Any) -> Any:
         """Say what was true of cases; all of the labels are kept, or none."""
-        return await in_thread(service.label, await service.body(request.stream(), Labels))
+        return await in_thread(service.label, await service.body(request.stream(), LabelsBody))
 
     # FastAPI reads annotations, and the class exists only where the extra is installed.
     decide.__annotations__["request"] = label.__annotations__["request"] = fastapi.Request
@@ -139,8 +139,8 @@ def create_app(decider: Decider, *, most_cases: int = MOST_CASES, most_bytes: in
         """Whether the service can decide and its log can be read."""
         return await in_thread(service.health)
 
-    app.post("/decisions", openapi_extra=_documented(Cases))(decide)
-    app.post("/labels", openapi_extra=_documented(Labels))(label)
+    app.post("/decisions", openapi_extra=_documented(CasesBody))(decide)
+    app.post("/labels", openapi_extra=_documented(LabelsBody))(label)
     app.exception_handler(Exception)(_answer)
     app.exception_handler(CalibrantError)(_answer)
     return app
@@ -201,7 +201,7 @@ def serve_model(
         port: 0 for any free one.
         log: Path or URL of the decision log; None for none.
         outside: What happens to inputs outside the model's ranges, as for `Decider`.
-        most_cases: Cases in one request.
+        most_cases: CasesBody in one request.
         most_bytes: Length of a body.
         ready: Told the address as soon as clients can connect.
     """
