@@ -1,0 +1,132 @@
+"""`docs/paper.md`, written from `results/` alone: the paper's claims with the runs that test them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from calibrant.report import Grid, to_markdown
+from calibrant.study import estimate, metric_label, percent, read_records
+from paper.budget import TOLERANCE
+from paper.claims import (
+    CLAIMS,
+    OURS,
+    RULE,
+    WITHOUT,
+    Claim,
+    Comparison,
+    Groups,
+    Verdict,
+    comparisons,
+    covered,
+    exceptions,
+    verdict,
+)
+from paper.page import group_records
+from paper.readings import INTRO, updates_table
+
+_FIGURES = ("test_error", "ece", "share@0.95", "ece@0.95", "auroc")
+_HEAD = """<!-- Written by docs/make/paper.py from results/*.json. Change those, not this. -->
+# The paper's claims, one by one
+
+Patra, Hebbalaguppe, Dash, Shroff, Vig: *Calibrating Deep Neural Networks using Explicit Regularisation and Dynamic Data
+Pruning*, WACV 2023. Its numbers beside ours, table by table, are in [results.md](results.md#beside-the-paper); here its
+claims are put to our runs. The paper prints neither the share that is pruned on CIFAR-10, SVHN and Mendeley nor the
+epoch at which pruning starts, so its method is tested in readings: "recommended" is pruning from the first drop of the
+learning rate, other settings are named, and the last table lists them all. No code of the authors is public. Where a
+claim fails, it fails for these readings, on the data sets and networks that are named.
+"""
+
+
+def claims_page(folder: str | Path) -> str:
+    """The page as Markdown."""
+    groups = group_records(read_records(folder))
+    found = {claim.title: comparisons(claim, groups) for claim in CLAIMS}
+    parts = [_HEAD, _overview(found, groups), RULE + "\n"]
+    parts += [_section(claim, found[claim.title]) for claim in CLAIMS]
+    parts += [_controls(groups), _five(groups), f"## Time saved\n\n{INTRO}\n\n{updates_table(groups)}"]
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def _overview(found: dict[str, list[Comparison]], groups: Groups) -> str:
+    rows: list[tuple[str, str, str]] = [
+        (claim.title, verdict(found[claim.title]), _in_words(claim, found[claim.title])) for claim in CLAIMS
+    ]
+    there, missing = covered(groups)
+    rows.append(("On five data sets", "cannot tell" if missing else "see above", f"run on {len(there)} of the five"))
+    rows.append(("Time saved", "cannot tell", "our readings were chosen to fit the printed times: see below"))
+    return to_markdown(Grid("", "", ("claim", "verdict", "what our runs say"), tuple(rows)))
+
+
+def _in_words(claim: Claim, found: Sequence[Comparison]) -> str:
+    """The comparison that decides, as a sentence."""
+    if not found:
+        return "not run"
+    counted = [each for each in found if not each.variant] or list(found)
+    order: tuple[Verdict, ...] = ("fails", "cannot tell", "holds")
+    # The clearest of those that decide: the largest difference beside its interval.
+    first = min(counted, key=lambda each: (order.index(each.verdict), -abs(each.difference) / (each.half or 1.0)))
+    went = "is" if round(first.ours, 4) == round(first.theirs, 4) else "rose" if first.ours > first.theirs else "fell"
+    data, model = first.place
+    setting = f" ({first.variant})" if first.variant else ""
+    return (
+        f"{data}, {model}: {metric_label(claim.metric)} {went} from {100 * first.theirs:.2f} ({first.other}) to "
+        f"{100 * first.ours:.2f} % ({claim.ours}{setting})"
+    )
+
+
+def _section(claim: Claim, found: Sequence[Comparison]) -> str:
+    parts = [f"## {claim.title}: {verdict(found)}", "", claim.says]
+    own = exceptions(claim)
+    if own is not None:
+        told = f"contradict it for {'; '.join(own)}." if own else "agree with it in every table."
+        parts += ["", f"The paper's own numbers {told}"]
+    if found:
+        head = f"{metric_label(claim.metric)} of {claim.ours}, %"
+        heads = ("data, network", "settings", "against", "seeds", head, "of the other, %", "difference", "verdict")
+        parts += ["", to_markdown(Grid("", "", heads, tuple(_line(each) for each in found))).strip("\n")]
+    else:
+        parts += ["", f"Not run. What would tell: {claim.missing}."]
+    return "\n".join(parts)
+
+
+def _line(each: Comparison) -> tuple[str, ...]:
+    spread = "" if each.half is None else f" ± {100 * each.half:.2f}"
+    return (
+        ", ".join(each.place),
+        each.variant or "recommended",
+        each.other,
+        str(each.seeds),
+        f"{100 * each.ours:.2f}",
+        f"{100 * each.theirs:.2f}",
+        f"{100 * each.difference:+.2f}{spread}",
+        each.verdict,
+    )
+
+
+def _controls(groups: Groups) -> str:
+    """The paper's plan beside other ways to spend as many updates: what is lost to the plan, and what to its saving."""
+    rows = []
+    for (data, model), by_label in groups.items():
+        ours = by_label.get(OURS)
+        for label, records in by_label.items() if ours else ():
+            loss = records[0].method.startswith(f"{WITHOUT}+") or records[0].method == WITHOUT
+            if ours and loss and abs(records[0].samples_seen / ours[0].samples_seen - 1) < TOLERANCE:
+                figures = (percent(estimate([record.value(name) for record in records])) for name in _FIGURES)
+                rows.append((f"{data}, {model}", label, str(len(records)), *figures))
+    heads = ("data, network", "method", "seeds", *(metric_label(name) for name in _FIGURES))
+    text = (
+        "A plan that saves updates must be compared with other ways to save as many: resting a random part, or "
+        "removing the most confident samples, with the same loss. In percent, ± over seeds."
+    )
+    return f"## At as many updates\n\n{text}\n\n{to_markdown(Grid('', '', heads, tuple(rows)))}"
+
+
+def _five(groups: Groups) -> str:
+    there, missing = covered(groups)
+    shown = "The paper shows CIFAR-10, CIFAR-100, SVHN, Mendeley V2 and Tiny-ImageNet."
+    lines = [f"{shown} Run by us at recommended settings: {_list(there)}."]
+    lines += [f"Not run: {_list(missing)}. So nothing is said about these."] if missing else []
+    return f"## On five data sets: {'cannot tell' if missing else 'run on all'}\n\n" + " ".join(lines)
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
