@@ -108,6 +108,15 @@ def test_a_network_without_a_gradient_stays_where_it_is():
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
+def test_it_asks_the_host_for_nothing():
+    """A meta tensor has no values: whatever looks at one fails, as it would inside a capture."""
+    network = make_network().to("meta")
+    sam = SharpnessAware(network, 0.1)
+    network(torch.ones(6, 4, device="meta", dtype=torch.float64)).sum().backward()
+    sam.climb()
+    sam.come_back()
+
+
 def test_the_way_back_is_exact():
     network = make_network()
     before = copy.deepcopy(network.state_dict())
