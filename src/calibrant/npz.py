@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
 
-# Real files unfold to some ten times their size at most; a file that unfolds to more than this was made to fill memory.
-_MOST_UNFOLDED = 100
+# Real arrays and columns unfold to some ten times their size at most; a file that unfolds to more than this was made to
+# fill memory. A metric may need more than twice what the scores take.
+_MOST_UNFOLDED = 20
 # A small file may hold zeros only: so many bytes harm nobody.
-_HARMLESS = 2**25
+_HARMLESS = 2**27
 _BLOCK_BYTES = 2**24
 # NumPy writes at most some hundred bytes, padded to a multiple of 64.
 _LONGEST_HEADER = 10_000
@@ -35,7 +36,9 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, struct.error, 
 _UNPACKED = "If it is meant to be so, write it again without compression."
 
 
-def check_unfolded(where: str, unfolded: int, stored: int, way_out: str = _UNPACKED) -> None:
+def check_unfolded(
+    where: str, unfolded: int, stored: int, way_out: str = _UNPACKED, *, most: int = _MOST_UNFOLDED
+) -> None:
     """Refuse, before anything is allocated, what would take far more memory than the file has bytes.
 
     Args:
@@ -43,9 +46,10 @@ def check_unfolded(where: str, unfolded: int, stored: int, way_out: str = _UNPAC
         unfolded: Bytes that its content would take.
         stored: Bytes that the file has.
         way_out: What to do.
+        most: How many times its size a file may unfold to.
     """
-    if unfolded > max(_HARMLESS, _MOST_UNFOLDED * stored):
-        rule = f"unfold to at most {_MOST_UNFOLDED} times its size"
+    if unfolded > max(_HARMLESS, most * stored):
+        rule = f"unfold to at most {most} times its size"
         found = f"{unfolded / 2**20:,.0f} MB in a file of {stored / 2**20:,.2f} MB"
         raise invalid(where, rule, found, way_out)
 

@@ -35,6 +35,8 @@ _MOST_PIXELS = 2**26
 # What is decoded at the same time, whatever the number of threads; a larger picture is decoded alone.
 _PIXELS_AT_ONCE = 2**25
 _BLOCK = 1024
+# JPEG of low quality, and PNG of drawings, unfold to some thirty times their size.
+_MOST_UNFOLDED = 100
 _RESIZE = "Add ?size=64 (or another side length) to the name of the data"
 
 
@@ -234,7 +236,7 @@ def _check_memory(shape: tuple[int, ...], stored: int) -> None:
     if hasattr(os, "sysconf") and needed > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
         raise invalid("the pictures", "fit into memory", f"{needed / 2**30:.1f} GB", f"{_RESIZE}, or a smaller one.")
     if stored:
-        check_unfolded("the pictures", needed, stored, f"{_RESIZE} to resize all of them.")
+        check_unfolded("the pictures", needed, stored, f"{_RESIZE} to resize all of them.", most=_MOST_UNFOLDED)
 
 
 def _different_sizes(
