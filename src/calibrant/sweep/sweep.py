@@ -4,17 +4,16 @@ import contextlib
 import hashlib
 import json
 import time
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from calibrant.errors import CalibrantError, InvalidInput, did_you_mean, invalid
+from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, output_error, parse_json, read_toml, write_text
 from calibrant.sweep.liveness import is_dead, living_worker
+from calibrant.sweep.optuna_storage import load_optuna, quiet, storage_faults
 from calibrant.sweep.space import recipe_key, search_space
 from calibrant.sweep.stopping import Figures, RungReporter, TrialStopped, figures_at_rungs, is_dominated
 from calibrant.training import (
@@ -135,8 +134,8 @@ class Sweep:
         self.spec.save(self.path / "sweep.toml")
 
     def _open(self, url: str, sampler_seed: int | None) -> "OptunaStudy":
-        optuna = _optuna()
-        with _quiet(optuna), _storage_faults(url, ImportError, ValueError):  # of drivers and of URLs
+        optuna = load_optuna()
+        with quiet(optuna), storage_faults(url, ImportError, ValueError):  # of drivers and of URLs
             storage = optuna.storages.RDBStorage(
                 url,
                 heartbeat_interval=_HEARTBEAT_SECONDS,
@@ -190,10 +189,10 @@ class Sweep:
 
         # Data that are missing are missing for every trial: say so before the first.
         load_data(self.recipe, data_dir)
-        optuna = _optuna()
+        optuna = load_optuna()
         ends = None if timeout is None else time.monotonic() + timeout
         place = Path(data_dir) if data_dir is not None else None
-        with _quiet(optuna), _storage_faults(self._url), living_worker(self.path / "workers") as name:
+        with quiet(optuna), storage_faults(self._url), living_worker(self.path / "workers") as name:
             self._revive(name)
             while self._count() < trials and (ends is None or time.monotonic() < ends):
                 self.study.optimize(
@@ -208,7 +207,7 @@ class Sweep:
         trial.set_user_attr("worker", name)
         if self._count(before=trial.number) >= trials:
             raise _Surplus
-        pruned = _optuna().TrialPruned
+        pruned = load_optuna().TrialPruned
         changes = {recipe_key(key): where.suggest(trial, key) for key, where in self.space.items()}
         try:
             recipe = self.recipe.changed(changes)
@@ -268,18 +267,18 @@ class Sweep:
 
     def _count(self, before: int | None = None) -> int:
         """The number of trials that are finished, stopped or running."""
-        states = _optuna().trial.TrialState
+        states = load_optuna().trial.TrialState
         wanted = (states.COMPLETE, states.PRUNED, states.RUNNING)
         found = self.study.get_trials(deepcopy=False, states=wanted)
         return sum(before is None or trial.number < before for trial in found)
 
     def _twin(self, trial: "Trial") -> bool:
-        running = self.study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.RUNNING,))
+        running = self.study.get_trials(deepcopy=False, states=(load_optuna().trial.TrialState.RUNNING,))
         return any(other.number < trial.number and other.params == trial.params for other in running)
 
     def _revive(self, name: str) -> None:
         """Mark trials of killed workers as failed, and queue their settings, so that their runs are continued."""
-        optuna = _optuna()
+        optuna = load_optuna()
         states = optuna.trial.TrialState
         for trial in self.study.get_trials(deepcopy=False, states=(states.RUNNING,)):
             # A worker that was killed before it could write its name is known by being the only one of this folder.
@@ -303,16 +302,16 @@ class Sweep:
 
     def finished(self) -> "list[FrozenTrial]":
         """Trials that ran to their end."""
-        with _storage_faults(self._url):
-            found = self.study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.COMPLETE,))
+        with storage_faults(self._url):
+            found = self.study.get_trials(deepcopy=False, states=(load_optuna().trial.TrialState.COMPLETE,))
         for trial in found:
             _check_attributes(trial)
         return found
 
     def stopped(self) -> "list[FrozenTrial]":
         """Trials that were stopped early, diverged or were not possible."""
-        with _storage_faults(self._url):
-            return self.study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.PRUNED,))
+        with storage_faults(self._url):
+            return self.study.get_trials(deepcopy=False, states=(load_optuna().trial.TrialState.PRUNED,))
 
     def front(self) -> "list[FrozenTrial]":
         """The Pareto front, sorted by validation error; of several trials with the same settings only the first."""
@@ -351,14 +350,6 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError as error:
-        raise InvalidInput("a sweep needs Optuna. Install it with: pip install 'calibrant[study]'") from error
-    return optuna
-
-
 class _Attributes(BaseModel):
     """What a finished trial says about its run; whoever can write to the storage may have written it."""
 
@@ -374,34 +365,3 @@ def _check_attributes(trial: "FrozenTrial") -> None:
         raise invalid(f"trial {trial.number}", "be one of ours", "attributes of other types") from error
     if len(found.test) != 2 or len(trial.values or ()) != 3:
         raise invalid(f"trial {trial.number}", "be one of ours", "other figures")
-
-
-@contextlib.contextmanager
-def _storage_faults(url: str, *more: type[Exception]) -> Iterator[None]:
-    """Turn what a storage raises into one line. Its URL may hold a password: only what stands before that is said."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except CalibrantError:
-        raise
-    except (SQLAlchemyError, _optuna().exceptions.OptunaError, *more) as error:
-        cause = error.__cause__ if isinstance(error.__cause__, SQLAlchemyError) else error
-        reason = str(getattr(cause, "orig", None) or cause).splitlines()[0][:200]
-        kind, _, rest = url.partition(":")
-        if rest.count("@") > 1:  # what follows the first is taken for the host, which messages name
-            reason = "a password is written with %40 for every @ in it"
-        raise InvalidInput(f"storage {kind}:... cannot be used: {type(cause).__name__}: {reason}") from error
-
-
-@contextlib.contextmanager
-def _quiet(optuna: Any) -> Iterator[None]:
-    """Hide Optuna's log lines and its notes about experimental features while the block runs."""
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
-    finally:
-        optuna.logging.set_verbosity(level)
