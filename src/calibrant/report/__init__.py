@@ -2,8 +2,10 @@
 
 from calibrant.report.entries import ReportEntry, read_entries
 from calibrant.report.figures import (
+    BudgetLine,
     ablation_curves,
     accuracy_coverage_curves,
+    budget_curves,
     component_bars,
     confidence_histogram,
     kept_share,
@@ -20,6 +22,7 @@ from calibrant.report.figures import (
 from calibrant.report.grid import Grid, to_latex, to_markdown, to_terminal
 from calibrant.report.monitored import build_monitor_page, write_monitor_page
 from calibrant.report.page import build_page, write_report
+from calibrant.report.sections import Section
 from calibrant.report.statistics import Automated, automated
 from calibrant.report.style import BLUE, GREY, INK, PALETTE, VERMILLION, line_style, new_figure, percent_axis, styled
 
@@ -30,11 +33,14 @@ __all__ = [
     "PALETTE",
     "VERMILLION",
     "Automated",
+    "BudgetLine",
     "Grid",
     "ReportEntry",
+    "Section",
     "ablation_curves",
     "accuracy_coverage_curves",
     "automated",
+    "budget_curves",
     "build_monitor_page",
     "build_page",
     "component_bars",

@@ -17,6 +17,7 @@ from calibrant.report.content import method_contents, run_content
 from calibrant.report.entries import ReportEntry, Sources, read_entries
 from calibrant.report.judged import CalibratorLike, RuleLike, ShortlistLike, Shown, judged
 from calibrant.report.samples import images_for_test
+from calibrant.report.sections import Section
 from calibrant.report.statistics import automated, automated_over
 from calibrant.report.style import DARK_PALETTE, PALETTE
 from calibrant.report.tables import confident_mistakes, worst_classes
@@ -42,6 +43,7 @@ def write_report(
     n_resamples: int = 1000,
     pictures: bool = True,
     data_dir: str | Path | None = None,
+    sections: Sequence[Section] = (),
 ) -> Path:
     """Write the page.
 
@@ -61,6 +63,7 @@ def write_report(
         n_resamples: Bootstrap resamples behind the intervals of the comparison table; 0 for none.
         pictures: Whether mistakes and suspect labels are shown with their images; False where those are private.
         data_dir: Where image sets lie, for these images; by default where training looks for them.
+        sections: Tables and pictures of several runs, below the comparison.
     """
     entries = read_entries(sources)
     target = _target(entries) if path is None else as_path(path)
@@ -78,6 +81,7 @@ def write_report(
         n_resamples=n_resamples,
         pictures=pictures,
         data_dir=data_dir,
+        sections=sections,
     )
     write_text(target, html)
     return target
@@ -96,6 +100,7 @@ def build_page(
     n_resamples: int = 1000,
     pictures: bool = True,
     data_dir: str | Path | None = None,
+    sections: Sequence[Section] = (),
 ) -> str:
     """The page of `write_report` as text; the same sources give the same text."""
     if n_resamples != 0 and n_resamples < FEWEST_RESAMPLES:
@@ -130,6 +135,7 @@ def build_page(
         data=embeddable({"threshold": threshold, "palettes": palettes, "methods": methods}),
         per_thousand=per_thousand,
         fixed=fixed,
+        sections=sections,
         **settings,
     )
     return html

@@ -1,5 +1,6 @@
 """How every figure looks, and how it is saved so that the same data give the same bytes."""
 
+import io
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -100,9 +101,18 @@ def save_figure(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
     if base.suffix.lower() in {".svg", ".png"}:
         raise invalid("stem", "have no ending", base.name, f"Both endings are added: pass {base.stem!r}.")
     svg, png = base.with_name(base.name + ".svg"), base.with_name(base.name + ".png")
-    with rc_context({**_RC, **_SAVE_RC}):
-        with atomic_write(svg) as temporary:
-            figure.savefig(temporary, format="svg", metadata={"Date": None, "Creator": None})
-        with atomic_write(png) as temporary:
-            figure.savefig(temporary, format="png", dpi=160, metadata={"Software": None})
+    with rc_context({**_RC, **_SAVE_RC}), atomic_write(svg) as temporary:
+        figure.savefig(temporary, format="svg", metadata={"Date": None, "Creator": None})
+    with atomic_write(png) as temporary:
+        Path(temporary).write_bytes(png_bytes(figure))
     return svg, png
+
+
+def png_bytes(figure: "Figure") -> bytes:
+    """The figure as PNG, the same bytes on any day."""
+    from matplotlib import rc_context
+
+    buffer = io.BytesIO()
+    with rc_context({**_RC, **_SAVE_RC}):
+        figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+    return buffer.getvalue()

@@ -8,7 +8,9 @@ from calibrant.study.ablation import (
     ablation_table,
     choose_by_validation,
 )
+from calibrant.study.budgets import at_budgets
 from calibrant.study.control import against_controls, find_controls, has_plan
+from calibrant.study.curve import budget_figure
 from calibrant.study.demo import run_demo
 from calibrant.study.outcome import Outcome, Recorded, plan_study, record_all, record_runs, run_ablation, run_study
 from calibrant.study.output import study_json, try_pages, write_tables
@@ -36,6 +38,8 @@ __all__ = [
     "ablation_spec",
     "ablation_table",
     "against_controls",
+    "at_budgets",
+    "budget_figure",
     "choose_by_validation",
     "estimate",
     "find_controls",

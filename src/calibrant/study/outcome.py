@@ -11,7 +11,7 @@ from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput
 from calibrant.report import save_figure, to_terminal
 from calibrant.study.ablation import ablation_figure, ablation_table, choose_by_validation
 from calibrant.study.budgets import at_budgets
-from calibrant.study.output import study_json, try_pages, write_tables
+from calibrant.study.output import study_json, try_pages, write_curves, write_tables
 from calibrant.study.progress import make_progress
 from calibrant.study.record import Record, record_run, write_record
 from calibrant.study.spec import StudySpec
@@ -122,12 +122,12 @@ def run_study(
     outcome.content = study_json(study, all_results)
     # Where no run has finished there is nothing to tabulate; `failed` says why.
     if all_results:
-        outcome.files = write_tables(study, all_results)
+        outcome.files = [*write_tables(study, all_results), *write_curves(study, all_results)]
         outcome.text = [
             to_terminal(grid) + "\n" for results in all_results for grid in paper_tables(results, brief=True)
         ]
         if page:
-            pages, complaint = try_pages(study, data_dir=data_dir)
+            pages, complaint = try_pages(study, all_results, data_dir=data_dir)
             outcome.files += pages
             outcome.text += [complaint] if complaint else []
     outcome.complaints = [] if record is None else record_all(study, record)

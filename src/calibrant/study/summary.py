@@ -44,7 +44,8 @@ class Row:
     `automation` is what may be automated: "share@0.99" at a promised accuracy of 0.99, "accuracy@0.99" of that share on
     the test set, both also as "scaled_...".
 
-    `concurrent_runs` is how many runs shared the machine, a number a seed; None where that is not known.
+    `method` is its name in `calibrant.methods`. `concurrent_runs` is how many runs shared the machine, a number a seed;
+    None where that is not known.
     """
 
     label: str
@@ -61,6 +62,7 @@ class Row:
     concurrent_runs: tuple[int | None, ...]
     automation: dict[str, Estimate]
     validation_nll_scaled: Estimate
+    method: str
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,7 @@ def summarise_row(label: str, records: Sequence[Record]) -> Row:
         concurrent_runs=tuple(record.concurrent_runs for record in ordered),
         automation=_automation(ordered),
         validation_nll_scaled=estimate([record.validation_nll_scaled for record in ordered]),
+        method=ordered[0].method,
     )
 
 

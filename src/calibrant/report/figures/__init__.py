@@ -1,5 +1,6 @@
 """Pictures: each function takes predictions (or plain series) and returns a matplotlib `Figure`."""
 
+from calibrant.report.figures.budget import BudgetLine, budget_curves
 from calibrant.report.figures.collection import save_figures
 from calibrant.report.figures.coverage import accuracy_coverage_curves, risk_coverage_curves, threshold_curves
 from calibrant.report.figures.pruning import kept_share, score_distributions
@@ -8,8 +9,10 @@ from calibrant.report.figures.study import ablation_curves, component_bars, pare
 from calibrant.report.style import save_figure
 
 __all__ = [
+    "BudgetLine",
     "ablation_curves",
     "accuracy_coverage_curves",
+    "budget_curves",
     "component_bars",
     "confidence_histogram",
     "kept_share",

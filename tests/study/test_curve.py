@@ -1,0 +1,57 @@
+"""The budget curve of a study."""
+
+from dataclasses import replace
+
+import pytest
+
+from calibrant.study import against_controls, budget_figure, summarise
+from calibrant.study.curve import budget_lines
+from calibrant.study.output import _sections
+
+
+@pytest.fixture
+def results(make_record):
+    def make(shares=(0.5, 0.75), full=True, seeds=(0, 1)):
+        groups = {}
+        for share in shares:
+            cost = {"samples_full": 1000, "samples_seen": int(1000 * share), "seen_share": share}
+            groups[f"nll@{int(160 * share)}"] = [
+                make_record("nll", seed=seed, sharpness=1 + share, **cost) for seed in seeds
+            ]
+            groups[f"nll+random at {share}"] = [
+                make_record("nll+random", seed=seed, sharpness=2 + share, **cost) for seed in seeds
+            ]
+        if full:
+            groups["nll"] = [make_record("nll", seed=seed, sharpness=1.0) for seed in seeds]
+        return replace(summarise(groups, "nll"), controls=against_controls(groups))
+
+    return make
+
+
+def test_a_line_per_method_and_the_control_marked(results):
+    found = results()
+    lines = {line.name: line for line in budget_lines(found)}
+    assert list(lines) == ["nll, fewer epochs (to beat)", "nll+random"]
+    control, plan = lines.values()
+    assert (control.control, plan.control) == (True, False)
+    # A plan that may make all updates is its loss on all data: both lines end in that run.
+    assert control.updates == plan.updates == [0.5, 0.75, 1.0]
+    assert control.values["nll"][-1] == plan.values["nll"][-1]
+    rows = {row.label: row for row in found.rows}
+    assert plan.values["error"][0] == rows["nll+random at 0.5"].test["test_error"].mean
+    assert plan.values["nll"][1] == rows["nll+random at 0.75"].scaled["nll"].mean
+    assert plan.spreads["nll"][1] == rows["nll+random at 0.75"].scaled["nll"].spread
+
+
+def test_one_budget_alone_is_no_curve(results):
+    assert budget_figure(results(shares=(0.5,), full=False)) is None
+    assert len(budget_figure(results()).axes) == 3
+
+
+def test_the_page_gets_the_table_and_the_picture(results):
+    (section,) = _sections(results())
+    assert section.grid.columns[0] == "plan"
+    assert section.picture.startswith("data:image/png;base64,")
+    (alone,) = _sections(results(shares=(0.5,), full=False))
+    assert alone.picture == ""
+    assert _sections(replace(results(), controls=())) == []
