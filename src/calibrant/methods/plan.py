@@ -52,6 +52,7 @@ class PruningPlan:
     anneal: float
     minimum_per_class: int
     scoring: Scoring = "batches"
+    fixed_batches: bool = False
     budget: float = 1.0
 
     def options(self) -> dict[str, Any]:
@@ -63,6 +64,7 @@ class PruningPlan:
             "anneal": self.anneal,
             "minimum_per_class": self.minimum_per_class,
             **({} if self.scoring == "batches" else {"scoring": self.scoring}),
+            **({"fixed_batches": True} if self.fixed_batches else {}),
             **({} if self.budget == 1 else {"budget": self.budget}),
         }
 

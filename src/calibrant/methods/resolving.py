@@ -173,4 +173,5 @@ def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any], budget: fl
         raise invalid("readmit", "be false without scoring", True, way_out)
     check_scoring(scoring, policy)
     fixed = (settings["ema"], settings["anneal"], settings["minimum_per_class"])
-    return PruningPlan(policy, schedule, *fixed, scoring=scoring, budget=budget)
+    batches = bool(settings.get("fixed_batches", False))
+    return PruningPlan(policy, schedule, *fixed, scoring=scoring, budget=budget, fixed_batches=batches)

@@ -109,6 +109,9 @@ _SETTINGS: dict[str, Setting] = {
         "batches",
         f"{_PAPER}, Procedure 3: no pass of its own; 'resting' and 'all' cost a forward pass over these at each cut",
     ),
+    "fixed_batches": Setting(
+        False, f"{_PAPER}, Procedure 3 builds them once: true takes that at its word, saves nothing"
+    ),
     "rest": Setting(0.4, _MEASURED),
     "share": Setting(0.6, f"{_MEASURED}: about the part of the samples above the mean confidence"),
     "drop": Setting(0.5, _MEASURED),
@@ -200,7 +203,7 @@ ADDED = {
 _ALWAYS = ("start", "ema", "anneal", "minimum_per_class")
 _LOWEST = Part[Policy](
     "the least confident of each class leave for good, in steps",
-    _settings("fraction", "interval", *_ALWAYS, "within", "readmit", "scoring"),
+    _settings("fraction", "interval", *_ALWAYS, "within", "readmit", "scoring", "fixed_batches"),
     lambda s: LowestConfidence(s["fraction"], within=s["within"], readmit=s["readmit"]),
 )
 PRUNING: dict[str, Part[Policy]] = {
@@ -208,7 +211,7 @@ PRUNING: dict[str, Part[Policy]] = {
     "p-ema": _LOWEST,
     "highest": Part(
         "the most confident of each class leave for good, in steps",
-        _settings("fraction", "interval", *_ALWAYS, "readmit", "scoring"),
+        _settings("fraction", "interval", *_ALWAYS, "readmit", "scoring", "fixed_batches"),
         lambda s: HighestConfidence(s["fraction"], readmit=s["readmit"]),
     ),
     "random": Part(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from calibrant.checks import as_array, labels, number, require_tensor, whole
 from calibrant.errors import invalid
+from calibrant.pruning.policies import Policy
 
 _MOST_CLASSES = 2**20
 """A hash or an id that is given as a label would ask for a table of its size."""
@@ -73,6 +74,14 @@ def check_options(*, ema: float, seed: int) -> None:
     if not 0 < number("ema", ema) <= 1:
         raise invalid("ema", "lie in (0, 1]", ema, "The paper uses 0.3; 1.0 keeps the last confidence alone.")
     whole("seed", seed, 0)
+
+
+def check_fixed_batches(fixed: bool, policy: Policy | None, scoring: str) -> None:
+    """Refuse fixed batches where they would make a plan mean nothing."""
+    if fixed and (policy is None or policy.redraws):
+        raise invalid("fixed_batches", f"be False with policy {policy}", True, "Its draws would change nothing.")
+    if fixed and (policy is None or policy.from_all or scoring != "batches"):
+        raise invalid("fixed_batches", "be False with re-admission or scoring", True, "In fixed batches nobody rests.")
 
 
 def check_indices(indices: Tensor, samples: int, *, validate: bool) -> None:

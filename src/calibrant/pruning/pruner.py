@@ -48,6 +48,8 @@ class ConfidencePruner:
             often (`drop_last`).
         scoring: "batches", or at the cuts also a forward pass: over what rests ("resting", which `readmit` needs to
             bring samples back), or over all that competes ("all"). `step` then takes `score`.
+        fixed_batches: Build the batches once and never again: what is pruned leaves the set, but not its batch, and
+            every epoch trains on all samples in the same order. The paper's Procedure 3, taken at its word.
         n_classes: Number of classes K, the columns of the logits; one more than the largest target unless told. A class
             without samples is an error unless `n_classes` is given.
         batch_size: Samples of one rank's batch: several ranks then repeat samples only where it cannot be avoided.
@@ -77,6 +79,7 @@ class ConfidencePruner:
         budget: float = 1.0,
         bias_correction: bool = False,
         scoring: Scoring = "batches",
+        fixed_batches: bool = False,
         n_classes: int | None = None,
         batch_size: int | None = None,
         device: torch.device | str | None = None,
@@ -92,6 +95,7 @@ class ConfidencePruner:
         if policy is not None and policy.within_batch and batch_size is None:
             raise invalid("batch_size", f"be given with {policy}", None)
         check_scoring(scoring, policy)
+        inputs.check_fixed_batches(fixed_batches, policy, scoring)
         if epochs is not None:
             self.timetable.warn_if_idle(epochs, stacklevel=2)
         self.samples, self.n_classes = len(self._labels), len(sizes)
@@ -102,7 +106,7 @@ class ConfidencePruner:
         self.table = ScoreTable(
             torch.from_numpy(self._labels), ema=float(ema), bias_correction=bias_correction, extra=extra
         )
-        self._state = PruningState(self._labels, sizes)
+        self._state = PruningState(self._labels, sizes, fixed=fixed_batches)
         self._base_order = 0
         self._targets_digest = hashlib.sha256(self._labels.data).hexdigest()
         if device is not None:
@@ -177,11 +181,11 @@ class ConfidencePruner:
         """Let the policy choose from its pool; the epoch that just ended is `self.epoch`, counted from 0."""
         policy, state = self.timetable.policy, self._state
         assert policy is not None
-        mask = state.mask()
+        mask = state.members()
         if policy.from_all and not redraw:
             note_unscored(self.table, state)
         pool = slice(None) if policy.from_all or mask.all() else np.flatnonzero(mask)
-        sizes = self.timetable.pool(state.kept_sizes)
+        sizes = self.timetable.pool(state.member_sizes())
         quota = self.timetable.quota(self.epoch + 1, sizes, rested=state.rested())
         limits = [max(n - self.timetable.minimum, 0) for n in sizes] if policy.within_batch else quota.leave
         choice = policy.choose(self._snapshot(pool, policy), limits)
@@ -201,27 +205,22 @@ class ConfidencePruner:
         leave = (choice.quota or quota).leave
         if missed := self.timetable.missed(self.epoch + 1, asked=sum(quota.leave), left=sum(leave)):
             state.note(missed)
-        if state.kept_sizes != [size - out for size, out in zip(sizes, leave, strict=True)]:
+        if state.member_sizes() != [size - out for size, out in zip(sizes, leave, strict=True)]:
             raise CalibrantError(f"{policy} let other numbers of samples go than its quota says; choose must obey it.")
 
     def _snapshot(self, pool: slice | NDArray[np.intp], policy: Policy) -> Snapshot:
         if policy.uses_scores:
             check_observed(self.table, self._state, policy)
+        block = (self.batch_size or 1) * distributed.world_size()
         scores = {name: self.table.score(name) for name in ("confidence", *policy.columns)}
         return Snapshot(
             targets=self._labels[pool],
             scores={name: values[pool] for name, values in scores.items()},
             generator=generator_for(self.seed, self.epoch, DRAW),
-            batches=self._batches()[pool] if policy.within_batch else None,
+            batches=batch_numbers(self.global_order(), block, self.samples)[pool] if policy.within_batch else None,
             epoch=self.epoch + 1,
             floor=self.timetable.minimum,
         )
-
-    def _batches(self) -> NDArray[np.int64]:
-        assert self.batch_size is not None
-        numbers = np.full(self.samples, -1, dtype=np.int64)
-        numbers[self._state.mask()] = batch_numbers(self.global_order(), self.batch_size * distributed.world_size())
-        return numbers
 
     def _agree(self) -> None:
         """Raise where ranks do not train on the same set."""
@@ -268,7 +267,8 @@ class ConfidencePruner:
     def global_order(self) -> Tensor:
         """The order of this epoch over all ranks: a shuffle of `kept` by seed and epoch alone."""
         kept = self.kept
-        return kept[torch.randperm(len(kept), generator=generator_for(self.seed, self.epoch, ORDER))]
+        epoch = 0 if self._state.fixed else self.epoch
+        return kept[torch.randperm(len(kept), generator=generator_for(self.seed, epoch, ORDER))]
 
     def order(
         self,
@@ -320,6 +320,8 @@ class ConfidencePruner:
 
     def samples_by_epoch(self, epochs: int) -> list[int]:
         """Number of samples that each of the first `epochs` epochs trains on, exactly."""
+        if self._state.fixed:
+            return [self.samples] * whole("epochs", epochs, 0)
         return [sum(sizes) for sizes in self.timetable.sizes_by_epoch(whole("epochs", epochs, 0))]
 
     def total_steps(self, epochs: int, batch_size: int, world_size: int = 1, *, drop_last: bool = False) -> int:
@@ -350,6 +352,7 @@ class ConfidencePruner:
             "minimum_per_class": self.timetable.minimum,
             # Left out without a budget and without scoring: states of older versions have no such entries.
             **({} if self.scoring == "batches" else {"scoring": self.scoring}),
+            **({"fixed_batches": True} if self._state.fixed else {}),
             **({} if self.timetable.rest is None else {"rest": repr(self.timetable.rest)}),
         }
 

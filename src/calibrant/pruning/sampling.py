@@ -85,10 +85,10 @@ def steps_in(n: int, *, batch_size: int, world_size: int, drop_last: bool) -> in
     return n // block if drop_last else -(-n // block)
 
 
-def batch_numbers(order: Tensor, size: int) -> NDArray[np.int64]:
-    """In which batch of `size` samples each sample of the order is; sorted by the samples' index."""
-    numbers = np.empty(len(order), dtype=np.int64)
-    numbers[:] = np.argsort(order.numpy(), kind="stable") // size
+def batch_numbers(order: Tensor, size: int, samples: int) -> NDArray[np.int64]:
+    """In which batch of `size` samples each of all `samples` is; -1 for those that the order does not hold."""
+    numbers = np.full(samples, -1, dtype=np.int64)
+    numbers[order.numpy()] = np.arange(len(order)) // size
     return numbers
 
 

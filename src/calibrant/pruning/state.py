@@ -21,10 +21,11 @@ class PruningState:
     Args:
         labels: Shape (n,).
         sizes: Samples of each class.
+        fixed: Batches are never rebuilt: what leaves the pruned set stays in its batch, and all samples train.
     """
 
-    def __init__(self, labels: NDArray[np.int64], sizes: list[int]) -> None:
-        self.labels, self.n_classes = labels, len(sizes)
+    def __init__(self, labels: NDArray[np.int64], sizes: list[int], *, fixed: bool = False) -> None:
+        self.labels, self.n_classes, self.fixed = labels, len(sizes), fixed
         self.epoch = 0
         self.weights = torch.ones(len(labels))
         self.kept_mask = torch.ones(len(labels), dtype=torch.bool)
@@ -45,15 +46,26 @@ class PruningState:
         mask: Mask = self.kept_mask.cpu().numpy()
         return mask
 
+    def members(self) -> Mask:
+        """Which samples the pruned set holds: those that train, unless batches are fixed."""
+        found: Mask = self.left < 0 if self.fixed else self.mask()
+        return found
+
+    def member_sizes(self) -> list[int]:
+        """Class sizes of the pruned set."""
+        return self._count(self.members()) if self.fixed else self.kept_sizes
+
     def train_on(self, stay: Mask, weights: NDArray[np.float32] | None = None) -> None:
         """Set in place which samples train in the coming epoch; the weight of all others becomes 0."""
+        if self.fixed:
+            return
         self.kept_mask.copy_(torch.from_numpy(stay))
         self.weights.copy_(self.kept_mask if weights is None else torch.from_numpy(weights))
         self.kept_sizes = self._count(stay)
 
     def note_leaving(self, stay: Mask) -> None:
         """Record which samples leave now and which return; called before `train_on`."""
-        before = self.mask()
+        before = self.members()
         self.left[before & ~stay] = self.epoch + 1
         self.left[stay & ~before] = -1
 
