@@ -5,6 +5,7 @@ from calibrant.posthoc.base import Calibrator, FitSummary
 from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.curves import HistogramBinning, IsotonicCalibration
 from calibrant.posthoc.module import CalibrationModule
+from calibrant.posthoc.prior import PriorCorrection
 from calibrant.posthoc.provenance import Provenance
 from calibrant.posthoc.selection import (
     METHODS,
@@ -33,6 +34,7 @@ __all__ = [
     "IsotonicCalibration",
     "MatrixScaling",
     "NoCalibration",
+    "PriorCorrection",
     "Provenance",
     "Selection",
     "TemperatureScaling",
