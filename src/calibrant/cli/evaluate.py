@@ -6,13 +6,15 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from calibrant.cli._flags import Columns, Json, KindFlag, Many, NBins, Repeated, Switch
-from calibrant.cli._say import say, say_json
+from calibrant.cli._say import say, say_json, say_table
 from calibrant.errors import CheckFailed
 from calibrant.metrics import (
     DEFAULT_N_BINS,
+    ClassEvaluation,
     Evaluation,
     Gates,
     GroupedEvaluation,
+    evaluate_classes,
     evaluate_groups,
     evaluations_dict,
     evaluations_table,
@@ -34,6 +36,7 @@ def evaluate(
     level: float = 0.95,
     seed: int = 0,
     groups: str | None = None,
+    per_class: Annotated[bool, Switch] = False,
     weights: str | None = None,
     clusters: str | None = None,
     raw: Annotated[bool, Switch] = False,
@@ -57,6 +60,8 @@ def evaluate(
         Seed of the resampling and of the noise floor.
     groups:
         A column of the files: all metrics in each of its groups too. The intervals of all groups hold at once.
+    per_class:
+        Also the error and the calibration of each class.
     weights:
         A column of the files: how much each row counts.
     clusters:
@@ -69,6 +74,7 @@ def evaluate(
     settings: dict[str, Any] = {"thresholds": thresholds, "n_resamples": n_resamples, "seed": seed, "level": level}
     settings |= {"weights": weights, "clusters": clusters}
     results: dict[str, Evaluation] = {}
+    classes: dict[str, ClassEvaluation] = {}
     judged: dict[str, Evaluation] = {}
     grouped: dict[str, GroupedEvaluation] = {}
     for file in files:
@@ -80,11 +86,19 @@ def evaluate(
             grouped |= own
             made = {name: each.overall for name, each in own.items()}
         results |= made
+        if per_class:
+            classes |= {name: evaluate_classes(each, n_bins) for name, each in found.items()}
         judged |= [*made.items()][:1]
     if as_json:
-        say_json(evaluations_dict(results) if groups is None else grouped_dict(grouped))
+        content = evaluations_dict(results) if groups is None else grouped_dict(grouped)
+        say_json(
+            {**content, "per_class": {name: each.to_dict() for name, each in classes.items()}} if classes else content
+        )
     else:
         say(evaluations_table(results) if groups is None else grouped_table(grouped))
+        for name, each in classes.items():
+            say(f"{name}: {each.describe()}")
+            say_table(*each.rows())
     broken = [line for name, result in judged.items() for line in gates.broken(result, name=name)]
     if broken:
         raise CheckFailed("; ".join(broken))

@@ -37,6 +37,7 @@ def train(
     batch_size: int | None = None,
     lr: float | None = None,
     mirror: bool | None = None,
+    balance: Literal["none", "loss", "sampler", "logit-adjustment"] | None = None,
     lambda_: Annotated[float | None, Parameter(name="--lambda")] = None,
     prune_fraction: float | None = None,
     prune_interval: int | None = None,
@@ -86,6 +87,9 @@ def train(
     mirror:
         Whether half of the training images are mirrored left to right; by default not where the name says digits or
         letters.
+    balance:
+        How rare classes are made up for: loss weighs them more, sampler draws them as often as the others,
+        logit-adjustment trains as if they were as frequent. By default not at all: docs/imbalance.md says why.
     lambda_:
         Weight of the calibration term.
     prune_fraction:
@@ -128,6 +132,7 @@ def train(
         "optimiser.batch_size": batch_size,
         "optimiser.lr": lr,
         "data.mirror": mirror,
+        "balance": balance,
         "engine.accelerator": accelerator,
         "engine.devices": devices,
         "engine.precision": precision,

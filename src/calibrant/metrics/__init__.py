@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from calibrant.metrics.binning import DEFAULT_N_BINS, Bins, accumulate_bins, edge_precision, expected_error
+from calibrant.metrics.classes import ClassEvaluation, ClassMetrics, evaluate_classes
 from calibrant.metrics.comparison import Comparison, Difference, Verdict, compare, differences, rests_on_few
 from calibrant.metrics.confident import ConfidentSet, confident_set, is_confident
 from calibrant.metrics.errors import (
@@ -60,6 +61,8 @@ __all__ = [
     "Bins",
     "BrierScore",
     "CalibrationError",
+    "ClassEvaluation",
+    "ClassMetrics",
     "ClasswiseCalibrationError",
     "Comparison",
     "ConfidentSet",
@@ -92,6 +95,7 @@ __all__ = [
     "equal_mass_calibration_error",
     "error_rate",
     "evaluate",
+    "evaluate_classes",
     "evaluate_groups",
     "evaluations_dict",
     "evaluations_table",

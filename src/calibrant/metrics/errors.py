@@ -97,3 +97,15 @@ def classwise_calibration_error(
     if weights is not None:
         return weighted_rows(predictions, weights).classwise(check_bins(n_bins))
     return read_totals(predictions, check_bins(n_bins)).classwise_error
+
+
+def balanced_error(
+    targets: NDArray[np.int64], wrong: NDArray[np.bool_], weights: NDArray[np.float64] | None = None
+) -> float:
+    """Mean over the classes that have rows of the share of their rows that are wrong."""
+    rows, errors = (
+        np.bincount(targets, weights),
+        np.bincount(targets[wrong], None if weights is None else weights[wrong]),
+    )
+    errors = np.pad(errors, (0, len(rows) - len(errors)))
+    return float((errors[rows > 0] / rows[rows > 0]).mean())

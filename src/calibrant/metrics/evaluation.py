@@ -13,7 +13,7 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.files import typed
 from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, check_bins, sum_bins
 from calibrant.metrics.confident import ConfidentSet, check_threshold, confident_of
-from calibrant.metrics.errors import debiased_error
+from calibrant.metrics.errors import balanced_error, debiased_error
 from calibrant.metrics.names import METRICS, SET_METRICS, set_metric
 from calibrant.metrics.noise import noise_of
 from calibrant.metrics.ranking import Ranking
@@ -53,6 +53,8 @@ class Evaluation:
         intervals: Metric name (for a set: "share@0.95") to its interval; None unless asked for.
             MCE and class-wise ECE never have one.
         level: Level of the intervals; None without them.
+        balanced_error: Mean over classes of the class's error; None in evaluations of older versions. See
+            `evaluate_classes` for each class.
     """
 
     n: int
@@ -75,6 +77,7 @@ class Evaluation:
     thresholds: tuple[ConfidentSet, ...]
     intervals: Mapping[str, Interval] | None = None
     level: float | None = None
+    balanced_error: float | None = None
 
     def values(self) -> dict[str, float | None]:
         """Every metric under one flat name, those of the high-confidence sets as "share@0.95"; None: not defined."""
@@ -91,6 +94,8 @@ class Evaluation:
             {_KEYS.get(name, name): value for name, value in asdict(row).items()} for row in self.thresholds
         ]
         content["nll"] = _finite(self.nll)
+        if self.balanced_error is None:
+            del content["balanced_error"]
         if self.intervals is None:
             del content["intervals"], content["level"]
         else:
@@ -256,4 +261,5 @@ def _point(predictions: Predictions, n_bins: int, limits: Sequence[float], seed:
         noise_floor=floor.mean,
         noise_floor_95=floor.upper,
         thresholds=tuple(confident_of(tops, limit, n_bins) for limit in limits),
+        balanced_error=balanced_error(predictions.targets, ~tops.correct),
     )

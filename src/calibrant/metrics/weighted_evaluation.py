@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from calibrant.metrics.errors import balanced_error
 from calibrant.metrics.evaluation import Evaluation, Interval
 from calibrant.metrics.intervals import percentiles
 from calibrant.metrics.names import set_metric
@@ -48,6 +49,7 @@ def evaluate_weighted(
         noise_floor=floor.mean,
         noise_floor_95=floor.upper,
         thresholds=tuple(rows.confident(limit, n_bins) for limit in limits),
+        balanced_error=balanced_error(predictions.targets, ~predictions.correct, weights),
     )
 
 

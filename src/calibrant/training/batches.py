@@ -15,6 +15,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from calibrant.data import Augmentation, augment, draw_augmentation, normalise
 from calibrant.pruning import ConfidencePruner, Indexed
+from calibrant.training.balance import balanced_draw
 from calibrant.training.mixup import Mixed, Mixup
 from calibrant.training.seeds import derive_seed
 
@@ -100,9 +101,18 @@ class EpochTables:
     """
 
     def __init__(
-        self, pruner: ConfidencePruner, *, augmentation: Augmentation | None, seed: int, rank: int, world_size: int
+        self,
+        pruner: ConfidencePruner,
+        *,
+        augmentation: Augmentation | None,
+        seed: int,
+        rank: int,
+        world_size: int,
+        balanced: Tensor | None = None,
     ) -> None:
+        """`balanced` are the targets of all samples where each class shall be drawn as often as any other."""
         self.pruner = pruner
+        self.balanced = None if balanced is None else balanced.cpu()
         self.augmentation = augmentation
         self.seed, self.rank, self.world_size = seed, rank, world_size
         self.capacity = pruner.samples
@@ -116,6 +126,8 @@ class EpochTables:
     def begin(self, epoch: int) -> None:
         """Fill the tables for an epoch."""
         order = self.pruner.order()
+        if self.balanced is not None:
+            order = balanced_draw(order, self.balanced, derive_seed(self.seed, "balance", epoch, self.rank))
         self.length = len(order)
         self.order[: self.length].copy_(order)
         self.cursor.zero_()

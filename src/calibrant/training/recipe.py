@@ -27,6 +27,7 @@ Precision = Literal["auto", "bf16-mixed", "32-true", "64-true"]
 StepMode = Literal["auto", "eager", "compiled", "graphed"]
 DataPath = Literal["auto", "resident", "loader"]
 Select = Literal["last", "best:error", "best:nll", "best:scaled-nll"]
+Balance = Literal["none", "loss", "sampler", "logit-adjustment"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -160,6 +161,8 @@ class Recipe(_Section):
     `budget` is the share of `epochs` times the number of samples that may be trained on: a plan solves its free rate
     for it, a method without a plan gets fewer epochs.
 
+    `balance` says how rare classes are made up for: docs/imbalance.md tells what each way does to confidence.
+
     `own_code` is filled in when a run begins: the SHA-256 of the file of each module that a network or method
     `module:name` of yours comes from. `reasons` says of settings that were derived from the data why they are so. With
     `select` a run also keeps the predictions of its best epoch by a validation figure; those of the last epoch stay
@@ -173,6 +176,7 @@ class Recipe(_Section):
     epochs: Count = 30
     budget: Annotated[float, Field(gt=0, le=1)] = 1.0
     select: Select = "last"
+    balance: Balance = "none"
     data: DataSection = DataSection()
     model: ModelSection = ModelSection()
     method: MethodSection = MethodSection()

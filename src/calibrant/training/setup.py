@@ -15,6 +15,7 @@ from calibrant.logs import at_level
 from calibrant.models import build_model
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.averaging import WeightAverage
+from calibrant.training.balance import balanced_loss
 from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
 from calibrant.training.batchnorm import synchronise_batch_norm
 from calibrant.training.best import BestEpoch
@@ -152,7 +153,7 @@ class Setup:
         if recipe.averaged_epochs:
             self.average = WeightAverage(self.network, first=recipe.epochs - recipe.averaged_epochs + 1)
         self.best = BestEpoch(recipe.select) if recipe.select != "last" else None
-        self.loss = self.plan.loss.to(device)
+        self.loss = balanced_loss(self.plan.loss, recipe.balance, data.targets, data.n_classes).to(device)
         self.lr = torch.tensor(recipe.learning_rate(0.0), device=device)
         self.optimiser = make_optimiser(recipe.optimiser, self.network, self.lr)
         self.preparation = Preparation(
@@ -178,6 +179,7 @@ class Setup:
             seed=recipe.seed,
             rank=fabric.global_rank,
             world_size=fabric.world_size,
+            balanced=data.targets if recipe.balance == "sampler" else None,
         )
         model, optimiser = fabric.setup(self.network, self.optimiser, move_to_device=False)
         local, mixup = self.batch_size, self._make_mixup()

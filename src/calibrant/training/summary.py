@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from calibrant.metrics import evaluate, expected_calibration_error
+from calibrant.metrics import evaluate, evaluate_classes, expected_calibration_error
 from calibrant.predictions import Predictions
 from calibrant.training.environment import describe_environment
 from calibrant.training.log import Line
@@ -32,6 +32,7 @@ def summarise(
         "test": evaluate(predictions["test"], 10).to_dict(),
         "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
         "validation": evaluate(predictions["val"], 10).to_dict(),
+        "per_class": evaluate_classes(predictions["test"]).to_dict()["classes"],
         "calibration": calibration,
         "best_validation": _best(log),
         "samples_seen": pruning.seen,

@@ -1,0 +1,109 @@
+"""Error and calibration of each class: what an average over rows hides where some classes are rare."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins
+from calibrant.metrics.errors import balanced_error
+from calibrant.metrics.totals import read_totals
+from calibrant.predictions import Predictions
+
+
+@dataclass(frozen=True)
+class ClassMetrics:
+    """One class.
+
+    Attributes:
+        name: Its name, or its number as text.
+        n: Rows of this class.
+        error: Share of these rows that are predicted as another class; None without rows.
+        predicted: Rows that are predicted as this class.
+        gap: Mean probability of this class minus its share, over all rows; above 0: said too often.
+        ece: Calibration error of this class's probability against all others.
+    """
+
+    name: str
+    n: int
+    error: float | None
+    predicted: int
+    gap: float
+    ece: float
+
+
+@dataclass(frozen=True)
+class ClassEvaluation:
+    """All classes.
+
+    Attributes:
+        balanced_error: Mean error of the classes that have rows: each class counts as much as any other.
+        classes: In the order of the labels.
+    """
+
+    balanced_error: float
+    classes: tuple[ClassMetrics, ...]
+
+    @property
+    def worst(self) -> ClassMetrics:
+        """The class with the largest error, the first of them on a tie."""
+        return max((each for each in self.classes if each.error is not None), key=lambda each: each.error or 0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Headings and cells of a table for people, in percent."""
+        percent: list[tuple[str, ...]] = [
+            (
+                each.name,
+                f"{each.n:,}",
+                "-" if each.error is None else f"{100 * each.error:.2f}",
+                f"{each.predicted:,}",
+                f"{100 * each.gap:+.2f}",
+                f"{100 * each.ece:.2f}",
+            )
+            for each in self.classes
+        ]
+        return ("class", "cases", "error %", "predicted", "said - true share %", "ECE %"), percent
+
+    def describe(self) -> str:
+        """One sentence for a person."""
+        worst = self.worst
+        return (
+            f"balanced error {100 * self.balanced_error:.2f} % (each class counts alike); "
+            f"worst: {worst.name}, {100 * (worst.error or 0.0):.2f} % of {worst.n:,}"
+        )
+
+
+def evaluate_classes(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) -> ClassEvaluation:
+    """Error and calibration class by class.
+
+    Args:
+        predictions: What the model said.
+        n_bins: Bins of each class's calibration error.
+
+    >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]], [0, 0, 0, 1])
+    >>> evaluate_classes(predictions).balanced_error
+    0.5
+    """
+    check_bins(n_bins)
+    gaps, count, n = read_totals(predictions, n_bins).gap_sum, predictions.n_classes, len(predictions)
+    rows = np.bincount(predictions.targets, minlength=count)
+    right = np.bincount(predictions.targets[predictions.correct], minlength=count)
+    predicted = np.bincount(predictions.predicted, minlength=count)
+    names = predictions.class_names or tuple(str(k) for k in range(count))
+    errors = [1.0 - int(right[k]) / int(rows[k]) if rows[k] else None for k in range(count)]
+    classes = tuple(
+        ClassMetrics(
+            name=str(names[k]),
+            n=int(rows[k]),
+            error=errors[k],
+            predicted=int(predicted[k]),
+            gap=float(gaps[:, k].sum()) / n,
+            ece=float(np.abs(gaps[:, k]).sum()) / n,
+        )
+        for k in range(count)
+    )
+    return ClassEvaluation(balanced_error(predictions.targets, ~predictions.correct), classes)

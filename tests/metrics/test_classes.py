@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+
+from calibrant import Predictions, evaluate
+from calibrant.metrics import evaluate_classes
+
+
+def draw(n=400, classes=4, seed=0, missing=False):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, classes)) * 2
+    targets = np.where(rng.random(n) < 0.6, logits.argmax(axis=1), rng.choice(classes, n, p=[0.7, 0.1, 0.1, 0.1]))
+    if missing:
+        targets = np.where(targets == 3, 0, targets)
+    return Predictions.from_logits(logits, targets)
+
+
+def by_hand(p, k, n_bins):
+    """One class, row by row."""
+    rows = wrong = predicted = 0
+    gap, bins = 0.0, [0.0] * n_bins
+    for row, target in zip(p.probabilities, p.targets, strict=True):
+        rows += target == k
+        wrong += target == k and row.argmax() != k
+        predicted += row.argmax() == k
+        gap += row[k] - (target == k)
+        place = next(j for j in range(n_bins) if row[k] <= (j + 1) / n_bins)
+        bins[place] += row[k] - (target == k)
+    return rows, wrong / rows if rows else None, predicted, gap / len(p), sum(map(abs, bins)) / len(p)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_every_class_is_what_a_loop_says(missing):
+    p = draw(missing=missing)
+    found = evaluate_classes(p, 10)
+    for k, each in enumerate(found.classes):
+        rows, error, predicted, gap, ece = by_hand(p, k, 10)
+        assert (each.name, each.n, each.predicted) == (str(k), rows, predicted)
+        assert each.error == pytest.approx(error) if rows else each.error is None
+        assert (each.gap, each.ece) == (pytest.approx(gap), pytest.approx(ece))
+    known = [each.error for each in found.classes if each.n]
+    assert found.balanced_error == pytest.approx(sum(known) / len(known))
+    assert np.mean([each.ece for each in found.classes]) == pytest.approx(evaluate(p, 10).classwise_ece)
+
+
+def test_always_naming_the_frequent_class_has_a_small_error_and_a_large_balanced_one():
+    targets = np.r_[np.zeros(97, int), np.ones(3, int)]
+    p = Predictions.from_probabilities(np.tile([0.97, 0.03], (100, 1)), targets, class_names=["well", "ill"])
+    found = evaluate_classes(p)
+    assert (evaluate(p).test_error, found.balanced_error) == (pytest.approx(0.03), 0.5)
+    assert found.worst.name == "ill"
+    assert found.describe() == "balanced error 50.00 % (each class counts alike); worst: ill, 100.00 % of 3"
+    assert found.classes[1].gap == pytest.approx(0.0)
