@@ -5,7 +5,6 @@ from pathlib import Path
 
 from calibrant.report import Grid, to_markdown
 from calibrant.study import estimate, metric_label, percent, read_records
-from paper.budget import TOLERANCE
 from paper.claims import (
     CLAIMS,
     OURS,
@@ -23,6 +22,8 @@ from paper.claims import (
 from paper.page import group_records
 from paper.readings import INTRO, updates_table
 
+# Updates of two plans may differ by this share: epochs are whole.
+_TOLERANCE = 0.015
 _FIGURES = ("test_error", "ece", "share@0.95", "ece@0.95", "auroc")
 _HEAD = """<!-- Written by docs/make/paper.py from results/*.json. Change those, not this. -->
 # The paper's claims, one by one
@@ -109,7 +110,7 @@ def _controls(groups: Groups) -> str:
         ours = by_label.get(OURS)
         for label, records in by_label.items() if ours else ():
             loss = records[0].method.startswith(f"{WITHOUT}+") or records[0].method == WITHOUT
-            if ours and loss and abs(records[0].samples_seen / ours[0].samples_seen - 1) < TOLERANCE:
+            if ours and loss and abs(records[0].samples_seen / ours[0].samples_seen - 1) < _TOLERANCE:
                 figures = (percent(estimate([record.value(name) for record in records])) for name in _FIGURES)
                 rows.append((f"{data}, {model}", label, str(len(records)), *figures))
     heads = ("data, network", "method", "seeds", *(metric_label(name) for name in _FIGURES))
