@@ -110,3 +110,21 @@ def test_the_free_setting_is_the_free_field_of_the_policy(plan):
         under = methods.resolve(f"nll+{plan}", budget=0.7)
         assert free not in under.settings
         assert under.pruning.options()["budget"] == 0.7
+
+
+def test_the_plans_of_the_field_by_name():
+    from calibrant.pruning import EasyHard, ErrorNorm, Every, Forgetting, InfoBatch, OrderDP, RePB
+
+    plans = {
+        "infobatch": (InfoBatch(0.5), Every(1, start=1), 0.125),
+        "easy-hard": (EasyHard(0.5, easy=0.9, hard=0.0), Every(1, start=1), 0.125),
+        "orderdp": (OrderDP(0.8, 0.75), Every(1, start=1), 0.0),
+        "repb": (RePB(0.5), Every(1, start=1), 0.0),
+        # One cut, whose epoch moves with the length of the training.
+        "el2n": (ErrorNorm(0.4), Every(1, start=10, until=10), 0.0),
+        "forgetting": (Forgetting(0.4), Every(1, start=20, until=20), 0.0),
+    }
+    for name, (policy, schedule, anneal) in plans.items():
+        for loss in ("nll", "ls+h"):
+            found = methods.resolve(f"{loss}+{name}", epochs=80).pruning
+            assert (found.policy, found.schedule, found.anneal) == (policy, schedule, anneal), name

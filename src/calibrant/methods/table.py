@@ -228,7 +228,7 @@ PRUNING: dict[str, Part[Policy]] = {
     ),
     "infobatch": Part(
         "those with a loss below the mean rest with a fixed probability, the others of these weigh more",
-        _settings("ratio", "weights", *_ALWAYS) | _DRAWS,
+        _settings("ratio", "weights", *_ALWAYS) | _DRAWS | {"anneal": Setting(0.125, "Qin et al. 2024")},
         lambda s: InfoBatch(s["ratio"], weights=s["weights"]),
         free="ratio",
     ),
