@@ -350,3 +350,22 @@ def test_bad_input(calibrant, val, tmp_path):
         assert message in err
         assert err.count("\n") == 1
     assert not (tmp_path / "o.csv").exists()
+
+
+def test_binary_promises_a_sensitivity(calibrant, tmp_path):
+    import json
+
+    from calibrant.routing import BinaryRule, choose_binary_rule
+
+    rng = np.random.default_rng(0)
+    ill = (rng.random(500) < 0.4).astype(int)
+    cases = Predictions.from_binary(4.0 * ill - 2 + rng.normal(size=500), ill, kind="logits")
+    cases.save(tmp_path / "val.npz")
+    command = ("route", "binary", tmp_path / "val.npz", "--sensitivity", 0.9, "-o", tmp_path / "binary.json")
+    code, out, _ = calibrant(*command)
+    assert code == 0
+    assert "The sensitivity is at least 0.9 with confidence 0.95" in out
+    found = BinaryRule.load(tmp_path / "binary.json")
+    assert found == choose_binary_rule(Predictions.load(tmp_path / "val.npz"), sensitivity=0.9)
+    code, out, _ = calibrant(*command, "--json")
+    assert json.loads(out)["rule"]["low"] == found.low

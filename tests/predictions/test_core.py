@@ -335,3 +335,18 @@ def test_what_is_no_probability_is_named_by_its_row(classes, bad):
     probabilities[3, 0] += 1.0 / classes - bad if np.isfinite(bad) else 0.0  # the sum is right, the entry is not
     with pytest.raises(InvalidInput, match="row 3"):
         Predictions.from_probabilities(probabilities, [0] * 5)
+
+
+def test_one_logit_or_probability_becomes_two_columns():
+    by_logit = Predictions.from_binary([[-2.0], [3.0]], [0, 1], kind="logits", class_names=["well", "ill"])
+    by_probability = Predictions.from_binary(1 / (1 + np.exp([2.0, -3.0])), [0, 1], kind="probabilities")
+    assert np.allclose(by_logit.probabilities, by_probability.probabilities)
+    assert by_logit.class_names == ("well", "ill")
+    small = Predictions.from_binary(np.array([1e-9], dtype=np.float32), [0], kind="probabilities")
+    assert small.probabilities[0, 1] == np.float32(1e-9)
+    with pytest.raises(InvalidInput, match=r"scores must lie in 0..1, got 1.5 in row 1"):
+        Predictions.from_binary([0.5, 1.5], [0, 1], kind="probabilities")
+    with pytest.raises(InvalidInput, match="one floating-point number per row"):
+        Predictions.from_binary([[0.5, 0.5]], [0], kind="probabilities")
+    with pytest.raises(InvalidInput, match="kind must be"):
+        Predictions.from_binary([0.5], [0], kind="odds")

@@ -19,6 +19,7 @@ from calibrant.routing import (
     calibrator_for,
     cheapest_threshold,
     check_rule,
+    choose_binary_rule,
     choose_shortlist,
     choose_threshold,
     describe_counts,
@@ -139,6 +140,50 @@ def fit(
     else:
         behind = "" if calibrator is None else f"Chosen behind {calibrator}.\n"
         say(f"{describe_rule(rule, rows)}\n{behind}Wrote {target}")
+
+
+@app.command
+def binary(
+    source: Path,
+    /,
+    *,
+    sensitivity: float | None = 0.95,
+    specificity: float | None = None,
+    confidence: float = 0.95,
+    positive: int = 1,
+    out: Annotated[Path, OutOr],
+    kind: KindFlag = None,
+    columns: Columns = None,
+    as_json: Json = False,
+) -> None:
+    """For two classes: promise a sensitivity, a specificity or both; what lies in between goes to a person.
+
+    Parameters
+    ----------
+    source:
+        Labelled predictions of two classes that were used for nothing else, or a run folder (its validation
+        predictions).
+    sensitivity:
+        Share of the positive cases that is not called negative.
+    specificity:
+        Share of the negative cases that is not called positive. Default: none is promised, and every case is decided.
+    confidence:
+        Probability with which the promises hold.
+    positive:
+        Number of the positive class: 0 or 1.
+    out:
+        Where to write the rule.
+    """
+    path = source_path(source, "val")
+    refuse_overwriting([out], [path])
+    cases = load_predictions(path, kind=kind, columns=columns)
+    promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
+    rule = choose_binary_rule(cases, positive=positive, **promised)
+    rule.save(out)
+    if as_json:
+        say_json({"rule": rule.to_dict(), "path": str(out)})
+    else:
+        say(f"{rule.note}\nWrote {out}")
 
 
 @app.command(name="apply")

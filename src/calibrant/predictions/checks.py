@@ -171,3 +171,24 @@ def as_rows(mask: Any, rows: int) -> NDArray[Any]:
     if chosen.size == 0:
         raise InvalidInput("mask must keep at least one row, got none.")
     return chosen
+
+
+def both_classes(scores: Any, kind: Kind) -> NDArray[Any]:
+    """Scores of two classes, shape (n, 2), from those of class 1 alone."""
+    values = as_array("scores", scores)
+    if kind not in ("logits", "probabilities"):
+        raise invalid("kind", "be 'logits' or 'probabilities'", repr(kind))
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1 or values.dtype.kind != "f":
+        way_out = "For two columns use from_logits or from_probabilities." if values.ndim == 2 else ""
+        raise invalid("scores", "be one floating-point number per row", f"{values.dtype} of {values.shape}", way_out)
+    if kind == "logits":
+        return np.stack([np.zeros_like(values), values], axis=1)
+    outside = ~((values >= 0) & (values <= 1))
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise invalid("scores", "lie in 0..1", f"{values[row]} in row {row}", "For logits say kind='logits'.")
+    # In float64, because 1 - p of a small float32 p is 1, and then p would be lost in the sum.
+    wide = values.astype(np.float64)
+    return np.stack([1.0 - wide, wide], axis=1)

@@ -100,6 +100,32 @@ class Predictions:
         return cls._make("probabilities", probabilities, targets, ids, class_names, extras)
 
     @classmethod
+    def from_binary(
+        cls,
+        scores: Scores,
+        targets: Scores,
+        *,
+        kind: Kind,
+        ids: Any = None,
+        class_names: Sequence[str] | None = None,
+        extras: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """One logit or one probability per row, that of class 1, as models of two classes give it.
+
+        Args:
+            scores: Shape (n,) or (n, 1): the logit of class 1 (class 0 gets 0) or its probability.
+            targets: Shape (n,), 0 or 1.
+            kind: What they are: "logits" or "probabilities". It is never guessed.
+            ids: As in `from_logits`, like `class_names` and `extras`.
+            class_names: Those of class 0 and class 1.
+            extras: Other columns.
+
+        >>> Predictions.from_binary([0.2, 0.9], [0, 1], kind="probabilities").probabilities.round(1).tolist()
+        [[0.8, 0.2], [0.1, 0.9]]
+        """
+        return cls._make(kind, checks.both_classes(scores, kind), targets, ids, class_names, extras)
+
+    @classmethod
     def _make(cls, kind: Kind, scores: Any, targets: Any, ids: Any, class_names: Any, extras: Any) -> Self:
         self = cls._unread(kind, scores, targets, ids, class_names, extras)
         _ = self._rows

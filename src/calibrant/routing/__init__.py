@@ -1,5 +1,6 @@
 """What to automate and what to send to a person: thresholds with a promise, and rules that travel as JSON."""
 
+from calibrant.routing.binary import BinaryRates, BinaryRule, binary_rates, choose_binary_rule
 from calibrant.routing.bounds import cases_at_rate, cases_without_error, cluster_p_value, interval
 from calibrant.routing.certify import Certificate, certify, default_starts, default_thresholds
 from calibrant.routing.check import GroupCheck, PromiseCheck, check_promise
@@ -29,6 +30,8 @@ from calibrant.routing.stream import RouteCounts, route_file
 from calibrant.routing.verdict import Verdict, check_rule
 
 __all__ = [
+    "BinaryRates",
+    "BinaryRule",
     "Certificate",
     "CostMatrix",
     "CostModel",
@@ -45,6 +48,7 @@ __all__ = [
     "ShortlistCheck",
     "Verdict",
     "as_seen_by",
+    "binary_rates",
     "calibrator_for",
     "cases_at_rate",
     "cases_without_error",
@@ -53,6 +57,7 @@ __all__ = [
     "check_promise",
     "check_rule",
     "check_shortlist",
+    "choose_binary_rule",
     "choose_shortlist",
     "choose_threshold",
     "chosen_behind",

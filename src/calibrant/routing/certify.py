@@ -98,45 +98,51 @@ def certify(
     gain = level * np.bincount(place, weights=list(parts.values()), minlength=len(grid))
     cases = _at_least(confidence, grid)
     errors = _at_least(confidence[~correct], grid)
-    p_values = _p_values(confidence, correct, clusters, grid, 1.0 - target_accuracy)
-    for own in groups:
-        part = None if clusters is None else clusters[own]
-        p_values = np.maximum(p_values, _p_values(confidence[own], correct[own], part, grid, 1.0 - target_accuracy))
+    lines: list[slice | NDArray[np.int64]] = [slice(None), *groups]
+    tests = [
+        _Line(confidence[own], correct[own], None if clusters is None else clusters[own], grid, 1.0 - target_accuracy)
+        for own in lines
+    ]
     levels, kept, budget = [], [], 0.0
     # Plain numbers: a loop over an array makes an object for each of its entries, which takes most of the time.
-    for part, p_value in zip(gain.tolist(), p_values.tolist(), strict=True):
+    for at, part in enumerate(gain.tolist()):
         budget += part
         levels.append(budget)
-        kept.append(budget > 0 and p_value <= budget)
+        kept.append(budget > 0 and all(test(at) <= budget for test in tests))
         budget = budget if kept[-1] else 0.0
     return Certificate(grid, cases, errors, np.array(levels), np.array(kept), float(gain.max()))
 
 
-def _p_values(
-    confidence: NDArray[np.float64],
-    correct: NDArray[np.bool_],
-    clusters: NDArray[np.int64] | None,
-    grid: NDArray[np.float64],
-    largest_error: float,
-) -> NDArray[np.float64]:
+class _Line:
     """The test of each threshold on some cases."""
-    if clusters is None:
-        return error_p_value(_at_least(confidence[~correct], grid), _at_least(confidence, grid), largest_error)
-    _, own = np.unique(clusters, return_inverse=True)
-    largest = int(np.bincount(own).max(initial=1))
-    order = np.argsort(-confidence, kind="stable")
-    own, wrong = own[order], ~correct[order]
-    found, done = [], 0
-    cases = np.zeros(own.max(initial=0) + 1, dtype=np.int64)
-    errors = np.zeros_like(cases)
-    for upto in _at_least(confidence, grid).tolist():
-        # From one threshold to the next only the cases in between are added.
-        part = own[done:upto]
-        cases += np.bincount(part, minlength=len(cases))
-        errors += np.bincount(part[wrong[done:upto]], minlength=len(cases))
-        found.append(cluster_p_value(cases, errors, largest_error, largest))
-        done = upto
-    return np.array(found)
+
+    def __init__(
+        self,
+        confidence: NDArray[np.float64],
+        correct: NDArray[np.bool_],
+        clusters: NDArray[np.int64] | None,
+        grid: NDArray[np.float64],
+        largest_error: float,
+    ) -> None:
+        self.largest_error, self.clusters = largest_error, clusters
+        self.cases = _at_least(confidence, grid)
+        if clusters is None:
+            errors = _at_least(confidence[~correct], grid)
+            self.p_values = error_p_value(errors, self.cases, largest_error).tolist()
+            return
+        order = np.argsort(-confidence, kind="stable")
+        own = np.unique(clusters, return_inverse=True)[1]
+        self.own, self.wrong = own[order], ~correct[order]
+        self.largest = int(np.bincount(own).max(initial=1))
+
+    def __call__(self, at: int) -> float:
+        """The p-value of one threshold; those of clusters are computed when they are asked for, which few are."""
+        if self.clusters is None:
+            return float(self.p_values[at])
+        some, wrong = self.own[: self.cases[at]], self.wrong[: self.cases[at]]
+        size = int(some.max(initial=0)) + 1
+        errors = np.bincount(some[wrong], minlength=size)
+        return cluster_p_value(np.bincount(some, minlength=size), errors, self.largest_error, self.largest)
 
 
 def _at_least(values: NDArray[np.float64], grid: NDArray[np.float64]) -> NDArray[np.int64]:
