@@ -10,7 +10,7 @@ from calibrant.study.ablation import (
 )
 from calibrant.study.budgets import at_budgets
 from calibrant.study.control import against_controls, find_controls, has_plan
-from calibrant.study.curve import budget_figure
+from calibrant.study.curve import budget_figure, curve_line
 from calibrant.study.demo import run_demo
 from calibrant.study.outcome import Outcome, Recorded, plan_study, record_all, record_runs, run_ablation, run_study
 from calibrant.study.output import study_json, try_pages, write_tables
@@ -41,6 +41,7 @@ __all__ = [
     "at_budgets",
     "budget_figure",
     "choose_by_validation",
+    "curve_line",
     "estimate",
     "find_controls",
     "has_plan",

@@ -1,7 +1,7 @@
 """The budget curve of a study: every method over the updates that it made."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from calibrant.study.summary import Estimate, Results, Row
@@ -18,8 +18,6 @@ def budget_lines(results: Results) -> "list[BudgetLine]":
     The control of a plan is the line of its loss on all data. A plan at a budget of 1 is its loss on all data, so that
     run is the last point of both. A method that was run at one cost alone gives no line, but for a plan beside a curve.
     """
-    from calibrant.report import BudgetLine
-
     by_method: dict[str, list[Row]] = {}
     for row in results.rows:
         by_method.setdefault(row.method, []).append(row)
@@ -30,12 +28,9 @@ def budget_lines(results: Results) -> "list[BudgetLine]":
         base = method.rpartition("+")[0]
         is_plan = method not in losses and base in losses
         full = [row for row in by_method.get(base, ()) if row.seen_share.mean == 1.0] if is_plan else []
-        ordered = sorted([*rows, *full], key=lambda row: row.seen_share.mean or 0.0)
-        if len(ordered) > 1:
-            values, spreads = _series(ordered)
-            name = f"{method}, fewer epochs (to beat)" if method in losses else method
-            updates = [row.seen_share.mean or 0.0 for row in ordered]
-            lines.append(BudgetLine(name, updates, values, spreads, control=method in losses))
+        points = {row.seen_share.mean or 0.0: row for row in (*rows, *full)}
+        if len(points) > 1:
+            lines.append(curve_line(method, points, control=method in losses))
     return lines
 
 
@@ -51,9 +46,13 @@ def budget_figure(results: Results) -> "Figure | None":
     return budget_curves(lines, title=f"{results.data}, {results.model}: what a budget of updates buys{bands}")
 
 
-def _series(rows: Sequence[Row]) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Means and spreads by panel."""
+def curve_line(method: str, points: Mapping[float, Row], *, control: bool) -> "BudgetLine":
+    """A line through rows by their share of all updates."""
+    from calibrant.report import BudgetLine
+
     none = Estimate(None, None, None, ())
+    updates = sorted(points)
+    rows = [points[share] for share in updates]
     found = {
         "error": [row.test["test_error"] for row in rows],
         "nll": [row.scaled["nll"] for row in rows],
@@ -64,4 +63,5 @@ def _series(rows: Sequence[Row]) -> tuple[dict[str, list[float]], dict[str, list
         panel: [each.spread if each.over == "seeds" and each.spread is not None else math.nan for each in line]
         for panel, line in found.items()
     }
-    return values, spreads
+    name = f"{method}, fewer epochs (to beat)" if control else method
+    return BudgetLine(name, updates, values, spreads, control=control)

@@ -1,0 +1,36 @@
+"""The budget curve from records: plans that met a budget, their controls, and the run on all updates."""
+
+from collections.abc import Mapping, Sequence
+
+from calibrant.report import BudgetLine
+from calibrant.study import Record, curve_line, find_controls, summarise_row
+
+
+def budget_curves_of(by_label: Mapping[str, Sequence[Record]]) -> dict[str, list[BudgetLine]]:
+    """For each run on all updates, by its label, the line of its control and a line for each plan.
+
+    Only plans that were given a budget count: one with a rate of its own is a single point. A curve needs two budgets.
+    """
+    curves: dict[str, dict[str, dict[float, list[Record]]]] = {}
+    controls: dict[str, str] = {}
+    for found in find_controls(by_label):
+        if not found.full or found.plan[0].recipe.get("budget", 1.0) == 1.0:
+            continue
+        key, loss = found.full[0].label, found.control[0].method
+        lines, controls[key] = curves.setdefault(key, {}), loss
+        share = round(found.share, 3)
+        for method, records in ((loss, found.control), (found.plan[0].method, found.plan)):
+            points = lines.setdefault(method, {1.0: list(found.full)})
+            known = {record.seed for record in points.get(share, ())}
+            points.setdefault(share, []).extend(record for record in records if record.seed not in known)
+    return {
+        key: [
+            curve_line(
+                method, {share: summarise_row(method, group) for share, group in points.items()}, control=control
+            )
+            for method, points in lines.items()
+            for control in [method == controls[key]]
+        ]
+        for key, lines in curves.items()
+        if any(len(points) > 2 for points in lines.values())
+    }
