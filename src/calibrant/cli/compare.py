@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from calibrant.checks import whole
-from calibrant.cli._flags import Assignments, DataDir, Json, Many, OutOr, TrustCode
+from calibrant.cli._flags import Assignments, DataDir, Json, Many, OutOr, Switch, TrustCode
 from calibrant.cli._say import say, say_json
 from calibrant.own_code import trust_named
 from calibrant.training import names_in, shared_recipe
@@ -32,6 +32,7 @@ def compare(
     record: Path | None = None,
     trust_code: TrustCode = False,
     page: Annotated[bool, Parameter(negative="--no-page")] = True,
+    raw: Annotated[bool, Switch] = False,
     as_json: Json = False,
 ) -> None:
     """Run methods over seeds and data sets, and end with the paper's tables. Run it again to go on where it stopped.
@@ -55,6 +56,7 @@ def compare(
         record: Also write one JSON a run into this folder, for example results/.
         trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
         page: Also write the report page.
+        raw: Leave out the table of the runs behind their own calibrators.
         as_json: Print everything as JSON.
     """
     from calibrant.study import plan_study, run_study
@@ -70,7 +72,7 @@ def compare(
         budgets=budgets or (),
         control=control,
     )
-    outcome = run_study(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, record=record, page=page)
+    outcome = run_study(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, record=record, page=page, raw=raw)
     if as_json:
         say_json(outcome.content)
     else:

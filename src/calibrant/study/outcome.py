@@ -11,6 +11,7 @@ from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput
 from calibrant.report import save_figure, to_terminal
 from calibrant.study.ablation import ablation_figure, ablation_table, choose_by_validation
 from calibrant.study.budgets import at_budgets
+from calibrant.study.calibrated import calibrated_tables
 from calibrant.study.output import study_json, try_pages, write_curves, write_tables
 from calibrant.study.progress import make_progress
 from calibrant.study.record import Record, record_run, write_record
@@ -106,6 +107,7 @@ def run_study(
     trust_code: bool = False,
     record: Path | None = None,
     page: bool = False,
+    raw: bool = False,
 ) -> Outcome:
     """Run what is left to run; write tables, pages and records of what has finished.
 
@@ -116,16 +118,17 @@ def run_study(
         trust_code: Whether to run code of the user's own that was not used on this machine before.
         record: Folder for one JSON per finished run; None for none.
         page: Whether to write report pages.
+        raw: Leave out the table of the runs behind their own calibrators.
     """
     outcome = _run(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code)
     all_results = study.results()
     outcome.content = study_json(study, all_results)
     # Where no run has finished there is nothing to tabulate; `failed` says why.
     if all_results:
-        outcome.files = [*write_tables(study, all_results), *write_curves(study, all_results)]
-        outcome.text = [
-            to_terminal(grid) + "\n" for results in all_results for grid in paper_tables(results, brief=True)
-        ]
+        calibrated = [] if raw else calibrated_tables(study)
+        outcome.files = [*write_tables(study, all_results, extra=calibrated), *write_curves(study, all_results)]
+        shown = [grid for results in all_results for grid in paper_tables(results, brief=True)]
+        outcome.text = [to_terminal(grid) + "\n" for grid in (*shown, *calibrated)]
         if page:
             pages, complaint = try_pages(study, all_results, data_dir=data_dir)
             outcome.files += pages
