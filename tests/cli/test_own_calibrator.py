@@ -69,3 +69,18 @@ def test_a_calibrator_that_has_seen_all_cases_is_not_taken(calibrant, run):
     code, out, err = calibrant("route", "fit", run.path, "--target-accuracy", "0.9")
     assert code == 0, err
     assert "Chosen behind" not in out
+
+
+@pytest.mark.parametrize("command", [("evaluate",), ("route", "fit"), ("report",)])
+def test_a_calibrator_whose_classes_do_not_fit_is_one_line(calibrant, run, command, tmp_path):
+    other = Run.create(tmp_path / "other", paper_recipe("digits"))
+    generator = np.random.default_rng(2)
+    logits = 3 * generator.normal(size=(2000, 7)).astype(np.float32)
+    targets = (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
+    Predictions.from_logits(logits, targets).save(other.predictions_path("val"))
+    calibrate_run(other)
+    run.calibrator_path.write_bytes(other.calibrator_path.read_bytes())
+    code, out, err = calibrant(*command, run.path)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "7 classes" in err or "7 columns" in err

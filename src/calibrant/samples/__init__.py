@@ -49,4 +49,7 @@ def load(name: str, split: Split = "test") -> Predictions:
     with resources.as_file(source) as path:
         if not path.is_file():
             raise InvalidInput(f"the sample {name} is missing from this installation. Install calibrant again.")
-        return Predictions.load(path)
+        try:
+            return Predictions.load(path)
+        except InvalidInput as error:
+            raise InvalidInput(f"the sample {name} is damaged: {error} Install calibrant again.") from error
