@@ -109,9 +109,7 @@ _SETTINGS: dict[str, Setting] = {
         "batches",
         f"{_PAPER}, Procedure 3: no pass of its own; 'resting' and 'all' cost a forward pass over these at each cut",
     ),
-    "fixed_batches": Setting(
-        False, f"{_PAPER}, Procedure 3 builds them once: true takes that at its word, saves nothing"
-    ),
+    "fixed_batches": Setting(False, "ours; true takes Procedure 3 at its word: built once, so nothing is saved"),
     "rest": Setting(0.4, _MEASURED),
     "share": Setting(0.6, f"{_MEASURED}: about the part of the samples above the mean confidence"),
     "drop": Setting(0.5, _MEASURED),
