@@ -57,11 +57,13 @@ def true_values(world: str, classes: int, *, second: bool) -> dict[str, float]:
 
     Of many rows, it is not drawn whether they are right: the probability of it is used.
     """
-    rng, edges, step = np.random.default_rng(classes), bin_edges(BINS), 2_000_000 // classes
+    # Both models are counted on the same rows.
+    rng, noise = np.random.default_rng(classes), np.random.default_rng([classes, 1])
+    edges, step = bin_edges(BINS), 2_000_000 // classes
     tops, sums = [], np.zeros(2)
     for start in range(0, ROWS, step):
         logits, truth = draw(world, min(step, ROWS - start), classes, rng)
-        stated = softmax(second_model(world, logits, rng) if second else logits)
+        stated = softmax(second_model(world, logits, noise) if second else logits)
         rows = np.arange(len(logits))
         predicted = stated.argmax(axis=1)
         tops.append(np.stack([stated[rows, predicted], truth[rows, predicted]]))

@@ -50,4 +50,15 @@ def test_mce_and_classwise_ece_have_no_interval():
     both = Resampled(evaluation, draws, ranges, 0.95), Resampled(evaluation, draws, ranges, 0.95)
     assert both[0].difference(both[1], "ece") == pytest.approx((-0.1 * math.sqrt(0.2), 0.1 * math.sqrt(0.2)))
     assert both[0].difference(both[1], "classwise_ece") is None
+
+
+def test_two_errors_that_may_be_zero_have_no_interval_of_their_difference():
+    evaluation = evaluate(Predictions.from_probabilities([[0.9, 0.1]] * 40, [0] * 36 + [1] * 4))
+    near, clear = (
+        Resampled(evaluation, {"ece": np.arange(3.0)}, {"ece": each}, 0.95)
+        for each in (Plausible(0.0, 0.1, 0.2), Plausible(0.1, 0.2, 0.3))
+    )
+    assert near.difference(near, "ece") is None
+    assert near.difference(clear, "ece") is not None
+    assert clear.difference(near, "ece") is not None
     assert both[0].difference(both[1], "mce") is None

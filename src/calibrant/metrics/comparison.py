@@ -35,7 +35,8 @@ class Difference:
         a: Value of the first model; None where it is not defined.
         b: Value of the second.
         difference: b - a.
-        interval: Interval of the difference; None where it is not defined, and for MCE and class-wise ECE.
+        interval: Interval of the difference; None where it is not defined, for MCE and class-wise ECE, and where
+            both of two calibration errors may be 0.
         verdict: What b is, seen from a: "better" or "worse" where the interval leaves 0 out, else "cannot tell".
     """
 
