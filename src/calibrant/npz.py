@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
 
-# Real arrays and columns unfold to some ten times their size at most; a file that unfolds to more than this was made to
-# fill memory. A metric may need more than twice what the scores take.
-_MOST_UNFOLDED = 20
-# A small file may hold zeros only: so many bytes harm nobody.
-_HARMLESS = 2**27
+# Real arrays unfold to a few times their size; a file that unfolds to more than this was made to fill memory.
+_MOST_UNFOLDED = 10
+# A small file may hold zeros only: so many bytes harm nobody, although metrics may need five times as many.
+_HARMLESS = 2**26
 _BLOCK_BYTES = 2**24
 # NumPy writes at most some hundred bytes, padded to a multiple of 64.
 _LONGEST_HEADER = 10_000

@@ -41,8 +41,9 @@ def test_differences_are_those_of_the_evaluations():
         assert row.difference == row.b - value
         if name in ("mce", "classwise_ece"):
             assert row.interval is None
-        else:
+        elif row.interval is not None:
             assert row.interval[0] <= row.difference <= row.interval[1]
+    assert {"ece", "ks", "nll", "share@0.8"} <= {row.name for row in result.rows if row.interval is not None}
 
 
 def test_unless_told_it_evaluates_as_evaluate_does_and_intervals_have_95_percent():

@@ -50,6 +50,7 @@ def test_mce_and_classwise_ece_have_no_interval():
     both = Resampled(evaluation, draws, ranges, 0.95), Resampled(evaluation, draws, ranges, 0.95)
     assert both[0].difference(both[1], "ece") == pytest.approx((-0.1 * math.sqrt(0.2), 0.1 * math.sqrt(0.2)))
     assert both[0].difference(both[1], "classwise_ece") is None
+    assert both[0].difference(both[1], "mce") is None
 
 
 def test_two_errors_that_may_be_zero_have_no_interval_of_their_difference():
@@ -61,4 +62,3 @@ def test_two_errors_that_may_be_zero_have_no_interval_of_their_difference():
     assert near.difference(near, "ece") is None
     assert near.difference(clear, "ece") is not None
     assert clear.difference(near, "ece") is not None
-    assert both[0].difference(both[1], "mce") is None
