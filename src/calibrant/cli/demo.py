@@ -10,7 +10,7 @@ from calibrant.cli._say import say
 def demo(
     *,
     out: Annotated[Path, OutOr] = Path("demo"),
-    epochs: int = 40,
+    epochs: int = 30,
     seed: int = 0,
     n_resamples: int = 1000,
 ) -> None:

@@ -20,7 +20,7 @@ _PROMISED = 0.99
 def run_demo(
     folder: str | Path,
     *,
-    epochs: int = 40,
+    epochs: int = 30,
     seed: int = 0,
     n_resamples: int = 1000,
     say: Callable[[str], None] = print,
