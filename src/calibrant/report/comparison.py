@@ -66,7 +66,8 @@ def columns(threshold: float) -> tuple[Column, ...]:
         Column(
             set_metric("share", threshold),
             f"Automated {there}",
-            f"Share of cases with confidence {confidence(threshold)} or more.",
+            f"Share of cases with confidence {confidence(threshold)} or more. An overconfident model has more of them, "
+            "and is wrong in more: read it with the next column.",
         ),
         Column(set_metric("accuracy", threshold), f"Right {there}", "Accuracy of what is automated."),
         Column(set_metric("ece", threshold), f"ECE {there}", "Calibration error of what is automated."),
