@@ -87,7 +87,7 @@ _RECIPE = {"epochs": 1, "optimiser": {"batch_size": 16}}
 def test_tables_and_page_are_written(finished_study):
     markdown, latex, numbers = write_tables(finished_study, finished_study.results())
     assert "flsd+h+p-ema" in markdown.read_text()
-    assert latex.read_text().count(r"\begin{tabular}") == 5
+    assert latex.read_text().count(r"\begin{tabular}") == 6
     content = read_json(numbers)
     assert [run["finished"] for run in content["runs"]] == [True] * 4
     assert content["comparisons"][0]["rows"][0]["test"]["ece"]["values"][0] == pytest.approx(

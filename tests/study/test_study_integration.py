@@ -13,7 +13,19 @@ EPOCHS = 15
 
 def test_a_killed_two_job_comparison_goes_on_and_ends_with_the_same_numbers(tmp_path, python, calibrant):
     out = tmp_path / "study"
-    flags = ["--methods", "nll", "flsd+h+unbiased", "--epochs", EPOCHS, "--jobs", 2, "--no-page", "--out", out]
+    flags = [
+        "--methods",
+        "nll",
+        "flsd+h+unbiased",
+        "--epochs",
+        EPOCHS,
+        "--jobs",
+        2,
+        "--no-page",
+        "--no-control",
+        "--out",
+        out,
+    ]
     command = [python, "-m", "calibrant", "compare", *map(str, flags)]
     with (tmp_path / "said").open("wb") as said:
         parent = subprocess.Popen(command, stdout=said, stderr=said, env=os.environ)
