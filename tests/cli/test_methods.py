@@ -17,6 +17,7 @@ def test_lists_every_method_with_its_loss_pruning_and_source(calibrant, monkeypa
     assert "Huber(mean confidence - accuracy)" in lines["flsd+h"]
     assert "least confident" in lines["flsd+h+p-ema"]
     assert "Mukhoti et al. 2020" in lines["flsd"]
+    assert "  plans: p, p-ema, highest, random, unbiased, " in out
 
 
 def test_json_holds_what_resolve_gives(calibrant):

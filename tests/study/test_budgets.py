@@ -89,6 +89,23 @@ def test_a_plan_whose_updates_are_not_known_ahead_gets_no_control_and_says_so():
     assert trained(at_budgets(StudySpec(methods=("nll+infobatch",)), (0.6,))).keys() == {"nll+infobatch", "nll@18"}
 
 
+def test_plans_of_your_own_have_controls_too(own_module):
+    own_module(
+        "my_plan",
+        "from calibrant.losses import CrossEntropy\nfrom calibrant.pruning import RandomSubset\n"
+        "def loss():\n    return CrossEntropy()\ndef half(*, part: float = 0.5):\n    return RandomSubset(part)\n",
+    )
+    spec = at_budgets(StudySpec(methods=("my_plan:loss+my_plan:half",)), ())
+    # Half rests in 25 of 30 epochs: 17.5 epochs' worth of updates, and the control is not short of any.
+    assert trained(spec) == {"my_plan:loss+my_plan:half": (30, 1.0), "my_plan:loss@18": (18, 0.6)}
+
+
+def test_code_that_is_not_trusted_is_not_imported_for_a_control(own_module):
+    own_module("my_bomb", "raise SystemExit('imported')\n", trusted=False)
+    spec = StudySpec(methods=("nll+my_bomb:plan",))
+    assert at_budgets(spec) is spec
+
+
 def test_the_study_file_holds_the_controls(tmp_path):
     study = plan_study(tmp_path, lists={"methods": ["nll+random"]}, budgets=(0.6,), control=True)
     study.spec.save(tmp_path / "study.toml")

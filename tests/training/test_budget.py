@@ -120,5 +120,8 @@ def test_without_a_method_it_is_the_best_known_way():
     recipe = recipe_from(None, "cifar10", {"budget": 0.6})
     assert (recipe.method.name, recipe.schedule.average) == ("nll", 0.25)
     assert recipe.within_budget().epochs == 96
+    # Where the budget leaves too few epochs for an average, there is none.
+    short = recipe_from(None, "digits", {"budget": 0.6, "epochs": 5})
+    assert (short.within_budget().epochs, short.schedule.average) == (3, 0.0)
     given = recipe_from(None, "cifar10", {"budget": 0.6, "method.name": "brier+unbiased"})
     assert given.within_budget() == given

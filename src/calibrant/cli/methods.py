@@ -50,6 +50,9 @@ def _row(name: str, data: str | None, model: str | None, epochs: int | None) -> 
 def _print_all(rows: list[dict[str, Any]]) -> None:
     columns = ("name", "loss", "pruning", "source")
     say_table(columns, [[row[column] for column in columns] for row in rows])
+    say("Names compose, LOSS[+TERM...][+PLAN], also of your own module:name parts:")
+    for kind, found in methods.parts().items():
+        say(f"  {kind}: {', '.join(found)}")
     say("One method's settings: calibrant methods NAME")
 
 

@@ -8,7 +8,7 @@
 from calibrant.methods.composing import without_plan
 from calibrant.methods.plan import Method, Plan, PruningPlan, Setting
 from calibrant.methods.resolving import describe, resolve
-from calibrant.methods.table import BEST_AT_A_BUDGET, names
+from calibrant.methods.table import BEST_AT_A_BUDGET, names, parts
 
 __all__ = [
     "BEST_AT_A_BUDGET",
@@ -18,6 +18,7 @@ __all__ = [
     "Setting",
     "describe",
     "names",
+    "parts",
     "resolve",
     "without_plan",
 ]

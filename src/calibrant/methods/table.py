@@ -331,6 +331,11 @@ def names() -> tuple[str, ...]:
     return tuple(_METHODS)
 
 
+def parts() -> dict[str, tuple[str, ...]]:
+    """What names are composed of beside the rows: terms and plans."""
+    return {"terms": tuple(ADDED), "plans": tuple(PRUNING)}
+
+
 def is_plain(name: str) -> bool:
     """Whether the table has a row of that name that trains on all samples."""
     return name in _METHODS and _METHODS[name].pruning is None

@@ -75,8 +75,9 @@ def derived_recipe(data: str | Dataset, given: Mapping[str, Any]) -> Recipe:
     derived = _derived(data, given)
     values = {each.key: each.value for each in derived if each.changes_anything} | dict(given)
     # A run of fewer epochs than make up the averaged part is trained without it, unless it was asked for by name.
-    epochs = values["epochs"]
-    if _AVERAGE not in given and isinstance(epochs, int) and epochs * values[_AVERAGE] < 1:
+    epochs, budget = values["epochs"], values.get("budget", 1.0)
+    known = isinstance(epochs, int) and isinstance(budget, int | float)
+    if _AVERAGE not in given and known and int(epochs * budget + 1e-9) * values[_AVERAGE] < 1:
         del values[_AVERAGE]
     name = data.name if isinstance(data, Dataset) else data
     recipe = Recipe().changed({"data.name": name, **_PLAIN, **values})
