@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
+from cyclopts import Parameter
+
 from calibrant.cli._flags import Switch
 from calibrant.cli._say import say
 from calibrant.serving import MOST_BYTES, MOST_CASES, serve_model
@@ -14,7 +16,7 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    log: str = "decisions.db",
+    log: Annotated[str, Parameter(env_var="CALIBRANT_LOG")] = "decisions.db",
     no_log: Annotated[bool, Switch] = False,
     outside: Literal["refuse", "review"] = "refuse",
     most_cases: int = MOST_CASES,
@@ -34,7 +36,8 @@ def serve(
     port:
         Port to listen on; 0 for any free one.
     log:
-        Decision log: a path (SQLite), or the URL of a database.
+        Decision log: a path (SQLite), or the URL of a database. Give a URL with a password in the environment variable
+        CALIBRANT_LOG instead: every user of a machine can read arguments.
     no_log:
         Keep no log.
     outside:

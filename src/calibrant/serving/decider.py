@@ -1,5 +1,6 @@
 """`Decider`: raw inputs in; class, calibrated probability, decision, shortlist and reason out, each decision logged."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -201,8 +202,11 @@ class Decider:
         """Token ids outside the range moved into it, as in the exported file: the network's table has no others."""
         if not strange:
             return arrays
-        specs = self.contents.inputs
-        return {s.name: arrays[s.name].clip(int(s.low), int(s.high)) if s.whole else arrays[s.name] for s in specs}
+        tamed = dict(arrays)
+        for spec in self.contents.inputs:
+            if spec.whole:
+                tamed[spec.name] = arrays[spec.name].clip(math.ceil(spec.low), math.floor(spec.high))
+        return tamed
 
     def _reason(self, predicted: int, confidence: float) -> str:
         rule, name = self.contents.rule, self.contents.name_of(predicted)

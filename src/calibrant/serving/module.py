@@ -1,6 +1,7 @@
 """What a deployed model computes, as one PyTorch module: network, calibrator, routing rule and shortlist."""
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,10 @@ from calibrant.posthoc import Calibrator
 from calibrant.predictions import Kind
 from calibrant.routing import RoutingRule, Shortlist
 from calibrant.serving.inputs import IMAGES, INPUTS, InputSpec
+
+# A threshold is the confidence of a case, and behind a map with level stretches that of many. Another library's softmax
+# differs in the last digits: a threshold that is a little lower keeps such cases on their side.
+_NUDGE = 1e-12
 
 
 class Normalised(nn.Module):
@@ -111,7 +116,7 @@ class Head(nn.Module):
         self.calibrator = None if calibrator is None else calibrator.to_module()
         # In float64, and as tensors: the exporter writes Python's numbers as float32. Where a confidence is a
         # threshold, the last digit decides.
-        self.register_buffer("thresholds", torch.from_numpy(rule.thresholds))
+        self.register_buffer("thresholds", torch.from_numpy(rule.thresholds * (1.0 - _NUDGE)))
         self.register_buffer("temperature", _number(rule.temperature))
         self.register_buffer("least", _number(None if shortlist is None else shortlist.least))
         self.register_buffer("smallest", _number(smallest))
@@ -172,7 +177,7 @@ class Deployed(nn.Module):
         for spec, values in zip(self.specs, inputs, strict=True):
             inside = inside & inside_of(spec, values)
             # A token id that the table does not have would end the run of the file for all other cases, too.
-            taken.append(values.clamp(int(spec.low), int(spec.high)) if spec.whole else values)
+            taken.append(values.clamp(math.ceil(spec.low), math.floor(spec.high)) if spec.whole else values)
         scores = self.network(*taken)
         probabilities, predicted, automate, *listed = self.head(scores)
         automate = automate & inside
@@ -185,7 +190,10 @@ def inside_of(spec: InputSpec, values: Tensor) -> Tensor:
 
     Number by number, because a comparison with NaN is False everywhere, while runtimes' minima and maxima may skip it.
     """
-    fine = (values >= spec.low) & (values <= spec.high)
+    # As tensors, because the exporter writes Python's numbers as float32.
+    low, high = (math.ceil(spec.low), math.floor(spec.high)) if spec.whole else (spec.low, spec.high)
+    limits = [torch.tensor(limit, dtype=values.dtype) for limit in (low, high)]
+    fine = (values >= limits[0]) & (values <= limits[1])
     return fine.flatten(1).float().amin(dim=1) > 0.5
 
 
