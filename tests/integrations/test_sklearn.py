@@ -45,7 +45,7 @@ def test_a_plain_loop_gives_the_same_probabilities(ensemble):
         parts.append(part)
         logs[outside] = part.predict_proba(X[outside])
     assert (logs == 0).any()
-    smallest = max(logs[logs > 0].min() / 2, np.finfo(float).tiny)
+    smallest = max(logs[logs > 0].min() / 2, np.finfo(float).eps)
     scaling = TemperatureScaling().fit(np.log(np.maximum(logs, smallest)), y)
     parts = parts if ensemble else [clone(base).fit(X, y)]
     expected = np.mean(

@@ -42,7 +42,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     Attributes:
         classes_: Labels as in `y`, sorted.
         estimators_: The fitted classifiers in use: one, or with `ensemble` one per fold.
-        smallest_: What stands for a probability of 0 of a classifier without a decision function.
+        smallest_: The smallest probability that is believed of a classifier without a decision function.
         calibrator_: The fitted `calibrant.posthoc` calibrator, which can be saved.
         predictions_: What the calibrator was fitted on, as `Predictions`: for `evaluate`, `choose_threshold` and
             reports, once it is calibrated by `calibrator_`.
@@ -204,14 +204,14 @@ def _outputs(estimator: Any, X: Any, classes: NDArray[Any]) -> tuple[NDArray[np.
 
 
 def _smallest(outputs: NDArray[np.float64], kind: Kind) -> float:
-    """What stands for a probability of 0, which has no logarithm: half of the smallest one that was met.
+    """The smallest probability that is believed: 0 has no logarithm, and no model knows that a chance is 1e-300.
 
-    A forest of a hundred trees that all say no knows no more than that the chance is below one in a hundred.
+    Where there are zeros it is half of the smallest probability that was met: a forest of a hundred trees that all say
+    no knows no more than that the chance is below one in a hundred. It is never below the precision of float64.
     """
-    tiny = float(np.finfo(np.float64).tiny)
-    if kind == "logits" or outputs.min() > 0:
-        return tiny
-    return max(float(outputs[outputs > 0].min()) / 2, tiny)
+    zeros = kind == "probabilities" and outputs.min() == 0
+    least = float(outputs[outputs > 0].min()) / 2 if zeros else 0.0
+    return max(least, float(np.finfo(np.float64).eps))
 
 
 def _logits(outputs: NDArray[np.float64], kind: Kind, smallest: float) -> NDArray[np.float64]:
