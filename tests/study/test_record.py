@@ -99,6 +99,9 @@ def test_changes_are_told_from_the_recommended_recipe_and_the_methods_own_settin
     assert changes_of(plain.changed({"method.options": {"huber_weight": 25}})) == {}
     changed = plain.changed({"method.options": {"huber_weight": 5.0}, "epochs": 80})
     assert changes_of(changed) == {"epochs": 80, "method.options.huber_weight": 5.0}
+    cosine = {"schedule.kind": "cosine", "schedule.milestones": (0.1,)}
+    assert changes_of(plain.changed(cosine)) == {"schedule.kind": "cosine"}
+    assert "schedule.milestones" in changes_of(plain.changed({"schedule.milestones": (0.1,)}))
 
 
 def test_a_run_at_settings_that_are_no_longer_recommended_is_told_apart(make_record, tmp_path):

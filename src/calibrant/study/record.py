@@ -313,6 +313,8 @@ def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dic
     ours = flatten(recipe.model_dump(mode="json")) | _as_options(settings or {})
     # `select` changes nothing about the training: the last epoch is recorded in any case.
     left_out = {"seed", "select", "model.name", "method.name"}
+    if recipe.schedule.kind != "step":
+        left_out.add("schedule.milestones")  # no other schedule reads them
     return {
         key: value
         for key, value in ours.items()
