@@ -12,6 +12,9 @@ renames, removes or flushes below its folder, and every statement that it sends 
 Other lives get a limit on the size of files, so that writes stop in the middle; a clock that jumps; or a second process
 on the same folder. Processes that a command starts are forks too, without its file descriptors, as after `exec`.
 
+At last, two processes train one run (`--devices 2`), as real processes, and one of them is killed at a random moment
+(`--ranks`, each of which takes some ten seconds): the other one must end by itself.
+
 The rule: a life ends with 0, with 2 and one line, or by our kill; after any number of such lives the same command ends
 with 0 and leaves the bytes that an undisturbed run leaves, but for clock readings. Anything else is an exception; the
 table counts them, they are listed below it, and the exit code is 1.
@@ -40,6 +43,7 @@ import lightning.fabric
 import optuna  # noqa: F401  (imported once, for all lives)
 import torch
 from chaos_lives import Fault, start
+from chaos_ranks import lose_one, whole
 from safetensors.numpy import load_file
 
 import calibrant
@@ -252,7 +256,7 @@ def campaigns(options: argparse.Namespace, place: Path) -> Iterator[tuple[str, s
     draw = random.Random(options.seed)
     # A life of train takes half a second, one of compare and sweep several: most of the kills go where they are cheap.
     shares = {"train, pruned": 0.4, "train, averaged": 0.4, "compare, 2 jobs": 0.1, "sweep": 0.1}
-    for job in jobs():
+    for job in jobs() if options.kills or options.others else ():
         campaign = Campaign(job, place, draw)
         tally, number = Tally(), 0
         while tally.kills < round(options.kills * shares[job.name]):
@@ -277,12 +281,38 @@ def campaigns(options: argparse.Namespace, place: Path) -> Iterator[tuple[str, s
         for seed in range(options.others):
             campaign.two_at_once(tally, seed)
         yield job.name, "two processes", campaign.events, tally
+    if options.ranks:
+        yield "train, 2 ranks", "lost rank", 0, lost_ranks(options.ranks, place, draw)
+
+
+def lost_ranks(times: int, place: Path, draw: random.Random) -> Tally:
+    """Kill one of two processes, again and again; then the run must go on to the undisturbed end."""
+    begin = train_begin("nll", "--devices", "2")
+    go_on, out, log, tally = train_go_on(begin), place / "ranks", place / "ranks.txt", Tally()
+    code, seconds, said = whole(begin(out), log)
+    if code:
+        sys.exit(f"the undisturbed run in two processes ended with {code}: {said}")
+    expected = run_content(out)
+    for _ in range(times):
+        shutil.rmtree(out)
+        delay = draw.uniform(0.0, seconds)
+        wrong = lose_one(begin(out), log, delay, draw.choice)
+        tally.lives, tally.kills = tally.lives + 2, tally.kills + 1
+        code, _, said = whole(go_on(out), log)
+        if code and "is complete" not in said:  # the kill may come after the end
+            wrong.append(f"it cannot go on: {said.strip()[-300:]}")
+        elif run_content(out) != expected:
+            wrong.append("different bytes")
+        tally.identical += not wrong
+        tally.exceptions += [f"a process lost after {delay:.1f} s: {each}" for each in wrong]
+    return tally
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--others", type=int, default=20, help="lives for each other disturbance of each command")
+    parser.add_argument("--ranks", type=int, default=10, help="how often one of two processes is killed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
