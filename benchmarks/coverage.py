@@ -135,7 +135,11 @@ def main() -> None:
     parser.add_argument("--resamples", type=int, default=119)
     parser.add_argument("--every", type=int, default=20, help="write the tables so far after so many draws")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--markdown", type=Path, help="print the tables of this output as docs/metrics.md shows them")
     options = parser.parse_args()
+    if options.markdown is not None:
+        print(markdown(options.markdown.read_text()))
+        return
     counts = defaultdict[Key, list[int]](lambda: [0, 0, 0])
     truths = {(what, case): value for case in cases() for what, value in truths_of(*case[:2]).items()}
     # All cases take turns, so that a table that is stopped early is as good for one as for the other.
@@ -190,6 +194,20 @@ def table(what: str, draws: int, counts: dict[Key, list[int]]) -> str:
         own = 100 * sum(each[2] for each in found) / sum(each[0] for each in found)
         lines.append(f"{name:>16}{shares}{own:18.1f}")
     return "\n".join(lines) + "\n"
+
+
+def markdown(text: str) -> str:
+    """The tables with one head line each, in whole percent."""
+    heads = [f"K={k} {world[:3]} {n:,}".replace(",000", "k").replace("ove", "over") for k, world, n in cases()]
+    lines = []
+    for line in text.splitlines():
+        words = line.split()
+        if line.startswith(("evaluate:", "compare:")):
+            lines += ["", line, "", "| metric | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
+        elif len(words) == len(heads) + 2 and words[0] != "n":
+            cells = [word if word == "-" else f"{float(word):.0f}" for word in words[1:-1]]
+            lines.append(f"| `{words[0]}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines).strip()
 
 
 if __name__ == "__main__":

@@ -49,6 +49,10 @@ for _name, (_path, _help) in _COMMANDS.items():
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    if os.environ.get("LOCAL_RANK") is not None:
+        # Who started us is noted before torch is imported, which takes seconds: torchrun may be killed meanwhile, and
+        # the run ends where this process has another parent (training/launch.py).
+        os.environ.setdefault("CALIBRANT_LAUNCHER", str(os.getppid()))
     try:
         code = run(sys.argv[1:] if arguments is None else list(arguments))
     except SystemExit as error:
