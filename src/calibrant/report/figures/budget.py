@@ -69,6 +69,9 @@ def budget_curves(lines: Sequence[BudgetLine], *, title: str = "") -> "Figure":
         if metric in _IN_PERCENT:
             percent_axis(axes.yaxis)
         axes.margins(y=0.12)
+        # Where nothing may be automated, all lines are 0; the axis must not show negative shares then.
+        if metric == "automated" and axes.get_ylim()[0] < 0:
+            axes.set_ylim(bottom=0)
     handles, names = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 3))
     figure.suptitle(title, weight="bold", fontsize=11)
