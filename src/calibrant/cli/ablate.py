@@ -44,7 +44,7 @@ def ablate(
         data: Data set; by default the one that the recipe file names, else the digits.
         model: Network; by default the one that the recipe file names, else the one recommended for the data set.
         epochs: Epochs of every run.
-        recipe: Recipe file that all runs share; its method and seed are replaced.
+        recipe: Recipe (a file, or the name of one that ships) that all runs share; its method and seed are replaced.
         set_: Any other recipe setting, as key=value. Repeatable.
         out: Folder of the study; by default ablation-WHAT. Run it again to go on where it stopped.
         jobs: Runs at the same time.

@@ -48,7 +48,7 @@ def compare(
             for it, a method without one gets fewer epochs. Several give the budget curve.
         control: Add to each plan its control: the same loss and schedule on all data, for as many updates.
         baseline: The row that the others are compared with; by default nll, else the first.
-        recipe: Recipe file that all runs share; its method and seed are replaced.
+        recipe: Recipe (a file, or the name of one that ships) that all runs share; its method and seed are replaced.
         set_: Any other recipe setting, as key=value. Repeatable.
         out: Folder of the study. Given alone, the study in it goes on.
         jobs: Runs at the same time, each in a process of its own; also on one GPU.

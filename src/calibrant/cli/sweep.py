@@ -48,7 +48,7 @@ def sweep(
             finished ones in error and ECE and no cheaper; 0: never. 3 by default.
         objective: What stands beside validation error and samples seen: ece, or scaled-nll, the validation NLL after
             temperature scaling, by which plans are compared.
-        recipe: Recipe file that all trials share; its method and seed are replaced.
+        recipe: Recipe (a file, or the name of one that ships) that all trials share; its method and seed are replaced.
         set_: Any other recipe setting, as key=value. Repeatable.
         out: Folder of the sweep. Given alone, the sweep in it goes on.
         storage: Optuna storage URL shared by workers on many machines; by default SQLite in the folder. The

@@ -62,7 +62,7 @@ def train(
     Parameters
     ----------
     recipe:
-        TOML file with all settings; flags below override it.
+        TOML file with all settings, or the name of a recipe that ships (cifar10-resnet50); flags override it.
     data:
         Data set: digits, cifar10, cifar100, ..., arrays:FILE.npz or folder:DIR. See `calibrant data list`.
     model:

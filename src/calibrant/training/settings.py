@@ -1,16 +1,17 @@
 """A recipe from a file, from flags and from `key=value`, as the command line gives them."""
 
 import ast
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from calibrant.data import anchored
-from calibrant.errors import InvalidInput
+from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml
 from calibrant.methods import BEST_AT_A_BUDGET
 from calibrant.own_code import trust_named
-from calibrant.training.defaults import derived_recipe, method_settings, paper_recipe
+from calibrant.training.defaults import derived_recipe, method_settings, named_recipes, paper_recipe
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 
 _METHOD_OPTION = "method.options."
@@ -64,14 +65,14 @@ def recipe_from(
     """The recipe of a file, or the recommended one of a data set, with changes.
 
     Args:
-        file: A recipe as TOML; None for the recommended one.
+        file: A recipe as TOML, or the name of one in `named_recipes()`; None for the recommended one.
         data: The data set; None for the one that the file names, else the digits.
         changes: Values by dotted key: `{"schedule.kind": "cosine"}`. What is None is not changed.
         calibration_weight: Weight of the method's calibration term (lambda in the paper).
         trust_code: Whether to trust code of the user's own that the file names.
     """
     given = {key: value for key, value in (changes or {}).items() if value is not None}
-    recipe = _recommended(data or "digits", given) if file is None else Recipe.load(file)
+    recipe = _recommended(data or "digits", given) if file is None else Recipe.parse(_content(file))
     if file is not None and data is not None:
         recipe = recipe.changed({"data.name": data})
     if trust_code:
@@ -82,6 +83,23 @@ def recipe_from(
     if file is None and given.get("budget", 1) != 1:
         given.setdefault("method.name", BEST_AT_A_BUDGET)
     return recipe.changed(given)
+
+
+def _content(recipe: str | Path) -> dict[str, Any]:
+    """The tables of a recipe file, or of a recipe that ships with the package, by its name."""
+    shipped, name = named_recipes(), str(recipe)
+    if Path(recipe).exists() or Path(recipe).suffix:
+        return read_toml(recipe, "recipe")
+    if name not in shipped:
+        raise invalid("recipe", "be a file or the name of a recipe that ships", repr(name), did_you_mean(name, shipped))
+    return tomllib.loads(shipped[name].to_toml())
+
+
+def _written(recipe: str | Path) -> dict[str, Any]:
+    """`_content`, refused as a whole where it has a fault."""
+    content = _content(recipe)
+    Recipe.parse(content)
+    return content
 
 
 def _recommended(data: str, given: Mapping[str, Any]) -> Recipe:
@@ -116,8 +134,7 @@ def shared_recipe(recipe: Path | None, epochs: int | None, assignments: Sequence
     """Dotted recipe keys from a recipe file and flags; flags win. Method and seed of the file are left out."""
     changes: dict[str, Any] = {}
     if recipe is not None:
-        Recipe.load(recipe)  # a file with a fault is refused as a whole, with a message about that file
-        content = flatten(read_toml(recipe, "recipe"))
+        content = flatten(_written(recipe))
         changes |= {key: value for key, value in content.items() if not key.startswith(_NOT_SHARED)}
     if epochs is not None:
         changes["epochs"] = epochs
@@ -128,9 +145,9 @@ def names_in(recipe: Path | None) -> dict[str, str]:
     """Data set and network, as far as a recipe file names them: what it leaves out is for the data set to say."""
     if recipe is None:
         return {}
-    loaded = Recipe.load(recipe)
+    written = _written(recipe)
+    loaded = Recipe.parse(written)
     names = {"data": loaded.data.name, "model": loaded.model.name}
-    written = read_toml(recipe, "recipe")
     return {key: name for key, name in names.items() if "name" in written.get(key, {})}
 
 
