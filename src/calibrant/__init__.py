@@ -17,10 +17,38 @@ _HOME = {
 }
 
 
+_ROOMS = (
+    "data",
+    "integrations",
+    "losses",
+    "methods",
+    "metrics",
+    "models",
+    "monitoring",
+    "posthoc",
+    "predictions",
+    "pruning",
+    "report",
+    "routing",
+    "samples",
+    "serving",
+    "study",
+    "sweep",
+    "training",
+)
+
+
 def __getattr__(name: str) -> Any:
     # Loaded on first use: a training loop that wants one loss should not wait for the rest.
-    if name not in _HOME:
-        raise AttributeError(f"module 'calibrant' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _ROOMS:
+        return import_module(f"calibrant.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'calibrant' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    # For completion: what has not been loaded yet is offered too.
+    return sorted({*globals(), *__all__, *_ROOMS})

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.training import Run
+from calibrant.training import Recipe, Run
 from calibrant.training.checkpoint import newest_checkpoint
 
 _DIGITS = [
@@ -98,7 +98,7 @@ def test_interrupts_a_second_process_and_a_finished_run_are_one_line_each(childr
     folder = tmp_path / "run"
     child = children.start("train", *_DIGITS, "--out", folder)
     # The log of the second epoch means that the first one is saved.
-    wait_until(lambda: len(Run(folder, None).epochs()) >= 2, child, "the second epoch")
+    wait_until(lambda: len(Run(folder, Recipe()).epochs()) >= 2, child, "the second epoch")
     # While it runs nobody else may write there: neither a second resume nor a new run.
     child.signal(signal.SIGSTOP)
     second = children.start("train", "--resume", folder)

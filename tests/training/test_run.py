@@ -7,6 +7,8 @@ from calibrant.training import Recipe, Run
 def test_a_new_run_can_be_opened(tmp_path):
     run = Run.create(tmp_path / "deep" / "run", Recipe(seed=5))
     assert Run.open(run.path).recipe == Recipe(seed=5)
+    assert Run(str(run.path)).recipe == Recipe(seed=5)
+    assert Run(str(run.path)).path == run.path
     assert not run.finished
     with pytest.raises(InvalidInput, match=r"is not finished: 0 of \d+ epochs are done\. Continue it"):
         run.summary  # noqa: B018
@@ -48,6 +50,8 @@ def test_a_path_through_a_file_is_one_line(tmp_path):
 def test_a_folder_that_is_no_run_is_named(tmp_path):
     with pytest.raises(InvalidInput, match=r"run must be a run folder with a recipe\.toml"):
         Run.open(tmp_path)
+    with pytest.raises(InvalidInput, match=r"run must be a run folder with a recipe\.toml"):
+        Run(str(tmp_path / "nothing"))
 
 
 def test_a_run_is_found_from_its_folder_and_from_its_predictions_alone(tmp_path):

@@ -33,9 +33,12 @@ class Run:
     `predictions/test.calibrated.npz`, `model.onnx`, `report.html`.
     """
 
-    def __init__(self, path: Path, recipe: Recipe) -> None:
-        self.path = path
-        self.recipe = recipe
+    def __init__(self, path: str | Path, recipe: Recipe | None = None) -> None:
+        """Open the folder `path`; with a recipe, name a folder that need not exist yet."""
+        self.path = Path(path)
+        if recipe is None and not is_run(self.path):
+            raise InvalidInput(f"run must be a run folder with a {_RECIPE}, got {self.path}.")
+        self.recipe = Recipe.load(self.path / _RECIPE) if recipe is None else recipe
         self._found: frozenset[str] = frozenset()
 
     @classmethod
@@ -91,11 +94,8 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
-        """Open an existing run folder."""
-        folder = Path(path)
-        if not is_run(folder):
-            raise InvalidInput(f"run must be a run folder with a {_RECIPE}, got {folder}.")
-        return cls(folder, Recipe.load(folder / _RECIPE))
+        """Open an existing run folder, as `Run(path)` does."""
+        return cls(path)
 
     @classmethod
     def of(cls, path: str | Path) -> "Run | None":
