@@ -134,3 +134,19 @@ def test_classes_in_another_order_are_put_right(halves):
     rule = choose_threshold(named[0], 0.8)
     turned = Predictions.from_logits(rest.logits[:, ::-1], 3 - rest.targets, class_names=list("dcba"))
     assert judged(read_entries(turned), rule=rule)[0].promise == judged(read_entries(named[1]), rule=rule)[0].promise
+
+
+def test_classes_that_are_never_decided_alone_are_named(halves):
+    rest = halves[1]
+    rule = RoutingRule(threshold=None, n_classes=4, class_thresholds=(0.5, None, 0.5, None), note="A note.")
+    (shown,) = judged(read_entries(rest), rule=rule)
+    one, three = (sum(target == k for target in rest.targets) for k in (1, 3))
+    assert f"Never decided alone, with their numbers of cases here: 1 ({one:,}), 3 ({three:,})." in shown.never
+    (every,) = judged(read_entries(rest), rule=RoutingRule(threshold=0.5, n_classes=4, note="A note."))
+    assert every.never == ""
+    (no_case,) = judged(read_entries(rest), rule=RoutingRule(threshold=None, n_classes=4, note="A note."))
+    assert no_case.never == ""
+    named = [f"class {k}" for k in range(30)]
+    unmet = Predictions.from_logits(np.eye(30)[:1] * 9, [0], class_names=named)
+    many = RoutingRule(threshold=None, n_classes=30, class_thresholds=(0.5, *[None] * 29), class_names=tuple(named))
+    assert "class 20 (0) and 9 more." in judged(read_entries(unmet), rule=many)[0].never

@@ -97,7 +97,7 @@ def test_one_blank_line_stands_between_title_table_and_caption():
 def test_the_star_is_explained_where_it_stands(results):
     text = " ".join(to_terminal(paper_tables(results)[0]).split())
     assert "*" in text
-    assert "Marked (bold, or * on a terminal): the best mean" in text
+    assert "Marked: the best mean" in text
 
 
 def test_markdown_escapes_what_would_break_a_table():

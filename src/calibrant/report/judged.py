@@ -3,15 +3,20 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from calibrant.errors import invalid
 from calibrant.posthoc import Calibrator, TemperatureScaling
 from calibrant.predictions import Predictions
 from calibrant.report.entries import ReportEntry
+from calibrant.report.exported import exported
 from calibrant.report.statistics import Automated
+from calibrant.report.tables import class_names
 from calibrant.report.wording import decided, percent
 from calibrant.routing import RoutingRule, Shortlist, as_seen_by, check_promise, check_shortlist, chosen_behind
+from calibrant.training import Run
 
 CalibratorLike = Calibrator | str | Path | None
 RuleLike = RoutingRule | str | Path | None
@@ -29,6 +34,7 @@ class Shown:
         calibration: What was done to its scores, as the beginning of a sentence; empty where nothing was.
         promise: What its rule promises, whether that holds here, and the same about its shortlist, as paragraphs.
         threshold: The rule's threshold; None without a rule or where each class has its own.
+        never: The classes that its rule never decides alone on these cases, as a sentence; empty where there are none.
         notes: What was found in the run and used, as sentences.
         raw_name: The name of the same method without calibration; None where this is all there is of it.
     """
@@ -37,6 +43,7 @@ class Shown:
     calibration: str = ""
     promise: tuple[str, ...] = ()
     threshold: float | None = None
+    never: str = ""
     notes: tuple[str, ...] = ()
     raw_name: str | None = None
 
@@ -75,13 +82,14 @@ def _named(given: _Given | Mapping[str, _Given], name: str) -> _Given | None:
 
 @dataclass(frozen=True)
 class _Parts:
-    """A source, what is applied to it, and the names of the files of its run that are used by themselves."""
+    """A source, what is applied to it, the files of its run that are used by themselves, and that run."""
 
     entry: ReportEntry
     calibrator: Calibrator | None
     rule: RoutingRule | None
     shortlist: Shortlist | None
     own: tuple[str, ...]
+    run: Run | None
 
     @classmethod
     def of(
@@ -101,7 +109,7 @@ class _Parts:
         routing = found(rule, RoutingRule.load, None if run is None else run.rule_path)
         # The run's shortlist belongs to the run's rule and to no other.
         listed = found(shortlist, Shortlist.load, None if run is None or rule is not None else run.shortlist_path)
-        return cls(entry, mapping, routing, listed if routing is not None else None, tuple(own))
+        return cls(entry, mapping, routing, listed if routing is not None else None, tuple(own), run)
 
 
 def _of_network(entry: ReportEntry) -> bool:
@@ -119,6 +127,8 @@ def _shown(parts: _Parts) -> list[Shown]:
     notes = _warnings(entry)
     if parts.own:
         notes.append(f"Found in the run and used: {', '.join(parts.own)}.")
+    if parts.run is not None and (export := exported(parts.run, rule)):
+        notes.append(export)
     if calibrator is not None and rule is not None and rule.temperature is not None and not behind:
         notes.append("The rule's own temperature takes the place of the calibrator.")
         calibrator = None
@@ -128,22 +138,24 @@ def _shown(parts: _Parts) -> list[Shown]:
     raw = entry.predictions
     mapped = raw if calibrator is None else calibrator(raw)
     sees = as_seen_by(rule, raw, calibrator) if rule is not None and behind else raw
-    promise = () if rule is None else _promise(rule, sees, parts.shortlist)
-    threshold = None if rule is None else rule.threshold
+    decides: dict[str, Any] = {}
+    if rule is not None:
+        promise = _promise(rule, sees, parts.shortlist)
+        decides = {"promise": promise, "threshold": rule.threshold, "never": _never(rule, sees)}
     scaled = mapped
     words = [] if calibrator is None else [_words(calibrator)]
     if rule is not None and rule.temperature is not None:
         scaled = sees.with_logits(sees.as_logits() / rule.temperature)
         words.append(f"the rule's temperature {rule.temperature:.4g}")
     if not words:
-        return [Shown(entry, "", promise, threshold, tuple(notes))]
+        return [Shown(entry, notes=tuple(notes), **decides)]
     plain = entry._replace(name=f"{entry.name} (raw)")
     better = entry._replace(name=f"{entry.name} (calibrated)", predictions=scaled)
     by = " and ".join(words)
     if rule is None or behind or rule.temperature is not None:
-        return [Shown(better, by, promise, threshold, tuple(notes), plain.name), Shown(plain)]
+        return [Shown(better, by, notes=tuple(notes), raw_name=plain.name, **decides), Shown(plain)]
     notes.append("The rule was fitted on raw scores, so it decides by these and not by the calibrated ones.")
-    return [Shown(plain, "", promise, threshold, tuple(notes)), Shown(better, by, raw_name=plain.name)]
+    return [Shown(plain, notes=tuple(notes), **decides), Shown(better, by, raw_name=plain.name)]
 
 
 def _warnings(entry: ReportEntry) -> list[str]:
@@ -180,6 +192,31 @@ def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist |
     if shortlist is not None:
         paragraphs.append(_listed(shortlist, rule, own))
     return tuple(paragraph for paragraph in paragraphs if paragraph)
+
+
+# More names than this are a list that nobody reads.
+_NAMED = 20
+
+
+def _never(rule: RoutingRule, predictions: Predictions) -> str:
+    """The classes that are no answer of an automatic decision, though they are the truth or the answer somewhere."""
+    own = rule.in_own_order(predictions)
+    routed = rule.route(own)
+    if not routed.automate.any():
+        return ""  # the page says that all cases go to a person
+    size = np.bincount(own.targets, minlength=own.n_classes)
+    met = size + np.bincount(routed.predicted, minlength=own.n_classes) > 0
+    alone = np.bincount(routed.predicted[routed.automate], minlength=own.n_classes) > 0
+    left = np.flatnonzero((met | ~np.isfinite(rule.thresholds)) & ~alone)
+    if not len(left):
+        return ""
+    names = class_names(own)
+    told = ", ".join(f"{names[k]} ({size[k]:,})" for k in left[:_NAMED])
+    more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+    return (
+        f"Never decided alone, with their numbers of cases here: {told}{more}. "
+        "Such a case goes to a person or is taken for another class."
+    )
 
 
 def _listed(shortlist: Shortlist, rule: RoutingRule, predictions: Predictions) -> str:

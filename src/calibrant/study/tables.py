@@ -43,7 +43,7 @@ _SPREAD = (
     "In percent, test set, last epoch, 10 bins unless stated; +TS: after temperature scaling on the validation set. "
     "± is the standard deviation over seeds; with one seed, the standard error over test images, "
     "which is the width of a 95 % interval divided by 3.92. "
-    "Marked (bold, or * on a terminal): the best mean, which may be so by chance."
+    "Marked: the best mean, which may be so by chance."
 )
 
 
