@@ -26,6 +26,21 @@ def test_unknown_names_are_one_line_with_a_guess(spec, message):
         load_dataset(spec)
 
 
+def test_a_path_without_its_kind_is_named_with_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scans").mkdir()
+    (tmp_path / "mine.npz").touch()
+    for spec, meant in (
+        ("./scans", "folder:./scans"),
+        ("scans?size=64", "folder:scans?size=64"),
+        (str(tmp_path / "scans"), f"folder:{tmp_path / 'scans'}"),
+        ("./mine.npz", "arrays:./mine.npz"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            load_dataset(spec)
+        assert str(caught.value).endswith(f"Did you mean '{meant}'?")
+
+
 def test_a_set_that_is_not_there_says_where_we_looked_and_how_to_get_it(tmp_path, cache, monkeypatch):
     monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path / "elsewhere"))
     with pytest.raises(InvalidInput) as caught:

@@ -40,8 +40,17 @@ def load_dataset(spec: str, *, data_dir: str | Path | None = None, progress: Pro
         return load_arrays(parsed.path)
     if parsed.kind == "folder" and parsed.path:
         return load_folder(parsed, progress=progress)
-    known = ["digits", *CATALOGUE, "arrays:FILE.npz", "folder:DIR"]
-    raise invalid("data", "name a known set", repr(spec), did_you_mean(spec, known))
+    raise invalid("data", "name a known set", repr(spec), _way_out(spec))
+
+
+def _way_out(text: str) -> str:
+    """What was meant: a folder or file that is there without the word before its path, or the closest known name."""
+    path = Path(text.rpartition("?")[0] or text).expanduser()
+    if text and path.is_dir():
+        return f"Did you mean 'folder:{text}'?"
+    if path.suffix == ".npz" and path.is_file():
+        return f"Did you mean 'arrays:{text}'?"
+    return did_you_mean(text, ["digits", *CATALOGUE, "arrays:FILE.npz", "folder:DIR"])
 
 
 def _read_named(entry: CatalogueEntry, source: Source, spec: Spec, progress: Progress | None) -> Splits:
