@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from calibrant.data import load_dataset
 from calibrant.data.catalogue import CATALOGUE, RemoteFile
@@ -96,10 +97,39 @@ def test_check_says_what_was_compared(calibrant, put, folder):
     assert json.loads(out) == {
         "name": "mendeley-v2", "origin": str(folder / "mendeley-v2.npz"), "train": 4, "test": 2, "classes": 2,
         "image_shape": [1, 8, 8], "verified": "number of images",
+        "images_per_class": {"NORMAL": [2, 1], "PNEUMONIA": [2, 1]}, "unreadable": [], "problem": None,
     }  # fmt: skip
     code, out, _ = calibrant("data", "check", "digits")
     assert code == 0
     assert "train: 1198\n" in out
+    assert out.count("\nclass ") == 10
+
+
+def test_check_names_every_picture_that_cannot_be_read(calibrant, tmp_path):
+    for path in ("a/1.png", "a/2.png", "a/3.png", "b/1.png", "b/2.png"):
+        (tmp_path / "mine" / path).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.zeros((4, 5), np.uint8)).save(tmp_path / "mine" / path)
+    (tmp_path / "mine/a/2.png").write_bytes(b"no picture")
+    Image.fromarray(np.zeros((4, 5), np.uint16)).save(tmp_path / "mine/b/2.png")
+    code, out, err = calibrant("data", "check", f"folder:{tmp_path / 'mine'}")
+    assert code == 1
+    assert "class a: 2 to train on, 1 to test on\nclass b: 1 to train on, 1 to test on\n" in out
+    first, second = out.splitlines()[-2:]
+    assert first.startswith(f"{tmp_path}/mine/a/2.png cannot be read as an image")
+    assert second.startswith(f"{tmp_path}/mine/b/2.png must have 8 bits per channel")
+    assert err == f"calibrant: 2 of 5 pictures of {tmp_path / 'mine'} cannot be read\n"
+    code, out, _ = calibrant("data", "check", f"folder:{tmp_path / 'mine'}", "--json")
+    content = json.loads(out)
+    assert (code, content["image_shape"], len(content["unreadable"])) == (1, None, 2)
+
+
+def test_check_of_different_sizes_lists_nothing(calibrant, tmp_path):
+    for path, side in (("a/1.png", 4), ("a/2.png", 5), ("b/1.png", 6), ("b/2.png", 7)):
+        (tmp_path / "mine" / path).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.zeros((side, side), np.uint8)).save(tmp_path / "mine" / path)
+    code, out, err = calibrant("data", "check", f"folder:{tmp_path / 'mine'}")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "Add ?size=64" in err
 
 
 def test_check_of_a_set_that_does_not_fit_is_exit_code_1(calibrant, put):

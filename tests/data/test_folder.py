@@ -119,8 +119,18 @@ def test_a_picture_that_ends_early_is_named(tmp_path, picture):
 def test_sixteen_bits_are_refused_because_they_would_be_cut_off(tmp_path, picture):
     picture("a/1.png", pixels=np.full((5, 6), 60_000, np.uint16))
     picture("b/1.png", mode="L")
-    with pytest.raises(InvalidInput, match=r"a/1.png must have 8 bits per channel, got mode I;16"):
+    with pytest.raises(InvalidInput, match=r"a/1.png must have 8 bits per channel, got mode I;16. Choose the range"):
         load_dataset(f"folder:{tmp_path}")
+
+
+def test_cmyk_becomes_rgb(tmp_path, picture):
+    picture("a/1.png")
+    picture("b/1.png")
+    Image.new("CMYK", (6, 5), (0, 255, 255, 0)).save(tmp_path / "b/2.tif")
+    dataset = load_dataset(f"folder:{tmp_path}")
+    images = dict(zip(dataset.ids("train"), dataset.train.images, strict=True))
+    images |= dict(zip(dataset.ids("test"), dataset.test.images, strict=True))
+    assert images["b/2.tif"][:, 0, 0].tolist() == [255, 0, 0]
 
 
 def test_structures_that_are_no_sets(tmp_path, picture):

@@ -20,6 +20,7 @@ from rich.progress import (
 
 from calibrant.cli._flags import Json
 from calibrant.cli._say import say, say_json, say_table
+from calibrant.errors import CheckFailed
 
 app = App(name="data", help="List, download and check image sets.")
 FirstDir = Annotated[
@@ -76,17 +77,20 @@ def fetch(
 def check(name: str, /, *, data_dir: FirstDir = None, as_json: Json = False) -> None:
     """Read a set from disk and compare it with what is published. Exit code 1 where it does not fit.
 
+    Tells the training and test images of each class, and every picture of a folder that cannot be read.
+
     NAME is a set that `calibrant data list` names, or arrays:FILE.npz, folder:DIR.
     """
-    from calibrant.data import check_dataset
+    from calibrant.data import check_dataset, describe_content
 
     with _bars(Console(stderr=True), MofNCompleteColumn()) as bar:
         result = check_dataset(name, data_dir=data_dir, progress=bar("reading"))
     if as_json:
         say_json(result)
-        return
-    for key, value in result.items():
-        say(f"{key.replace('_', ' ')}: {value}")
+    else:
+        say("\n".join(describe_content(result)))
+    if result["problem"]:
+        raise CheckFailed(result["problem"])
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from calibrant.data.catalogue import CATALOGUE
 from calibrant.data.dataset import Augmentation, Dataset, Images
 from calibrant.data.extent import Extent, extent_of
 from calibrant.data.fetch import catalogue_entry, fetch_dataset
-from calibrant.data.listing import check_dataset, describe_place, list_datasets
+from calibrant.data.listing import check_dataset, describe_content, describe_place, list_datasets
 from calibrant.data.load import find_named, load_dataset
 from calibrant.data.locate import data_dirs, locate
 from calibrant.data.spec import anchored, parse_spec
@@ -22,6 +22,7 @@ __all__ = [
     "catalogue_entry",
     "check_dataset",
     "data_dirs",
+    "describe_content",
     "describe_place",
     "draw_augmentation",
     "extent_of",

@@ -1,11 +1,18 @@
 """Which image sets there are, and where they lie on this machine."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from calibrant.data.catalogue import CATALOGUE
+from calibrant.data.folder import list_folder
+from calibrant.data.formats.reader import Progress
 from calibrant.data.load import find_named, load_dataset
 from calibrant.data.locate import locate
+from calibrant.data.pictures import unreadable_pictures
+from calibrant.data.spec import parse_spec
 from calibrant.errors import CheckFailed, InvalidInput
 
 # The set that needs no file: it lies inside scikit-learn.
@@ -23,6 +30,8 @@ _DIGITS: dict[str, Any] = {
     "citation": "E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998",
     "homepage": "https://archive.ics.uci.edu/dataset/80",
 }
+# What a check tells in lines of its own.
+_LISTED = ("images_per_class", "unreadable", "problem")
 
 
 def list_datasets(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
@@ -63,13 +72,17 @@ def describe_place(row: dict[str, Any]) -> str:
     return str(found) if found else f"no; {row['download_bytes'] / 1e6:,.0f} MB to fetch"
 
 
-def check_dataset(name: str, *, data_dir: str | Path | None = None, progress: Any = None) -> dict[str, Any]:
+def check_dataset(name: str, *, data_dir: str | Path | None = None, progress: Progress | None = None) -> dict[str, Any]:
     """Read a set from disk and compare it with what is published; what it holds.
 
     Args:
         name: A set of the catalogue, or `arrays:FILE.npz`, `folder:DIR`.
         data_dir: Folder to look in first.
         progress: Called with what is done and all that is to be done.
+
+    Returns:
+        What it holds, as plain JSON values. Of a folder with pictures that cannot be read `unreadable` has a line for
+        each, `problem` counts them, and the image shape is None.
 
     Raises:
         InvalidInput: The set is not there, or it is the user's own and cannot be read.
@@ -80,15 +93,51 @@ def check_dataset(name: str, *, data_dir: str | Path | None = None, progress: An
     try:
         dataset = load_dataset(name, data_dir=data_dir, progress=progress)
     except InvalidInput as error:
-        if not named:
+        if named:
+            raise CheckFailed(str(error)) from error
+        spec = parse_spec(name)
+        listing = list_folder(spec) if spec.kind == "folder" and spec.path else None
+        unreadable = [] if listing is None else unreadable_pictures(listing.pictures, progress=progress)
+        if listing is None or not unreadable:
             raise
-        raise CheckFailed(str(error)) from error
+        labels = listing.labels[listing.train], listing.labels[listing.test]
+        folder = listing.folder
+        return _content(folder.resolve().name, str(folder), labels, listing.class_names, unreadable=unreadable)
+    labels = dataset.train.labels, dataset.test.labels
+    shape = list(dataset.image_shape)
+    return _content(dataset.name, dataset.origin, labels, dataset.class_names, shape=shape, verified=dataset.verified)
+
+
+def describe_content(content: dict[str, Any]) -> list[str]:
+    """What `check_dataset` found, one line for each thing and for each unreadable picture."""
+    counts: dict[str, list[int]] = content["images_per_class"]
+    plain = {key: value for key, value in content.items() if key not in _LISTED}
+    lines = [f"{key.replace('_', ' ')}: {value}" for key, value in plain.items()]
+    lines += [f"class {each}: {train} to train on, {test} to test on" for each, (train, test) in counts.items()]
+    return [*lines, *content["unreadable"]]
+
+
+def _content(
+    name: str,
+    origin: str,
+    labels: tuple[Tensor, Tensor],
+    class_names: Sequence[str],
+    *,
+    shape: list[int] | None = None,
+    verified: str = "",
+    unreadable: Sequence[str] = (),
+) -> dict[str, Any]:
+    counts = [each.bincount(minlength=len(class_names)).tolist() for each in labels]
+    total = sum(map(len, labels))
     return {
-        "name": dataset.name,
-        "origin": dataset.origin,
-        "train": len(dataset.train),
-        "test": len(dataset.test),
-        "classes": dataset.n_classes,
-        "image_shape": list(dataset.image_shape),
-        "verified": dataset.verified or "nothing is published to compare it with",
+        "name": name,
+        "origin": origin,
+        "train": len(labels[0]),
+        "test": len(labels[1]),
+        "classes": len(class_names),
+        "image_shape": shape,
+        "verified": verified or "nothing is published to compare it with",
+        "images_per_class": dict(zip(class_names, map(list, zip(*counts, strict=True)), strict=True)),
+        "unreadable": list(unreadable),
+        "problem": f"{len(unreadable)} of {total} pictures of {origin} cannot be read" if unreadable else None,
     }

@@ -133,6 +133,28 @@ def decode_pictures(
     return np.ascontiguousarray(pixels[:, :1]) if colour == "auto" and not any_colour else pixels
 
 
+def unreadable_pictures(pictures: Sequence[Picture], *, progress: Progress | None = None) -> list[str]:
+    """Why pictures cannot be read, one line for each that cannot; different sizes are no reason here."""
+    from PIL import Image
+
+    decode, lines = _Decoder(1, "auto"), []
+
+    def reason(picture: Picture) -> str | None:
+        try:
+            decode(picture)
+        except InvalidInput as error:
+            return str(error)
+        return None
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        for done, line in enumerate(pool.map(reason, pictures), start=1):
+            lines += [] if line is None else [line]
+            if progress is not None:
+                progress(done, len(pictures))
+    return lines
+
+
 def open_zip(path: Path) -> zipfile.ZipFile:
     """Open an archive; a damaged one is one clear line."""
     try:
@@ -185,7 +207,8 @@ class _Decoder:
             if sorted(self._first[1]) != sorted(image.size):
                 raise _different_sizes(self._first[0], self._first[1][::-1], picture, image.size[::-1])
         if image.mode not in (*_GREY_MODES, *_COLOUR_MODES):
-            raise invalid(picture.place, "have 8 bits per channel", f"mode {image.mode}", "Convert it to 8 bits.")
+            way_out = "Choose the range that matters and convert it to 8 bits; docs/data.md shows how."
+            raise invalid(picture.place, "have 8 bits per channel", f"mode {image.mode}", way_out)
         mode = "L" if self.colour == "grey" or (self.colour == "auto" and image.mode in _GREY_MODES) else "RGB"
         if self.size is not None:
             # A JPEG can be decoded at a fraction of its size, which is faster.
