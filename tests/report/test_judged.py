@@ -68,6 +68,14 @@ def test_a_broken_promise_is_said_so(halves):
     assert "The promise is BROKEN here: the cases contradict it." in shown.promise[1]
 
 
+def test_a_promise_about_no_case_is_not_said_to_hold():
+    rule = RoutingRule(threshold=1.0, n_classes=4, target_accuracy=0.9, confidence=0.95, note="A promise.")
+    doubtful = Predictions.from_logits(np.zeros((5, 4)), np.zeros(5, int))
+    (shown,) = judged(read_entries(doubtful), rule=rule)
+    assert shown.promise[1].endswith("So these cases say nothing about the promise.")
+    assert "holds" not in shown.promise[1]
+
+
 @pytest.mark.parametrize("class_thresholds", [None, (0.5, None, 0.5, 0.9)])
 def test_rules_without_one_threshold_or_without_a_promise(halves, class_thresholds):
     rule = RoutingRule(threshold=None, n_classes=4, class_thresholds=class_thresholds, note="A note.")

@@ -181,7 +181,9 @@ def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist |
     if rule.target_accuracy is not None and rule.automates:
         check = check_promise(rule, own)
         sentences.append("The promise is BROKEN here: the cases contradict it.")
-        if check.held:
+        if not check.tested:
+            sentences[-1] = "So these cases say nothing about the promise."
+        elif check.held:
             below = "That is below the promise, but by no more than chance."
             sentences[-1] = "The promise holds here." if check.reached else below
     if rule.class_thresholds is not None:
