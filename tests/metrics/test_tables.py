@@ -1,6 +1,7 @@
 """Tables for people, from values that were written by hand."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -105,3 +106,32 @@ def test_a_comparison():
     assert found["ECE"] == ["3.00 %", "1.00 %", "-2.00 %", "-3.00 % to -1.00 %", "better"]
     assert found["NLL"] == ["0.5000", "0.7500", "+0.2500", "+0.1250 to +0.5000", "worse"]
     assert found["AUROC"] == ["-", "90.00 %", "-", "-", "cannot tell"]
+
+
+def notebook_cells(shown):
+    rows = re.findall(r"<tr>(.*?)</tr>", shown._repr_html_())
+    found = [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in rows]
+    return {name.strip(): values for name, *values in found}
+
+
+def test_a_notebook_shows_every_metric_and_the_prompt_a_few():
+    shown = replace(PLAIN, intervals={"ece": (0.02, 0.05)}, level=0.9)
+    table = cells(evaluation_table(shown))
+    html = notebook_cells(shown)
+    assert html == {name: table[name] for name in html}
+    assert set(html) == {*(label(name) for name in shown.values()), "metric", "by chance alone"}
+    first, *lines = repr(shown).splitlines()
+    assert first == f"Evaluation: {PLAIN.n} rows, {PLAIN.n_classes} classes, {PLAIN.n_bins} bins"
+    few = {re.split(r" {2,}", line.strip())[0]: re.split(r" {2,}", line.strip())[1:] for line in lines}
+    assert few == {name: table[name] for name in few}
+    assert {"test error", "NLL", "ECE", "by chance alone"} < set(few) < set(html)
+
+
+def test_a_notebook_shows_a_comparison():
+    better = Difference("ece", 0.03, 0.01, -0.02, (-0.03, -0.01), "better")
+    comparison = Comparison(40, 200, 0.9, (better, Difference("auroc", None, 0.9, None, None, "cannot tell")))
+    html = notebook_cells(comparison)
+    assert html["ECE"] == ["3.00 %", "1.00 %", "-2.00 %", "-3.00 % to -1.00 %", "better"]
+    assert html["AUROC"] == ["-", "90.00 %", "-", "-", "cannot tell"]
+    assert "AUROC" not in repr(comparison)
+    assert cells(repr(comparison))["ECE"] == html["ECE"]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins
 from calibrant.metrics.evaluation import (
@@ -48,8 +49,8 @@ class Difference:
     verdict: Verdict
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayed):
     """All metrics of two models on the same rows; `comparison["ece"]` gives one of them."""
 
     n: int
@@ -79,6 +80,16 @@ class Comparison:
         from calibrant.metrics.tables import comparison_table
 
         return comparison_table(self)
+
+    def _overview(self) -> Overview:
+        from calibrant.metrics.tables import comparison_overview
+
+        return comparison_overview(self)
+
+    def _summary(self) -> Overview:
+        from calibrant.metrics.tables import comparison_overview, is_main
+
+        return comparison_overview(self, is_main)
 
 
 def _plain(value: Any) -> Any:

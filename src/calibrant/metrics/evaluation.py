@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from calibrant.checks import fraction, whole
+from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import typed
 from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, check_bins, sum_bins
@@ -27,8 +28,8 @@ FEWEST_RESAMPLES = 20
 """With fewer, not even the range of all draws would be a 90 % interval."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Displayed):
     """All metrics, as fractions; docs/metrics.md defines each.
 
     Attributes:
@@ -129,6 +130,16 @@ class Evaluation:
         from calibrant.metrics.tables import evaluation_table
 
         return evaluation_table(self)
+
+    def _overview(self) -> Overview:
+        from calibrant.metrics.tables import evaluation_overview
+
+        return evaluation_overview(self)
+
+    def _summary(self) -> Overview:
+        from calibrant.metrics.tables import evaluation_overview, is_main
+
+        return evaluation_overview(self, is_main)
 
 
 # Keys of JSON files that are older than the Python names.

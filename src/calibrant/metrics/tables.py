@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calibrant.display import Overview
 from calibrant.errors import printable
 
 if TYPE_CHECKING:
@@ -58,28 +59,36 @@ def number(name: str, value: float | None, *, signed: bool = False) -> str:
     return f"{value:{sign}.4f}" if name in {"nll", "brier"} else f"{100 * value:{sign}.2f} %"
 
 
+def is_main(name: str) -> bool:
+    """Whether a metric is among the few that a prompt shows."""
+    return name in {"test_error", "nll", "ece"} or name.startswith(("share@", "accuracy@"))
+
+
+def evaluation_overview(evaluation: "Evaluation", shown: Callable[[str], bool] = lambda _: True) -> Overview:
+    """One row a metric.
+
+    Args:
+        evaluation: The metrics.
+        shown: Which of them are shown, by flat name.
+    """
+    ends = evaluation.intervals
+    headings = ["metric", "value", *([] if ends is None else [f"{100 * (evaluation.level or 0):g} % interval"])]
+    rows = []
+    for name, value in evaluation.values().items():
+        if not shown(name):
+            continue
+        beside = [] if ends is None else [_range(name, ends.get(name))]
+        rows.append([label(name), number(name, value), *beside])
+        if name == "ece":
+            below = [] if ends is None else [f"95 % below {number(name, evaluation.noise_floor_95)}"]
+            rows.append(["  by chance alone", number(name, evaluation.noise_floor), *below])
+    title = f"{evaluation.n} rows, {evaluation.n_classes} classes, {evaluation.n_bins} bins"
+    return Overview(title, rows, headings)
+
+
 def evaluation_table(evaluation: "Evaluation") -> str:
     """One row a metric."""
-    table = Table(
-        box=box.SIMPLE, title=f"{evaluation.n} rows, {evaluation.n_classes} classes, {evaluation.n_bins} bins"
-    )
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    if evaluation.intervals is not None:
-        table.add_column(f"{100 * (evaluation.level or 0):g} % interval", justify="right")
-    for name, value in evaluation.values().items():
-        cells = [label(name), number(name, value)]
-        if evaluation.intervals is not None:
-            ends = evaluation.intervals.get(name)
-            cells.append("-" if ends is None else " to ".join(number(name, end) for end in ends))
-        table.add_row(*cells)
-        if name == "ece":
-            floor = f"{number(name, evaluation.noise_floor)}"
-            beside = (
-                [f"95 % below {number(name, evaluation.noise_floor_95)}"] if evaluation.intervals is not None else []
-            )
-            table.add_row("  by chance alone", floor, *beside)
-    return _render(table)
+    return _rendered(evaluation_overview(evaluation))
 
 
 def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
@@ -149,15 +158,44 @@ def evaluations_dict(evaluations: Mapping[str, "Evaluation"]) -> dict[str, Any]:
     return {name: evaluation.to_dict() for name, evaluation in evaluations.items()}
 
 
+def comparison_overview(comparison: "Comparison", shown: Callable[[str], bool] = lambda _: True) -> Overview:
+    """One row a metric: both values, the difference, its interval, the verdict.
+
+    Args:
+        comparison: The metrics of both models.
+        shown: Which of them are shown, by flat name.
+    """
+    rows = [
+        (
+            label(row.name),
+            number(row.name, row.a),
+            number(row.name, row.b),
+            number(row.name, row.difference, signed=True),
+            _range(row.name, row.interval, signed=True),
+            row.verdict,
+        )
+        for row in comparison.rows
+        if shown(row.name)
+    ]
+    title = f"{comparison.n} rows, {comparison.n_resamples} paired resamples"
+    return Overview(title, rows, ("metric", "a", "b", "b - a", f"{100 * comparison.level:g} % interval", "b is"))
+
+
 def comparison_table(comparison: "Comparison") -> str:
     """One row a metric: both values, the difference, its interval, the verdict."""
-    table = Table(box=box.SIMPLE, title=f"{comparison.n} rows, {comparison.n_resamples} paired resamples")
-    for name in ("metric", "a", "b", "b - a", f"{100 * comparison.level:g} % interval", "b is"):
-        table.add_column(name, justify="left" if name in {"metric", "b is"} else "right")
-    for row in comparison.rows:
-        ends = "-" if row.interval is None else " to ".join(number(row.name, end, signed=True) for end in row.interval)
-        values = number(row.name, row.a), number(row.name, row.b), number(row.name, row.difference, signed=True)
-        table.add_row(label(row.name), *values, ends, row.verdict)
+    return _rendered(comparison_overview(comparison))
+
+
+def _range(name: str, ends: tuple[float, float] | None, *, signed: bool = False) -> str:
+    return "-" if ends is None else " to ".join(number(name, end, signed=signed) for end in ends)
+
+
+def _rendered(overview: Overview) -> str:
+    table = Table(box=box.SIMPLE, title=overview.title)
+    for heading in overview.headings:
+        table.add_column(heading, justify="left" if heading in {"metric", "b is"} else "right")
+    for row in overview.rows:
+        table.add_row(*map(str, row))
     return _render(table)
 
 

@@ -16,6 +16,7 @@ from calibrant.checks import fraction
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import checks
 from calibrant.predictions.checks import Kind, Precision
+from calibrant.predictions.display import predictions_html
 from calibrant.predictions.on_disk import OnDisk
 from calibrant.predictions.origin import Origin, RowsPart
 from calibrant.predictions.rows import (
@@ -52,6 +53,7 @@ class Predictions:
     _extras: Mapping[str, NDArray[Any]]
     origin: Origin = Origin()
     """Where these rows come from, as far as that is known."""
+    _repr_html_ = predictions_html
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InvalidInput("Predictions must say what its scores are: use from_logits, from_probabilities or load.")
@@ -126,8 +128,8 @@ class Predictions:
         return cls._make(kind, checks.both_classes(scores, kind), targets, ids, class_names, extras)
 
     @classmethod
-    def _make(cls, kind: Kind, scores: Any, targets: Any, ids: Any, class_names: Any, extras: Any) -> Self:
-        self = cls._unread(kind, scores, targets, ids, class_names, extras)
+    def _make(cls, kind: Kind, *parts: Any) -> Self:
+        self = cls._unread(kind, *parts)
         _ = self._rows
         return self
 
@@ -389,12 +391,10 @@ class Predictions:
         opened = scan(source, kind=kind, columns=columns, class_names=class_names)
         on_disk = opened.is_large if mmap == "auto" else mmap
         found = load(opened, mmap=on_disk)
+        parts = found.scores, found.targets, found.ids, opened.class_names, found.extras
         if on_disk:
-            parts = found.scores, found.targets, found.ids, opened.class_names, found.extras
             self = cls._join(opened.kind, opened.precision, *parts)
         else:
-            parts = found.scores, found.targets, found.ids, opened.class_names, found.extras
-            self = cls._unread(opened.kind, *parts, precision=opened.precision)
-            _ = self._rows
+            self = cls._make(opened.kind, *parts, opened.precision)
         self.origin = Origin(Path(source))
         return self
