@@ -40,3 +40,11 @@ def test_threshold_is_in_the_headings():
 def test_counts_have_no_decimals_and_thousands_are_grouped():
     _, rows = comparison([method({"nll": 1.0, "samples_seen": 1_234_567, "train_seconds": 61.25})], 0.95)
     assert [cell.text for cell in rows[0]] == ["1.000", "1,234,567", "61.3"]
+
+
+def test_a_share_at_a_fixed_confidence_is_never_best_and_one_at_a_promise_is():
+    metrics = [{"promised@0.99": 0.7, "share@0.95": 0.8}, {"promised@0.99": 0.6, "share@0.95": 0.9}]
+    used, rows = comparison([method(each, verdicts={"share@0.95": "better"}) for each in metrics], 0.95)
+    found = {column.key: [row[i].best for row in rows] for i, column in enumerate(used) if column.key != "nll"}
+    assert found == {"promised@0.99": [True, False], "share@0.95": [False, False]}
+    assert not any(cell.verdict for row in rows for cell in row)

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from calibrant.metrics import higher_is_better, set_metric
+from calibrant.report.promised import TARGETS
 from calibrant.report.wording import DASH, confidence, fixed, percent
 
 
@@ -29,8 +30,12 @@ class Column:
     digits: int = 2
 
     @property
-    def better(self) -> Literal["low", "high"]:
-        """Which end is good."""
+    def better(self) -> Literal["low", "high"] | None:
+        """Which end is good; None for a share at a fixed confidence, which overconfidence makes larger."""
+        if self.key.startswith("share@"):
+            return None
+        if self.key.startswith("promised@"):
+            return "high"
         return "high" if higher_is_better(self.key) else "low"
 
 
@@ -63,11 +68,20 @@ def columns(threshold: float) -> tuple[Column, ...]:
         Column("nll", "NLL", "Negative log-likelihood: punishes confident mistakes.", "plain", 3),
         Column("auroc", "AUROC", "How well confidence tells right from wrong."),
         Column("aurc", "AURC", "Mean error over all shares that could be automated."),
+        *(
+            Column(
+                f"promised@{target:g}",
+                f"May automate at {percent(target, 0)} promised",
+                "Share of cases above the lowest threshold at which the method's own validation cases promise that "
+                f"{percent(target, 0)} are right, with 95 % confidence; 0: nothing can be promised.",
+            )
+            for target in TARGETS
+        ),
         Column(
             set_metric("share", threshold),
             f"Automated {there}",
             f"Share of cases with confidence {confidence(threshold)} or more. An overconfident model has more of them, "
-            "and is wrong in more: read it with the next column.",
+            "and is wrong in more: it is no measure of quality.",
         ),
         Column(set_metric("accuracy", threshold), f"Right {there}", "Accuracy of what is automated."),
         Column(set_metric("ece", threshold), f"ECE {there}", "Calibration error of what is automated."),
@@ -99,7 +113,7 @@ def _value(column: Column, method: Mapping[str, Any]) -> float | None:
 
 def _best(column: Column, methods: Sequence[Mapping[str, Any]]) -> float | None:
     known = [value for value in (_value(column, method) for method in methods) if value is not None]
-    if len(known) < 2:
+    if len(known) < 2 or column.better is None:
         return None
     return min(known) if column.better == "low" else max(known)
 
@@ -107,7 +121,7 @@ def _best(column: Column, methods: Sequence[Mapping[str, Any]]) -> float | None:
 def _cell(column: Column, method: Mapping[str, Any], best: float | None) -> TableCell:
     value, pair = _value(column, method), method["intervals"].get(column.key)
     ends = "" if pair is None else f"[{', '.join(_text(column, end, sign=False) for end in pair)}]"
-    verdict = method["verdicts"].get(column.key, "")
+    verdict = "" if column.better is None else method["verdicts"].get(column.key, "")
     return TableCell(value, _text(column, value), ends, value is not None and value == best, verdict)
 
 

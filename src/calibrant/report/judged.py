@@ -1,7 +1,7 @@
 """What is shown of each source: its predictions as a calibrator made them, the raw ones, and what a rule promises."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from calibrant.posthoc import Calibrator, TemperatureScaling
 from calibrant.predictions import Predictions
 from calibrant.report.entries import ReportEntry
 from calibrant.report.exported import exported
+from calibrant.report.promised import Promised, promised, promised_by, validation_of
 from calibrant.report.statistics import Automated
 from calibrant.report.tables import class_names
 from calibrant.report.wording import decided, percent
@@ -35,6 +36,7 @@ class Shown:
         promise: What its rule promises, whether that holds here, and the same about its shortlist, as paragraphs.
         threshold: The rule's threshold; None without a rule or where each class has its own.
         never: The classes that its rule never decides alone on these cases, as a sentence; empty where there are none.
+        promised: What it may automate at the same promised accuracies as the other methods, where that is known.
         notes: What was found in the run and used, as sentences.
         raw_name: The name of the same method without calibration; None where this is all there is of it.
     """
@@ -44,6 +46,7 @@ class Shown:
     promise: tuple[str, ...] = ()
     threshold: float | None = None
     never: str = ""
+    promised: Promised = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     raw_name: str | None = None
 
@@ -147,15 +150,23 @@ def _shown(parts: _Parts) -> list[Shown]:
     if rule is not None and rule.temperature is not None:
         scaled = sees.with_logits(sees.as_logits() / rule.temperature)
         words.append(f"the rule's temperature {rule.temperature:.4g}")
+    run = entry.run if _of_network(entry) else None
+    plain = Shown(entry, promised=promised(raw, validation_of(run, raw, None)))
+    decided_by = {} if rule is None else promised_by(rule, sees)
     if not words:
-        return [Shown(entry, notes=tuple(notes), **decides)]
-    plain = entry._replace(name=f"{entry.name} (raw)")
-    better = entry._replace(name=f"{entry.name} (calibrated)", predictions=scaled)
-    by = " and ".join(words)
+        return [replace(plain, notes=tuple(notes), promised=plain.promised | decided_by, **decides)]
+    plain = replace(plain, entry=entry._replace(name=f"{entry.name} (raw)"))
+    better = Shown(
+        entry._replace(name=f"{entry.name} (calibrated)", predictions=scaled),
+        " and ".join(words),
+        # Which cases the temperature of a rule was fitted on is not known.
+        promised=promised(scaled, None if scaled is not mapped else validation_of(run, raw, calibrator)),
+        raw_name=plain.entry.name,
+    )
     if rule is None or behind or rule.temperature is not None:
-        return [Shown(better, by, notes=tuple(notes), raw_name=plain.name, **decides), Shown(plain)]
+        return [replace(better, notes=tuple(notes), promised=better.promised | decided_by, **decides), plain]
     notes.append("The rule was fitted on raw scores, so it decides by these and not by the calibrated ones.")
-    return [Shown(plain, notes=tuple(notes), **decides), Shown(better, by, raw_name=plain.name)]
+    return [replace(plain, notes=tuple(notes), promised=plain.promised | decided_by, **decides), better]
 
 
 def _warnings(entry: ReportEntry) -> list[str]:

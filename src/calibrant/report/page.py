@@ -114,6 +114,9 @@ def build_page(
     made = [entry._replace(images=_images(entry, data_dir) if pictures else None) for entry in made]
     settings: dict[str, Any] = {"threshold": threshold, "n_bins": n_bins}
     methods = method_contents(made, n_resamples=n_resamples, pictures=pictures, data_dir=data_dir, **settings)
+    for method, each in zip(methods, shown, strict=True):
+        method["metrics"] |= {f"promised@{target:g}": share for target, (share, _) in each.promised.items()}
+        method["intervals"] |= {f"promised@{target:g}": list(pair) for target, (_, pair) in each.promised.items()}
     columns, rows = comparison(methods, threshold)
     scripts = _scripts()
     palettes = {"light": PALETTE, "dark": DARK_PALETTE}
@@ -126,6 +129,7 @@ def build_page(
         shown=shown,
         calibrations=_calibrations(shown, methods),
         columns=columns,
+        promised=[each.entry.name for each in shown if each.promised],
         rows=rows,
         n_resamples=n_resamples,
         same_cases=all(same_cases(made[0].predictions, entry.predictions) for entry in made),
