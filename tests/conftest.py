@@ -1,9 +1,11 @@
 """Settings for the whole suite."""
 
 import os
+import re
 import shutil
 import sys
 import zipfile
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,19 @@ def own_module(tmp_path, monkeypatch):
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
             del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def notebook_rows():
+    """The rows of what a notebook shows of an object, as text, with nothing in it but the tags of one table."""
+
+    def read(shown):
+        html = shown._repr_html_()
+        assert not re.search(r"[<>\"']", re.sub(r"</?(table|caption|thead|tbody|tr|th|td)>", "", html))
+        rows = re.findall(r"<tr>(.*?)</tr>", html)
+        return [[unescape(cell).strip() for cell in re.findall(r"<t[hd]>(.*?)</t[hd]>", row)] for row in rows]
+
+    return read
 
 
 @pytest.fixture(scope="session")

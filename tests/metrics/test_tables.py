@@ -108,16 +108,10 @@ def test_a_comparison():
     assert found["AUROC"] == ["-", "90.00 %", "-", "-", "cannot tell"]
 
 
-def notebook_cells(shown):
-    rows = re.findall(r"<tr>(.*?)</tr>", shown._repr_html_())
-    found = [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in rows]
-    return {name.strip(): values for name, *values in found}
-
-
-def test_a_notebook_shows_every_metric_and_the_prompt_a_few():
+def test_a_notebook_shows_every_metric_and_the_prompt_a_few(notebook_rows):
     shown = replace(PLAIN, intervals={"ece": (0.02, 0.05)}, level=0.9)
     table = cells(evaluation_table(shown))
-    html = notebook_cells(shown)
+    html = {name: values for name, *values in notebook_rows(shown)}
     assert html == {name: table[name] for name in html}
     assert set(html) == {*(label(name) for name in shown.values()), "metric", "by chance alone"}
     first, *lines = repr(shown).splitlines()
@@ -127,10 +121,10 @@ def test_a_notebook_shows_every_metric_and_the_prompt_a_few():
     assert {"test error", "NLL", "ECE", "by chance alone"} < set(few) < set(html)
 
 
-def test_a_notebook_shows_a_comparison():
+def test_a_notebook_shows_a_comparison(notebook_rows):
     better = Difference("ece", 0.03, 0.01, -0.02, (-0.03, -0.01), "better")
     comparison = Comparison(40, 200, 0.9, (better, Difference("auroc", None, 0.9, None, None, "cannot tell")))
-    html = notebook_cells(comparison)
+    html = {name: values for name, *values in notebook_rows(comparison)}
     assert html["ECE"] == ["3.00 %", "1.00 %", "-2.00 %", "-3.00 % to -1.00 %", "better"]
     assert html["AUROC"] == ["-", "90.00 %", "-", "-", "cannot tell"]
     assert "AUROC" not in repr(comparison)

@@ -1,17 +1,9 @@
-import re
-from html import unescape
-
 import numpy as np
 
 from calibrant.predictions import Predictions
 
 
-def _cells(html):
-    rows = re.findall(r"<tr>(.*?)</tr>", html)
-    return [[unescape(cell) for cell in re.findall(r"<t[hd]>(.*?)</t[hd]>", row)] for row in rows]
-
-
-def test_a_notebook_shows_the_first_rows(tmp_path):
+def test_a_notebook_shows_the_first_rows(tmp_path, notebook_rows):
     logits = np.random.default_rng(0).normal(size=(1207, 3))
     given = Predictions.from_logits(logits, np.arange(1207) % 3, class_names=["<b>cat</b>", "dog & co", "c"])
     given.save(tmp_path / "all.npz")
@@ -20,7 +12,7 @@ def test_a_notebook_shows_the_first_rows(tmp_path):
         assert "<b>" not in html
         assert "&lt;b&gt;cat&lt;/b&gt;" in html
         assert f"<caption>{predictions!r}</caption>" in html
-        headings, *rows, more = _cells(html)
+        headings, *rows, more = notebook_rows(predictions)
         assert headings == ["row", "target", "predicted", "confidence", "right"]
         assert more[0] == "1,202 more"
         for row, shown in enumerate(rows):
@@ -41,6 +33,6 @@ def test_scores_on_disk_are_not_read_to_be_shown(tmp_path):
     assert "_rows" not in predictions.__dict__
 
 
-def test_a_few_rows_without_names_are_all_shown():
-    html = Predictions.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0])._repr_html_()
-    assert _cells(html)[1:] == [["0", "0", "0", "0.9000", "yes"], ["1", "0", "1", "0.6000", "no"]]
+def test_a_few_rows_without_names_are_all_shown(notebook_rows):
+    predictions = Predictions.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0])
+    assert notebook_rows(predictions)[1:] == [["0", "0", "0", "0.9000", "yes"], ["1", "0", "1", "0.6000", "no"]]

@@ -1,7 +1,7 @@
 import numpy as np
 
 from calibrant import Predictions
-from calibrant.routing import RoutingRule, describe_rule, risk_coverage
+from calibrant.routing import Costs, Evidence, RoutingRule, Shortlist, describe_rule, risk_coverage
 
 
 def test_thresholds_that_agree_in_six_digits_are_told_apart():
@@ -18,3 +18,52 @@ def test_ordinary_thresholds_have_six_digits():
     text = describe_rule(RoutingRule(0.9, 2), risk_coverage(predictions))
     assert " 0.900000 " in text
     assert text.endswith("Threshold: 0.900000")
+
+
+def test_a_notebook_shows_promise_threshold_and_evidence(notebook_rows):
+    evidence, costs = Evidence(2000, 1500, 7, 0.7, 0.8), Costs(50.0, 2.0, 675.0, 2000.0)
+    rule = RoutingRule(
+        0.875, 3, 0.99, 0.95, temperature=1.5, evidence=evidence, costs=costs, groups="<i>site</i>", note="a < b"
+    )
+    assert notebook_rows(rule) == [
+        ["promised accuracy", "0.99, with probability 0.95"],
+        ["threshold", "0.875000"],
+        ["temperature", "1.5000"],
+        ["automated", "1,500 of 2,000 cases (75.0 %)"],
+        ["of these wrong", "7"],
+        ["promised by group", "<i>site</i>"],
+        ["cost per 1,000 cases", "675.0; 2000.0 if a person sees all"],
+        ["note", "a < b"],
+    ]
+    lines = repr(rule).splitlines()
+    assert lines[0] == "RoutingRule: 3 classes"
+    assert lines[2] == "  threshold             0.875000"
+
+
+def test_a_rule_that_automates_nothing_says_so(notebook_rows):
+    assert notebook_rows(RoutingRule(None, 3)) == [["threshold", "nothing is automated"]]
+
+
+def test_thresholds_of_many_classes_are_cut_short(notebook_rows):
+    names = tuple(f"<{number}>" for number in range(23))
+    rule = RoutingRule(None, 23, class_thresholds=(0.5, None, *[0.75] * 21), class_names=names)
+    rows = notebook_rows(rule)
+    assert rows[:3] == [
+        ["threshold of <0>", "0.500000"],
+        ["threshold of <1>", "never automated"],
+        ["threshold of <2>", "0.750000"],
+    ]
+    assert rows[20:] == [["3 more classes", "see class_thresholds"]]
+
+
+def test_a_notebook_shows_a_shortlist(notebook_rows):
+    shortlist = Shortlist(0.125, 3, 0.95, 0.9, cases=1200, missed=40, mean_length=1.25, note="<b>")
+    assert notebook_rows(shortlist) == [
+        ["promised coverage", "0.95, with probability 0.9"],
+        ["least probability", "0.125000"],
+        ["chosen on", "1,200 cases"],
+        ["true class not listed", "40"],
+        ["mean length", "1.25"],
+        ["note", "<b>"],
+    ]
+    assert repr(shortlist).startswith("Shortlist: 3 classes\n  promised coverage      0.95")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import labels
+from calibrant.display import FEW, Displayed, Overview
 from calibrant.errors import invalid
 
 
@@ -29,7 +30,7 @@ class Augmentation:
             raise invalid("crop_padding", "be 0 or more", self.crop_padding)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Images:
     """One split of a set.
 
@@ -66,9 +67,12 @@ class Images:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        return f"Images({len(self):,} images of {_size(self.images)})"
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(Displayed):
     """A labelled image set, ready to train on.
 
     Args:
@@ -137,6 +141,29 @@ class Dataset:
         if part.ids is None:
             return tuple(f"{split}-{row:06d}" for row in chosen)
         return tuple(part.ids[row] for row in chosen)
+
+    def _overview(self) -> Overview:
+        counts = [part.labels.bincount(minlength=self.n_classes).tolist() for part in (self.train, self.test)]
+        rows: list[tuple[object, ...]] = [("all", len(self.train), len(self.test))]
+        rows += list(zip(self.class_names, *counts, strict=True))[:FEW]
+        if self.n_classes > FEW:
+            rows.append((f"{self.n_classes - FEW:,} more classes", *(sum(each[FEW:]) for each in counts)))
+        shown = [(name, *(f"{number:,}" for number in numbers)) for name, *numbers in rows]
+        return Overview(self._headline, shown, ("class", "train", "test"))
+
+    def _summary(self) -> Overview:
+        rows = [("training images", f"{len(self.train):,}"), ("test images", f"{len(self.test):,}")]
+        names = ", ".join([*self.class_names[:5], *(["..."] if self.n_classes > 5 else [])])
+        others = (("classes", names), ("origin", self.origin), ("verified", self.verified))
+        return Overview(self._headline, [*rows, *((name, text) for name, text in others if text)])
+
+    @property
+    def _headline(self) -> str:
+        return f"{self.name}, {self.n_classes} classes, images of {_size(self.train.images)}"
+
+
+def _size(images: Tensor) -> str:
+    return " x ".join(map(str, images.shape[1:]))
 
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

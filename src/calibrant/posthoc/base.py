@@ -27,6 +27,7 @@ from calibrant.posthoc._arrays import (
     log_softmax,
     mean_nll,
 )
+from calibrant.posthoc.display import calibrator_html
 from calibrant.posthoc.module import CalibrationModule
 from calibrant.posthoc.provenance import Provenance
 from calibrant.predictions import Kind, Predictions, in_order_of, require_predictions
@@ -101,6 +102,7 @@ class Calibrator(ABC):
     summary_: FitSummary
     verified_: bool = True
     provenance_: Provenance = Provenance()
+    _repr_html_ = calibrator_html
 
     # -- what a subclass says ------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """What rules, shortlists and their checks say to a person, as text."""
 
+from calibrant.display import FEW, Overview
 from calibrant.metrics import plain_table
 from calibrant.routing.check import PromiseCheck
 from calibrant.routing.coverage import CoverageRow
@@ -33,6 +34,50 @@ def describe_rule(rule: RoutingRule, rows: list[CoverageRow]) -> str:
         mine, all_reviewed = rule.costs.per_1000, rule.costs.per_1000_all_review
         lines.append(f"Cost per 1,000 cases: {mine:.1f}; {all_reviewed:.1f} if a person sees all.")
     return "\n".join(lines)
+
+
+def rule_overview(rule: RoutingRule) -> Overview:
+    """Promise, thresholds and evidence, one below the other."""
+    rows: list[tuple[str, object]] = []
+    if rule.target_accuracy is not None and rule.confidence is not None:
+        rows.append(("promised accuracy", f"{rule.target_accuracy:g}, with probability {rule.confidence:g}"))
+    if rule.class_thresholds is not None:
+        names = rule.class_names or tuple(map(str, range(rule.n_classes)))
+        for name, value in list(zip(names, rule.class_thresholds, strict=True))[:FEW]:
+            rows.append((f"threshold of {name}", "never automated" if value is None else _told_apart([value])[0]))
+        if rule.n_classes > FEW:
+            rows.append((f"{rule.n_classes - FEW:,} more classes", "see class_thresholds"))
+    else:
+        rows.append(
+            ("threshold", "nothing is automated" if rule.threshold is None else _told_apart([rule.threshold])[0])
+        )
+    if rule.temperature is not None:
+        rows.append(("temperature", f"{rule.temperature:.4f}"))
+    if (evidence := rule.evidence) is not None:
+        share = _percent(evidence.automated, evidence.cases)
+        rows.append(("automated", f"{evidence.automated:,} of {evidence.cases:,} cases ({share})"))
+        rows.append(("of these wrong", f"{evidence.errors:,}"))
+    if rule.groups is not None:
+        rows.append(("promised by group", rule.groups))
+    if rule.costs is not None:
+        costs = f"{rule.costs.per_1000:.1f}; {rule.costs.per_1000_all_review:.1f} if a person sees all"
+        rows.append(("cost per 1,000 cases", costs))
+    if rule.note:
+        rows.append(("note", rule.note))
+    return Overview(f"{rule.n_classes} classes", rows)
+
+
+def shortlist_overview(shortlist: Shortlist) -> Overview:
+    """Promise, level and evidence, one below the other."""
+    rows: list[tuple[str, object]] = [
+        ("promised coverage", f"{shortlist.coverage:g}, with probability {shortlist.confidence:g}"),
+        ("least probability", f"{shortlist.least:.6f}"),
+        ("chosen on", f"{shortlist.cases:,} cases"),
+        ("true class not listed", f"{shortlist.missed:,}"),
+        ("mean length", f"{shortlist.mean_length:.2f}"),
+        *([("note", shortlist.note)] if shortlist.note else []),
+    ]
+    return Overview(f"{shortlist.n_classes} classes", rows)
 
 
 def _group_table(rule: RoutingRule) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction, positive, whole
+from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES
 from calibrant.predictions import (
@@ -113,8 +114,8 @@ class Costs:
     matrix: tuple[tuple[float, ...], ...] | None = None
 
 
-@dataclass(frozen=True)
-class RoutingRule(Saved):
+@dataclass(frozen=True, repr=False)
+class RoutingRule(Displayed, Saved):
     """Automate where the top probability reaches the threshold; send the rest to a person.
 
     Attributes:
@@ -181,6 +182,11 @@ class RoutingRule(Saved):
         if self.costs is not None and self.costs.matrix is None:
             del content["costs"]["matrix"]
         return content
+
+    def _overview(self) -> Overview:
+        from calibrant.routing.describe import rule_overview
+
+        return rule_overview(self)
 
     @property
     def thresholds(self) -> NDArray[np.float64]:

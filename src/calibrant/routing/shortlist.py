@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from calibrant.checks import fraction
+from calibrant.display import Displayed, Overview
 from calibrant.errors import invalid
 from calibrant.predictions import Kind, Predictions, require_predictions, shortened
 from calibrant.routing.bounds import cases_without_error, interval
@@ -20,8 +21,8 @@ from calibrant.routing.saved import Saved
 _SLACK = 1 - 1e-9
 
 
-@dataclass(frozen=True)
-class Shortlist(Saved):
+@dataclass(frozen=True, repr=False)
+class Shortlist(Displayed, Saved):
     """List every class whose probability is at least `least`, and always the most probable one.
 
     Attributes:
@@ -63,6 +64,11 @@ class Shortlist(Saved):
         fraction("coverage", self.coverage)
         fraction("confidence", self.confidence)
         self.reader()
+
+    def _overview(self) -> Overview:
+        from calibrant.routing.describe import shortlist_overview
+
+        return shortlist_overview(self)
 
     def listed(self, scores: Predictions | Any, kind: Kind = "probabilities") -> NDArray[np.bool_]:
         """Which classes are listed, shape (n, K).

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from calibrant.display import Displayed, Overview
 from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.files import output_error, read_json, sha256_of, write_json
 from calibrant.lock import locked
@@ -24,7 +25,7 @@ Split = Literal["val", "test"]
 _RECIPE = "recipe.toml"
 
 
-class Run:
+class Run(Displayed):
     """A run folder, and the only class that knows which file lies where in it.
 
     While a run is trained: `recipe.toml`, the settings; `metrics.jsonl`, one line per epoch; `checkpoints/`;
@@ -214,6 +215,11 @@ class Run:
         cost = f"{summary['seen_share']:.1%} of the {updates} in {summary['timing']['train_seconds']:.1f} s"
         warned = "".join(f"\nwarning: {text}" for text in summary.get("warnings", ()))
         return f"{Evaluation.from_dict(summary['test']).table()}\ntrained on {cost}; run folder: {self.path}{warned}"
+
+    def _overview(self) -> Overview:
+        from calibrant.training.display import run_overview
+
+        return run_overview(self)
 
     def made(self, digest: str) -> bool:
         """Whether `digest` is the SHA-256 of predictions that the run's network made."""
