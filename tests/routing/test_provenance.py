@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 
@@ -50,3 +52,32 @@ def test_another_calibrator_is_refused_and_a_missing_one_is_named(read, tmp_path
     calibrator.save(tmp_path / "calibrator.json")
     with pytest.warns(CalibrantWarning, match="add --calibrator"):
         assert calibrator_for(rule, None, other.origin, near=[tmp_path / "calibrator.json"]) is None
+
+
+def test_raw_scores_for_a_rule_of_calibrated_ones_are_named_without_the_calibrator(read):
+    some, rest = read.split(0.2, seed=3)
+    calibrator = TemperatureScaling().fit(some)
+    rule = choose_threshold(calibrator(rest), 0.95)
+    with pytest.warns(CalibrantWarning, match="a calibrator made, .* If .*val.npz holds raw scores"):
+        calibrator_for(rule, None, read.origin)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calibrator_for(rule, None, calibrator(rest).origin)
+        calibrator_for(choose_threshold(rest, 0.95), None, read.origin)
+
+
+def test_calibrated_scores_for_a_rule_of_raw_ones_are_named(read, tmp_path):
+    some, rest = read.split(0.2, seed=3)
+    rule = choose_threshold(rest, 0.95)
+    calibrator = TemperatureScaling().fit(some)
+    calibrator(read).save(tmp_path / "val.calibrated.npz")
+    calibrator.provenance_ = calibrator.provenance_.applied(tmp_path / "val.npz", tmp_path / "val.calibrated.npz")
+    calibrator.save(tmp_path / "calibrator.json")
+    near = [tmp_path / "calibrator.json"]
+    made = Predictions.load(tmp_path / "val.calibrated.npz")
+    with pytest.warns(CalibrantWarning, match="calibrator.json made .*val.calibrated.npz, but the rule does not say"):
+        calibrator_for(rule, None, made.origin, near=near)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calibrator_for(rule, None, read.origin, near=near)
+        calibrator_for(choose_threshold(made, 0.95), None, made.origin, near=near)

@@ -58,10 +58,10 @@ def calibrator_for(
         given: A calibrator or its file; None for none.
         origin: Where the scores come from. A warning says where they are not new to the rule or to the calibrator.
         near: Files of calibrators to look at where none is given: a warning says where the rule was chosen behind one
-            of them.
+            of them and the scores are raw, or the other way round.
     """
     if given is None:
-        _warn_if_raw(rule, origin, near)
+        _warn_if_mixed(rule, origin, near)
         return None
     calibrator = given if isinstance(given, Calibrator) else Calibrator.load(given)
     name = "another" if isinstance(given, Calibrator) else str(given)
@@ -83,15 +83,24 @@ def calibrator_for(
     return calibrator
 
 
-def _warn_if_raw(rule: RoutingRule, origin: Origin, near: Iterable[Path]) -> None:
+def _warn_if_mixed(rule: RoutingRule, origin: Origin, near: Iterable[Path]) -> None:
+    """Warn where raw scores come to a rule of calibrated ones, or the other way round, as far as files tell."""
     for path in near:
         calibrator = Calibrator.load(path)
-        if chosen_behind(rule, calibrator):
-            made = calibrator.provenance_.made
-            if origin.calibrated_by != calibrator.digest and (made is None or origin.sha256 != made):
-                advice = f"If {origin.path} holds raw scores, add --calibrator {path}"
-                _warn(f"the rule was fitted on what {path} made. {advice}")
+        made = calibrator.provenance_.made
+        is_from = origin.calibrated_by == calibrator.digest or (made is not None and origin.sha256 == made)
+        behind = chosen_behind(rule, calibrator)
+        if behind and not is_from:
+            advice = f"If {origin.path} holds raw scores, add --calibrator {path}"
+            _warn(f"the rule was fitted on what {path} made. {advice}")
+        elif is_from and not behind and rule.fitted_on is not None:
+            advice = "If it was fitted on raw scores, give it raw scores here too"
+            _warn(f"{path} made {origin.path}, but the rule does not say that it was fitted on its scores. {advice}")
+        if behind or is_from:
             return
+    if rule.calibrated_by not in (None, origin.calibrated_by):
+        advice = f"If {origin.path or 'this'} holds raw scores, name it with --calibrator"
+        _warn(f"the rule was fitted on what a calibrator made, and none is given. {advice}")
 
 
 def as_seen_by(rule: RoutingRule, predictions: Predictions, calibrator: Calibrator | None) -> Predictions:
