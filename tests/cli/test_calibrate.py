@@ -103,8 +103,10 @@ def test_warnings_are_one_line(calibrant, tmp_path):
         "calibrate", tmp_path / "val.npz", "--apply", tmp_path / "val.npz", "-o", tmp_path / "o.npz"
     )
     assert code == 0
-    assert err.startswith("calibrant: warning: TemperatureScaling: every case is classified correctly")
-    assert err.count("\n") == 1
+    lines = err.splitlines()
+    assert lines[0].startswith("calibrant: warning: TemperatureScaling: every case is classified correctly")
+    assert lines[1].startswith(f"calibrant: warning: {tmp_path / 'val.npz'}: In-sample")
+    assert len(lines) == 2
 
 
 def test_separable_predictions_are_not_ruined_in_silence(calibrant, tmp_path):
@@ -201,6 +203,19 @@ def test_names_decide_over_the_order_of_columns(calibrant, tmp_path):
 
 def test_method_names_are_those_of_the_library():
     assert set(get_args(Method)) == {"best", *METHODS}
+
+
+def test_in_sample_numbers_are_named_so(calibrant, files, tmp_path):
+    val, test = files
+    code, _, err = calibrant("calibrate", val, "--apply", val)
+    assert code == 0
+    assert f"{val}: In-sample: the calibrator was fitted on these cases" in err
+    assert f"{tmp_path / 'val.calibrated.npz'}: In-sample" in calibrant("evaluate", tmp_path / "val.calibrated.npz")[2]
+    assert calibrant("evaluate", val)[2] == ""
+    calibrant("calibrate", val, "--apply", test)
+    assert calibrant("evaluate", tmp_path / "test.calibrated.npz")[::2] == (0, "")
+    (tmp_path / "test.calibrator.json").write_text("not ours")
+    assert calibrant("evaluate", tmp_path / "test.calibrated.npz")[::2] == (0, "")
 
 
 def test_bad_input(calibrant, files, tmp_path):

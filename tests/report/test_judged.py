@@ -62,6 +62,15 @@ def test_a_rule_with_a_temperature_brings_its_own_calibration(halves):
     assert raw.promise == ()
 
 
+def test_in_sample_numbers_are_named_so(halves, tmp_path):
+    halves[0].save(tmp_path / "val.npz")
+    read = Predictions.load(tmp_path / "val.npz")
+    for source, named in ((read, True), (halves[1], False)):
+        calibrated, raw = judged(read_entries({"nll": source}), calibrator=TemperatureScaling().fit(read))
+        assert any(note.startswith("In-sample") for note in calibrated.notes) is named
+        assert raw.notes == ()
+
+
 def test_a_broken_promise_is_said_so(halves):
     rule = RoutingRule(threshold=0.1, n_classes=4, target_accuracy=0.999, confidence=0.95, note="A promise.")
     (shown,) = judged(read_entries(halves[1]), rule=rule)
@@ -89,7 +98,9 @@ def test_rules_without_one_threshold_or_without_a_promise(halves, class_threshol
 def test_the_runs_own_calibrator_and_rule_are_used_and_named(run):
     calibrated, raw = judged(read_entries(run))
     assert calibrated.entry.name == "nll (calibrated)"
-    assert calibrated.notes == ("Found in the run and used: calibrator.json, rule.json.",)
+    assert calibrated.notes[0] == "Found in the run and used: calibrator.json, rule.json."
+    assert "In-sample: the calibrator was fitted on some of these cases" in calibrated.notes[1]
+    assert len(calibrated.notes) == 2
     assert calibrated.promise[0] == RoutingRule.load(run.rule_path).note
     assert raw.promise == ()
     assert [shown.entry.name for shown in judged(read_entries(run), raw=True)] == ["nll"]
@@ -99,7 +110,8 @@ def test_what_is_given_stands_in_place_of_the_runs_own(run):
     other = IsotonicCalibration().fit(run.predictions("test"))
     rule = choose_threshold(other(run.predictions("test")), 0.7)
     shown = judged(read_entries(run), calibrator=other, rule=rule)[0]
-    assert (shown.calibration, shown.notes) == ("the isotonic map", ())
+    assert shown.calibration == "the isotonic map"
+    assert not any("Found in the run" in note for note in shown.notes)
 
 
 def test_calibrated_predictions_are_not_calibrated_again(run):

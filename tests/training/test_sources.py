@@ -63,3 +63,12 @@ def test_calibrators_are_found_beside_a_rule_and_in_the_run_of_predictions(run, 
     run.calibrator_path.touch()
     found = calibrators_near(tmp_path / "rule.json", run.predictions_path("test"), None)
     assert found == [tmp_path / "calibrator.json", run.calibrator_path]
+
+
+def test_the_calibrator_of_calibrated_predictions_is_found_and_the_working_directory_has_none(tmp_path, monkeypatch):
+    (tmp_path / "p.calibrator.json").touch()
+    for name in ("p.npz", "p.calibrated.npz"):
+        assert calibrators_near(tmp_path / name) == [tmp_path / "p.calibrator.json"]
+    assert calibrators_near(tmp_path / "q.npz") == []
+    monkeypatch.chdir(tmp_path)
+    assert calibrators_near(".") == []

@@ -7,7 +7,7 @@ from typing import Literal
 from calibrant.cli._flags import Columns, Json, KindFlag, Out
 from calibrant.cli._say import say, say_json, steps
 from calibrant.metrics import evaluate, evaluations_table
-from calibrant.posthoc import fit_calibrator, warn_if_worse
+from calibrant.posthoc import fit_calibrator, warn_if_in_sample, warn_if_worse
 from calibrant.training import calibrated_paths, calibration_sources, load_predictions
 
 Method = Literal[
@@ -69,6 +69,7 @@ def calibrate(
     with steps() as progress:
         selection = fit_calibrator(cases, method, folds=folds, seed=seed, progress=progress)
     calibrated = selection.calibrator(test)
+    warn_if_in_sample(selection.calibrator.provenance_, test.origin)
     warn_if_worse(test, calibrated, used=(method, selection.name))
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
     calibrated.save(paths.predictions)

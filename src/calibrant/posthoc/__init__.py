@@ -6,7 +6,7 @@ from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.curves import HistogramBinning, IsotonicCalibration
 from calibrant.posthoc.module import CalibrationModule
 from calibrant.posthoc.prior import PriorCorrection
-from calibrant.posthoc.provenance import Provenance
+from calibrant.posthoc.provenance import Provenance, warn_if_in_sample
 from calibrant.posthoc.selection import (
     METHODS,
     Candidate,
@@ -44,5 +44,6 @@ __all__ = [
     "make_calibrator",
     "select_calibrator",
     "temperature_share",
+    "warn_if_in_sample",
     "warn_if_worse",
 ]

@@ -139,6 +139,8 @@ def _shown(parts: _Parts) -> list[Shown]:
         way_out = "Give that calibrator, or a rule that was fitted without one."
         raise invalid("rule", "come with the calibrator that it was chosen behind", "another or none", way_out)
     raw = entry.predictions
+    if calibrator is not None and (in_sample := calibrator.provenance_.in_sample(raw.origin)):
+        notes.append(in_sample)
     mapped = raw if calibrator is None else calibrator(raw)
     sees = as_seen_by(rule, raw, calibrator) if rule is not None and behind else raw
     decides: dict[str, Any] = {}

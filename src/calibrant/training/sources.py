@@ -1,12 +1,13 @@
 """Run folders and files of predictions alike: what a path holds, and where what is made from it is kept."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import refuse_overwriting
-from calibrant.posthoc import Calibrator
+from calibrant.posthoc import Calibrator, Provenance, warn_if_in_sample
 from calibrant.predictions import Kind, Predictions
 from calibrant.routing import RoutingRule, chosen_behind
 from calibrant.training.run import Run, Split
@@ -93,6 +94,8 @@ def load_judged(
 ) -> dict[str, Predictions]:
     """What is evaluated of a source, by name: of a run its test predictions as its calibrator makes them, then raw.
 
+    A warning says where numbers are in-sample: where the calibrator that made the scores was fitted on these cases.
+
     Args:
         source: A run folder, a file, or a folder or pattern of Parquet files.
         raw: Leave out the run's calibrator.
@@ -103,18 +106,32 @@ def load_judged(
     name = str(predictions.origin.path)
     path = None if raw or not Path(source).is_dir() else run_calibrator(source)
     if path is None:
+        for known in _makers(predictions):
+            warn_if_in_sample(known, predictions.origin)
         return {name: predictions}
-    return {f"{name}, calibrated by {path.name}": Calibrator.load(path)(predictions), f"{name}, raw": predictions}
+    calibrator = Calibrator.load(path)
+    warn_if_in_sample(calibrator.provenance_, predictions.origin)
+    return {f"{name}, calibrated by {path.name}": calibrator(predictions), f"{name}, raw": predictions}
+
+
+def _makers(predictions: Predictions) -> list[Provenance]:
+    """Of the calibrators nearby, as far as they can be read, those that made these predictions."""
+    known = []
+    for path in calibrators_near(predictions.origin.path):
+        with suppress(InvalidInput):
+            known.append(Calibrator.load(path).provenance_)
+    return [each for each in known if each.made is not None and each.made == predictions.origin.sha256]
 
 
 def calibrators_near(*paths: str | Path | None) -> list[Path]:
-    """The calibrators that lie beside these files, or in the runs that they belong to."""
+    """The calibrators that lie beside these files, also as NAME.calibrator.json, or in the runs that they belong to."""
     found = []
     for given in (Path(path) for path in paths if path is not None):
         run = Run.of(given)
-        place = given.with_name("calibrator.json") if run is None else run.calibrator_path
-        if place.is_file() and place not in found:
-            found.append(place)
+        # Not with_name, which refuses the working directory.
+        place = given.parent / "calibrator.json" if run is None else run.calibrator_path
+        beside = _calibrator_beside(given)
+        found += [each for each in (place, beside) if each.is_file() and each not in found]
     return found
 
 
@@ -139,10 +156,11 @@ def calibrated_paths(fitted_on: str | Path, applied_to: str | Path, out: str | P
     if predictions.suffix.lower() != ".npz":
         raise invalid("out", "end in .npz", str(predictions))
     run = Run.of(fitted_on)
-    name = predictions.stem.removesuffix(".calibrated")
-    calibrator = predictions.with_name(f"{name}.calibrator.json")
-    if run is not None and out is None:
-        calibrator = run.calibrator_path
+    calibrator = run.calibrator_path if run is not None and out is None else _calibrator_beside(predictions)
     own = [] if run is None else [run.predictions_path("val"), run.predictions_path("test")]
     refuse_overwriting((predictions, calibrator), (fitted_on, applied_to, *own))
     return CalibratedPaths(predictions, calibrator)
+
+
+def _calibrator_beside(predictions: Path) -> Path:
+    return predictions.parent / f"{predictions.stem.removesuffix('.calibrated')}.calibrator.json"
