@@ -7,6 +7,7 @@ import pytest
 from calibrant.study import against_controls, budget_figure, summarise
 from calibrant.study.curve import budget_lines
 from calibrant.study.output import _sections
+from calibrant.study.tables import paper_tables
 
 
 @pytest.fixture
@@ -48,10 +49,13 @@ def test_one_budget_alone_is_no_curve(results):
     assert len(budget_figure(results()).axes) == 3
 
 
-def test_the_page_gets_the_table_and_the_picture(results):
-    (section,) = _sections(results())
-    assert section.grid.columns[0] == "plan"
-    assert section.picture.startswith("data:image/png;base64,")
-    (alone,) = _sections(results(shares=(0.5,), full=False))
-    assert alone.picture == ""
-    assert _sections(replace(results(), controls=())) == []
+def test_the_page_gets_the_tables_of_the_study_and_the_picture(results):
+    found = _sections(results())
+    assert [section.grid for section in found] == paper_tables(results())
+    (plans,) = [section for section in found if section.title == "Is the plan worth it?"]
+    assert plans.grid.columns[0] == "plan"
+    assert plans.picture.startswith("data:image/png;base64,")
+    assert not any(section.picture for section in _sections(results(shares=(0.5,), full=False)))
+    titles = [section.title for section in _sections(replace(results(), controls=()))]
+    assert "Over all seeds: calibration and test error" in titles
+    assert "Is the plan worth it?" not in titles

@@ -1,4 +1,5 @@
 import shutil
+from html import unescape
 
 import numpy as np
 import pytest
@@ -95,6 +96,28 @@ def test_tables_and_page_are_written(finished_study):
     )
     (page,) = write_pages(finished_study)
     assert "flsd+h+p-ema" in page.read_text()
+
+
+def test_report_of_a_study_shows_its_tables_over_seeds(finished_study, calibrant, tmp_path):
+    page = tmp_path / "page.html"
+    flags = ("-o", page, "--n-resamples", 0, "--no-pictures")
+    code, out, err = calibrant("report", finished_study.path, *flags)
+    assert (code, out.split(), err) == (0, ["report:", str(page)], "")
+    html = unescape(page.read_text(encoding="utf-8"))
+    (results,) = finished_study.results()
+    for grid in paper_tables(results):
+        assert grid.caption in html
+        for row in grid.rows:
+            for cell in row:
+                assert f">{cell}</t" in html
+    assert "nll (seed 0)" in html
+    for extra, words in (
+        ((finished_study.path,), "sources must be one study alone"),
+        (("--rule", "r.json"), "rule must be left out for a study"),
+    ):
+        code, _, err = calibrant("report", finished_study.path, *extra)
+        assert (code, err.count("\n")) == (2, 1)
+        assert words in err
 
 
 def test_a_second_network_gets_a_page_and_no_stale_page_of_the_first_is_left(finished_study, tmp_path):

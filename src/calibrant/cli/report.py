@@ -21,7 +21,7 @@ def report(
     images: Path | None = None,
     kind: KindFlag = None,
     columns: Columns = None,
-    title: str = "What may the model decide alone?",
+    title: str | None = None,
     threshold: float | None = None,
     n_bins: NBins = DEFAULT_N_BINS,
     n_resamples: int = 1000,
@@ -32,7 +32,7 @@ def report(
     """Write a self-contained page: what may be decided alone, how sure that is, where the model fails.
 
     Args:
-        sources: Run folders and files with predictions; the first one is shown first.
+        sources: Run folders and files with predictions; the first one is shown first. Or the folder of one study.
         out: The page to write. Default: report.html in the run folder, for several sources in the working directory.
         name: Name of a source on the page; give it once for each source, or not at all.
         calibrator: Written by "calibrant calibrate". Default: the run's own.
@@ -51,21 +51,26 @@ def report(
         figures: Folder for the same pictures as SVG and PNG files.
     """
     from calibrant.report import read_entries, save_figures, write_report
+    from calibrant.study import holds_study, report_study
 
+    shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
+    shared |= {"data_dir": data_dir} | ({} if title is None else {"title": title})
+    if holds_study(sources):
+        own: dict[str, Any] = {
+            "calibrator": calibrator,
+            "rule": rule,
+            "shortlist": shortlist,
+            "name": name,
+            "images": images,
+        }
+        own |= {"kind": kind, "columns": columns, "figures": figures}
+        for page in report_study(sources, out, not_for_studies=own, raw=raw, n_bins=n_bins, **shared):
+            say(f"report: {page}")
+        return
     entries = read_entries(sources, names=name or (), images=images, kind=kind, columns=columns)
     parts: dict[str, Any] = {"calibrator": calibrator, "rule": rule, "raw": raw, "n_bins": n_bins}
     with Console(stderr=True).status("Measuring ..."):
-        page = write_report(
-            entries,
-            out,
-            shortlist=shortlist,
-            title=title,
-            threshold=threshold,
-            n_resamples=n_resamples,
-            pictures=pictures,
-            data_dir=data_dir,
-            **parts,
-        )
+        page = write_report(entries, out, shortlist=shortlist, **shared, **parts)
         made = [] if figures is None else save_figures(entries, figures, **parts)
     say(f"report: {page}")
     for path in made:

@@ -13,7 +13,7 @@ from calibrant.study.control import against_controls, find_controls, has_plan
 from calibrant.study.curve import budget_figure, curve_line
 from calibrant.study.demo import run_demo
 from calibrant.study.outcome import Outcome, Recorded, plan_study, record_all, record_runs, run_ablation, run_study
-from calibrant.study.output import study_json, try_pages, write_tables
+from calibrant.study.output import holds_study, report_study, study_json, try_pages, write_tables
 from calibrant.study.progress import make_progress
 from calibrant.study.record import Record, read_records, record_run, write_record
 from calibrant.study.spec import PlannedRun, StudySpec, Variant
@@ -45,6 +45,7 @@ __all__ = [
     "estimate",
     "find_controls",
     "has_plan",
+    "holds_study",
     "make_progress",
     "metric_label",
     "paper_tables",
@@ -54,6 +55,7 @@ __all__ = [
     "record_all",
     "record_run",
     "record_runs",
+    "report_study",
     "run_ablation",
     "run_demo",
     "run_study",

@@ -130,7 +130,7 @@ def run_study(
         shown = [grid for results in all_results for grid in paper_tables(results, brief=True)]
         outcome.text = [to_terminal(grid) + "\n" for grid in (*shown, *calibrated)]
         if page:
-            pages, complaint = try_pages(study, all_results, data_dir=data_dir)
+            pages, complaint = try_pages(study, all_results, data_dir=data_dir, raw=raw)
             outcome.files += pages
             outcome.text += [complaint] if complaint else []
     outcome.complaints = [] if record is None else record_all(study, record)

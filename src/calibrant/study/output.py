@@ -1,12 +1,13 @@
 """Tables of a study as Markdown and LaTeX, its numbers as JSON, and its report page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calibrant.errors import InvalidInput
-from calibrant.files import write_json, write_text
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import as_path, write_json, write_text
 from calibrant.report import Grid, to_latex, to_markdown
+from calibrant.study.calibrated import calibrated_tables
 from calibrant.study.curve import budget_figure
 from calibrant.study.spec import file_word
 from calibrant.study.study import Study
@@ -39,44 +40,99 @@ def write_tables(study: Study, all_results: Sequence[Results], *, extra: Sequenc
     return paths
 
 
-def write_pages(study: Study, all_results: Sequence[Results] = (), *, data_dir: str | Path | None = None) -> list[Path]:
-    """One report page for each data set and network, with the first seed of every row.
+def write_pages(
+    study: Study,
+    all_results: Sequence[Results] | None = None,
+    *,
+    path: str | Path | None = None,
+    raw: bool = False,
+    **settings: Any,
+) -> list[Path]:
+    """One report page for each data set and network: the tables over all seeds, and the first seed of every row.
 
     Args:
         study: The study.
-        all_results: What `study.results()` gives, for plans beside their controls.
-        data_dir: Where image sets lie, for the pictures of single cases.
+        all_results: What `study.results()` gives; None to compute it.
+        path: The page, where there is one data set and network; None for `report.html` in the study's folder, or one
+            page for each.
+        raw: Leave out what the calibrators and rules in the runs make.
+        settings: Further arguments of `write_report`.
     """
     from calibrant.report import ReportEntry, write_report
 
     groups: dict[tuple[str, str], dict[str, ReportEntry]] = {}
+    several = len(study.spec.seeds) > 1
     for planned in study.finished():
         run = Run.open(study.folder(planned))
         place = (planned.recipe.data.name, planned.recipe.model.name)
-        entry = ReportEntry(planned.label, run.predictions("test"), run)
-        groups.setdefault(place, {}).setdefault(planned.label, entry)
+        name = f"{planned.label} (seed {planned.recipe.seed})" if several else planned.label
+        if planned.label not in groups.setdefault(place, {}):
+            groups[place][planned.label] = ReportEntry(name, run.predictions("test"), run)
+    if path is not None and len(groups) > 1:
+        raise invalid("path", "be left out for a study of several data sets or networks", str(path))
+    all_results = study.results() if all_results is None else all_results
+    calibrated = [] if raw else calibrated_tables(study)
     pages = []
     # Both are in the order of the finished runs.
-    for number, ((data, model), entries) in enumerate(groups.items()):
-        sections = _sections(all_results[number]) if all_results else []
+    for (data, model), entries, results in zip(groups, groups.values(), all_results, strict=True):
         name = "report.html" if len(groups) == 1 else f"report-{file_word(data)}-{file_word(model)}.html"
-        title = f"{data}, {model}: what may each model decide alone?"
-        shown = list(entries.values())
-        pages.append(write_report(shown, study.path / name, title=title, data_dir=data_dir, sections=sections))
+        extra = [grid for grid in calibrated if grid.title.startswith(f"{data}, {model}:")]
+        given = {"title": f"{data}, {model}: what may each model decide alone?", **settings}
+        target = study.path / name if path is None else path
+        sections = _sections(results, extra)
+        pages.append(write_report(list(entries.values()), target, raw=raw, sections=sections, **given))
     if len(groups) > 1:
         # A page from when the study had one data set would look like the whole study; that set has its own page now.
         (study.path / "report.html").unlink(missing_ok=True)
     return pages
 
 
-def _sections(results: Results) -> "list[Section]":
-    """Plans beside their controls, with the budget curve where there is one."""
+def _sections(results: Results, extra: Sequence[Grid] = ()) -> "list[Section]":
+    """The tables of the study, means and verdicts over seeds; the budget curve stands with the plans."""
     from calibrant.report import Section
 
-    if not results.controls:
-        return []
-    described = "Error, NLL and what may be automated over the share of updates; a line for each plan and its control."
-    return [Section("Is the plan worth it?", control_table(results), budget_figure(results), described)]
+    sections = []
+    for grid in (*paper_tables(results), *extra):
+        heading = f"Over all seeds: {grid.title.removeprefix(f'{results.data}, {results.model}: ')}"
+        if results.controls and grid == control_table(results):
+            sections.append(Section("Is the plan worth it?", grid, budget_figure(results), _CURVE))
+        else:
+            sections.append(Section(heading, grid))
+    return sections
+
+
+_CURVE = "Error, NLL and what may be automated over the share of updates; a line for each plan and its control."
+
+
+def holds_study(sources: Sequence[str | Path]) -> bool:
+    """Whether one of the folders is that of a study."""
+    return any((as_path(path) / "study.toml").is_file() for path in sources)
+
+
+def report_study(
+    sources: Sequence[str | Path],
+    path: str | Path | None = None,
+    *,
+    not_for_studies: Mapping[str, Any],
+    **settings: Any,
+) -> list[Path]:
+    """The pages of the one study among the sources.
+
+    Args:
+        sources: The folder of a study, alone.
+        path: As for `write_pages`.
+        not_for_studies: Arguments that a study has no use for; one that is given is refused.
+        settings: Further arguments of `write_report`.
+    """
+    if len(sources) > 1:
+        raise invalid("sources", "be one study alone, or runs and files", f"{len(sources)} sources")
+    for name, value in not_for_studies.items():
+        if value is not None:
+            raise invalid(name, "be left out for a study: its runs bring their own", str(value))
+    study = Study(sources[0])
+    if not study.finished():
+        raise InvalidInput(f"study {study.path} has no finished run yet. Run it: calibrant compare --out {study.path}")
+    return write_pages(study, path=path, **settings)
 
 
 def write_curves(study: Study, all_results: Sequence[Results]) -> list[Path]:
@@ -93,10 +149,10 @@ def write_curves(study: Study, all_results: Sequence[Results]) -> list[Path]:
 
 
 def try_pages(
-    study: Study, all_results: Sequence[Results] = (), *, data_dir: str | Path | None = None
+    study: Study, all_results: Sequence[Results], *, data_dir: str | Path | None = None, raw: bool = False
 ) -> tuple[list[Path], str]:
     """The pages; where they cannot be made, none and one line that says why."""
     try:
-        return write_pages(study, all_results, data_dir=data_dir), ""
+        return write_pages(study, all_results, data_dir=data_dir, raw=raw), ""
     except InvalidInput as error:  # plotly or jinja2 is not installed
         return [], f"no report page: {error}"
