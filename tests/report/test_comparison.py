@@ -48,3 +48,8 @@ def test_a_share_at_a_fixed_confidence_is_never_best_and_one_at_a_promise_is():
     found = {column.key: [row[i].best for row in rows] for i, column in enumerate(used) if column.key != "nll"}
     assert found == {"promised@0.99": [True, False], "share@0.95": [False, False]}
     assert not any(cell.verdict for row in rows for cell in row)
+
+
+def test_where_all_are_equal_nobody_is_best():
+    _, rows = comparison([method({"nll": 1.0, "promised@0.99": 0.0})] * 2, 0.95)
+    assert not any(cell.best for row in rows for cell in row)

@@ -72,3 +72,7 @@ def test_the_page_compares_at_equal_promises_and_marks_no_share_at_a_confidence(
     alone = visible_text(build_page({"a": make(seed=1), "b": make(seed=2, sharpness=3.0)}, n_resamples=0))
     assert "cannot be said, because no validation cases are known" in alone
     assert "May automate at" not in alone
+
+
+def test_where_nothing_can_be_promised_the_share_is_nothing_and_certain(run, make):
+    assert promised(run.predictions("test"), make(n=50, seed=1)) == {0.98: (0.0, None), 0.99: (0.0, None)}

@@ -113,7 +113,7 @@ def _value(column: Column, method: Mapping[str, Any]) -> float | None:
 
 def _best(column: Column, methods: Sequence[Mapping[str, Any]]) -> float | None:
     known = [value for value in (_value(column, method) for method in methods) if value is not None]
-    if len(known) < 2 or column.better is None:
+    if len(set(known)) < 2 or column.better is None:  # where all are equal nobody is best
         return None
     return min(known) if column.better == "low" else max(known)
 

@@ -116,7 +116,9 @@ def build_page(
     methods = method_contents(made, n_resamples=n_resamples, pictures=pictures, data_dir=data_dir, **settings)
     for method, each in zip(methods, shown, strict=True):
         method["metrics"] |= {f"promised@{target:g}": share for target, (share, _) in each.promised.items()}
-        method["intervals"] |= {f"promised@{target:g}": list(pair) for target, (_, pair) in each.promised.items()}
+        method["intervals"] |= {
+            f"promised@{target:g}": list(pair) for target, (_, pair) in each.promised.items() if pair
+        }
     columns, rows = comparison(methods, threshold)
     scripts = _scripts()
     palettes = {"light": PALETTE, "dark": DARK_PALETTE}

@@ -14,8 +14,8 @@ from calibrant.training import Run
 TARGETS = (0.98, 0.99)
 CONFIDENCE = 0.95
 
-Promised = dict[float, tuple[float, tuple[float, float]]]
-"""For a promised accuracy the share of the cases that is automated, and its 95 % interval."""
+Promised = dict[float, tuple[float, tuple[float, float] | None]]
+"""For a promised accuracy the share of the cases that is automated, and its 95 % interval; None where none can be."""
 
 
 def validation_of(run: Run | None, shown: Predictions, calibrator: Calibrator | None) -> Predictions | None:
@@ -58,7 +58,9 @@ def promised_by(rule: RoutingRule, shown: Predictions) -> Promised:
     return {rule.target_accuracy: _share(rule, shown)}
 
 
-def _share(rule: RoutingRule, shown: Predictions) -> tuple[float, tuple[float, float]]:
+def _share(rule: RoutingRule, shown: Predictions) -> tuple[float, tuple[float, float] | None]:
+    if not rule.automates:
+        return 0.0, None
     automated = int(rule.route(shown).automate.sum())
     low, high = wilson(automated, len(shown))
     return automated / len(shown), (float(low), float(high))
