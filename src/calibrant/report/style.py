@@ -4,12 +4,13 @@ import io
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from calibrant.errors import invalid
 from calibrant.files import as_path, atomic_write
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
@@ -66,10 +67,26 @@ def styled(draw: "Callable[_Arguments, Figure]") -> "Callable[_Arguments, Figure
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure in inches that no pyplot window knows of."""
-    from matplotlib.figure import Figure
+    """An empty figure in inches that no pyplot window knows of; a notebook shows it as a picture."""
+    from calibrant.report.notebook_figure import NotebookFigure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return NotebookFigure(figsize=(width, height), layout="constrained")
+
+
+def figure_with(ax: "Axes | None", width: float, height: float) -> "tuple[Figure, Axes]":
+    """The user's axes with their figure, or those of a new figure in inches."""
+    if ax is None:
+        figure = new_figure(width, height)
+        return figure, figure.subplots()
+    return cast("Figure", ax.figure), ax
+
+
+def legend_beside(figure: "Figure", ax: "Axes | None", *, title: str | None = None) -> None:
+    """A legend to the right of a new figure, or inside axes of the user's, whose figure is left as it is."""
+    if ax is None:
+        figure.legend(loc="outside right upper", title=title)
+    else:
+        ax.legend(title=title)
 
 
 def line_style(index: int) -> dict[str, Any]:

@@ -9,25 +9,46 @@ from calibrant import metrics
 from calibrant.predictions import Predictions
 from calibrant.report.entries import check_methods
 from calibrant.report.statistics import Floats, automated_over
-from calibrant.report.style import BLUE, GREEN, GREY, VERMILLION, line_style, new_figure, percent_axis, styled
+from calibrant.report.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    VERMILLION,
+    figure_with,
+    legend_beside,
+    line_style,
+    new_figure,
+    percent_axis,
+    styled,
+)
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def accuracy_coverage_curves(methods: Mapping[str, Predictions], *, title: str = "") -> "Figure":
+def accuracy_coverage_curves(
+    methods: Mapping[str, Predictions], *, title: str = "", ax: "Axes | None" = None
+) -> "Figure":
     """Accuracy of the most confident share of the samples, over that share; one line for each method.
 
     Args:
         methods: Name to predictions.
         title: Text above; empty for none.
+        ax: Axes to draw into; by default those of a new figure.
     """
-    return _over_coverage(methods, "Accuracy of what is automated", lambda accuracy: accuracy, title)
+    return _over_coverage(methods, "Accuracy of what is automated", lambda accuracy: accuracy, title, ax)
 
 
-def risk_coverage_curves(methods: Mapping[str, Predictions], *, title: str = "") -> "Figure":
-    """Error of the most confident share of the samples, over that share; the area below is the AURC."""
-    return _over_coverage(methods, "Error of what is automated", lambda accuracy: 1 - accuracy, title)
+def risk_coverage_curves(methods: Mapping[str, Predictions], *, title: str = "", ax: "Axes | None" = None) -> "Figure":
+    """Error of the most confident share of the samples, over that share; the area below is the AURC.
+
+    Args:
+        methods: Name to predictions.
+        title: Text above; empty for none.
+        ax: Axes to draw into; by default those of a new figure.
+    """
+    return _over_coverage(methods, "Error of what is automated", lambda accuracy: 1 - accuracy, title, ax)
 
 
 @styled
@@ -66,12 +87,15 @@ def threshold_curves(
 
 @styled
 def _over_coverage(
-    methods: Mapping[str, Predictions], label: str, of_accuracy: Callable[[Floats], Floats], title: str
+    methods: Mapping[str, Predictions],
+    label: str,
+    of_accuracy: Callable[[Floats], Floats],
+    title: str,
+    ax: "Axes | None",
 ) -> "Figure":
     check_methods(methods)
     beside = len(methods) > 6
-    figure = new_figure(7.6 if beside else 5.6, max(4.0, 0.3 + 0.2 * len(methods)))
-    axes = figure.subplots()
+    figure, axes = figure_with(ax, 7.6 if beside else 5.6, max(4.0, 0.3 + 0.2 * len(methods)))
     for index, (name, predictions) in enumerate(methods.items()):
         curve = metrics.accuracy_coverage(predictions)
         axes.plot(curve.coverage, of_accuracy(curve.accuracy), label=name, **line_style(index))
@@ -80,7 +104,7 @@ def _over_coverage(
     axes.set(xlim=(0, 1), xlabel="Share automated (coverage)", ylabel=label)
     axes.set_title(title)
     if beside:
-        figure.legend(loc="outside right upper")
+        legend_beside(figure, ax)
     else:
         axes.legend(loc="best")
     return figure

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from calibrant.errors import invalid
-from calibrant.report.style import BLUE, INK, line_style, new_figure, percent_axis, styled
+from calibrant.report.style import BLUE, INK, figure_with, legend_beside, line_style, percent_axis, styled
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # More lines than this cannot be told apart; then the spread over classes is drawn instead.
@@ -17,7 +18,9 @@ _LINES = 12
 
 
 @styled
-def kept_share(shares: ArrayLike, *, class_names: Sequence[str] | None = None, title: str = "") -> "Figure":
+def kept_share(
+    shares: ArrayLike, *, class_names: Sequence[str] | None = None, title: str = "", ax: "Axes | None" = None
+) -> "Figure":
     """Share of each class that an epoch trained on.
 
     Up to twelve classes are drawn as lines; more as the band from the lowest to the highest class with its median.
@@ -26,6 +29,7 @@ def kept_share(shares: ArrayLike, *, class_names: Sequence[str] | None = None, t
         shares: Shape (epochs, K), fractions of the class's samples; NaN for a class that has none.
         class_names: K names; 0..K-1 without.
         title: Text above; empty for none.
+        ax: Axes to draw into; by default those of a new figure.
     """
     table = np.asarray(shares, dtype=np.float64)
     if table.ndim != 2 or not table.size:
@@ -35,8 +39,7 @@ def kept_share(shares: ArrayLike, *, class_names: Sequence[str] | None = None, t
         raise invalid("class_names", f"hold {table.shape[1]} names, one for each column of shares", len(names))
     epochs = np.arange(1, len(table) + 1)
     many = table.shape[1] > _LINES
-    figure = new_figure(6.4, 3.8)
-    axes = figure.subplots()
+    figure, axes = figure_with(ax, 6.4, 3.8)
     if many:
         axes.fill_between(
             epochs,
@@ -53,7 +56,7 @@ def kept_share(shares: ArrayLike, *, class_names: Sequence[str] | None = None, t
     else:
         for index, name in enumerate(names):
             axes.step(epochs, table[:, index], where="mid", label=name, **line_style(index))
-        figure.legend(loc="outside right upper", title="Class")
+        legend_beside(figure, ax, title="Class")
     percent_axis(axes.yaxis)
     axes.set(ylim=(0, 1.03), xlabel="Epoch", ylabel="Share of the class trained on")
     axes.set_title(title)
@@ -61,18 +64,20 @@ def kept_share(shares: ArrayLike, *, class_names: Sequence[str] | None = None, t
 
 
 @styled
-def score_distributions(scores: Mapping[str, ArrayLike], *, n_bins: int = 40, title: str = "") -> "Figure":
+def score_distributions(
+    scores: Mapping[str, ArrayLike], *, n_bins: int = 40, title: str = "", ax: "Axes | None" = None
+) -> "Figure":
     """Distributions of the EMA confidence scores, for groups of samples or for epochs.
 
     Args:
         scores: Group name to scores in [0, 1], any length; for example kept and pruned samples, or epochs 10, 50, 100.
         n_bins: Bins on [0, 1].
         title: Text above; empty for none.
+        ax: Axes to draw into; by default those of a new figure.
     """
     if not scores:
         raise invalid("scores", "hold at least one group", "an empty mapping")
-    figure = new_figure(6.0, 3.8)
-    axes = figure.subplots()
+    figure, axes = figure_with(ax, 6.0, 3.8)
     edges = np.linspace(0, 1, n_bins + 1)
     for index, (name, values) in enumerate(scores.items()):
         array = np.asarray(values, dtype=np.float64).ravel()

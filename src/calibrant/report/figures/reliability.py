@@ -10,7 +10,7 @@ from calibrant.metrics import DEFAULT_N_BINS, Bins, reliability_bins
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.report.entries import check_methods
 from calibrant.report.statistics import Bands, reliability_bands
-from calibrant.report.style import BLUE, GREY, INK, VERMILLION, new_figure, percent_axis, styled
+from calibrant.report.style import BLUE, GREY, INK, VERMILLION, figure_with, new_figure, percent_axis, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,9 @@ _BAND, _BAND_EDGE = "#fbe3ad", "#d98c00"
 
 
 @styled
-def reliability_diagram(predictions: Predictions, *, n_bins: int = DEFAULT_N_BINS, title: str = "") -> "Figure":
+def reliability_diagram(
+    predictions: Predictions, *, n_bins: int = DEFAULT_N_BINS, title: str = "", ax: "Axes | None" = None
+) -> "Figure":
     """Accuracy over confidence, with counts.
 
     Blue bars are the accuracy of each bin with its 95 % Wilson interval; the amber boxes are where 95 % of the bins of
@@ -32,7 +34,14 @@ def reliability_diagram(predictions: Predictions, *, n_bins: int = DEFAULT_N_BIN
         predictions: What the model says.
         n_bins: Equal-width bins on [0, 1].
         title: Text above; empty for none.
+        ax: Axes to draw the accuracy into, without the counts; by default both panels of a new figure.
     """
+    if ax is not None:
+        figure, _ = figure_with(ax, 5.2, 5.6)
+        _draw_reliability(ax, reliability_bands(predictions, n_bins), title)
+        ax.set(xlabel="Confidence", ylabel="Accuracy")
+        ax.legend(loc="upper left")
+        return figure
     figure = new_figure(5.2, 5.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
     bands = reliability_bands(predictions, n_bins)
@@ -78,15 +87,22 @@ def reliability_grid(
 
 
 @styled
-def confidence_histogram(predictions: Predictions, *, n_bins: int = 20, title: str = "") -> "Figure":
+def confidence_histogram(
+    predictions: Predictions, *, n_bins: int = 20, title: str = "", ax: "Axes | None" = None
+) -> "Figure":
     """How sure the model is where it is right and where it is wrong.
 
     Stacked shares of all samples over confidence; the dashed lines are the mean confidence and the accuracy, whose
     distance is the calibration gap of the whole set.
+
+    Args:
+        predictions: What the model says.
+        n_bins: Equal-width bins on [0, 1].
+        title: Text above; empty for none.
+        ax: Axes to draw into; by default those of a new figure.
     """
     require_predictions(predictions)
-    figure = new_figure(5.6, 3.6)
-    axes = figure.subplots()
+    figure, axes = figure_with(ax, 5.6, 3.6)
     bins = reliability_bins(predictions, n_bins)
     left, width = bins.edges[:-1], np.diff(bins.edges)
     right, wrong = bins.correct_sum / len(predictions), (bins.count - bins.correct_sum) / len(predictions)

@@ -13,6 +13,7 @@ from calibrant.report.style import (
     MARKERS,
     PALETTE,
     VERMILLION,
+    figure_with,
     line_style,
     new_figure,
     percent_axis,
@@ -80,12 +81,15 @@ def ablation_curves(
 
 
 @styled
-def training_time_bars(seconds: Mapping[str, Mapping[str, float]], *, title: str = "") -> "Figure":
+def training_time_bars(
+    seconds: Mapping[str, Mapping[str, float]], *, title: str = "", ax: "Axes | None" = None
+) -> "Figure":
     """Training time of each method relative to the first one, grouped by data set.
 
     Args:
         seconds: Data set to (method to seconds). Every data set names the same methods; the first is the reference.
         title: Text above; empty for none.
+        ax: Axes to draw into; by default those of a new figure.
     """
     groups = list(seconds)
     if not groups:
@@ -95,8 +99,7 @@ def training_time_bars(seconds: Mapping[str, Mapping[str, float]], *, title: str
         if list(seconds[group]) != methods:
             raise invalid(f"seconds[{group!r}]", f"name the methods {methods} in this order", list(seconds[group]))
     width = 0.8 / len(methods)
-    figure = new_figure(max(4.5, 1.2 + 0.62 * len(groups) * len(methods)), 3.8)
-    axes = figure.subplots()
+    figure, axes = figure_with(ax, max(4.5, 1.2 + 0.62 * len(groups) * len(methods)), 3.8)
     for index, method in enumerate(methods):
         relative = np.array([seconds[group][method] / seconds[group][methods[0]] for group in groups])
         places = np.arange(len(groups)) - 0.4 + width * (index + 0.5)
@@ -123,7 +126,10 @@ def training_time_bars(seconds: Mapping[str, Mapping[str, float]], *, title: str
     axes.set_ylabel(f"Time relative to {methods[0]}")
     axes.margins(y=0.2)
     axes.set_title(title)
-    figure.legend(loc="outside lower center", ncols=min(len(methods), 4))
+    if ax is None:
+        figure.legend(loc="outside lower center", ncols=min(len(methods), 4))
+    else:
+        ax.legend()
     return figure
 
 
@@ -215,6 +221,7 @@ def pareto_picture(
     *,
     title: str = "",
     objective: Literal["ece", "scaled-nll"] = "ece",
+    ax: "Axes | None" = None,
 ) -> "Figure":
     """Every finished trial by validation error and ECE, coloured by the share of samples it saw; the front is ringed.
 
@@ -225,9 +232,9 @@ def pareto_picture(
         front: Whether no other trial is at least as good in all three and better in one.
         title: Text above; empty for none.
         objective: "scaled-nll": the NLL after temperature scaling stands in the ECE's place.
+        ax: Axes to draw into; by default those of a new figure.
     """
-    figure = new_figure(6.4, 4.6)
-    axes = figure.subplots()
+    figure, axes = figure_with(ax, 6.4, 4.6)
     points = axes.scatter(error, ece, c=seen, cmap="viridis", vmin=0.0, vmax=1.0, s=42, edgecolors=GREY, linewidths=0.6)
     ringed = [index for index, is_front in enumerate(front) if is_front]
     axes.scatter(
