@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from calibrant.metrics import ConfidentSet, Evaluation
+from calibrant.metrics import ConfidentSet, Evaluation, GroupedEvaluation
 from calibrant.metrics.comparison import Comparison, Difference
 from calibrant.metrics.tables import comparison_table, evaluation_table, evaluations_table, label, number
 
@@ -129,3 +129,14 @@ def test_a_notebook_shows_a_comparison(notebook_rows):
     assert html["AUROC"] == ["-", "90.00 %", "-", "-", "cannot tell"]
     assert "AUROC" not in repr(comparison)
     assert cells(repr(comparison))["ECE"] == html["ECE"]
+
+
+def test_a_notebook_shows_one_row_for_each_group(notebook_rows):
+    other = replace(PLAIN, n=12, test_error=0.5)
+    grouped = GroupedEvaluation(PLAIN, {"<b>site</b>": other, "b": PLAIN}, None)
+    headings, *rows = notebook_rows(grouped)
+    assert headings == ["group", "rows", "test error", "NLL", "ECE", "|S99.5|", "accuracy(S99.5)"]
+    assert rows[0] == ["all", "40", "12.50 %", "0.4567", "3.10 %", "25.00 %", "100.00 %"]
+    assert rows[1] == ["<b>site</b>", "12", "50.00 %", "0.4567", "3.10 %", "25.00 %", "100.00 %"]
+    assert rows[2] == ["b", *rows[0][1:]]
+    assert repr(grouped).startswith("GroupedEvaluation: 2 groups, worst by test error: <b>site</b>\n  group ")

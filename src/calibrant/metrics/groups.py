@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import as_array
+from calibrant.display import Displayed, Overview
 from calibrant.errors import did_you_mean, invalid
 from calibrant.metrics.comparison import Comparison, compare
 from calibrant.metrics.evaluation import Evaluation, evaluate
@@ -59,8 +60,8 @@ def split_groups(predictions: Predictions, groups: Groups) -> dict[str, Predicti
     return {name: predictions.subset(rows) for name, rows in group_rows(predictions, groups).items()}
 
 
-@dataclass(frozen=True)
-class GroupedEvaluation:
+@dataclass(frozen=True, repr=False)
+class GroupedEvaluation(Displayed):
     """All metrics of every group.
 
     Attributes:
@@ -113,6 +114,11 @@ class GroupedEvaluation:
         from calibrant.metrics.tables import groups_table
 
         return groups_table(self)
+
+    def _overview(self) -> Overview:
+        from calibrant.metrics.tables import groups_overview
+
+        return groups_overview(self)
 
 
 def evaluate_groups(

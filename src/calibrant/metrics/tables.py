@@ -110,6 +110,17 @@ def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
     return _render(table)
 
 
+def groups_overview(grouped: "GroupedEvaluation") -> Overview:
+    """One row for each group, all cases first, without intervals."""
+    shown = [name for name in grouped.overall.values() if is_main(name)]
+    rows = [
+        (group, f"{result.n:,}", *(number(name, result.values()[name]) for name in shown))
+        for group, result in (("all", grouped.overall), *grouped.groups.items())
+    ]
+    title = f"{len(grouped.groups)} groups, worst by test error: {grouped.worst()}"
+    return Overview(title, rows, ("group", "rows", *map(label, shown)))
+
+
 def groups_table(grouped: "GroupedEvaluation") -> str:
     """One row for each group, all cases first, and which group is worst."""
     shown = ["test_error", "nll", "ece"]
