@@ -1,5 +1,6 @@
 import sys
 from types import ModuleType, SimpleNamespace
+from urllib.error import URLError
 
 import pytest
 import torch
@@ -141,6 +142,29 @@ def test_torchvision_networks_get_a_new_head_and_asked_weights(torchvision):
     assert build("torchvision:resnet18")(torch.zeros(4, 3, 9, 9)).shape == (4, 2)
     build("torchvision:resnet50?weights=DEFAULT")
     assert torchvision == [("resnet18", None), ("resnet50", "DEFAULT")]
+
+
+def test_weights_that_cannot_be_downloaded_give_the_reason_and_the_way(torchvision, monkeypatch, tmp_path):
+    def get_model(name, weights=None):
+        raise URLError("Name or service not known")
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    models = sys.modules["torchvision"].models
+    one = SimpleNamespace(url="https://example.org/resnet18-f37072fd.pth")
+    monkeypatch.setattr(models, "get_model", get_model)
+    monkeypatch.setattr(
+        models, "get_model_weights", lambda name: SimpleNamespace(__members__={"DEFAULT": one}, DEFAULT=one)
+    )
+    with pytest.raises(InvalidInput) as caught:
+        build("torchvision:resnet18?weights=DEFAULT")
+    message = str(caught.value)
+    assert f"the weights DEFAULT of torchvision:resnet18 could not be read from {tmp_path}" in message
+    assert "URLError" in message
+    assert "Name or service not known" in message
+    assert "Put https://example.org/resnet18-f37072fd.pth there, or leave weights out." in message
+    assert "\n" not in message
+    with pytest.raises(URLError):  # of the network itself, not of its weights
+        build("torchvision:resnet18")
 
 
 def test_side_heads_are_dropped(torchvision, monkeypatch):

@@ -1,5 +1,6 @@
 """Networks from elsewhere: torchvision, where it is installed, and a function of the user's own."""
 
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -42,12 +43,27 @@ def torchvision_model(text: str, *, n_classes: int, image_shape: tuple[int, int,
         if weights not in available:
             way_out = did_you_mean(weights, available) if available else "Leave weights out."
             raise invalid(f"weights of {name}", "be some that torchvision has", repr(weights), way_out)
-    model: nn.Module = models.get_model(name, weights=weights)
+    model = _with_weights(models, name, weights)
     _drop_side_heads(model)
     replace_head(model, n_classes=n_classes)
     return _checked(
         model if image_shape[0] == 3 else _Grey(model, image_shape[0]), f"torchvision:{text}", n_classes, image_shape
     )
+
+
+def _with_weights(models: Any, name: str, weights: str | None) -> nn.Module:
+    try:
+        model: nn.Module = models.get_model(name, weights=weights)
+    except (OSError, RuntimeError) as error:  # no network, a full disk, a download whose digest is wrong
+        if weights is None:
+            raise
+        kept = Path(torch.hub.get_dir()) / "checkpoints"
+        url = getattr(getattr(models.get_model_weights(name), weights), "url", "")
+        raise InvalidInput(
+            f"the weights {weights} of torchvision:{name} could not be read from {kept}, nor downloaded there "
+            f"({type(error).__name__}: {str(error)[:100]}). Put {url or 'their file'} there, or leave weights out."
+        ) from error
+    return model
 
 
 def factory_model(module: str, attribute: str, *, n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
