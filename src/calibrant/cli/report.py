@@ -50,7 +50,7 @@ def report(
         data_dir: Where image sets lie; by default CALIBRANT_DATA, then the user's cache.
         figures: Folder for the same pictures as SVG and PNG files.
     """
-    from calibrant.report import read_entries, save_figures, write_report
+    from calibrant.report import read_entries, require_matplotlib, save_figures, write_report
     from calibrant.study import holds_study, report_study
 
     shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
@@ -67,6 +67,8 @@ def report(
         for page in report_study(sources, out, not_for_studies=own, raw=raw, n_bins=n_bins, **shared):
             say(f"report: {page}")
         return
+    if figures is not None:
+        require_matplotlib()
     entries = read_entries(sources, names=name or (), images=images, kind=kind, columns=columns)
     parts: dict[str, Any] = {"calibrator": calibrator, "rule": rule, "raw": raw, "n_bins": n_bins}
     with Console(stderr=True).status("Measuring ..."):

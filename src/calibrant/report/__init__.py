@@ -24,7 +24,18 @@ from calibrant.report.monitored import build_monitor_page, write_monitor_page
 from calibrant.report.page import build_page, write_report
 from calibrant.report.sections import Section
 from calibrant.report.statistics import Automated, automated
-from calibrant.report.style import BLUE, GREY, INK, PALETTE, VERMILLION, line_style, new_figure, percent_axis, styled
+from calibrant.report.style import (
+    BLUE,
+    GREY,
+    INK,
+    PALETTE,
+    VERMILLION,
+    line_style,
+    new_figure,
+    percent_axis,
+    require_matplotlib,
+    styled,
+)
 
 __all__ = [
     "BLUE",
@@ -53,6 +64,7 @@ __all__ = [
     "read_entries",
     "reliability_diagram",
     "reliability_grid",
+    "require_matplotlib",
     "risk_coverage_curves",
     "save_figure",
     "save_figures",

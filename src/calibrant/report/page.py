@@ -105,7 +105,8 @@ def build_page(
     """The page of `write_report` as text; the same sources give the same text."""
     if n_resamples != 0 and n_resamples < FEWEST_RESAMPLES:
         raise invalid("n_resamples", f"be a whole number of at least {FEWEST_RESAMPLES}, or 0 for none", n_resamples)
-    environment = page_environment()
+    # First, because measuring takes long and a package may be missing.
+    environment, scripts = page_environment(), _scripts()
     entries = read_entries(sources)
     shown = judged(entries, calibrator=calibrator, rule=rule, shortlist=shortlist, raw=raw)
     if threshold is None:
@@ -120,7 +121,6 @@ def build_page(
             f"promised@{target:g}": list(pair) for target, (_, pair) in each.promised.items() if pair
         }
     columns, rows = comparison(methods, threshold)
-    scripts = _scripts()
     palettes = {"light": PALETTE, "dark": DARK_PALETTE}
     html: str = environment.get_template("page.html.j2").render(
         title=title,

@@ -6,7 +6,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
-from calibrant.errors import invalid
+from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, atomic_write
 
 if TYPE_CHECKING:
@@ -53,11 +53,20 @@ _SAVE_RC: Any = {"svg.hashsalt": "calibrant", "svg.fonttype": "path"}
 _Arguments = ParamSpec("_Arguments")
 
 
+def require_matplotlib() -> None:
+    """One line on how to get matplotlib where it is missing."""
+    try:
+        import matplotlib as mpl  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise InvalidInput("figures need matplotlib. Install it with: pip install 'calibrant[report]'") from error
+
+
 def styled(draw: "Callable[_Arguments, Figure]") -> "Callable[_Arguments, Figure]":
     """Run a drawing function under the house style without touching the user's matplotlib settings."""
 
     @wraps(draw)
     def wrapper(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> "Figure":
+        require_matplotlib()
         from matplotlib import rc_context
 
         with rc_context(_RC):

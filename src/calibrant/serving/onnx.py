@@ -122,6 +122,7 @@ def export_onnx(
         if any(given is not None for given in (example, ranges, mean, std)) or temperature != 1.0:
             told = "example, ranges, mean, std and temperature"
             raise invalid(told, "be left out for a run, which knows them", "them")
+        _require_libraries()
         given = model, path, calibrator, rule, shortlist, class_names
         return _export_run(*given, uncalibrated=uncalibrated, trust_code=trust_code)
     if path is None or example is None:
@@ -132,12 +133,19 @@ def export_onnx(
 
         written: Exported = export_estimator(model, Path(path), parts, example, ranges=ranges, class_names=class_names)
         return written
+    _require_libraries()
     if positive("temperature", temperature) != 1.0:
         if parts.calibrator is not None:
             raise invalid("temperature", "be left out where a calibrator is given", temperature)
         model = Scaled(model, temperature)
     model = _normalised(_plain(model, example), example, mean, std)
     return _export_module(model, Path(path), parts, example, ranges, class_names)
+
+
+def _require_libraries() -> None:
+    """Say which library is missing before data are read and the network is traced."""
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        library(name)
 
 
 def _export_run(

@@ -124,6 +124,7 @@ class Sweep:
                 f"the trials of the sweep in {self.path} are in another storage. Name it (--storage or "
                 "CALIBRANT_STORAGE), or choose another --out to begin anew."
             )
+        load_optuna()  # before the folder: where it is missing, nothing is left behind
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -1,0 +1,45 @@
+"""A command whose extra is missing says so in one line, before any work and without leaving anything behind."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from calibrant.training import Recipe, Run
+
+
+def _no_work(*arguments, **settings):
+    raise AssertionError("work was begun")
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Predictions, and a run that has not trained."""
+    Predictions.from_logits(np.eye(3), [0, 1, 2]).save(tmp_path / "p.npz")
+    Run.create(tmp_path / "run", Recipe())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("missing", "extra", "arguments", "work"),
+    [
+        ("lightning.fabric", "train", ("train", "--data", "digits", "--out", "new"), "training.engine._training_data"),
+        ("optuna", "study", ("sweep", "--data", "digits", "--out", "new"), "training.load_data"),
+        ("jinja2", "report", ("report", "p.npz", "--out", "new.html"), "report.page.method_contents"),
+        ("plotly", "report", ("report", "p.npz", "--out", "new.html"), "report.page.method_contents"),
+        ("matplotlib", "report", ("report", "p.npz", "--out", "new.html", "--figures", "new"), "report.write_report"),
+        ("onnx", "export", ("export", "run", "--out", "new.onnx"), "serving.onnx._export_run"),
+        ("onnxscript", "export", ("export", "run", "--out", "new.onnx"), "serving.onnx._export_run"),
+        ("onnxruntime", "export", ("export", "run", "--out", "new.onnx"), "serving.onnx._export_run"),
+    ],
+)
+def test_a_missing_extra_is_said_before_any_work(calibrant, files, monkeypatch, missing, extra, arguments, work):
+    monkeypatch.chdir(files)
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setattr(f"calibrant.{work}", _no_work)
+    code, out, err = calibrant(*arguments)
+    assert (code, out) == (2, "")
+    assert f"pip install 'calibrant[{extra}]'" in err
+    assert err.count("\n") == 1
+    assert {path.name for path in files.iterdir()} == {"p.npz", "run"}
