@@ -196,6 +196,15 @@ def parts(tmp_path):
     return folder
 
 
+@pytest.mark.parametrize("column", ["target", "id"])
+def test_lists_in_place_of_targets_or_ids_are_refused_by_name(column, tmp_path):
+    path = write(tmp_path / "p.parquet", {"target": [0, 1, 0, 1, 1], "id": np.arange(5)})
+    table = parquet.read_table(path).drop_columns(column).append_column(column, pa.array([[0]] * 5))
+    parquet.write_table(table, path)
+    with pytest.raises(InvalidInput, match=f"column '{column}' must have one number, text or date per row, got list"):
+        Predictions.load(path)
+
+
 def test_a_folder_or_a_pattern_of_parquet_files_is_read_as_one(parts, block):
     for source in (parts, f"{parts}/day=*/*.parquet"):
         found = scan(source)

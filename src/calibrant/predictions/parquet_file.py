@@ -85,6 +85,10 @@ class ParquetSource:
                 raise InvalidInput(
                     f"{part}: column {name[:40]!r} is not there. There are: {shortened(schema.names, 12)}."
                 )
+        for name in (*own, *first.extras):
+            if not self._is_plain(schema.field(name).type):
+                rule = "have one number, text or date per row"
+                raise invalid(f"{part}: column {name[:40]!r}", rule, f"{schema.field(name).type}")
         for name in first.headings:
             kind = schema.field(name).type
             if not (self._arrow.types.is_floating(kind) or self._arrow.types.is_integer(kind)):
