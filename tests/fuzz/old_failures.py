@@ -408,7 +408,7 @@ def attempt(case: Case, corpus: Path) -> Took:
         if not (folder / "took.json").exists():
             return Took(None if status is None else os.waitstatus_to_exitcode(status), 0.0, 0.0, line)
         told = json.loads((folder / "took.json").read_text())
-        line = line.replace(f"{folder}/work/", "").replace(f"{corpus}/", "")
+        line = line.replace(f"{folder / 'work'}/", "").replace(f"{corpus}/", "")
         return Took(told["code"], told["megabytes"], told["seconds"], f"{line} {told['more']}".strip())
 
 
