@@ -7,7 +7,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.predictions import scan
-from calibrant.predictions.csv_file import CsvSource
+from calibrant.predictions.csv_file import CsvSource, csv_records
 
 GOOD = {
     "plain": "id,target,logit_a,logit_b\n1,a,1.5,2\n2,b,-1e-3,.5\n",
@@ -98,3 +98,12 @@ def test_an_endless_line_is_refused(tmp_path, monkeypatch):
     (tmp_path / "p.csv").write_text("target,logit_a,logit_b\na,1,2\n" + "a" * 5000)
     with pytest.raises(InvalidInput, match="a line of more than 1000 characters"):
         rows(tmp_path / "p.csv")
+
+
+def test_a_long_line_is_one_record_and_one_beyond_the_limit_is_refused(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text(f"{','.join(['abcdefg'] * 2**18)}\n" * 2)
+    assert [len(record) for record in csv_records(path, "labels.csv")] == [2**18] * 2
+    path.write_text(f"{','.join(['abcdefg'] * 2**20)}\n")
+    with pytest.raises(InvalidInput, match=r"^labels.csv must be a CSV file"):
+        list(csv_records(path, "labels.csv"))

@@ -1,7 +1,5 @@
 """Decisions and labels from files: what `calibrant route apply` wrote, or predictions, and labels that came later."""
 
-import csv
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +10,13 @@ from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path
 from calibrant.monitoring.stream import Log, Stream
 from calibrant.posthoc import Calibrator
-from calibrant.predictions import Kind, Predictions, parquet_module
+from calibrant.predictions import Kind, Predictions, csv_records, parquet_module
 from calibrant.routing import RoutingRule, as_seen_by, calibrator_for, chosen_behind
 
 _COLUMNS = ("id", "decision", "predicted", "confidence")
 _TRUTH = ("target", "label")
 # Columns of a file of decisions that are no groups.
 _OWN = {*_COLUMNS, *_TRUTH, "class", "shortlist", "time"}
-_LONGEST_LINE = 2**20
 # What `route apply` puts before an id that a spreadsheet would run.
 _GUARDED = ("'=", "'+", "'-", "'@", "'\t", "'\r")
 
@@ -171,29 +168,12 @@ def _table(path: Path) -> dict[str, list[Any]]:
         return {name: table.column(name).to_pylist() for name in table.column_names}
     if path.suffix.lower() != ".csv":
         raise invalid(str(path), "end in .csv or .parquet", path.suffix or "no ending")
-    records = _records(path)
+    records = csv_records(path, str(path))
     header = next(records, [])
     if len(set(header)) < len(header):
         raise invalid(str(path), "name each column once", ", ".join(header))
     columns = list(zip(*records, strict=True)) or [()] * len(header)
     return {name: list(column) for name, column in zip(header, columns, strict=True)}
-
-
-def _records(path: Path) -> Iterator[list[str]]:
-    width = 0
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as handle:
-            reader = csv.reader(iter(lambda: handle.readline(_LONGEST_LINE), ""), strict=True)
-            for record in reader:
-                width = width or len(record)
-                if record and len(record) != width:
-                    raise invalid(f"{path}: line {reader.line_num}", f"have {width} cells", f"{len(record)}")
-                if record:
-                    yield record
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{path} does not exist.") from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise invalid(str(path), "be a CSV file in UTF-8", f"something else ({error})") from error
 
 
 def read_reference(

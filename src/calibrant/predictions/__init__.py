@@ -12,6 +12,7 @@ from calibrant.predictions.checks import (
 from calibrant.predictions.class_order import class_order, in_order_of, shortened
 from calibrant.predictions.columns import parse_columns
 from calibrant.predictions.core import Predictions
+from calibrant.predictions.csv_file import csv_records
 from calibrant.predictions.guard import require_predictions
 from calibrant.predictions.origin import Origin, RowsPart
 from calibrant.predictions.parquet_file import parquet_module
@@ -37,6 +38,7 @@ __all__ = [
     "check_rows",
     "check_tops",
     "class_order",
+    "csv_records",
     "in_order_of",
     "logits_of",
     "parquet_module",

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import invalid
+from calibrant.errors import InvalidInput, invalid
 from calibrant.files import atomic_write
 from calibrant.predictions.checks import Kind, Precision
 from calibrant.predictions.columns import layout
@@ -37,7 +37,7 @@ class CsvSource:
 
     def __init__(self, path: Path, kind: Kind | None, columns: Mapping[str, str]) -> None:
         self.where, self._path = str(path), path
-        self._header = next(self._records(), [])
+        self._header = next(csv_records(self._path, self.where), [])
         self.layout = layout(self.where, self._header, kind, columns)
         names = self.layout.names
         self.class_names = None if names == tuple(map(str, range(len(names)))) else names
@@ -56,23 +56,8 @@ class CsvSource:
         except _Unreadable:
             yield from self._read_slowly(wanted, skip=done)
 
-    def _records(self) -> Iterator[list[str]]:
-        """The cells of each line that has some; the first are the header."""
-        try:
-            with self._path.open(encoding="utf-8-sig", newline="") as handle:
-                reader = csv.reader(_lines(handle), strict=True)
-                width = None
-                for record in reader:
-                    width = width or len(record)
-                    if record and len(record) != width:
-                        raise invalid(f"{self.where}: line {reader.line_num}", f"have {width} cells", f"{len(record)}")
-                    if record:
-                        yield record
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise invalid(self.where, "be a CSV file in UTF-8", f"something else ({error})") from error
-
     def _read_slowly(self, wanted: Wanted, skip: int) -> Iterator[RawBlock]:
-        records = self._records()
+        records = csv_records(self._path, self.where)
         for _ in range(1 + skip):
             next(records)
         start = skip
@@ -150,6 +135,24 @@ class CsvSource:
 
 class _Unreadable(Exception):
     """Something that pyarrow cannot read, or reads in another way than the csv module."""
+
+
+def csv_records(path: Path, where: str) -> Iterator[list[str]]:
+    """The cells of each line that has some; the first are the header, and all have as many."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as handle:
+            reader = csv.reader(_lines(handle), strict=True)
+            width = None
+            for record in reader:
+                width = width or len(record)
+                if record and len(record) != width:
+                    raise invalid(f"{where}: line {reader.line_num}", f"have {width} cells", f"{len(record)}")
+                if record:
+                    yield record
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{where} does not exist.") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise invalid(where, "be a CSV file in UTF-8", f"something else ({error})") from error
 
 
 def _lines(handle: IO[str]) -> Iterator[str]:
