@@ -39,9 +39,9 @@ clean:
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
-# What a user runs (train, tables, report); the developer's set below adds tests and the peers we compare with.
+# What a user runs; the developer's set below adds tests and the peers we compare with.
 .venv/.run: pyproject.toml constraints.txt | .venv/bin/python
-	$(INSTALL) -e ".[train,tables,report,tensorboard]"
+	$(INSTALL) -e ".[tables,tensorboard]"
 	touch $@
 
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python

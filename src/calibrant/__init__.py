@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from calibrant.metrics import Evaluation, compare, evaluate
     from calibrant.predictions import Predictions
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Evaluation", "Predictions", "__version__", "compare", "evaluate"]
 
 _HOME = {
