@@ -187,6 +187,14 @@ def covered(groups: Groups) -> tuple[list[str], list[str]]:
     return [data for data in wanted if data in there], [data for data in wanted if data not in there]
 
 
+def runs_of(groups: Groups, data: str, model: str) -> Mapping[str, Sequence[Record]]:
+    """Our runs that stand beside the paper's on a data set, by method.
+
+    Its X-rays went through torchvision's network; ours of that name is made for small images.
+    """
+    return groups.get((data, model)) or groups.get((data, f"torchvision:{model}"), {})
+
+
 def _by_variant(records: Sequence[Record], method: str) -> dict[str, list[Record]]:
     found: dict[str, list[Record]] = {}
     for record in records:

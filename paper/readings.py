@@ -8,7 +8,7 @@ from calibrant.pruning import ConfidencePruner
 from calibrant.report import Grid, to_markdown
 from calibrant.study import Record
 from calibrant.training import paper_recipe
-from paper.claims import OURS, Groups
+from paper.claims import OURS, Groups, runs_of
 
 INTRO = (
     "Updates that each reading saves, counted exactly from the class sizes of the 90 % that is trained on; "
@@ -68,7 +68,7 @@ def updates_table(groups: Groups) -> str:
         printed = _SETS[data][1]
         runs = [
             record
-            for records in groups.get((data, model), {}).values()
+            for records in runs_of(groups, data, model).values()
             for record in records
             if record.method == OURS and _same(record, settings)
         ]

@@ -73,6 +73,9 @@ VARIANTS = {
     "adafocal": {"method__name": "adafocal", "method__options": {"adafocal_bins": 3, "adafocal_switch": 0.9}},
     "sam": {"optimiser__sam": 0.1},
     "sam and adamw": {"optimiser__sam": 0.1, "optimiser__name": "adamw", "optimiser__lr": 0.001},
+    "readmit": {"method__options__readmit": True, "method__options__scoring": "resting"},
+    "infobatch": {"method__name": "nll+infobatch", "method__options": {}, "budget": 0.8},
+    "best epoch": {"select": "best:scaled-nll"},
 }
 
 
@@ -83,3 +86,9 @@ def test_every_mode_gives_the_eager_curve_in_variants_too(variant, big_toy, toy_
     expected, *others = ([line["loss"] for line in run.epochs()] for run in runs)
     for found in others:
         assert found == pytest.approx(expected, rel=1e-6)
+    # Whoever rests, and the epoch that is kept as the best, must not depend on the mode either.
+    kept = [[line["kept"] for line in run.epochs()] for run in runs]
+    logits = [torch.tensor(run.predictions("test").logits) for run in runs]
+    for index in (1, 2):
+        assert kept[index] == kept[0]
+        torch.testing.assert_close(logits[index], logits[0], rtol=1e-4, atol=1e-4)
