@@ -1,14 +1,18 @@
 """How often the monitor is wrong, and how many labels it takes, beside a test that is simply repeated and MAPIE's.
 
-    python benchmarks/monitoring.py [--streams 2000] [--whole-streams 400] [--peer-streams 20] [--seed 0]
+    python benchmarks/monitoring.py [--streams 2000] [--whole-streams 2000] [--peer-streams 20] [--seed 0] \
+        [--processes 1]
 
-Everything is simulated, so the truth is known. Prints tables in Markdown. About twenty minutes on one core; most of it
-goes into `watch` over whole streams, and into MAPIE, whose bound is computed anew for every case.
+Everything is simulated, so the truth is known. Prints tables in Markdown, the same for any number of processes. Most
+of the time goes into `watch` over whole streams, and into MAPIE, whose bound is computed anew for every case.
 """
 
 import argparse
 import platform
 from collections.abc import Callable
+from functools import partial
+from multiprocessing import Pool
+from multiprocessing.pool import Pool as Workers
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,22 +56,28 @@ def first(alarm: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.where(alarm.any(axis=-1), alarm.argmax(axis=-1) + 1, -1)
 
 
-def alarms(test: Alarms, rates: NDArray[np.float64], streams: int, seed: int) -> NDArray[np.int64]:
+def alarms_of(test: Alarms, rates: NDArray[np.float64], seed: int, batch: tuple[int, int]) -> NDArray[np.int64]:
+    """Labels until the alarm in one batch of streams: its number and its size."""
+    number, size = batch
+    return test(np.random.default_rng([seed, number]).random((size, len(rates))) < rates)
+
+
+def alarms(pool: Workers, test: Alarms, rates: NDArray[np.float64], streams: int, seed: int) -> NDArray[np.int64]:
     """Labels until the alarm in each of some streams whose error rates are given case by case."""
-    rng = np.random.default_rng(seed)
-    sizes = [min(BATCH, streams - done) for done in range(0, streams, BATCH)]
-    return np.concatenate([test(rng.random((size, len(rates))) < rates) for size in sizes])
+    step = 1 if test is by_mapie else BATCH
+    batches = [(number, min(step, streams - done)) for number, done in enumerate(range(0, streams, step))]
+    return np.concatenate(pool.map(partial(alarms_of, test, rates, seed), batches, chunksize=1))
 
 
-def false_alarms(arguments: argparse.Namespace, tests: dict[str, tuple[Alarms, int]]) -> None:
+def false_alarms(pool: Workers, arguments: argparse.Namespace, tests: dict[str, tuple[Alarms, int]]) -> None:
     print(f"\n## False alarms in streams of {arguments.cases:,} labelled cases, as accurate ({PROMISED}) as promised\n")
     print("| test | streams | false alarms, % | allowed, % |\n| --- | --- | --- | --- |")
     for name, (test, streams) in tests.items():
-        found = alarms(test, np.full(arguments.cases, 1 - PROMISED), streams, arguments.seed)
+        found = alarms(pool, test, np.full(arguments.cases, 1 - PROMISED), streams, arguments.seed)
         print(f"| {name} | {streams:,} | {100 * (found > 0).mean():.1f} | {100 * LEVEL:g} |", flush=True)
 
 
-def delays(arguments: argparse.Namespace, tests: dict[str, tuple[Alarms, int]]) -> None:
+def delays(pool: Workers, arguments: argparse.Namespace, tests: dict[str, tuple[Alarms, int]]) -> None:
     print(
         f"\n## Labels until a drop below the promised {PROMISED} is noticed: median (90th percentile), of 8,000 at most"
     )
@@ -82,7 +92,7 @@ def delays(arguments: argparse.Namespace, tests: dict[str, tuple[Alarms, int]]) 
             rates = np.concatenate([np.full(begins, 0.005), np.full(8000, after)])
             cells = []
             for test, streams in tests.values():
-                found = alarms(test, rates, min(streams, 500), arguments.seed + 1)
+                found = alarms(pool, test, rates, min(streams, 500), arguments.seed + 1)
                 kept = found[(found < 0) | (found > begins)]
                 late = np.where(kept < 0, np.inf, kept - begins)
                 ends = np.quantile(late, [0.5, 0.9], method="higher")
@@ -98,34 +108,35 @@ def draw(n: int, rng: np.random.Generator) -> Predictions:
     return Predictions.from_logits(z, (z + rng.gumbel(size=z.shape)).argmax(axis=1))
 
 
-def whole_monitor(arguments: argparse.Namespace) -> None:
-    """Every test of `watch` together, with a rule that is chosen anew on cases of its own for every stream."""
+def whole_alarms(cases: int, seed: int, stream: int) -> dict[str, tuple[bool, float]]:
+    """Which tests of `watch` gave an alarm in one stream, and their levels; the rule is chosen on cases of its own."""
+    rng = np.random.default_rng([seed, stream])
+    reference = draw(2000, rng)
+    rule = choose_threshold(reference, 0.95)
+    result = watch(Stream.of_predictions(rule, draw(cases, rng)), reference=reference, level=LEVEL)
+    found = {signal.about: (signal.alarm is not None, signal.level) for signal in result.signals}
+    return {**found, "any": (bool(result.alarms), LEVEL)}
+
+
+def whole_monitor(pool: Workers, arguments: argparse.Namespace) -> None:
+    """Every test of `watch` together."""
     print(f"\n## The whole monitor: rules chosen on 2,000 cases, then {arguments.cases:,} cases of the same stream\n")
-    counts: dict[str, int] = {}
-    watched = 0
-    for seed in range(arguments.whole_streams):
-        rng = np.random.default_rng([arguments.seed, seed])
-        reference = draw(2000, rng)
-        rule = choose_threshold(reference, 0.95)
-        result = watch(Stream.of_predictions(rule, draw(arguments.cases, rng)), reference=reference, level=LEVEL)
-        for signal in result.signals:
-            counts[signal.about] = counts.get(signal.about, 0) + (signal.alarm is not None)
-        watched += bool(result.alarms)
+    streams = arguments.whole_streams
+    found = pool.map(partial(whole_alarms, arguments.cases, arguments.seed), range(streams), chunksize=10)
     print("| test | streams | false alarms, % | allowed, % |\n| --- | --- | --- | --- |")
-    parts = {signal.about: signal.level for signal in result.signals}
-    for name, count in counts.items():
-        share = 100 * count / arguments.whole_streams
-        print(f"| {name} | {arguments.whole_streams:,} | {share:.2f} | {100 * parts[name]:.2f} |")
-    print(f"| any | {arguments.whole_streams:,} | {100 * watched / arguments.whole_streams:.2f} | {100 * LEVEL:g} |")
+    for name, (_, level) in found[0].items():
+        share = 100 * sum(each[name][0] for each in found) / streams
+        print(f"| {name} | {streams:,} | {share:.2f} | {100 * level:.2f} |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=2000)
-    parser.add_argument("--whole-streams", type=int, default=400)
+    parser.add_argument("--whole-streams", type=int, default=2000)
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--peer-streams", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
     import mapie
 
@@ -135,9 +146,10 @@ def main() -> None:
         "binomial test after every case": (by_repeating, arguments.streams),
         "MAPIE RiskMonitoring": (by_mapie, arguments.peer_streams),
     }
-    false_alarms(arguments, tests)
-    delays(arguments, tests)
-    whole_monitor(arguments)
+    with Pool(arguments.processes) as pool:
+        false_alarms(pool, arguments, tests)
+        delays(pool, arguments, tests)
+        whole_monitor(pool, arguments)
 
 
 if __name__ == "__main__":

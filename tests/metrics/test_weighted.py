@@ -151,6 +151,14 @@ def test_share_interval_of_independent_equal_rows_is_wilsons_but_for_students_t(
     assert share_interval(np.zeros(50, bool), np.ones(50), np.arange(50) // 5, 0.95)[1] > 0.2
 
 
+def test_share_interval_counts_with_a_heavy_error_that_chance_left_out():
+    """Of 40 heavy rows none is wrong: up to 7 % of them may be all the same, and they have half of the weight."""
+    weights = np.r_[np.full(40, 5.0), np.full(360, 0.5556)]
+    hits = np.arange(400) == 399
+    low, high = share_interval(hits, weights, np.arange(400), 0.95)
+    assert low < 0.0014 < 0.035 < high < 0.07
+
+
 def test_intervals_by_cluster_are_wider_where_rows_repeat_each_other():
     once = draw(200, 6)
     repeated = once.subset(np.repeat(np.arange(200), 4))

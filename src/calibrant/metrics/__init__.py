@@ -43,6 +43,7 @@ from calibrant.metrics.tables import (
     plain_table,
 )
 from calibrant.metrics.tops import Weights
+from calibrant.metrics.weighted import check_weights
 
 if TYPE_CHECKING:
     from calibrant.metrics.meter import Meter
@@ -84,6 +85,7 @@ __all__ = [
     "auroc",
     "bootstrap",
     "brier_score",
+    "check_weights",
     "classwise_calibration_error",
     "column_of",
     "compare",

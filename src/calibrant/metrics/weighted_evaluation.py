@@ -2,7 +2,7 @@
 
 Shares of rows have Wilson's interval for the effective number of rows (Korn and Graubard 1998): that number of
 independent, equally weighted rows would have the variance that the clusters show. NLL, Brier score, AUROC and AURC have
-the percentiles of a bootstrap that draws whole clusters. Calibration errors have none: no honest one is known here.
+a studentised bootstrap that draws whole clusters. Calibration errors have none: no honest one is known here.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,9 @@ from scipy.special import stdtrit
 
 from calibrant.metrics.errors import balanced_error
 from calibrant.metrics.evaluation import Evaluation, Interval
-from calibrant.metrics.intervals import percentiles
 from calibrant.metrics.names import set_metric
 from calibrant.metrics.proportion import wilson
-from calibrant.metrics.totals import brier_rows
+from calibrant.metrics.studentised import SCALES, Influence, studentised
 from calibrant.metrics.weighted import WeightedRows
 from calibrant.predictions import Predictions
 
@@ -75,61 +74,36 @@ def weighted_intervals(
         level: Of the intervals.
     """
     found = {"test_error": share_interval(~predictions.correct, weights, clusters, level)}
-    rows = WeightedRows(predictions, weights)
     for limit in (row.threshold for row in evaluation.thresholds):
         inside = predictions.confidence >= limit
         found[set_metric("share", limit)] = share_interval(inside, weights, clusters, level)
         if weights[inside].sum() > 0:
             own = share_interval(predictions.correct[inside], weights[inside], clusters[inside], level)
             found[set_metric("accuracy", limit)] = own
-    for name, values in _bootstrap(rows, clusters, n_resamples, seed).items():
-        ends, value = percentiles(values, level), evaluation.values()[name]
-        if ends is not None and value is not None:
-            found[name] = min(ends[0], value), max(ends[1], value)
+    settings = {"n_resamples": n_resamples, "seed": seed, "level": level, "scales": SCALES}
+    found |= studentised(Influence(predictions), evaluation.values(), weights, clusters, **settings)  # type: ignore[arg-type] # mixed values
     return {name: found[name] for name in evaluation.values() if name in found}
 
 
 def share_interval(hits: NDArray[np.bool_], weights: Floats, clusters: NDArray[np.int64], level: float) -> Interval:
     """Interval of a weighted share of rows that come in clusters.
 
-    Where all rows hit, or none, the clusters show no variance; then only clusters count as rows, the safe side.
+    The rows that were not hit by chance matter most where they are heavy: among 3 errors, the one with ten times the
+    weight may just be missing. So each end takes the variance that the clusters would show with one more cluster, as
+    heavy as the heaviest, all of whose rows hit (for the upper end; none for the lower), as Fay and Feuer (1997) do for
+    rates. Equal weights of independent rows give Wilson's interval but for Student's t.
     """
     share = float((weights * hits).sum() / weights.sum())
     _, own = np.unique(clusters, return_inverse=True)
-    sums = np.bincount(own, weights * (hits - share))
-    count = len(sums)
-    effective = _kish(np.asarray(np.bincount(own, weights), dtype=np.float64))
-    if 0.0 < share < 1.0 and count > 1:
-        variance = (sums**2).sum() / weights.sum() ** 2 * count / (count - 1)
-        seen = share * (1.0 - share) / variance if variance > 0 else effective
-        # Few clusters tell their own variance badly: Student's t has wider tails than the normal distribution.
-        seen *= (stdtrit(10**9, 0.5 + level / 2) / stdtrit(count - 1, 0.5 + level / 2)) ** 2
-        effective = min(seen, _kish(weights))
-    low, high = wilson(share * effective, effective, level=level)
-    return min(float(low), share), max(float(high), share)
-
-
-def _kish(weights: Floats) -> float:
-    """So many equally weighted rows would tell as much (Kish 1965)."""
-    return float(weights.sum() ** 2 / (weights**2).sum())
-
-
-def _bootstrap(rows: WeightedRows, clusters: NDArray[np.int64], n_resamples: int, seed: int) -> dict[str, Floats]:
-    generator, count = np.random.default_rng(seed), int(clusters.max()) + 1
-    order = np.argsort(rows.confidence, kind="stable")
-    nll, brier = rows.predictions.nll, brier_rows(rows.predictions)
-    found: dict[str, list[float]] = {name: [] for name in ("nll", "brier", "auroc", "aurc")}
-    for _ in range(n_resamples):
-        drawn = np.bincount(generator.integers(count, size=count), minlength=count)
-        weights = rows.weights * drawn[clusters]
-        total = weights.sum()
-        if total == 0.0:
-            continue
-        weights *= rows.n / total
-        own = WeightedRows(rows.predictions, weights)
-        ranking = own.ranked(order, weights)
-        found["nll"].append(own.mean(nll))
-        found["brier"].append(own.mean(brier))
-        found["auroc"].append(np.nan if ranking.auroc is None else ranking.auroc)
-        found["aurc"].append(ranking.aurc)
-    return {name: np.asarray(values) for name, values in found.items()}
+    sizes, inside = np.bincount(own, weights), np.bincount(own, weights * hits)
+    count, most = len(sizes), float(weights.sum() ** 2 / (weights**2).sum())
+    # Few clusters tell their own variance badly: Student's t has wider tails than the normal distribution.
+    tails = float((stdtrit(10**9, 0.5 + level / 2) / stdtrit(count, 0.5 + level / 2)) ** 2)
+    ends = []
+    for one_more in (0.0, 1.0):
+        size, hit = np.append(sizes, sizes.max()), np.append(inside, one_more * sizes.max())
+        seen = hit.sum() / size.sum()
+        variance = ((hit - seen * size) ** 2).sum() / size.sum() ** 2 * (count + 1) / count
+        effective = min(tails * seen * (1.0 - seen) / variance, most) if variance > 0.0 else most
+        ends.append(wilson(share * effective, effective, level=level))
+    return min(float(ends[0][0]), share), max(float(ends[1][1]), share)

@@ -14,6 +14,7 @@ from calibrant.routing.describe import (
     describe_shortlist,
     describe_shortlist_check,
 )
+from calibrant.routing.mix import sample_by_weights
 from calibrant.routing.provenance import (
     as_seen_by,
     calibrator_for,
@@ -73,6 +74,7 @@ __all__ = [
     "read_cost_matrix",
     "risk_coverage",
     "route_file",
+    "sample_by_weights",
     "unseen",
     "warn_if_apart",
     "warn_if_lost",

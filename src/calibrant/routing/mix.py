@@ -1,0 +1,35 @@
+"""Labelled cases of one mix, and a promise for another: cases are drawn so that what remains is the mix in use."""
+
+import numpy as np
+
+from calibrant.checks import whole
+from calibrant.errors import invalid
+from calibrant.metrics import Weights, check_weights
+from calibrant.predictions import Predictions
+
+
+def sample_by_weights(predictions: Predictions, weights: Weights, *, seed: int = 0) -> Predictions:
+    """Keep each case with probability weight / largest weight: independent cases of the stream that the weights name.
+
+    A weighted error rate has no exact bound, but cases that are kept by chance (rejection sampling, von Neumann 1951)
+    are an ordinary sample of the other stream, so every rule that is chosen on them keeps its promise there exactly.
+    The price is cases: of n, about n divided by the largest weight (of weights with a mean of 1) remain. The weights
+    must be right, known before the labels were looked at, and at most the largest one in the whole stream.
+
+    Args:
+        predictions: Labelled cases.
+        weights: Name of an extra column, or one number per case: how much more frequent a case of this kind is in use
+            than among these cases, up to a constant.
+        seed: Of the draw. Choosing it by what the rule becomes would break the promise.
+
+    >>> cases = Predictions.from_probabilities([[0.9, 0.1]] * 100, [0] * 50 + [1] * 50)
+    >>> kept = sample_by_weights(cases, [1.0] * 50 + [0.1] * 50)
+    >>> int((kept.targets == 0).sum()), 0 < int((kept.targets == 1).sum()) < 20
+    (50, True)
+    """
+    scaled = check_weights(predictions, weights)
+    chance = np.random.default_rng(whole("seed", seed, 0)).random(len(scaled))
+    kept = chance < scaled / scaled.max()
+    if not kept.any():
+        raise invalid("weights", "leave at least one case", f"none of {len(scaled)}")
+    return predictions.subset(kept)
