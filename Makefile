@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint format bench docs fuzz clean
+.PHONY: demo test lint format bench docs site fuzz clean
 
 demo: .venv/.run
 	$(BIN)/calibrant demo
@@ -24,9 +24,15 @@ format: .venv/.dev
 bench: .venv/.dev
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-# Pictures and tables in docs/ that are made from code and results.
+# Pictures and tables in docs/ that are made from code and results, then the site.
 docs: .venv/.dev
 	for script in docs/make/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	$(MAKE) site
+
+# The site as it is: site/index.html. A broken link or a missing page ends it.
+site: .venv/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "wrote site/index.html; with search: $(BIN)/python -m http.server --directory site"
 
 # Damaged files for every reader. What breaks the rule of tests/fuzz/outcome.py is kept in fuzz-findings/.
 MINUTES ?= 30
@@ -34,7 +40,7 @@ fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz.campaign --minutes $(MINUTES) --table results/benchmarks/fuzz.txt
 
 clean:
-	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

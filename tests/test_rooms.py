@@ -1,4 +1,4 @@
-"""The order of the rooms: who may import whom, read from the source with ast. docs/README.md shows the same order."""
+"""The order of the rooms: who may import whom, read from the source with ast. docs/house.md shows the same order."""
 
 import ast
 import re
@@ -166,8 +166,8 @@ def test_right_import_is_left_alone(place, source):
 
 
 def test_map_shows_the_rooms_in_this_order():
-    """docs/README.md has a row `| number | `room/` ...` for each room that exists, in this order."""
-    text = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    """docs/house.md has a row `| number | `room/` ...` for each room that exists, in this order."""
+    text = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
     shown = [(int(number), room) for number, room in re.findall(r"^\| (\d) \| `(\w+)/`", text, flags=re.MULTILINE)]
     there = [(number, room) for room, number in ROOMS.items() if (SOURCE / room / "__init__.py").is_file()]
     assert shown == sorted(shown, key=lambda row: row[0])

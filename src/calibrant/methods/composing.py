@@ -1,4 +1,4 @@
-"""Names compose: LOSS[+TERM...][+PLAN], each part from the table or `module:name`, your own.
+"""Names compose: `LOSS[+TERM...][+PLAN]`, each part from the table or `module:name`, your own.
 
     calibrant compare --methods nll brier+unbiased ls+h+random mine:Hinge+mine:MyPlan ...
 

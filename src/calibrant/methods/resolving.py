@@ -36,7 +36,7 @@ def resolve(
     """Turn a name into a loss and a pruning plan.
 
     Args:
-        name: One of `names()`, or LOSS[+TERM...][+PLAN]; see `calibrant.methods.composing`.
+        name: One of `names()`, or `LOSS[+TERM...][+PLAN]`; see `calibrant.methods.composing`.
         data: Data set, as in `calibrant.data`; one that the paper does not use gets the general values.
         model: Network, as in `calibrant.models`.
         epochs: Length of the training. The pruning epochs are chosen for the data set's usual length (160 on CIFAR-10,

@@ -16,8 +16,14 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, told apart with every common kind of colour blindness; their yellow is left out (it vanishes
 # on white) and black is kept for reference lines.
-BLUE, ORANGE, GREEN, VERMILLION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
-PURPLE, SKY, GREY, INK = "#CC79A7", "#56B4E9", "#6b7280", "#1f2937"
+BLUE = "#0072B2"
+ORANGE = "#E69F00"
+GREEN = "#009E73"
+VERMILLION = "#D55E00"
+PURPLE = "#CC79A7"
+SKY = "#56B4E9"
+GREY = "#6b7280"
+INK = "#1f2937"
 PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 # The same hues, lighter: for lines on a dark ground.
 DARK_PALETTE = ("#5ab4ea", "#ff8f5a", "#2fc79a", "#e39bc4", "#f0b840", "#a9d8f6")

@@ -16,7 +16,8 @@ from calibrant.serving.contents import Contents
 from calibrant.serving.inputs import Arrays
 
 OUTPUTS = ("probabilities", "predicted", "automate")
-SCORES, SHORTLIST = "scores", "shortlist"
+SCORES = "scores"
+SHORTLIST = "shortlist"
 CONTENTS, SEAL = "calibrant.contents", "calibrant.sha256"
 _EMPTY_SEAL = "0" * 64
 # How protobuf writes the entry: its key, then field 2 (0x12) of 64 (0x40) bytes.
