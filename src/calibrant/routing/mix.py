@@ -28,7 +28,9 @@ def sample_by_weights(predictions: Predictions, weights: Weights, *, seed: int =
     (50, True)
     """
     scaled = check_weights(predictions, weights)
-    chance = np.random.default_rng(whole("seed", seed, 0)).random(len(scaled))
+    # A stream of its own: a caller who drew or split the cases by default_rng(seed) must not meet the same numbers.
+    own = np.random.SeedSequence(whole("seed", seed, 0), spawn_key=(1,))
+    chance = np.random.default_rng(own).random(len(scaled))
     kept = chance < scaled / scaled.max()
     if not kept.any():
         raise invalid("weights", "leave at least one case", f"none of {len(scaled)}")
