@@ -2,9 +2,10 @@
 
 Draws validation sets of several sizes from the 15,000 real CIFAR-10 predictions of a sample, gives a share of each to
 the temperature and chooses the threshold for a promised accuracy of 99 % on the rest, and looks at what happens on the
-cases that neither has seen: how much is automated, how often the promise is broken, and how good the NLL is.
+cases that neither has seen: how much is automated, how often the promise is broken, how good the NLL is, and how often
+the ECE of all of them lies above 1 %.
 
-    python benchmarks/calibration_share.py [--draws 400] [--sample cifar10-resnet32-nll]
+    python benchmarks/calibration_share.py [--draws 400] [--sample cifar10-resnet32-nll] [--sizes 500 5000]
 """
 
 import argparse
@@ -13,6 +14,7 @@ import warnings
 import numpy as np
 
 from calibrant import Predictions, samples
+from calibrant.metrics import expected_calibration_error
 from calibrant.posthoc import TemperatureScaling
 from calibrant.routing import choose_threshold
 
@@ -28,40 +30,42 @@ def pooled(name: str) -> Predictions:
     return Predictions.from_logits(logits, np.concatenate([part.targets for part in parts]))
 
 
-def one_draw(population: Predictions, size: int, share: float, seed: int) -> tuple[float, float, bool]:
-    """NLL of unseen cases, share of them that is automated, and whether the promise is broken on them."""
+def one_draw(population: Predictions, size: int, share: float, seed: int) -> tuple[float, float, float, bool]:
+    """NLL and ECE of unseen cases, share of them that is automated, and whether the promise is broken on them."""
     order = np.random.default_rng(seed).permutation(len(population))
     labelled, unseen = population.subset(order[:size]), population.subset(order[size:])
     if share:
         some, labelled = labelled.split(share, seed=seed)
         calibrator = TemperatureScaling().fit(some)
         labelled, unseen = calibrator(labelled), calibrator(unseen)
+    figures = float(unseen.nll.mean()), expected_calibration_error(unseen)
     rule = choose_threshold(labelled, target_accuracy=TARGET)
     if rule.threshold is None:
-        return float(unseen.nll.mean()), 0.0, False
+        return *figures, 0.0, False
     automated = unseen.confidence >= rule.threshold
     broken = bool(automated.any() and unseen.correct[automated].mean() < TARGET)
-    return float(unseen.nll.mean()), float(automated.mean()), broken
+    return *figures, float(automated.mean()), broken
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=400)
     parser.add_argument("--sample", default="cifar10-resnet32-nll")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     asked = parser.parse_args()
     population = pooled(asked.sample)
     print(f"{asked.sample}, {asked.draws} draws, promised {TARGET:.0%} with confidence 0.95")
-    print(f"{'cases':>6} {'share':>6} {'NLL':>8} {'automated %':>12} {'spread':>7} {'nothing %':>10} {'broken %':>9}")
+    heads = ("cases", "share", "NLL", "ECE %", "ECE above 1 %", "automated %", "spread", "nothing %", "broken %")
+    print("  ".join(f"{head:>6}" for head in heads))
     warnings.simplefilter("ignore")
-    for size in SIZES:
+    for size in asked.sizes:
         for share in SHARES:
             found = [one_draw(population, size, share, seed) for seed in range(asked.draws)]
-            nll, automated, broken = (np.array(column) for column in zip(*found, strict=True))
-            print(
-                f"{size:>6} {share:>6.2f} {nll.mean():>8.4f} {100 * automated.mean():>12.1f} "
-                f"{100 * automated.std():>7.1f} {100 * (automated == 0).mean():>10.1f} {100 * broken.mean():>9.1f}",
-                flush=True,
-            )
+            nll, ece, automated, broken = (np.array(column) for column in zip(*found, strict=True))
+            percents = (ece.mean(), (ece > 0.01).mean(), automated.mean(), automated.std(), (automated == 0).mean())
+            row = [f"{size}", f"{share:.2f}", f"{nll.mean():.4f}", f"{100 * percents[0]:.2f}"]
+            row += [f"{100 * percent:.1f}" for percent in (*percents[1:], broken.mean())]
+            print("  ".join(f"{text:>{max(len(head), 6)}}" for text, head in zip(row, heads, strict=True)), flush=True)
 
 
 if __name__ == "__main__":

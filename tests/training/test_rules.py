@@ -41,6 +41,12 @@ def test_a_batch_is_never_larger_than_the_set_and_a_huge_set_is_seen_often_enoug
     assert values(1_281_167, n_classes=1000)["epochs"] == 40
 
 
+def test_the_temperature_gets_a_fifth_of_many_validation_cases_and_a_tenth_of_fewer():
+    assert values(50_000)["calibration.share"] == values(60_000)["calibration.share"] == 0.2
+    assert values(49_980)["calibration.share"] == values(300)["calibration.share"] == 0.1
+    assert default_recipe("cifar10").calibration.share == 0.2
+
+
 def test_the_validation_share_is_not_trained_on():
     assert values(50_000, validation=0.5)["epochs"] > values(50_000)["epochs"]
 

@@ -37,6 +37,8 @@ VERSION = 1
 N_BINS = (10, 15)
 # Intervals are kept for these alone; the rest would only make the files long.
 TABLED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "share@0.99", "nll", "brier")
+# Parts of a recipe that change neither the training nor what is recorded of its last epoch.
+_NOT_TRAINING = ("engine.", "calibration.", "own_code.")
 _N_RESAMPLES = 400
 _LONGEST = 120
 
@@ -318,7 +320,7 @@ def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dic
     return {
         key: value
         for key, value in ours.items()
-        if key not in left_out and not key.startswith(("engine.", "own_code.")) and usual.get(key) != value
+        if key not in left_out and not key.startswith(_NOT_TRAINING) and usual.get(key) != value
     }
 
 
