@@ -23,7 +23,7 @@ def test_json_is_the_evaluation(calibrant, saved):
     path, predictions = saved
     code, out, err = calibrant("evaluate", path, "--json")
     assert (code, err) == (0, "")
-    assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions)
+    assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions, n_resamples=200)
     code, out, _ = calibrant(
         *("evaluate", path, "--json", "--n-bins", 15, "--thresholds", 0.8, 0.9, 0.95, "--n-resamples", 20),
         *("--seed", 3, "--level", 0.9),
@@ -43,14 +43,14 @@ def test_a_run_folder_is_its_test_predictions(calibrant, saved, tmp_path):
     predictions.save(tmp_path / "predictions" / "test.npz")
     code, out, _ = calibrant("evaluate", tmp_path, "--json")
     assert code == 0
-    assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions)
+    assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions, n_resamples=200)
 
 
 def test_table_for_people(calibrant, saved):
     path, predictions = saved
     code, out, _ = calibrant("evaluate", path)
     assert code == 0
-    assert out == evaluate(predictions).table() + "\n"
+    assert out == evaluate(predictions, n_resamples=200).table() + "\n"
     assert "test error" in out
 
 
@@ -158,7 +158,7 @@ def test_large_files_stay_on_disk(calibrant, saved, monkeypatch):
     code, out, _ = calibrant("evaluate", path, "--json")
     assert code == 0
     assert seen
-    assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions)
+    assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions, n_resamples=200)
 
 
 def test_columns_have_other_names_and_parts_lie_in_a_folder(calibrant, saved, tmp_path):
@@ -175,7 +175,7 @@ def test_columns_have_other_names_and_parts_lie_in_a_folder(calibrant, saved, tm
     for source in (folder, folder / "*.parquet"):
         code, out, err = calibrant("evaluate", source, "--columns", "target=label,id=case", "--json")
         assert (code, err) == (0, "")
-        assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions)
+        assert Evaluation.from_dict(json.loads(out)) == evaluate(predictions, n_resamples=200)
     for columns in ("target", "target=label,target=case", "=label"):
         code, _, err = calibrant("evaluate", folder, "--columns", columns)
         assert (code, "columns must" in err) == (2, True)
@@ -200,3 +200,20 @@ def test_groups_are_shown_one_by_one(calibrant, tmp_path):
     assert (code, "Did you mean" in err or "Known" in err) == (2, True)
     code, _, err = calibrant("evaluate", tmp_path / "p.parquet", "--groups", "site", "--max-test-error", "0.1")
     assert code == 1
+
+
+def test_intervals_come_by_default_where_they_are_quick(calibrant, saved, tmp_path, monkeypatch):
+    path, predictions = saved
+    other = tmp_path / "other.npz"
+    predictions.save(other)
+    _, out, _ = calibrant("evaluate", path, other)
+    low, high = evaluate(predictions, n_resamples=200).intervals["test_error"]
+    assert f"{100 * low:.2f} % to {100 * high:.2f} %" in out, "side by side, too"
+    _, out, _ = calibrant("evaluate", path, "--n-resamples", 0)
+    assert "interval" not in out
+    monkeypatch.setattr("calibrant.metrics.evaluation.MOST_ROWS_BY_DEFAULT", 299)
+    code, out, _ = calibrant("evaluate", path)
+    assert code == 0
+    assert out.endswith("unless you ask for them (--n-resamples 200).\n")
+    _, out, _ = calibrant("evaluate", path, "--n-resamples", 20)
+    assert "No intervals" not in out

@@ -10,16 +10,19 @@ from calibrant.cli._say import say, say_json, say_table
 from calibrant.errors import CheckFailed
 from calibrant.metrics import (
     DEFAULT_N_BINS,
+    NO_INTERVALS,
     ClassEvaluation,
     Evaluation,
     Gates,
     GroupedEvaluation,
+    default_resamples,
     evaluate_classes,
     evaluate_groups,
     evaluations_dict,
     evaluations_table,
     grouped_dict,
     grouped_table,
+    without_intervals,
 )
 from calibrant.metrics import evaluate as evaluate_predictions
 from calibrant.training import load_judged
@@ -32,7 +35,7 @@ def evaluate(
     columns: Columns = None,
     n_bins: NBins = DEFAULT_N_BINS,
     thresholds: Annotated[tuple[float, ...], Many] = (0.95, 0.99),
-    n_resamples: int = 0,
+    n_resamples: int | None = None,
     level: float = 0.95,
     seed: int = 0,
     groups: str | None = None,
@@ -53,7 +56,7 @@ def evaluate(
     thresholds:
         Least confidences of the high-confidence sets.
     n_resamples:
-        Resamples for intervals; 0 for none, 1000 for a report.
+        Resamples behind the intervals; 0 for none, 1000 for a report. Default: 200, and none above 100,000 rows.
     level:
         Level of the intervals.
     seed:
@@ -71,7 +74,7 @@ def evaluate(
         what is calibrated.
     """
     gates.check(thresholds)
-    settings: dict[str, Any] = {"thresholds": thresholds, "n_resamples": n_resamples, "seed": seed, "level": level}
+    settings: dict[str, Any] = {"thresholds": thresholds, "seed": seed, "level": level}
     settings |= {"weights": weights, "clusters": clusters}
     results: dict[str, Evaluation] = {}
     classes: dict[str, ClassEvaluation] = {}
@@ -79,6 +82,8 @@ def evaluate(
     grouped: dict[str, GroupedEvaluation] = {}
     for file in files:
         found = load_judged(file, raw=raw, kind=kind, columns=columns)
+        shown = next(iter(found.values()))
+        settings["n_resamples"] = default_resamples(shown) if n_resamples is None else n_resamples
         if groups is None:
             made = {name: evaluate_predictions(predictions, n_bins, **settings) for name, predictions in found.items()}
         else:
@@ -99,6 +104,8 @@ def evaluate(
         for name, each in classes.items():
             say(f"{name}: {each.describe()}")
             say_table(*each.rows())
+        if n_resamples is None and without_intervals(results):
+            say(NO_INTERVALS)
     broken = [line for name, result in judged.items() for line in gates.broken(result, name=name)]
     if broken:
         raise CheckFailed("; ".join(broken))

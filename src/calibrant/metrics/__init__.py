@@ -15,7 +15,14 @@ from calibrant.metrics.errors import (
     maximum_calibration_error,
     reliability_bins,
 )
-from calibrant.metrics.evaluation import FEWEST_RESAMPLES, Evaluation, evaluate
+from calibrant.metrics.evaluation import (
+    FEWEST_RESAMPLES,
+    NO_INTERVALS,
+    Evaluation,
+    default_resamples,
+    evaluate,
+    without_intervals,
+)
 from calibrant.metrics.gates import Gates
 from calibrant.metrics.groups import (
     GroupedEvaluation,
@@ -58,6 +65,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_N_BINS",
     "FEWEST_RESAMPLES",
+    "NO_INTERVALS",
     "AccuracyCoverage",
     "Bins",
     "BrierScore",
@@ -92,6 +100,7 @@ __all__ = [
     "compare_groups",
     "confident_set",
     "debiased_calibration_error",
+    "default_resamples",
     "differences",
     "edge_precision",
     "equal_mass_calibration_error",
@@ -123,6 +132,7 @@ __all__ = [
     "smooth_calibration_error",
     "split_groups",
     "wilson",
+    "without_intervals",
 ]
 
 _METERS = {

@@ -102,12 +102,18 @@ def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
     results = list(evaluations.values())
     table.add_row("rows", *(str(result.n) for result in results))
     table.add_row("classes", *(str(result.n_classes) for result in results))
-    flat = [result.values() for result in results]
-    for name in flat[0]:
-        table.add_row(label(name), *(number(name, values[name]) for values in flat))
+    for name in results[0].values():
+        table.add_row(label(name), *(_with_interval(name, result) for result in results))
         if name == "ece":
             table.add_row("  by chance alone", *(number(name, result.noise_floor) for result in results))
     return _render(table)
+
+
+def _with_interval(name: str, result: "Evaluation") -> str:
+    """The value, and below it the ends of its interval where it has one."""
+    ends = None if result.intervals is None else result.intervals.get(name)
+    text = number(name, result.values()[name])
+    return text if ends is None else f"{text}\n{' to '.join(number(name, end) for end in ends)}"
 
 
 def groups_overview(grouped: "GroupedEvaluation") -> Overview:
@@ -131,12 +137,7 @@ def groups_table(grouped: "GroupedEvaluation") -> str:
     for name in shown:
         table.add_column(label(name), justify="right")
     for group, result in {"all": grouped.overall, **grouped.groups}.items():
-        cells = []
-        for name in shown:
-            ends = None if result.intervals is None else result.intervals.get(name)
-            text = number(name, result.values()[name])
-            cells.append(text if ends is None else f"{text}\n{' to '.join(number(name, end) for end in ends)}")
-        table.add_row(Text(printable(group)), str(result.n), *cells)
+        table.add_row(Text(printable(group)), str(result.n), *(_with_interval(name, result) for name in shown))
     lines = [_render(table, width=max(120, 24 + 22 * len(shown)))]
     lines.append(f"Worst by test error: {printable(str(grouped.worst()))}.")
     if grouped.level is not None:
