@@ -1,32 +1,40 @@
 """How often do the intervals of `evaluate` and `compare` hold the truth? Prints one row per metric.
 
-Run: python benchmarks/coverage.py [--draws 400] [--resamples 119] [--out results/benchmarks/coverage.txt]
+Run: python benchmarks/coverage.py [--draws 400] [--processes 16] [--out results/benchmarks/coverage.txt]
 
 Worlds: logits are normal, and targets are drawn from their softmax (calibrated) or from that of 0.7 times the logits
 (overconfident). The truth is the value of the same metric, with the same bins, over endlessly many rows: it is computed
 from the true probabilities of 600,000 rows, so without the noise of targets. Equal-mass bins
-are cut at the quantiles of these. In `compare`, model a is the one above; model b has the
+are cut at the quantiles of these. In `compare`, model a is the one above; a rescaled model b has the
 same logits times 0.7 (what is overconfident becomes about calibrated) or times 0.85, with noise added to each, so that
-it predicts other classes now and then. Of 119 draws, the third smallest is the 2.5 % quantile: so few are enough here.
+it predicts other classes now and then; a twin b has the logits of a with the noise alone. Differences of calibration
+errors have a verdict and no interval; counted is how often that verdict is wrong.
+
+In `groups`, the rows fall into three groups of unequal size, whose intervals shall hold the truth all at once.
+Of 119 draws, the third smallest is the 2.5 % quantile: so few are enough here.
 """
 
 import argparse
+import multiprocessing
 import platform
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from calibrant import Predictions, evaluate
-from calibrant.metrics import differences, resample_models
+from calibrant.metrics import differences, evaluate_groups, resample_models
 from calibrant.metrics.binning import bin_edges
+from calibrant.metrics.intervals import Resampled
 from calibrant.metrics.inversion import _ENDLESS, _Groups
 from calibrant.metrics.tops import SortedTops, Tops
 
-BINS, THRESHOLDS, ROWS, NOISE = 15, (0.8, 0.95), 600_000, 0.6
+BINS, THRESHOLDS, ROWS, NOISE, LEVEL = 15, (0.8, 0.95), 600_000, 0.6, 0.95
+GROUPS = (0.5, 0.3, 0.2)
+MODELS = ("first", "rescaled", "twin")
 SCALE = {2: 2.5, 10: 2.5, 100: 3.0}
 Floats = NDArray[np.float64]
 
@@ -47,23 +55,26 @@ def targets_of(truth: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.minimum(found, truth.shape[1] - 1)
 
 
-def second_model(world: str, logits: Floats, rng: np.random.Generator) -> Floats:
-    """What model b says in `compare`."""
-    return (0.85 if world == "calibrated" else 0.7) * logits + NOISE * rng.normal(size=logits.shape)
+def stated_by(model: str, world: str, logits: Floats, rng: np.random.Generator) -> Floats:
+    """The logits of one of the models."""
+    if model == "first":
+        return logits
+    scale = 1.0 if model == "twin" else 0.85 if world == "calibrated" else 0.7
+    return scale * logits + NOISE * rng.normal(size=logits.shape)
 
 
-def true_values(world: str, classes: int, *, second: bool) -> dict[str, float]:
-    """Every metric that has an interval, of the first or the second model, over endlessly many rows.
+def true_values(world: str, classes: int, model: str) -> dict[str, float]:
+    """Every metric that has an interval or a verdict, of one of the models, over endlessly many rows.
 
     Of many rows, it is not drawn whether they are right: the probability of it is used.
     """
-    # Both models are counted on the same rows.
+    # All models are counted on the same rows.
     rng, noise = np.random.default_rng(classes), np.random.default_rng([classes, 1])
     edges, step = bin_edges(BINS), 2_000_000 // classes
     tops, sums = [], np.zeros(2)
     for start in range(0, ROWS, step):
         logits, truth = draw(world, min(step, ROWS - start), classes, rng)
-        stated = softmax(second_model(world, logits, noise) if second else logits)
+        stated = softmax(stated_by(model, world, logits, noise))
         rows = np.arange(len(logits))
         predicted = stated.argmax(axis=1)
         tops.append(np.stack([stated[rows, predicted], truth[rows, predicted]]))
@@ -117,22 +128,38 @@ def ranks(right: Floats) -> dict[str, float]:
     return {"auroc": (right * below).sum() / (right.sum() * wrong.sum()), "aurc": risk.mean()}
 
 
-def cases() -> Iterator["Case"]:
+Case = tuple[int, str, int]
+"""Classes, world and rows."""
+Key = tuple[str, str, Case]
+"""A table, the metric, and the case."""
+TABLES = {
+    "evaluate": "percent of 95 % intervals that hold the truth",
+    "groups": "percent of draws in which the intervals of all three groups hold the truth",
+    "rescaled": "percent of 95 % intervals of `compare` that hold the true difference of a rescaled model",
+    "twin": "the same, of a twin",
+    "verdicts-rescaled": "percent of draws in which `compare` gives no wrong verdict on a rescaled model",
+    "verdicts-twin": "the same, of a twin",
+    "ranges-rescaled": "percent of ranges behind these verdicts that hold the true difference of a rescaled model",
+    "ranges-twin": "the same, of a twin",
+    "clear-rescaled": "the same of a rescaled model, where the intervals of both errors leave 0 out",
+    "clear-twin": "the same, of a twin",
+}
+
+
+def cases() -> Iterator[Case]:
     for classes in (2, 10, 100):
         for world in ("calibrated", "overconfident"):
             for rows in (400, 10_000):
                 yield classes, world, rows
 
 
-Case = tuple[int, str, int]
-Key = tuple[str, str, Case]
-"""`evaluate` or `compare`, the metric, and the case."""
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--draws", type=int, default=400)
     parser.add_argument("--resamples", type=int, default=119)
+    parser.add_argument("--processes", type=int, default=1, help="the numbers do not depend on it")
+    parser.add_argument("--classes", type=int, nargs="+", default=[2, 10, 100])
+    parser.add_argument("--rows", type=int, nargs="+", default=[400, 10_000])
     parser.add_argument("--every", type=int, default=20, help="write the tables so far after so many draws")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--markdown", type=Path, help="print the tables of this output as docs/metrics.md shows them")
@@ -140,51 +167,92 @@ def main() -> None:
     if options.markdown is not None:
         print(markdown(options.markdown.read_text()))
         return
-    counts = defaultdict[Key, list[int]](lambda: [0, 0, 0])
-    truths = {(what, case): value for case in cases() for what, value in truths_of(*case[:2]).items()}
-    # All cases take turns, so that a table that is stopped early is as good for one as for the other.
-    for number in range(1, options.draws + 1):
-        for case in cases():
-            for what, name, low, value, high in intervals(case, number, options.resamples):
-                found = counts[what, name, case]
-                found[0] += 1
-                found[1] += low - 1e-12 <= truths[what, case][name] <= high + 1e-12
-                found[2] += low <= value <= high
-        if number % options.every == 0 or number == options.draws:
-            head = f"Python {platform.python_version()}, NumPy {np.__version__}; {options.resamples} resamples\n"
-            text = head + "".join(table(what, number, counts) for what in ("evaluate", "compare"))
-            print(text, flush=True)
-            if options.out is not None:
-                options.out.write_text(text)
+    chosen = [case for case in cases() if case[0] in options.classes and case[2] in options.rows]
+    worlds = [(world, classes, model) for classes, world in dict.fromkeys(c[:2] for c in chosen) for model in MODELS]
+    with multiprocessing.get_context("spawn").Pool(options.processes, torch.set_num_threads, (1,)) as pool:
+        truths = dict(zip(worlds, pool.starmap(true_values, worlds, chunksize=1), strict=True))
+        counts = defaultdict[Key, list[int]](lambda: [0, 0, 0])
+        # All cases take turns, so that a table that is stopped early is as good for one as for the other.
+        tasks = ((case, number, options.resamples, truths) for number in range(1, options.draws + 1) for case in chosen)
+        for done, found in enumerate(pool.imap(one_draw, tasks), 1):
+            for key, held, own in found:
+                counts[key] = [a + b for a, b in zip(counts[key], (1, held, own), strict=True)]
+            number, left = divmod(done, len(chosen))
+            if not left and (number % options.every == 0 or number == options.draws):
+                text = f"Python {platform.python_version()}, NumPy {np.__version__}; {options.resamples} resamples\n"
+                text += "".join(table(what, number, chosen, counts) for what in TABLES)
+                print(text, flush=True)
+                if options.out is not None:
+                    options.out.write_text(text)
 
 
-@cache
-def truths_of(classes: int, world: str) -> dict[str, dict[str, float]]:
-    first, second = (true_values(world, classes, second=which) for which in (False, True))
-    return {"evaluate": first, "compare": {name: second[name] - first[name] for name in first}}
+Truths = dict[tuple[str, int, str], dict[str, float]]
 
 
-def intervals(case: Case, seed: int, resamples: int) -> Iterator[tuple[str, str, float, float, float]]:
-    """Lower end, printed value and upper end of every interval of one draw, as `evaluate` and `compare` print them."""
+def one_draw(task: tuple[Case, int, int, Truths]) -> list[tuple[Key, bool, bool]]:
+    """Of every interval and verdict of one draw: whether it is right, and whether an interval holds its own value."""
+    case, seed, resamples, truths = task
     classes, world, rows = case
     rng = np.random.default_rng([seed, classes, rows, len(world)])
     logits, truth = draw(world, rows, classes, rng)
     targets = targets_of(truth, rng)
-    models = [Predictions.from_logits(each, targets) for each in (logits, second_model(world, logits, rng))]
+    models = [Predictions.from_logits(stated_by(model, world, logits, rng), targets) for model in MODELS]
     evaluations = [evaluate(model, BINS, thresholds=THRESHOLDS) for model in models]
-    first, second = resample_models(models, evaluations, n_resamples=resamples, seed=seed)
-    for name, (low, high) in first.intervals().items():
-        value = evaluations[0].values()[name]
-        assert value is not None
-        yield "evaluate", name, low, value, high
-    for row in differences(first, second):
-        if row.interval is not None and row.difference is not None:
-            yield "compare", row.name, row.interval[0], row.difference, row.interval[1]
+    resampled = resample_models(models, evaluations, n_resamples=resamples, seed=seed, level=LEVEL)
+    first = truths[world, classes, "first"]
+    found = alone(resampled[0], first, case)
+    for model, other in zip(MODELS[1:], resampled[1:], strict=True):
+        true = truths[world, classes, model]
+        found += compared(resampled[0], other, {name: true[name] - first[name] for name in first}, model, case)
+    groups = rng.choice(len(GROUPS), size=rows, p=GROUPS)
+    return found + grouped(models[0], groups, first, resamples, case)
 
 
-def table(what: str, draws: int, counts: dict[Key, list[int]]) -> str:
-    columns = list(cases())
-    lines = [f"\n{what}: percent of 95 % intervals that hold the truth, {draws} draws per column"]
+def alone(model: Resampled, truth: dict[str, float], case: Case) -> list[tuple[Key, bool, bool]]:
+    values, intervals = model.evaluation.values(), model.intervals()
+    return [
+        (("evaluate", name, case), holds(ends, truth[name]), holds(ends, values[name]))
+        for name, ends in intervals.items()
+    ]
+
+
+def compared(
+    a: Resampled, b: Resampled, truth: dict[str, float], model: str, case: Case
+) -> list[tuple[Key, bool, bool]]:
+    found: list[tuple[Key, bool, bool]] = []
+    for row in differences(a, b):
+        if row.interval is not None:
+            key = model, row.name, case
+            found.append((key, holds(row.interval, truth[row.name]), holds(row.interval, row.difference)))
+        elif row.name in a.plausible:
+            said = {"better": -1.0, "worse": 1.0, "cannot tell": 0.0}[row.verdict]  # of an error, less is better
+            found.append(((f"verdicts-{model}", row.name, case), said == 0.0 or said * truth[row.name] > 1e-9, True))
+            ends = b.difference(a, row.name)
+            if ends is not None:
+                held = holds(ends, truth[row.name]), holds(ends, row.difference)
+                found.append(((f"ranges-{model}", row.name, case), *held))
+                if min(each.plausible[row.name].low for each in (a, b)) > 0.0:
+                    found.append(((f"clear-{model}", row.name, case), *held))
+    return found
+
+
+def grouped(
+    model: Predictions, groups: NDArray[np.int64], truth: dict[str, float], resamples: int, case: Case
+) -> list[tuple[Key, bool, bool]]:
+    made = evaluate_groups(model, groups, n_bins=BINS, thresholds=THRESHOLDS, n_resamples=resamples, level=LEVEL)
+    held = defaultdict[str, list[tuple[bool, bool]]](list)
+    for each in made.groups.values():
+        for name, ends in (each.intervals or {}).items():
+            held[name].append((holds(ends, truth[name]), holds(ends, each.values()[name])))
+    return [(("groups", name, case), *map(all, zip(*each, strict=True))) for name, each in held.items()]
+
+
+def holds(ends: tuple[float, float], value: float | None) -> bool:
+    return value is not None and ends[0] - 1e-12 <= value <= ends[1] + 1e-12
+
+
+def table(what: str, draws: int, columns: list[Case], counts: dict[Key, list[int]]) -> str:
+    lines = [f"\n{what}: {TABLES[what]}, {draws} draws per column"]
     heads = (["K", *(str(k) for k, _, _ in columns)], ["world", *(w[:10] for _, w, _ in columns)])
     lines += [f"{head[0]:>16}" + "".join(f"{each:>11}" for each in head[1:]) for head in heads]
     lines.append(f"{'n':>16}" + "".join(f"{n:11,}" for _, _, n in columns) + "   holds its value")
@@ -202,7 +270,7 @@ def markdown(text: str) -> str:
     lines = []
     for line in text.splitlines():
         words = line.split()
-        if line.startswith(("evaluate:", "compare:")):
+        if words and words[0].removesuffix(":") in TABLES:
             lines += ["", line, "", "| metric | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
         elif len(words) == len(heads) + 2 and words[0] != "n":
             cells = [word if word == "-" else f"{float(word):.0f}" for word in words[1:-1]]

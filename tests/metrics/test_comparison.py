@@ -39,11 +39,10 @@ def test_differences_are_those_of_the_evaluations():
         row = result[name]
         assert row.a == value
         assert row.difference == row.b - value
-        if name in ("mce", "classwise_ece"):
-            assert row.interval is None
-        elif row.interval is not None:
+        if row.interval is not None:
             assert row.interval[0] <= row.difference <= row.interval[1]
-    assert {"ece", "ks", "nll", "share@0.8"} <= {row.name for row in result.rows if row.interval is not None}
+    printed = {"test_error", "nll", "brier", "auroc", "aurc", "share@0.8", "accuracy@0.8"}
+    assert {row.name for row in result.rows if row.interval is not None} == printed
 
 
 def test_unless_told_it_evaluates_as_evaluate_does_and_intervals_have_95_percent():
@@ -101,8 +100,10 @@ def test_thirty_rows_are_enough_for_a_verdict(n, inside_a, inside_b, few):
         ((0.1, 0.2), "worse"),
     ],
 )
-def test_a_verdict_needs_an_interval_without_zero(ends, verdict):
+def test_a_verdict_needs_a_range_without_zero(ends, verdict):
     assert _difference("ece", 0.3, 0.3, ends, few=False).verdict == verdict
+    unprinted = _difference("ece", 0.3, 0.3, ends, few=False, printed=False)
+    assert (unprinted.interval, unprinted.verdict) == (None, verdict)
 
 
 def test_a_value_that_one_model_does_not_have_leaves_no_difference():

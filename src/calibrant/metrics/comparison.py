@@ -36,9 +36,9 @@ class Difference:
         a: Value of the first model; None where it is not defined.
         b: Value of the second.
         difference: b - a.
-        interval: Interval of the difference; None where it is not defined, for MCE and class-wise ECE, and where
-            both of two calibration errors may be 0.
-        verdict: What b is, seen from a: "better" or "worse" where the interval leaves 0 out, else "cannot tell".
+        interval: Interval of the difference; None where it is not defined, and for calibration errors.
+        verdict: What b is, seen from a: "better" or "worse" where a difference of 0 is not plausible, else "cannot
+            tell".
     """
 
     name: str
@@ -146,6 +146,8 @@ def differences(a: Resampled, b: Resampled) -> tuple[Difference, ...]:
             values_b[name],
             b.difference(a, name),
             few=rests_on_few(name, values_a, values_b, a.evaluation.n),
+            # Near 0 no range of a difference of calibration errors covers as often as it says; docs/metrics.md.
+            printed=name not in a.plausible,
         )
         for name in values_a
     )
@@ -160,12 +162,14 @@ def rests_on_few(name: str, a: Mapping[str, float | None], b: Mapping[str, float
     return any(round((values[f"share@{threshold}"] or 0.0) * n) < _ENOUGH for values in (a, b))
 
 
-def _difference(name: str, a: float | None, b: float | None, interval: Interval | None, *, few: bool) -> Difference:
+def _difference(
+    name: str, a: float | None, b: float | None, ends: Interval | None, *, few: bool, printed: bool = True
+) -> Difference:
     difference = None if a is None or b is None else b - a
-    if few or interval is None or difference is None or interval[0] <= 0.0 <= interval[1]:
+    interval = ends if printed else None
+    if few or ends is None or difference is None or ends[0] <= 0.0 <= ends[1]:
         return Difference(name, a, b, difference, interval, "cannot tell")
-    rises = interval[0] > 0.0
-    better = rises == higher_is_better(name)
+    better = (ends[0] > 0.0) == higher_is_better(name)
     return Difference(name, a, b, difference, interval, "better" if better else "worse")
 
 

@@ -54,17 +54,16 @@ class Resampled:
         return {name: _around(values[name], *found[name]) for name in values if name in found}
 
     def difference(self, other: "Resampled", name: str) -> Interval | None:
-        """Interval of this model's value minus that of another one, which was resampled by the same draws.
+        """What this model's value minus that of another one, which was resampled by the same draws, could be in truth.
 
-        None where a metric has none, and where both of two calibration errors may be 0.
+        None for MCE and class-wise ECE, and where a value is not defined. Of calibration errors this range is made for
+        verdicts alone: where it leaves 0 out it is right, but near 0 it is wider than its level says.
         """
         ours, theirs = self.evaluation.values()[name], other.evaluation.values()[name]
         if ours is None or theirs is None or name in _WITHOUT:
             return None
         parts = self.range(name), other.range(name)
         if parts[0] is not None and parts[1] is not None:
-            if name in self.plausible and parts[0].low <= 0.0 and parts[1].low <= 0.0:
-                return None  # neither error is clear of 0: an interval would always hold a difference of 0
             together = _correlation(self.draws[name], other.draws[name])
             return _around(ours - theirs, *_subtract(parts[0], parts[1], together))
         with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference

@@ -7,6 +7,7 @@ is perfect calibration. The error that each world would show is simulated, and a
 lies in an outer tail of its simulations. The interval runs from the smallest to the largest true error of those kept.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,6 +29,8 @@ _WORLDS = (0.0, 0.15, 0.35, 0.6, 0.85, 1.0, 1.15, 1.4, 2.0, 3.0, 5.0)
 _GROUPS = 128
 # The same for the grid of the smooth ECE, whose bandwidth is rarely below a hundredth.
 _CELLS = 128
+# Draws to see the tails of a high level (that of many groups at once) are cheap, but not endless.
+_MOST_FOR_TAILS = 1000
 # So many times the rows have no noise left, and every error is that of the world itself.
 _ENDLESS = 1e9
 
@@ -50,9 +53,11 @@ def calibration_errors(
     predictions: Predictions, n_bins: int, thresholds: list[float], *, n_resamples: int, seed: int, level: float
 ) -> dict[str, Plausible]:
     """The plausible true values of every calibration error but MCE and class-wise ECE, by flat name."""
-    # Half of the draws for each of the two signs that a gap can have.
-    tops, draws, tails = Tops.of(predictions), -(-n_resamples // 2), ((1.0 - level) / 2.0, 0.5, (1.0 + level) / 2.0)
-    rows, generator = SortedTops(tops), np.random.default_rng([seed, 1])
+    # Half of the draws for each of the two signs that a gap can have, but enough to see the tails.
+    draws = max(-(-n_resamples // 2), min(_MOST_FOR_TAILS, math.ceil(2.0 / (1.0 - level))))
+    tails = (1.0 - level) / 2.0, 0.5, (1.0 + level) / 2.0
+    tops, generator = Tops.of(predictions), np.random.default_rng([seed, 1])
+    rows = SortedTops(tops)
     width = bin_edges(n_bins, tops.precision)
     groups = _Groups.of(rows, 0, [width, rows.equal_mass_edges(n_bins)])
     found = _invert(groups, groups.all_errors, draws, tails, generator)
