@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from calibrant.metrics import evaluate, resample_models
 from calibrant.predictions import Predictions
-from calibrant.study.images import ImageNoise
+from calibrant.study.images import N_RESAMPLES, ImageNoise
 from calibrant.study.summary import summarise
 
 ROWS = 599
@@ -41,3 +42,27 @@ def test_eight_images_in_either_seed_are_not_a_verdict(make_record):
     assert found.interval is not None
     assert found.interval[0] < 0 < found.interval[1]
     assert (found.over, found.verdict) == ("seeds", "cannot tell")
+
+
+def test_the_noise_of_errors_and_sets_is_the_mean_over_pairs_of_what_compare_finds_plausible(make_record):
+    rng = np.random.default_rng(0)
+    targets = rng.integers(0, 3, size=500)
+    logits = {name: rng.normal(size=(500, 3)) + 3 * np.eye(3)[targets] for name in ("nll0", "flsd0", "nll1", "flsd1")}
+    models = {
+        name: Predictions.from_logits((1 + int("nll" in name)) * value, targets) for name, value in logits.items()
+    }
+    groups = {name: [make_record(name, seed=seed) for seed in (0, 1)] for name in ("nll", "flsd")}
+    noise = ImageNoise(lambda record, scaled: models[f"{record.method}{record.seed}"])
+    evaluations = {name: evaluate(model, 10, thresholds=(0.95,)) for name, model in models.items()}
+    for metric in ("ece", "share@0.95"):
+        farthest = []
+        for seed in "01":
+            names = f"nll{seed}", f"flsd{seed}"
+            a, b = resample_models(
+                [models[name] for name in names], [evaluations[name] for name in names], n_resamples=N_RESAMPLES
+            )
+            low, high = b.difference(a, metric)
+            difference = b.evaluation.values()[metric] - a.evaluation.values()[metric]
+            farthest.append(max(difference - low, high - difference))
+        found = noise.half_width(metric, groups["flsd"], groups["nll"], scaled=False)
+        assert found == pytest.approx(np.mean(farthest))

@@ -33,7 +33,7 @@ from calibrant.metrics.groups import (
     group_rows,
     split_groups,
 )
-from calibrant.metrics.intervals import percentiles, resample_models, share_intervals
+from calibrant.metrics.intervals import Resampled, percentiles, resample_models, share_intervals
 from calibrant.metrics.names import higher_is_better, set_metric
 from calibrant.metrics.noise import NoiseFloor, noise_floor
 from calibrant.metrics.proper import accuracy, brier_score, error_rate, negative_log_likelihood
@@ -84,6 +84,7 @@ __all__ = [
     "Meter",
     "NegativeLogLikelihood",
     "NoiseFloor",
+    "Resampled",
     "Verdict",
     "Weights",
     "accumulate_bins",

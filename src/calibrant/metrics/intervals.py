@@ -73,8 +73,8 @@ class Resampled:
     def range(self, name: str) -> Plausible | None:
         """The true values of a metric whose resampled values cannot be trusted: errors, and shares of few rows."""
         if name.startswith(("accuracy@", "share@")):
-            low, high = share_intervals(self.evaluation, self.level)[name]
-            return Plausible(low, self.evaluation.values()[name] or 0.0, high)
+            value, ends = self.evaluation.values()[name], share_intervals(self.evaluation, self.level).get(name)
+            return None if value is None or ends is None else Plausible(ends[0], value, ends[1])
         return self.plausible.get(name)
 
 

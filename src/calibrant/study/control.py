@@ -152,5 +152,5 @@ def _difference(found: Controlled, metric: str, scaled: bool, noise: ImageNoise 
         return over_seeds(found.label, metric, ours, theirs, scaled=scaled, least=least)
     both = (noise.predictions_of(runs[0], scaled) for runs in (found.control, found.plan))
     row = compare(*both, n_bins=10, n_resamples=N_RESAMPLES)[metric]
-    over: Over | None = None if row.interval is None else "images"
+    over: Over | None = None if row.difference is None else "images"
     return PairedDifference(found.label, metric, scaled, row.difference, row.interval, over, 1, row.verdict)

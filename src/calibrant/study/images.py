@@ -1,12 +1,15 @@
 """How much of a difference the choice of test images alone explains, for runs of several seeds at once."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.predictions import Predictions
 from calibrant.study.record import Record
+
+if TYPE_CHECKING:
+    from calibrant.metrics import Resampled
 
 PredictionsOf = Callable[[Record, bool], Predictions]
 """Test predictions of a record's run, temperature-scaled or not."""
@@ -14,7 +17,7 @@ N_RESAMPLES = 400
 
 
 class ImageNoise:
-    """Paired bootstrap over test images. Each run is resampled once, all of them by the same draws.
+    """Paired differences over test images. Each run is resampled once, all of them by the same draws.
 
     Args:
         predictions_of: Where test predictions come from.
@@ -22,22 +25,35 @@ class ImageNoise:
 
     def __init__(self, predictions_of: PredictionsOf) -> None:
         self.predictions_of = predictions_of
-        self._drawn: dict[tuple[str, bool], dict[str, NDArray[np.float64]]] = {}
+        self._resampled: dict[tuple[str, bool], Resampled] = {}
 
     def half_width(self, metric: str, ours: Sequence[Record], theirs: Sequence[Record], *, scaled: bool) -> float:
-        """Half the 95 % interval of the mean difference over pairs of runs; 0 where it is not defined."""
+        """How far chance may move the mean difference over pairs of runs to either side; 0 where it is not defined.
+
+        Where draws cannot be trusted (calibration errors, high-confidence sets) it is that of one pair, on average: the
+        noise of the images is taken to be the same in every seed.
+        """
         from calibrant.metrics import percentiles
 
-        pairs = zip(ours, theirs, strict=True)
-        differences = [self._values(b, scaled)[metric] - self._values(a, scaled)[metric] for b, a in pairs]
-        ends = percentiles(np.mean(differences, axis=0), 0.95)
-        return 0.0 if ends is None else (ends[1] - ends[0]) / 2
+        pairs = [(self._of(b, scaled), self._of(a, scaled)) for b, a in zip(ours, theirs, strict=True)]
+        if all(each.range(metric) is None for pair in pairs for each in pair):
+            ends = percentiles(np.mean([b.draws[metric] - a.draws[metric] for b, a in pairs], axis=0), 0.95)
+            return 0.0 if ends is None else (ends[1] - ends[0]) / 2
+        distances = []
+        for b, a in pairs:
+            own, base = (each.evaluation.values()[metric] for each in (b, a))
+            ends = b.difference(a, metric)
+            if ends is None or own is None or base is None:
+                return 0.0
+            distances.append(max(own - base - ends[0], ends[1] - (own - base)))
+        return float(np.mean(distances))
 
-    def _values(self, record: Record, scaled: bool) -> dict[str, NDArray[np.float64]]:
-        from calibrant.metrics import bootstrap
+    def _of(self, record: Record, scaled: bool) -> "Resampled":
+        from calibrant.metrics import evaluate, resample_models
 
         key = (record.predictions_sha256["test"], scaled)
-        if key not in self._drawn:
+        if key not in self._resampled:
             predictions = self.predictions_of(record, scaled)
-            self._drawn[key] = bootstrap(predictions, 10, (0.95,), n_resamples=N_RESAMPLES)
-        return self._drawn[key]
+            evaluation = evaluate(predictions, 10, thresholds=(0.95,))
+            (self._resampled[key],) = resample_models([predictions], [evaluation], n_resamples=N_RESAMPLES)
+        return self._resampled[key]

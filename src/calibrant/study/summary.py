@@ -74,8 +74,8 @@ class PairedDifference:
         metric: Flat name.
         scaled: Whether both are temperature-scaled.
         difference: Mean over pairs.
-        interval: 95 % interval: Student's t over seeds, no narrower than the paired bootstrap over test images, or that
-            bootstrap alone; None where neither is possible.
+        interval: 95 % interval: Student's t over seeds, no narrower than the noise of the test images, or that of one
+            seed over images; None where neither is possible, and for calibration errors over images.
         over: What was paired.
         pairs: Number of seeds in common.
         verdict: What the method is, seen from the baseline.
@@ -328,7 +328,7 @@ def _over_images(label: str, ours: Record, theirs: Record, predictions_of: Predi
         )
         for metric in metrics:
             row = result[metric]
-            over: Over | None = None if row.interval is None else "images"
+            over: Over | None = None if row.difference is None else "images"
             made.append(PairedDifference(label, metric, scaled, row.difference, row.interval, over, 1, row.verdict))
     return made
 
