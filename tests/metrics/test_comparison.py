@@ -7,7 +7,7 @@ import pytest
 
 from calibrant import Predictions, compare, evaluate
 from calibrant.errors import InvalidInput
-from calibrant.metrics.comparison import _difference, rests_on_few
+from calibrant.metrics.comparison import judge, rests_on_few
 
 
 def model(rows=1500, sharpness=1.0, seed=0, **more):
@@ -87,7 +87,7 @@ def test_a_handful_of_confident_rows_decides_nothing():
 def test_thirty_rows_are_enough_for_a_verdict(n, inside_a, inside_b, few):
     a, b = ({"share@0.95": inside / n} for inside in (inside_a, inside_b))
     assert [rests_on_few(name, a, b, n) for name in ("share@0.95", "ece", "accuracy@0.95")] == few
-    assert _difference("ece", 0.1, 0.2, (0.05, 0.15), few=True).verdict == "cannot tell"
+    assert judge("ece", 0.1, 0.2, (0.05, 0.15), few=True).verdict == "cannot tell"
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_thirty_rows_are_enough_for_a_verdict(n, inside_a, inside_b, few):
     ],
 )
 def test_a_verdict_needs_a_range_without_zero(ends, verdict):
-    assert _difference("ece", 0.3, 0.3, ends, few=False).verdict == verdict
-    unprinted = _difference("ece", 0.3, 0.3, ends, few=False, printed=False)
+    assert judge("ece", 0.3, 0.3, ends, few=False).verdict == verdict
+    unprinted = judge("ece", 0.3, 0.3, ends, few=False, printed=False)
     assert (unprinted.interval, unprinted.verdict) == (None, verdict)
 
 

@@ -7,25 +7,25 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.metrics import percentiles
-from calibrant.metrics.intervals import Resampled, _correlation, _subtract
+from calibrant.metrics.intervals import Resampled, _correlation, subtract
 from calibrant.metrics.inversion import Plausible
 
 
 def test_chances_of_two_parts_add_up_as_variances_do():
     ours, theirs = Plausible(0.2, 0.5, 0.9), Plausible(0.1, 0.2, 0.6)
-    assert _subtract(ours, theirs, 0.0) == pytest.approx((0.3 - 0.5, 0.3 + math.hypot(0.4, 0.1)))
-    assert _subtract(ours, theirs, -1.0) == pytest.approx((0.3 - 0.7, 0.3 + 0.5))  # every difference of the parts
-    narrow = _subtract(ours, theirs, 0.9)
+    assert subtract(ours, theirs, 0.0) == pytest.approx((0.3 - 0.5, 0.3 + math.hypot(0.4, 0.1)))
+    assert subtract(ours, theirs, -1.0) == pytest.approx((0.3 - 0.7, 0.3 + 0.5))  # every difference of the parts
+    narrow = subtract(ours, theirs, 0.9)
     assert narrow == pytest.approx((0.3 - math.sqrt(0.25 - 2 * 0.9 * 0.12), 0.3 + math.sqrt(0.17 - 2 * 0.9 * 0.04)))
-    assert _subtract(ours, theirs, 1.0) == narrow
+    assert subtract(ours, theirs, 1.0) == narrow
 
 
 def test_a_part_that_may_be_zero_has_its_centre_there_and_is_not_believed_to_move_with_the_other():
     ours, theirs = Plausible(0.0, 0.1, 0.3), Plausible(0.1, 0.2, 0.6)
-    assert _subtract(ours, theirs, 0.9) == pytest.approx((-0.2 - 0.4, -0.2 + math.hypot(0.3, 0.1)))
-    assert _subtract(theirs, ours, 0.9) == pytest.approx((0.2 - math.hypot(0.3, 0.1), 0.2 + 0.4))
-    assert _subtract(ours, theirs, -1.0)[1] == pytest.approx(-0.2 + 0.4)
-    assert _subtract(ours, ours, 0.9) == pytest.approx((-0.3, 0.3))
+    assert subtract(ours, theirs, 0.9) == pytest.approx((-0.2 - 0.4, -0.2 + math.hypot(0.3, 0.1)))
+    assert subtract(theirs, ours, 0.9) == pytest.approx((0.2 - math.hypot(0.3, 0.1), 0.2 + 0.4))
+    assert subtract(ours, theirs, -1.0)[1] == pytest.approx(-0.2 + 0.4)
+    assert subtract(ours, ours, 0.9) == pytest.approx((-0.3, 0.3))
 
 
 def test_the_correlation_of_draws():

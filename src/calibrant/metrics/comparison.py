@@ -14,17 +14,19 @@ from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins
 from calibrant.metrics.evaluation import (
     FEWEST_RESAMPLES,
     Interval,
+    check_members,
     check_resamples,
     check_thresholds,
     evaluate,
 )
 from calibrant.metrics.intervals import Resampled, resample_models
 from calibrant.metrics.names import higher_is_better
+from calibrant.metrics.tops import Weights
 from calibrant.predictions import Predictions, require_predictions
 
 Verdict = Literal["better", "worse", "cannot tell"]
 # Fewer rows than this in a high-confidence set (or in all) and the verdict is "cannot tell".
-_ENOUGH = 30
+ENOUGH = 30
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ def compare(
     n_resamples: int = 1000,
     seed: int = 0,
     level: float = 0.95,
+    weights: Weights | None = None,
+    clusters: Weights | None = None,
 ) -> Comparison:
     """Compare two models on the same rows: differences b - a with an interval and a verdict each.
 
@@ -121,6 +125,9 @@ def compare(
         n_resamples: Number of resamples, at least 20.
         seed: Seed of the draws.
         level: Level of the intervals.
+        weights: Name of an extra column of `a`, or one number per row, as `evaluate` takes them.
+        clusters: Name of an extra column of `a`, or one value per row: rows that belong together. With weights or
+            clusters calibration errors have no interval, so their verdict is "cannot tell".
     """
     require_predictions(a, "a")
     require_predictions(b, "b")
@@ -130,6 +137,12 @@ def compare(
         raise invalid("n_resamples", f"be at least {FEWEST_RESAMPLES} to compare", n_resamples)
     _check_same_rows(a, b)
     limits = check_thresholds(thresholds)
+    if weights is not None or clusters is not None:
+        from calibrant.metrics.weighted_comparison import weighted_differences
+
+        counts, own = check_members(a, weights, clusters)
+        settings: dict[str, Any] = {"n_bins": n_bins, "limits": limits, "n_resamples": n_resamples, "seed": seed}
+        return Comparison(len(a), n_resamples, level, weighted_differences(a, b, counts, own, level=level, **settings))
     both = a, b
     evaluations = [evaluate(each, n_bins, thresholds=limits) for each in both]
     first, second = resample_models(both, evaluations, n_resamples=n_resamples, seed=seed, level=level)
@@ -140,7 +153,7 @@ def differences(a: Resampled, b: Resampled) -> tuple[Difference, ...]:
     """Every metric of the second model beside that of the first, resampled by the same draws."""
     values_a, values_b = a.evaluation.values(), b.evaluation.values()
     return tuple(
-        _difference(
+        judge(
             name,
             values_a[name],
             values_b[name],
@@ -157,14 +170,15 @@ def rests_on_few(name: str, a: Mapping[str, float | None], b: Mapping[str, float
     """Whether a metric rests on so few rows that resampling them hides the chance in it (3 of 3 right stays 3 of 3)."""
     metric, _, threshold = name.partition("@")
     if metric == "share" or not threshold:
-        return n < _ENOUGH
+        return n < ENOUGH
     # Rounded: the share of 30 of 44 rows, times 44, is a little less than 30.
-    return any(round((values[f"share@{threshold}"] or 0.0) * n) < _ENOUGH for values in (a, b))
+    return any(round((values[f"share@{threshold}"] or 0.0) * n) < ENOUGH for values in (a, b))
 
 
-def _difference(
+def judge(
     name: str, a: float | None, b: float | None, ends: Interval | None, *, few: bool, printed: bool = True
 ) -> Difference:
+    """One metric of two models, with the verdict that its range allows; none where it rests on few rows."""
     difference = None if a is None or b is None else b - a
     interval = ends if printed else None
     if few or ends is None or difference is None or ends[0] <= 0.0 <= ends[1]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.checks import fraction, whole
 from calibrant.display import Displayed, Overview
@@ -216,15 +217,9 @@ def _weighted(
     seed: int,
     level: float,
 ) -> Evaluation:
-    from calibrant.metrics.groups import column_of
-    from calibrant.metrics.weighted import check_weights
     from calibrant.metrics.weighted_evaluation import evaluate_weighted, weighted_intervals
 
-    counts = np.ones(len(predictions)) if weights is None else check_weights(predictions, weights)
-    own = np.arange(len(predictions))
-    if clusters is not None:
-        names = [str(value) for value in column_of(predictions, clusters, "clusters").tolist()]
-        own = np.unique(names, return_inverse=True)[1]
+    counts, own = check_members(predictions, weights, clusters)
     plain = _point(predictions, n_bins, limits, seed)
     if weights is not None:
         plain = evaluate_weighted(predictions, counts, n_bins, limits, seed=seed)
@@ -232,6 +227,20 @@ def _weighted(
         return plain
     settings: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "level": level}
     return replace(plain, intervals=weighted_intervals(predictions, counts, own, plain, **settings), level=level)
+
+
+def check_members(
+    predictions: Predictions, weights: Weights | None, clusters: Weights | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The weight of each row, with a mean of 1, and the number of its cluster: without clusters each row its own."""
+    from calibrant.metrics.groups import column_of
+    from calibrant.metrics.weighted import check_weights
+
+    counts = np.ones(len(predictions)) if weights is None else check_weights(predictions, weights)
+    if clusters is None:
+        return counts, np.arange(len(predictions))
+    names = [str(value) for value in column_of(predictions, clusters, "clusters").tolist()]
+    return counts, np.unique(names, return_inverse=True)[1]
 
 
 def check_thresholds(thresholds: Any) -> list[float]:

@@ -131,16 +131,19 @@ def evaluate_groups(
         groups: Name of an extra column, or one value for each row.
         n_resamples: Draws behind each interval; 0 for none.
         level: Probability with which the intervals of all groups hold at once, metric by metric.
-        settings: As `evaluate` takes them: bins, thresholds, seed.
+        settings: As `evaluate` takes them: bins, thresholds, seed, weights, clusters.
 
     >>> cases = Predictions.from_probabilities([[0.9, 0.1]] * 4, [0, 0, 1, 0], extras={"site": ["b", "a", "b", "a"]})
     >>> evaluate_groups(cases, "site").worst()
     'b'
     """
-    parts = split_groups(predictions, groups)
-    inner = 1.0 - (1.0 - level) / len(parts)
-    overall = evaluate(predictions, n_resamples=n_resamples, level=level, **settings)
-    found = {name: evaluate(part, n_resamples=n_resamples, level=inner, **settings) for name, part in parts.items()}
+    rows = group_rows(predictions, groups)
+    settings |= {"n_resamples": n_resamples}
+    overall = evaluate(predictions, level=level, **settings)
+    inner = 1.0 - (1.0 - level) / len(rows)
+    found = {
+        name: evaluate(predictions.subset(own), level=inner, **_of_rows(settings, own)) for name, own in rows.items()
+    }
     return GroupedEvaluation(overall, found, level if n_resamples else None)
 
 
@@ -160,4 +163,16 @@ def compare_groups(
     if len(b) != len(a):
         raise invalid("b", f"have the {len(a)} rows of a", len(b))
     inner = 1.0 - (1.0 - level) / len(rows)
-    return {name: compare(a.subset(own), b.subset(own), level=inner, **settings) for name, own in rows.items()}
+    return {
+        name: compare(a.subset(own), b.subset(own), level=inner, **_of_rows(settings, own))
+        for name, own in rows.items()
+    }
+
+
+def _of_rows(settings: Mapping[str, Any], rows: NDArray[np.int64]) -> dict[str, Any]:
+    """The settings for some of the rows: weights and clusters that are no names of columns have one value per row."""
+    own = dict(settings)
+    for name in ("weights", "clusters"):
+        if own.get(name) is not None and not isinstance(own[name], str):
+            own[name] = as_array(name, own[name])[rows]
+    return own

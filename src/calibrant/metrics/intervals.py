@@ -65,7 +65,7 @@ class Resampled:
         parts = self.range(name), other.range(name)
         if parts[0] is not None and parts[1] is not None:
             together = _correlation(self.draws[name], other.draws[name])
-            return _around(ours - theirs, *_subtract(parts[0], parts[1], together))
+            return _around(ours - theirs, *subtract(parts[0], parts[1], together))
         with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
             ends = percentiles(self.draws[name] - other.draws[name], self.level)
             return None if ends is None else _around(ours - theirs, *ends)
@@ -145,7 +145,7 @@ def _correlation(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> floa
     return float((ours * theirs).sum() / size) if size > 0.0 else 0.0
 
 
-def _subtract(ours: Plausible, theirs: Plausible, together: float) -> Interval:
+def subtract(ours: Plausible, theirs: Plausible, together: float) -> Interval:
     """The interval of a difference from the intervals of its parts and their correlation.
 
     What chance does to two parts adds up as variances do, on each side with the distance of that part's end from its

@@ -137,7 +137,7 @@ class WeightedRows:
         rate = np.divide(bad, size, out=np.zeros_like(bad), where=used)
         risk = np.where(used, risk_of_groups(above, all_wrong - errors, np.ones_like(size), rate, steps), 0.0)
         risk += np.where(used, bad - rate, 0.0)
-        auroc = beaten / pairs if pairs > 1e-12 * total**2 else None
+        auroc = float(beaten / pairs) if pairs > 1e-12 * total**2 else None
         return Ranking(auroc, float(risk.sum() / total), float(np.abs(surplus).max() / total))
 
     def confident(self, threshold: float, n_bins: int) -> ConfidentSet:

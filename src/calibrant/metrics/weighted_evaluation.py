@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from calibrant.metrics.confident import is_confident
 from calibrant.metrics.errors import balanced_error
 from calibrant.metrics.evaluation import Evaluation, Interval
 from calibrant.metrics.names import set_metric
@@ -75,7 +76,7 @@ def weighted_intervals(
     """
     found = {"test_error": share_interval(~predictions.correct, weights, clusters, level)}
     for limit in (row.threshold for row in evaluation.thresholds):
-        inside = predictions.confidence >= limit
+        inside = is_confident(predictions, limit)
         found[set_metric("share", limit)] = share_interval(inside, weights, clusters, level)
         if weights[inside].sum() > 0:
             own = share_interval(predictions.correct[inside], weights[inside], clusters[inside], level)
@@ -96,7 +97,7 @@ def share_interval(hits: NDArray[np.bool_], weights: Floats, clusters: NDArray[n
     share = float((weights * hits).sum() / weights.sum())
     _, own = np.unique(clusters, return_inverse=True)
     sizes, inside = np.bincount(own, weights), np.bincount(own, weights * hits)
-    count, most = len(sizes), float(weights.sum() ** 2 / (weights**2).sum())
+    count, most = len(sizes), effective_rows(weights)
     # Few clusters tell their own variance badly: Student's t has wider tails than the normal distribution.
     tails = float((stdtrit(10**9, 0.5 + level / 2) / stdtrit(count, 0.5 + level / 2)) ** 2)
     ends = []
@@ -107,3 +108,8 @@ def share_interval(hits: NDArray[np.bool_], weights: Floats, clusters: NDArray[n
         effective = min(tails * seen * (1.0 - seen) / variance, most) if variance > 0.0 else most
         ends.append(wilson(share * effective, effective, level=level))
     return min(float(ends[0][0]), share), max(float(ends[1][1]), share)
+
+
+def effective_rows(weights: Floats) -> float:
+    """So many equally weighted rows would tell as much (Kish 1965)."""
+    return float(weights.sum() ** 2 / (weights**2).sum()) if weights.any() else 0.0
