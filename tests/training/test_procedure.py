@@ -13,8 +13,8 @@ from calibrant.pruning.sampling import ORDER, generator_for
 from calibrant.training import train
 from calibrant.training.checkpoint import newest_checkpoint
 from calibrant.training.data import TrainingData
+from calibrant.training.network import make_model
 from calibrant.training.seeds import derive_seed
-from calibrant.training.setup import make_model
 
 _NETWORK = """
 import torch

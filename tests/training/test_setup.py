@@ -3,13 +3,13 @@ import torch
 
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.training.data import TrainingData
+from calibrant.training.network import make_model
 from calibrant.training.setup import (
     Setup,
     choose_data_path,
     choose_mode,
     load_data,
     make_fabric,
-    make_model,
     make_optimiser,
 )
 

@@ -66,7 +66,7 @@ def train(
     data:
         Data set: digits, cifar10, cifar100, ..., arrays:FILE.npz or folder:DIR. See `calibrant data list`.
     model:
-        Network: tiny, resnet32, resnet50, torchvision:NAME, or module:factory.
+        Network: tiny, resnet32, resnet50, timm:NAME, torchvision:NAME, transformers:PATH, or module:factory.
     method:
         Training objective and pruning plan: see `calibrant methods`; or module:function, a loss of your own.
     epochs:

@@ -1,5 +1,7 @@
-"""Networks from elsewhere: torchvision, where it is installed, and a function of the user's own."""
+"""Networks from elsewhere: torchvision and timm, where they are installed, and a function of the user's own."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -8,47 +10,112 @@ import torch
 from torch import nn
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.models.inputs import ModelInput
+from calibrant.models.weights import head_of
 from calibrant.own_code import load, own_code_at_work
 
 
-def torchvision_model(text: str, *, n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
+def torchvision_model(text: str, *, n_classes: int, pretrained: bool = True) -> nn.Module:
     """A torchvision classifier whose last linear layer is replaced by a fresh one with `n_classes` outputs.
 
     Args:
         text: `NAME`, or `NAME?weights=DEFAULT` (or another of its weights) to start from pretrained weights.
         n_classes: Number of outputs.
-        image_shape: Channels, height and width; images with one channel are shown to the network three times.
+        pretrained: False leaves the weights that `text` names out, for a network that gets others.
     """
-    try:
-        from torchvision import models
-    except ImportError as error:
-        raise InvalidInput(
-            f"torchvision:{text} needs torchvision: pip install 'calibrant[vision]' (it must fit the installed torch)."
-        ) from error
-    except (RuntimeError, OSError, AttributeError) as error:
-        # A build for another torch breaks while it is imported, for example over an operator that was not registered.
-        raise InvalidInput(
-            f"the installed torchvision does not fit torch {torch.__version__} ({error}). Install the build that does."
-        ) from error
-    name, _, query = text.partition("?")
+    name, weights = _name_and_weights(f"torchvision:{text}")
+    models = _torchvision(text)
     known = models.list_models(module=models)
     if name not in known:
         raise invalid("model", "be one of torchvision's classifiers", repr(name), did_you_mean(name, known))
-    options = parse_qs(query, keep_blank_values=True)
-    if set(options) - {"weights"}:
-        raise invalid(f"torchvision:{text}", "have no option but weights", repr(query), "For example ?weights=DEFAULT.")
-    weights = options.get("weights", [None])[-1]
     if weights is not None:
         available = list(models.get_model_weights(name).__members__)
         if weights not in available:
             way_out = did_you_mean(weights, available) if available else "Leave weights out."
             raise invalid(f"weights of {name}", "be some that torchvision has", repr(weights), way_out)
-    model = _with_weights(models, name, weights)
+    model: Any = _with_weights(models, name, weights if pretrained else None)
+    if weights is not None and hasattr(model, "transform_input"):
+        model.transform_input = True  # what torchvision does where it loads the weights itself
     _drop_side_heads(model)
     replace_head(model, n_classes=n_classes)
-    return _checked(
-        model if image_shape[0] == 3 else _Grey(model, image_shape[0]), f"torchvision:{text}", n_classes, image_shape
-    )
+    network: nn.Module = model
+    return network
+
+
+def torchvision_input(text: str) -> ModelInput:
+    """Size and normalisation by the named weights, by the default ones where none are named."""
+    name, weights = _name_and_weights(f"torchvision:{text}")
+    available = _torchvision(text).get_model_weights(name)
+    preset = getattr(available, weights or "DEFAULT").transforms()
+    side = preset.crop_size[0]
+    return ModelInput((side, side), tuple(preset.mean), tuple(preset.std))
+
+
+def timm_model(text: str, *, n_classes: int, pretrained: bool = True) -> nn.Module:
+    """A timm classifier with a fresh head of `n_classes` outputs.
+
+    Args:
+        text: `NAME`, or `NAME?weights=pretrained` for the weights that the name stands for, from the library's cache.
+        n_classes: Number of outputs.
+        pretrained: False leaves the weights that `text` names out, for a network that gets others.
+    """
+    name, weights = _name_and_weights(f"timm:{text}")
+    timm = _timm(text)
+    if not timm.is_model(name):
+        raise invalid("model", "be one of timm's classifiers", repr(name), did_you_mean(name, timm.list_models()))
+    if weights not in (None, "pretrained"):
+        raise invalid(f"weights of {name}", "be pretrained", repr(weights), "A tag is a part of the name: NAME.TAG.")
+    try:
+        model: nn.Module = timm.create_model(name, pretrained=bool(weights) and pretrained, num_classes=n_classes)
+    except (OSError, RuntimeError, ValueError) as error:  # no network, a full disk, a tag that is unknown
+        told = " ".join(str(error).split())[:200]
+        raise InvalidInput(
+            f"timm:{text} cannot be made ({type(error).__name__}: {told}). Give a file as model.weights instead."
+        ) from error
+    return model
+
+
+def timm_input(text: str) -> ModelInput:
+    """Size and normalisation by timm's own list."""
+    stated = _timm(text).get_pretrained_cfg(_name_and_weights(f"timm:{text}")[0])
+    if stated is None:
+        return ModelInput()
+    _, height, width = stated.input_size
+    return ModelInput((height, width), tuple(stated.mean), tuple(stated.std))
+
+
+def _name_and_weights(model: str) -> tuple[str, str | None]:
+    """`NAME?weights=W` behind the library's name, as two."""
+    name, _, query = model.partition(":")[2].partition("?")
+    options = parse_qs(query, keep_blank_values=True)
+    if set(options) - {"weights"}:
+        raise invalid(model, "have no option but weights", repr(query), "For example ?weights=DEFAULT.")
+    return name, options.get("weights", [None])[-1]
+
+
+def _torchvision(text: str) -> Any:
+    with _installed(f"torchvision:{text}", "torchvision", "pip install 'calibrant[vision]'"):
+        from torchvision import models
+    return models
+
+
+def _timm(text: str) -> Any:
+    with _installed(f"timm:{text}", "timm", "pip install timm"):
+        import timm
+    return timm
+
+
+@contextmanager
+def _installed(model: str, library: str, way_out: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise InvalidInput(f"{model} needs {library}: {way_out} (torchvision must fit the installed torch).") from error
+    except (RuntimeError, OSError, AttributeError) as error:
+        # A build for another torch breaks while it is imported, for example over an operator that was not registered.
+        raise InvalidInput(
+            f"the installed torchvision does not fit torch {torch.__version__} ({error}). Install the build that does."
+        ) from error
 
 
 def _with_weights(models: Any, name: str, weights: str | None) -> nn.Module:
@@ -86,19 +153,18 @@ def factory_model(module: str, attribute: str, *, n_classes: int, image_shape: t
             ) from error
     if not isinstance(model, nn.Module):
         raise invalid(f"model {name}", "return a torch.nn.Module", type(model).__name__)
-    return _checked(model, name, n_classes, image_shape)
+    return model
 
 
 def replace_head(model: nn.Module, *, n_classes: int) -> None:
     """Replace the last linear layer (or 1x1 convolution) of a classifier, in place, by one with `n_classes` outputs."""
-    heads = [(path, part) for path, part in model.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
-    if not heads:
-        raise invalid("model", "end in a linear layer", type(model).__name__, "Pass a module:factory of your own.")
-    path, head = heads[-1]
+    path = head_of(model)
+    head = model.get_submodule(path)
     fresh: nn.Module
     if isinstance(head, nn.Linear):
         fresh = nn.Linear(head.in_features, n_classes, bias=head.bias is not None)
     else:
+        assert isinstance(head, nn.Conv2d)
         fresh = nn.Conv2d(head.in_channels, n_classes, kernel_size=1, bias=head.bias is not None)
     model.set_submodule(path, fresh)
 
@@ -112,20 +178,21 @@ def _drop_side_heads(model: Any) -> None:
                 setattr(model, name, None)
 
 
-class _Grey(nn.Module):
+class Grey(nn.Module):
     """Shows an image with one channel to a network made for three."""
 
     def __init__(self, model: nn.Module, channels: int) -> None:
         super().__init__()
         if channels != 1:
-            raise invalid("images for a torchvision network", "have 1 or 3 channels", channels)
+            raise invalid("images for a network of a library", "have 1 or 3 channels", channels)
         self.model = model
 
     def forward(self, images: torch.Tensor) -> Any:
+        """Logits of images `(N, 1, H, W)`."""
         return self.model(images.expand(-1, 3, -1, -1))
 
 
-def _checked(model: nn.Module, name: str, n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
+def checked(model: nn.Module, name: str, n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
     """Run two blank images through the network, so that a wrong shape is found before any time is spent."""
     was_training = model.training
     try:

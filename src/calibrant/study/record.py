@@ -352,6 +352,8 @@ def _without_paths(recipe: Recipe) -> Recipe:
         kind, colon, rest = name.partition(":")
         if colon and "/" in rest:
             changed[key] = f"{kind}:{rest.rstrip('/').rsplit('/', 1)[-1]}"
+    if recipe.model.weights is not None:
+        changed["model.weights"] = recipe.model.weights.rsplit("/", 1)[-1]
     return recipe.changed(changed)
 
 

@@ -4,8 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from calibrant.training.defaults import default_recipe, method_settings, named_recipes, paper_recipe
-from calibrant.training.recipe import OneLineErrors, Recipe, flatten, recipe_keys, suggest_key
+from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 from calibrant.training.run import Run, Split
+from calibrant.training.section import OneLineErrors
 from calibrant.training.wording import one_line
 
 if TYPE_CHECKING:

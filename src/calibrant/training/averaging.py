@@ -9,7 +9,9 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, update_bn
+from torch.optim.swa_utils import AveragedModel
+
+from calibrant.training.batchnorm import measure_statistics
 
 
 class WeightAverage:
@@ -33,7 +35,7 @@ class WeightAverage:
         """
         for parameter, mean in zip(self.network.parameters(), self._mean.module.parameters(), strict=True):
             parameter.copy_(mean)
-        update_bn(images, self.network)
+        measure_statistics(self.network, images)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Means and their number, by name."""

@@ -4,8 +4,11 @@ torch's own `SyncBatchNorm` runs on GPUs only. With this one a run over several 
 process with the same global batch, shards of unequal size included; on a GPU the engine takes torch's.
 """
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from calibrant.distributed import global_sum
 
@@ -48,3 +51,26 @@ def synchronise_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
             # Same attributes, another forward: nothing has to be copied, and names in the state stay the same.
             module.__class__ = GlobalBatchNorm2d
     return model
+
+
+@torch.no_grad()
+def measure_statistics(network: nn.Module, images: Iterable[Tensor]) -> None:
+    """Take the running statistics anew, as plain means over these batches, save in parts that rest.
+
+    A network in training whose frozen parts are in evaluation mode is measured as it is.
+    """
+    before = network.training
+    if not before:
+        network.train()
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm) and module.training]
+    momenta = [module.momentum for module in norms]
+    for module in norms:
+        module.reset_running_stats()
+        module.momentum = None  # a plain mean
+    if norms:
+        for batch in images:
+            network(batch)
+    for module, momentum in zip(norms, momenta, strict=True):
+        module.momentum = momentum
+    if not before:
+        network.eval()

@@ -185,14 +185,18 @@ class _Training:
                     f"run {self.run.path} began with other data than what is found now. "
                     "Point --data-dir to the data that it began with."
                 )
+            self.setup.enter(done)
             unpack(self.setup, checkpoint)
         on_first_rank(self.fabric, lambda: self.run.write_log(self.log))
         return done
 
     def _epoch(self, epoch: int) -> None:
-        setup, meter, source = self.setup, self.setup.learner.meter, self.setup.steps.source
+        setup = self.setup
+        setup.enter(epoch)
+        meter, source = setup.learner.meter, setup.steps.source
         started = time.perf_counter()
         setup.network.train()
+        setup.freezing.hold()
         meter.reset()
         source.begin(epoch)
         steps = len(source.tables.sizes(setup.batch_size))

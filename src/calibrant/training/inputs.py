@@ -18,6 +18,11 @@ def check_inputs(recipes: Iterable[Recipe], *, data_dir: str | Path | None = Non
         _check_data(data, data_dir)
     for model in dict.fromkeys(recipe.model.name for recipe in wanted):
         _check_model(model)
+    for weights in dict.fromkeys(recipe.model.weights for recipe in wanted):
+        if weights is not None:
+            from calibrant.models import check_weights
+
+            check_weights(weights)
 
 
 def _check_data(name: str, data_dir: str | Path | None) -> None:

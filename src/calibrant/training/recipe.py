@@ -8,20 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.errors import did_you_mean, invalid
 from calibrant.files import read_toml, write_text
 from calibrant.own_code import digest, in_words, own_parts, require
-from calibrant.training.wording import one_line
+from calibrant.training.section import RecipeSection
 
 if TYPE_CHECKING:
-    # Type checkers cannot follow `type(BaseModel)`. Nothing private is imported at run time.
-    from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
-
     from calibrant.methods import Plan
-else:
-    _ModelMetaclass = type(BaseModel)
 
 Precision = Literal["auto", "bf16-mixed", "32-true", "64-true"]
 StepMode = Literal["auto", "eager", "compiled", "graphed"]
@@ -33,34 +28,12 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class OneLineErrors(_ModelMetaclass):
-    """A metaclass: a model that is built from wrong values raises one line about the first broken rule.
-
-    An `__init__` cannot do this: pydantic calls it for nested sections too, and the error would no longer say where in
-    the recipe they stand. `explain` words the line.
-    """
-
-    def __call__(self, *args: Any, **values: Any) -> Any:
-        """Build an instance, or raise one line about what is wrong."""
-        try:
-            return super().__call__(*args, **values)
-        except ValidationError as error:
-            raise self.explain(error) from error
-
-    def explain(self, error: ValidationError) -> InvalidInput:
-        """The line about the first broken rule; a class may override it with its own words."""
-        return one_line(error, "recipe key", suggest_key)
+def _as_list(value: Any) -> Any:
+    """One name stands for a list of one."""
+    return (value,) if isinstance(value, str) else value
 
 
-class _Section(BaseModel, metaclass=OneLineErrors):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        way_out = "recipe.changed({...}) gives a changed copy."
-        raise invalid("a recipe", "stay as it is: it says what a run was", f"{name} = {value!r}", way_out)
-
-
-class DataSection(_Section):
+class DataSection(RecipeSection):
     """Where images come from, how they are split and augmented.
 
     `crop` (black pixels on each side, before a crop of the original size) and `mirror` are the data set's own where
@@ -76,13 +49,23 @@ class DataSection(_Section):
     mirror: bool | None = None
 
 
-class ModelSection(_Section):
-    """The network."""
+class ModelSection(RecipeSection):
+    """The network, where it starts from, and what of it is trained.
+
+    `weights` is a safetensors file. `input` says whose size and normalisation images get: `auto` takes the network's
+    for timm: and transformers:, the data set's for all others. Parts in `freeze`, by the beginning of their names, keep
+    their weights; `backbone` is everything but the last layer. `probe` is the number of epochs, at the start, in which
+    only the last layer is trained.
+    """
 
     name: str = "tiny"
+    weights: str | None = None
+    input: Literal["auto", "data", "model"] = "auto"
+    freeze: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
+    probe: Annotated[int, Field(ge=0)] = 0
 
 
-class MethodSection(_Section):
+class MethodSection(RecipeSection):
     """A row of `calibrant.methods` and what is changed in it (loss and pruning alike)."""
 
     name: str = "nll"
@@ -97,10 +80,12 @@ class MethodSection(_Section):
         return self
 
 
-class OptimiserSection(_Section):
+class OptimiserSection(RecipeSection):
     """The optimiser. `accumulate` splits each batch into that many pieces to save memory.
 
     `sam` is the rho of sharpness-aware minimisation, which takes two gradients for each update; 0 is off.
+    `backbone_lr` multiplies the rate of everything but the last layer, and each block of layers below that one learns
+    at `layer_decay` times the rate of the block above it.
     """
 
     name: Literal["sgd", "adam", "adamw"] = "sgd"
@@ -111,9 +96,11 @@ class OptimiserSection(_Section):
     batch_size: Count = 128
     accumulate: Count = 1
     sam: NonNegative = 0.0
+    backbone_lr: Positive = 1.0
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
-class ScheduleSection(_Section):
+class ScheduleSection(RecipeSection):
     """The learning rate over the run.
 
     `step` multiplies by `factor` at each milestone (below 1: a share of the run, else an epoch), `exponential` after
@@ -129,7 +116,7 @@ class ScheduleSection(_Section):
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
-class CalibrationSection(_Section):
+class CalibrationSection(RecipeSection):
     """The temperature that is fitted at the end and kept in the run.
 
     `share` is its part of the validation cases; it gets more where they are few (`posthoc.temperature_share`).
@@ -139,7 +126,7 @@ class CalibrationSection(_Section):
     share: Annotated[float, Field(gt=0, lt=1)] = 0.1
 
 
-class EngineSection(_Section):
+class EngineSection(RecipeSection):
     """How the run is executed; changes speed, not the method."""
 
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
@@ -155,7 +142,7 @@ class EngineSection(_Section):
     checkpoint_every: Count = 1
 
 
-class Recipe(_Section):
+class Recipe(RecipeSection):
     """All settings of one run.
 
     `budget` is the share of `epochs` times the number of samples that may be trained on: a plan solves its free rate
@@ -210,6 +197,11 @@ class Recipe(_Section):
         if self.schedule.average and not self.averaged_epochs:
             raise ValueError(
                 f"schedule.average must cover at least one of the {self.epochs} epochs, got {self.schedule.average:g}"
+            )
+        if self.model.probe >= self.epochs:
+            raise ValueError(
+                f"model.probe must end before the last of the {self.epochs} epochs, got {self.model.probe}. "
+                "With model.freeze = backbone only the last layer is trained."
             )
         if self.select != "last" and self.engine.evaluate_every > 1:
             raise ValueError(
@@ -266,6 +258,7 @@ class Recipe(_Section):
         stretched = {
             "schedule.milestones": tuple(m / self.epochs if m >= 1 else m for m in schedule.milestones),
             "schedule.warmup": schedule.warmup * epochs / self.epochs,
+            "model.probe": self.model.probe * epochs // self.epochs,
             "schedule.factor": schedule.factor ** (self.epochs / epochs if schedule.kind == "exponential" else 1),
         }
         return self.changed({"epochs": epochs, "budget": 1.0, **stretched})
@@ -369,7 +362,7 @@ def recipe_keys() -> list[str]:
         if name in {"own_code", "reasons"}:
             continue
         section = field.annotation
-        if isinstance(section, type) and issubclass(section, _Section):
+        if isinstance(section, type) and issubclass(section, RecipeSection):
             found += [f"{name}.{inner}" for inner in section.model_fields]
         else:
             found.append(name)

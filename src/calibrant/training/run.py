@@ -243,14 +243,21 @@ class Run(Displayed):
             trust_code: Whether to import a network `module:name` that you have not used on this machine before. It must
                 be the file that the run was trained with in any case.
         """
-        from calibrant.models import build_model
+        from calibrant.models import ModelInput, build_model
 
         checkpoint = checkpoint or self.checkpoint()
         channels, height, width = checkpoint.values["image_shape"]
         name = self.recipe.model.name
         if is_own(name):
             require(name, expected=self.recipe.own_code.get(name.partition(":")[0]), trusted=trust_code)
-        model = build_model(name, n_classes=checkpoint.values["classes"], image_shape=(channels, height, width))
+        stated = checkpoint.values.get("model_input")
+        model = build_model(
+            name,
+            n_classes=checkpoint.values["classes"],
+            image_shape=(channels, height, width),
+            pretrained=False,
+            expected=None if stated is None else ModelInput.from_dict(stated),
+        )
         weights = {n.removeprefix("model."): t for n, t in checkpoint.tensors.items() if n.startswith("model.")}
         if self.recipe.engine.precision == "64-true":
             model = model.double()

@@ -57,6 +57,13 @@ class _BestSoFar(_Model):
     figure: Number
 
 
+class _ModelInput(_Model):
+    # Lists in JSON, as below.
+    size: Annotated[list[Side], Field(min_length=2, max_length=2)] | None = None
+    mean: list[Number] | None = None
+    std: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = None
+
+
 class CheckpointValues(_Model):
     """What the JSON of a checkpoint holds beside its digests."""
 
@@ -70,6 +77,7 @@ class CheckpointValues(_Model):
     std: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = []
     log: list[EpochLine] | None = None
     best: _BestSoFar | None = None
+    model_input: _ModelInput | None = None
 
     @model_validator(mode="after")
     def _one_per_channel(self) -> Self:

@@ -12,7 +12,6 @@ from calibrant import methods
 from calibrant.data import Dataset, load_dataset
 from calibrant.errors import InvalidInput, invalid
 from calibrant.logs import at_level
-from calibrant.models import build_model
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.averaging import WeightAverage
 from calibrant.training.balance import balanced_loss
@@ -22,9 +21,10 @@ from calibrant.training.best import BestEpoch
 from calibrant.training.data import TrainingData
 from calibrant.training.launch import FABRIC_LOGGERS
 from calibrant.training.mixup import Mixup
+from calibrant.training.network import Freezing, choose_input, make_model, rate_factors, with_input
 from calibrant.training.recipe import OptimiserSection, Recipe
 from calibrant.training.sam import SharpnessAware
-from calibrant.training.seeds import derive_seed, seeded
+from calibrant.training.seeds import derive_seed
 from calibrant.training.step import EagerSteps, GraphedSteps, Learner
 
 if TYPE_CHECKING:
@@ -107,36 +107,35 @@ def make_pruner(
     return ConfidencePruner(targets, seed=derive_seed(recipe.seed, "order"), **settings)
 
 
-def make_model(recipe: Recipe, data: TrainingData) -> nn.Module:
-    """The network, initialised from the recipe's seed."""
-    with seeded(recipe.seed, "initialise"):
-        return build_model(recipe.model.name, n_classes=data.n_classes, image_shape=data.image_shape)
-
-
 def make_optimiser(settings: OptimiserSection, model: nn.Module, lr: Tensor) -> torch.optim.Optimizer:
     """The optimiser with the learning rate as a tensor on the device, so that a captured step follows its changes."""
     on_gpu = lr.device.type == "cuda"
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    # One group, with the rate itself, where all parts learn at one rate. `factor` is ours; optimisers keep it.
+    groups = [
+        {"params": parameters, "lr": (lr if factor == 1 else lr * factor) if on_gpu else float(lr) * factor}
+        | {"factor": factor}
+        for factor, parameters in rate_factors(model, settings).items()
+    ]
     if settings.name == "sgd":
         # The fused kernel reads the rate on the device; the others would ask the host for it.
         return torch.optim.SGD(
-            parameters,
-            lr=lr if on_gpu else float(lr),
+            groups,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
             nesterov=settings.nesterov,
             fused=on_gpu,
         )
     kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
-    rate = lr if on_gpu else float(lr)
-    return kind(parameters, lr=rate, weight_decay=settings.weight_decay, fused=on_gpu, capturable=on_gpu)
+    return kind(groups, weight_decay=settings.weight_decay, fused=on_gpu, capturable=on_gpu)
 
 
 class Setup:
     """Everything that a run's loop holds, built once from the recipe."""
 
     def __init__(self, recipe: Recipe, fabric: "Fabric", data: TrainingData) -> None:
-        self.recipe, self.fabric, self.data = recipe, fabric, data
+        self.recipe, self.fabric = recipe, fabric
+        self.expected_input = choose_input(recipe.model, data)
+        self.data = data = with_input(data, self.expected_input)
         device = fabric.device
         self.plan = recipe.plan()
         self.dtype = torch.float64 if recipe.engine.precision == "64-true" else torch.float32
@@ -144,11 +143,12 @@ class Setup:
         self.pruner = make_pruner(
             recipe, self.plan, data.targets, n_classes=data.n_classes, batch_size=self.batch_size
         ).to(device)
-        self.network = make_model(recipe, data).to(device=device, dtype=self.dtype)
+        self.network = make_model(recipe, data, self.expected_input).to(device=device, dtype=self.dtype)
         if device.type == "cuda":
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if fabric.world_size > 1 and recipe.engine.sync_batch_norm:
             self.network = synchronise_batch_norm(self.network, device)
+        self.freezing = Freezing(self.network, recipe.model)
         self.average: WeightAverage | None = None
         if recipe.averaged_epochs:
             self.average = WeightAverage(self.network, first=recipe.epochs - recipe.averaged_epochs + 1)
@@ -165,11 +165,22 @@ class Setup:
 
     def set_learning_rate(self, value: float) -> None:
         """Change the learning rate in place."""
-        if self.lr.device.type == "cuda":
-            self.lr.fill_(value)
-        else:
-            for group in self.optimiser.param_groups:
-                group["lr"] = value
+        for group in self.optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(value * group["factor"])
+            else:
+                group["lr"] = value * group["factor"]
+
+    def enter(self, epoch: int) -> None:
+        """Prepare for an epoch: after a linear probe the whole network is trained, by a new optimiser.
+
+        The steps are built anew, because DistributedDataParallel and a captured graph know only what they began with.
+        """
+        if self.freezing.probing and epoch > self.freezing.probe:
+            self.freezing.probing = False
+            self.freezing.apply()
+            self.optimiser = make_optimiser(self.recipe.optimiser, self.network, self.lr)
+            self.steps = self._make_steps()
 
     def _make_steps(self) -> EagerSteps | GraphedSteps:
         recipe, fabric, data = self.recipe, self.fabric, self.data

@@ -43,6 +43,8 @@ def pack(setup: Setup, log: Sequence[Line]) -> Checkpoint:
     about = {"data": data.fingerprint, "classes": data.n_classes, "image_shape": list(data.image_shape)}
     # Export puts the normalisation into the deployed file, where the data set is not at hand.
     about |= {"mean": list(data.mean), "std": list(data.std)}
+    if setup.expected_input is not None:
+        about["model_input"] = setup.expected_input.to_dict()
     saved = list(log) if len(log) <= _LONGEST_LOG else None
     return Checkpoint(len(log), tensors, {"pruner": values, "log": saved, **about, **more})
 

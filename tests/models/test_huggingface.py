@@ -1,0 +1,128 @@
+"""Networks of transformers from folders that are made here."""
+
+import json
+
+import pytest
+import torch
+
+from calibrant.errors import InvalidInput
+from calibrant.models import ModelInput, build_model, expected_input, head_of
+from calibrant.models.inputs import cover
+
+transformers = pytest.importorskip("transformers")
+
+SHAPE = (3, 16, 16)
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory):
+    """A small ViT for seven classes, and what its images must be like."""
+    folder = tmp_path_factory.mktemp("vit")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.ViTConfig(**sizes, image_size=16, patch_size=8, num_labels=7)
+    torch.manual_seed(0)
+    transformers.ViTForImageClassification(config).save_pretrained(folder)
+    processor = {"size": {"height": 16, "width": 16}, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.25, 0.5]}
+    (folder / "preprocessor_config.json").write_text(json.dumps({**processor, "rescale_factor": 1 / 255}))
+    return folder
+
+
+def build(folder, **options):
+    torch.manual_seed(1)
+    return build_model(f"transformers:{folder}", n_classes=3, image_shape=SHAPE, **options).eval()
+
+
+def test_the_backbone_is_the_files_and_the_head_is_new(vit):
+    model = build(vit)
+    theirs = transformers.ViTForImageClassification.from_pretrained(vit).eval()
+    images = torch.rand(4, *SHAPE)
+    features = []
+    theirs.classifier.register_forward_pre_hook(lambda module, given: features.append(given[0]))
+    theirs(images)
+    head = model.get_submodule(head_of(model))
+    assert head.out_features == 3
+    torch.testing.assert_close(model(images), head(features[0]))
+    # What is new follows from the generator alone.
+    assert torch.equal(build(vit)(images), model(images))
+
+
+def test_a_backbone_saved_without_a_head_gets_one(vit, tmp_path):
+    transformers.ViTModel.from_pretrained(vit).save_pretrained(tmp_path)
+    assert build(tmp_path)(torch.rand(2, *SHAPE)).shape == (2, 3)
+
+
+def test_without_weights_only_the_architecture_is_read(vit, tmp_path):
+    (tmp_path / "config.json").write_text((vit / "config.json").read_text())
+    model = build(tmp_path, pretrained=False)
+    assert [name for name, _ in model.named_parameters()] == [name for name, _ in build(vit).named_parameters()]
+
+
+def test_images_get_the_size_and_the_normalisation_of_the_folder(vit):
+    expected = expected_input(f"transformers:{vit}")
+    assert expected == ModelInput((16, 16), (0.5, 0.4, 0.3), (0.2, 0.25, 0.5))
+    fitted = build(vit, expected=expected)
+    plain = build(vit)
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (expected.mean, expected.std))
+    images = torch.rand(4, *SHAPE)
+    torch.testing.assert_close(fitted(images), plain((images - mean) / std))
+    # Larger, not square: the middle of what covers the input. Grey: three channels, each with its own numbers.
+    wide = torch.rand(2, 3, 24, 40)
+    torch.testing.assert_close(fitted(wide), fitted(cover(wide, (16, 16))))
+    torch.manual_seed(1)
+    grey = build_model(f"transformers:{vit}", n_classes=3, image_shape=(1, 16, 16), expected=expected).eval()
+    one = torch.rand(2, 1, 16, 16)
+    torch.testing.assert_close(grey(one), plain((one.repeat(1, 3, 1, 1) - mean) / std))
+
+
+@pytest.mark.parametrize(
+    ("processor", "expected"),
+    [
+        ({}, ModelInput((16, 16))),
+        ({"size": 20, "do_normalize": False}, ModelInput((20, 20))),
+        ({"size": {"shortest_edge": 20}, "crop_size": {"height": 12, "width": 14}, "do_center_crop": True}, (12, 14)),
+        # Pixels from -1 to 1 before the normalisation: 2x - 1 - 0.5, over 0.25.
+        (
+            {"rescale_factor": 2 / 255, "rescale_offset": True, "image_mean": [0.5], "image_std": [0.25]},
+            ModelInput((16, 16), (0.75,), (0.125,)),
+        ),
+        ({"do_rescale": False, "image_mean": [51], "image_std": [255]}, ModelInput((16, 16), (0.2,), (1.0,))),
+    ],
+)
+def test_every_way_of_stating_the_input(vit, tmp_path, processor, expected):
+    (tmp_path / "config.json").write_text((vit / "config.json").read_text())
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
+    found = expected_input(f"transformers:{tmp_path}")
+    if isinstance(expected, tuple):
+        assert found.size == expected
+        return
+    assert found.size == expected.size
+    for name in ("mean", "std"):
+        assert getattr(found, name) == (getattr(expected, name) and pytest.approx(getattr(expected, name)))
+
+
+def test_what_cannot_be_used_is_one_line(vit, tmp_path):
+    def refused(folder, message):
+        with pytest.raises(InvalidInput, match=message) as caught:
+            build(folder)
+        assert "\n" not in str(caught.value)
+
+    refused(tmp_path / "missing", "model must name a folder with a config.json, got transformers:")
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    refused(pickled, "model must name a folder with a config.json")
+    (pickled / "config.json").write_text((vit / "config.json").read_text())
+    refused(pickled, "must hold its weights as safetensors, got no weights")
+    torch.save({}, pickled / "pytorch_model.bin")
+    refused(pickled, r"must hold its weights as safetensors, got pytorch_model\.bin\. Formats that unpickle")
+    # The configuration of another network beside the weights.
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "model.safetensors").write_bytes((vit / "model.safetensors").read_bytes())
+    config = json.loads((vit / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "intermediate_size": 48}))
+    refused(other, r"weights transformers:.* must hold .*mlp.* of shape \(48,?.*\), got one of shape \(32")
+    (other / "config.json").write_text(json.dumps({"model_type": "no_such_network"}))
+    refused(other, "cannot be read as a classifier of images")
+    (other / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoConfig": "code.Config"}}))
+    (other / "code.py").write_text("raise SystemExit('run')")
+    build(other)  # the code that a folder brings along is not run

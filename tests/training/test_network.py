@@ -1,0 +1,176 @@
+"""Pretrained networks in the engine: what they expect, what is frozen, what learns how fast, and in which epochs."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from calibrant.errors import InvalidInput
+from calibrant.training import Recipe, Run
+from calibrant.training.checkpoint import load_checkpoint
+from calibrant.training.data import TrainingData
+from calibrant.training.engine import resume, train
+from calibrant.training.network import Freezing, rate_factors
+from calibrant.training.recipe import ModelSection, OptimiserSection
+from calibrant.training.setup import Setup, make_fabric, make_optimiser
+
+
+class Net(nn.Module):
+    """Two blocks with statistics and dropout, and a head; inside a wrapper as pretrained ones are."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = nn.Sequential(
+            nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5)),
+            nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6)),
+            nn.Linear(6, 3),
+        )
+
+    def forward(self, x):
+        return self.model(x)
+
+
+def frozen(network):
+    return [name for name, parameter in network.named_parameters() if not parameter.requires_grad]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ()),
+        ({"freeze": "backbone"}, ("0", "1")),
+        ({"freeze": ["0"]}, ("0",)),
+        ({"freeze": ["0.1", "1"]}, ("0.1", "1")),
+        ({"probe": 2}, ("0", "1")),
+    ],
+)
+def test_what_is_frozen_keeps_weights_statistics_and_dropout(settings, expected):
+    network = Net()
+    freezing = Freezing(network, ModelSection(**settings))
+    rests = tuple(f"model.{part}." for part in expected)
+    assert frozen(network) == [name for name, _ in network.named_parameters() if name.startswith(rests)]
+    network.train()
+    freezing.hold()
+    before = {name: value.clone() for name, value in network.named_buffers()}
+    network(torch.rand(8, 4))
+    for name, value in network.named_buffers():
+        assert torch.equal(value, before[name]) == name.startswith(rests), name
+    assert network.model[0][2].training == ("0" not in expected)
+    freezing.probing = False
+    freezing.apply()
+    assert frozen(network) == (
+        [] if "probe" in settings else [n for n, _ in network.named_parameters() if n.startswith(rests)]
+    )
+
+
+def test_parts_that_are_not_there_are_refused():
+    with pytest.raises(InvalidInput, match=r"model\.freeze must name parts of the network, got 'layer9'\. Known"):
+        Freezing(Net(), ModelSection(freeze=["0", "layer9"]))
+    with pytest.raises(InvalidInput, match=r"model\.freeze must leave something to train, got 0, 1, 2"):
+        Freezing(Net(), ModelSection(freeze=["0", "1", "2"]))
+    with pytest.raises(InvalidInput, match=r"model\.probe must end before the last of the 3 epochs, got 3"):
+        Recipe(epochs=3, model={"probe": 3})
+
+
+def test_rates_fall_with_the_distance_from_the_head():
+    network = Net()
+    network.model[0][0].weight.requires_grad_(False)
+    settings = OptimiserSection(name="adamw", lr=0.5, backbone_lr=0.1, layer_decay=0.5)
+    found = rate_factors(network, settings)
+    assert {factor: len(parameters) for factor, parameters in found.items()} == {0.025: 3, 0.05: 4, 1.0: 2}
+    optimiser = make_optimiser(settings, network, torch.tensor(0.5))
+    assert [group["lr"] for group in optimiser.param_groups] == pytest.approx([0.0125, 0.025, 0.5])
+    assert [len(parameters) for parameters in rate_factors(network, OptimiserSection()).values()] == [9]
+
+
+def recipe_for(toy_recipe, **changes):
+    return toy_recipe(method__name="nll", method__options={}, epochs=4, **changes)
+
+
+def weights(run, epoch):
+    tensors = load_checkpoint(run.checkpoints / f"epoch-{epoch:05d}.json").tensors
+    return {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+
+
+def test_a_probe_trains_the_head_alone_then_everything_and_resumes_to_the_same_numbers(
+    toy, toy_recipe, stopped, tmp_path, assert_same_run
+):
+    recipe = recipe_for(toy_recipe, model__probe=2, optimiser__backbone_lr=0.5, schedule__average=0.5)
+    run = train(recipe, tmp_path / "whole", data=toy)
+    begun = {epoch: stopped(recipe, tmp_path / str(epoch), toy, epoch) for epoch in (1, 2, 3)}
+    first, second, third = (weights(Run.open(folder), epoch) for epoch, folder in begun.items())
+    for name, value in second.items():
+        assert torch.equal(value, first[name]) != name.startswith("head"), name
+        assert not torch.equal(value, third[name]) or value.dtype == torch.int64, name
+    for folder in begun.values():
+        assert_same_run(resume(folder, data=toy), run)
+
+
+def test_a_frozen_backbone_never_changes_and_averaging_leaves_its_statistics(toy, toy_recipe, tmp_path):
+    start = train(recipe_for(toy_recipe), tmp_path / "start", data=toy)
+    file = start.checkpoints / "epoch-00004.safetensors"
+    changes = {"model__weights": str(file), "model__freeze": "backbone", "schedule__average": 0.5, "seed": 9}
+    run = train(recipe_for(toy_recipe, **changes), tmp_path / "run", data=toy)
+    before, after = weights(start, 4), weights(run, 4)
+    for name, value in after.items():
+        assert torch.equal(value, before[name]) != name.startswith("head"), name
+
+
+def test_weights_that_do_not_fit_are_one_line_and_leave_no_folder(calibrant, toy, toy_recipe, tmp_path):
+    start = train(recipe_for(toy_recipe), tmp_path / "start", data=toy)
+    settings = ["--data", "digits", "--model", "resnet32", "--epochs", "2", "--accelerator", "cpu"]
+    file = start.checkpoints / "epoch-00004.safetensors"
+    code, out, err = calibrant("train", *settings, "--set", f"model.weights={file}", "--out", tmp_path / "run")
+    assert code == 2
+    assert out == ""
+    assert err.startswith(
+        "calibrant: weights epoch-00004.safetensors must hold stem.weight of shape (16, 1, 3, 3), got none"
+    )
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory):
+    """A folder with a small ResNet of transformers."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("resnet")
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
+    torch.manual_seed(0)
+    transformers.ResNetForImageClassification(config).save_pretrained(folder)
+    processor = {"size": {"height": 12, "width": 12}, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.25, 0.25, 0.5]}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    return folder
+
+
+def test_a_network_of_transformers_is_fine_tuned_and_read_without_its_weights(toy, toy_recipe, resnet, tmp_path):
+    recipe = recipe_for(toy_recipe, model__name=f"transformers:{resnet}", model__probe=1, optimiser__layer_decay=0.9)
+    run = train(recipe, tmp_path / "run", data=toy)
+    losses = [line["loss"] for line in run.epochs()]
+    assert losses[-1] < losses[0]
+    values = run.checkpoint().values
+    assert values["model_input"] == {"size": [12, 12], "mean": [0.5, 0.4, 0.3], "std": [0.25, 0.25, 0.5]}
+    assert values["mean"] == [0.0]
+    # The run is read where the weights are gone: it has its own.
+    (resnet / "model.safetensors").rename(tmp_path / "away.safetensors")
+    try:
+        model = run.load_model()
+    finally:
+        (tmp_path / "away.safetensors").rename(resnet / "model.safetensors")
+    with torch.no_grad():
+        logits = model(toy.test.images.float() / 255).numpy()
+    np.testing.assert_allclose(logits, run.predictions("test").logits, rtol=1e-4, atol=1e-5)
+
+
+def test_input_is_the_data_sets_where_asked_or_where_the_network_says_nothing(toy, toy_recipe, resnet):
+    def setup(**changes):
+        recipe = recipe_for(toy_recipe, **changes)
+        return Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, toy))
+
+    assert setup(model__name=f"transformers:{resnet}").expected_input.size == (12, 12)
+    assert setup(model__name=f"transformers:{resnet}", model__input="data").expected_input is None
+    assert setup().expected_input is None
+    with pytest.raises(InvalidInput, match=r"model\.input must be auto or data for tiny, got model"):
+        setup(model__input="model")
