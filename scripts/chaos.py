@@ -1,6 +1,6 @@
 """Disturb train, compare and sweep in every way we can think of, and compare what they leave with an undisturbed run.
 
-    python scripts/chaos.py [--kills 1000] [--others 20] [--seed 0] [--out results/benchmarks/chaos.txt]
+    python scripts/chaos.py [--kills 1000] [--others 20] [--processes 16] [--out results/benchmarks/chaos.txt]
 
 Each life of a command is a fork of this process, which has imported everything already; so a life takes less than a
 second, and a thousand kills some twenty minutes. An audit hook sees every file that the life opens for writing,
@@ -21,7 +21,6 @@ table counts them, they are listed below it, and the exit code is 1.
 """
 
 import argparse
-import collections
 import contextlib
 import json
 import os
@@ -33,7 +32,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, fields
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ import calibrant.training.engine
 CLOCKS = {"seconds", "train_seconds", "later_seconds", "samples_per_second", "timing", "environment"}
 # Digests of files that hold clock readings, how busy the machine was, and settings of the machine.
 FOLLOWS_CLOCKS = {"sha256", "digest", "tensors_sha256", "concurrent_runs"}
+WIDTHS = (8, 8, 9, 11, 12)
+KILLS_OF_A_PIECE, RANKS_OF_A_PIECE = 25, 5
 SHORT = ("--epochs", "2", "--set", "optimiser.batch_size=256", "--set", "engine.accelerator=cpu")
 
 
@@ -161,6 +164,16 @@ class Tally:
     identical: int = 0
     exceptions: list[str] = field(default_factory=list)
 
+    def add(self, other: "Tally") -> None:
+        """Count what another piece found."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+    def line(self, name: str, events: int) -> str:
+        """A line of the table."""
+        counts = self.lives, self.kills, self.refused, self.identical, len(self.exceptions)
+        return f"{name:34}{events or '':>8}" + "".join(f"{n:{w}}" for n, w in zip(counts, WIDTHS, strict=True))
+
 
 class Campaign:
     """Disturbs a job again and again and counts."""
@@ -252,37 +265,57 @@ class Campaign:
             tally.identical += 1
 
 
-def campaigns(options: argparse.Namespace, place: Path) -> Iterator[tuple[str, str, int, Tally]]:
-    draw = random.Random(options.seed)
+@dataclass(frozen=True)
+class Piece:
+    """A part of the campaign that one process can do: so many disturbances of one kind, from number `first` on."""
+
+    job: str
+    kind: str
+    times: int
+    first: int = 0
+
+
+def pieces(options: argparse.Namespace) -> Iterator[Piece]:
+    """The whole campaign. It does not depend on the number of processes."""
     # A life of train takes half a second, one of compare and sweep several: most of the kills go where they are cheap.
     shares = {"train, pruned": 0.4, "train, averaged": 0.4, "compare, 2 jobs": 0.1, "sweep": 0.1}
-    for job in jobs() if options.kills or options.others else ():
-        campaign = Campaign(job, place, draw)
-        tally, number = Tally(), 0
-        while tally.kills < round(options.kills * shares[job.name]):
-            # The first kill is at every event in turn, further ones hit the run while it goes on.
-            faults = [Fault("kill", number % campaign.events + 1)]
-            faults += [Fault("kill", draw.randint(1, campaign.events)) for _ in range(number % 4)]
-            campaign.disturb(tally, faults)
+    for name, share in shares.items():
+        kills = round(options.kills * share)
+        # Some 12 runs take 25 kills: so every piece begins at another event.
+        for number, done in enumerate(range(0, kills, KILLS_OF_A_PIECE)):
+            yield Piece(name, "kill", min(KILLS_OF_A_PIECE, kills - done), 12 * number)
+        for kind in ("disk full", "read-only", "file size", "clock", "two processes") if options.others else ():
+            yield Piece(name, kind, options.others)
+    for done in range(0, options.ranks, RANKS_OF_A_PIECE):
+        yield Piece("train, 2 ranks", "lost rank", min(RANKS_OF_A_PIECE, options.ranks - done), done)
+
+
+def disturbed(piece: Piece, place: Path, seed: int) -> tuple[Piece, int, Tally]:
+    """Do a piece: how many events an undisturbed life has, and what was found."""
+    place = Path(tempfile.mkdtemp(dir=place))
+    os.environ["CALIBRANT_STATE"] = str(place / "state")
+    draw = random.Random(f"{seed} {piece}")
+    try:
+        if piece.kind == "lost rank":
+            return piece, 0, lost_ranks(piece.times, place, draw)
+        (job,) = (job for job in jobs() if job.name == piece.job)
+        campaign, tally, number = Campaign(job, place, draw), Tally(), piece.first
+        while (tally.kills if piece.kind == "kill" else number) < piece.times:
+            if piece.kind == "kill":
+                # The first kill is at every event in turn, further ones hit the run while it goes on.
+                faults = [Fault("kill", number % campaign.events + 1)]
+                faults += [Fault("kill", draw.randint(1, campaign.events)) for _ in range(number % 4)]
+                campaign.disturb(tally, faults)
+            elif piece.kind == "two processes":
+                campaign.two_at_once(tally, number)
+            else:
+                limits = (0, 100, 1000, 4096, 20_000)
+                at = draw.choice(limits) if piece.kind == "file size" else draw.randint(1, campaign.events)
+                campaign.disturb(tally, [Fault(piece.kind, at)])
             number += 1
-            print(f"\r{job.name}: {tally.kills} kills", end="", file=sys.stderr, flush=True)
-        yield job.name, "kill", campaign.events, tally
-        for kind in ("disk full", "read-only", "file size", "clock"):
-            tally = Tally()
-            for _ in range(options.others):
-                at = (
-                    draw.choice((0, 100, 1000, 4096, 20_000))
-                    if kind == "file size"
-                    else draw.randint(1, campaign.events)
-                )
-                campaign.disturb(tally, [Fault(kind, at)])
-            yield job.name, kind, campaign.events, tally
-        tally = Tally()
-        for seed in range(options.others):
-            campaign.two_at_once(tally, seed)
-        yield job.name, "two processes", campaign.events, tally
-    if options.ranks:
-        yield "train, 2 ranks", "lost rank", 0, lost_ranks(options.ranks, place, draw)
+        return piece, campaign.events, tally
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def lost_ranks(times: int, place: Path, draw: random.Random) -> Tally:
@@ -313,42 +346,43 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--others", type=int, default=20, help="lives for each other disturbance of each command")
     parser.add_argument("--ranks", type=int, default=10, help="how often one of two processes is killed")
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     begun = time.monotonic()
-    versions = f"calibrant {calibrant.__version__}, Python {platform.python_version()}, torch {torch.__version__}"
-    versions += f", lightning {lightning.fabric.__version__}, seed {options.seed}"
-    lines = [
-        versions,
-        f"{'command':18}{'disturbance':16}{'events':>8}{'lives':>8}{'kills':>8}{'refused':>9}{'identical':>11}{'exceptions':>12}",
-    ]
-    total: collections.Counter[str] = collections.Counter()
-    told: list[str] = []
-    with tempfile.TemporaryDirectory() as place:
-        os.environ["CALIBRANT_STATE"] = str(Path(place) / "state")
-        for name, kind, events, tally in campaigns(options, Path(place)):
-            counts = (tally.lives, tally.kills, tally.refused, tally.identical, len(tally.exceptions))
-            total.update(dict(zip(("lives", "kills", "refused", "identical", "exceptions"), counts, strict=True)))
-            lines.append(
-                f"{name:18}{kind:16}{events:8}"
-                + "".join(f"{n:{w}}" for n, w in zip(counts, (8, 8, 9, 11, 12), strict=True))
-            )
-            told += [f"{name}: {exception}" for exception in tally.exceptions]
-            print(*lines[-1:], *tally.exceptions, sep="\n", flush=True)
+    head = f"calibrant {calibrant.__version__}, Python {platform.python_version()}, torch {torch.__version__}"
+    head += f", lightning {lightning.fabric.__version__}, seed {options.seed}\n"
+    head += "command           disturbance       events   lives   kills  refused  identical  exceptions"
+    planned = list(pieces(options))
+    found = {(piece.job, piece.kind): (0, Tally()) for piece in planned}
+    # Forks share what this process has imported.
+    with (
+        tempfile.TemporaryDirectory() as place,
+        ProcessPoolExecutor(options.processes, mp_context=get_context("fork")) as pool,
+    ):
+        for done in as_completed([pool.submit(disturbed, piece, Path(place), options.seed) for piece in planned]):
+            piece, events, tally = done.result()
+            found[piece.job, piece.kind][1].add(tally)
+            found[piece.job, piece.kind] = events, found[piece.job, piece.kind][1]
+            print(f"{time.monotonic() - begun:5.0f} s {piece}", *tally.exceptions, sep="\n", flush=True)
+            text = table(head, found)
             if options.out is not None:  # so that a campaign that is stopped leaves what it has done
-                options.out.write_text("\n".join([*lines, "", *told]) + "\n")
-    lines.append(f"{'in all':42}" + "".join(f"{n:{w}}" for n, w in zip(total.values(), (8, 8, 9, 11, 12), strict=True)))
-    lines += [
-        "",
-        "identical: runs that ended, after all of that, with the bytes of an undisturbed one (but clock readings).",
-        *told,
-    ]
-    print("\n".join(lines[-2 - len(told) :]), f"\n{time.monotonic() - begun:.0f} s")
-    if options.out is not None:
-        options.out.write_text("\n".join(lines) + "\n")
-    return 1 if told else 0
+                options.out.write_text(text)
+    print(text)
+    return 1 if any(tally.exceptions for _, tally in found.values()) else 0
+
+
+def table(head: str, found: dict[tuple[str, str], tuple[int, Tally]]) -> str:
+    """What has been found so far."""
+    total = Tally()
+    for _, tally in found.values():
+        total.add(tally)
+    lines = [tally.line(f"{name:18}{kind}", events) for (name, kind), (events, tally) in found.items()]
+    told = [f"{name}: {each}" for (name, _), (_, tally) in found.items() for each in tally.exceptions]
+    last = "identical: runs that ended, after all of that, with the bytes of an undisturbed one (but clock readings)."
+    return "\n".join([head, *lines, total.line("in all", 0), "", last, *told]) + "\n"
 
 
 if __name__ == "__main__":
