@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter, Token
 
+from calibrant.executing import ExecutorName
 from calibrant.predictions import Kind, parse_columns
 
 
@@ -45,6 +46,16 @@ TrustCode = Annotated[
 DataDir = Annotated[
     Path | None,
     Parameter(help="Where image sets lie; by default CALIBRANT_DATA, then the user's cache."),
+]
+ExecutorFlag = Annotated[
+    ExecutorName, Parameter(name="--executor", help="Where the work is done: local, or ray for a Ray cluster.")
+]
+Address = Annotated[
+    str | None,
+    Parameter(
+        name="--address",
+        help="Of the Ray cluster: HOST:PORT, ray://HOST:PORT or auto. By default Ray starts on this machine alone.",
+    ),
 ]
 CalibratorFile = Annotated[
     Path | None,

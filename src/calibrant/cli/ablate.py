@@ -1,13 +1,14 @@
 """`calibrant ablate`: the paper's ablations, chosen on validation."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from calibrant.checks import whole
-from calibrant.cli._flags import Assignments, DataDir, Json, Many, Out, TrustCode
+from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, Out, TrustCode
 from calibrant.cli._say import say, say_json
+from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
 from calibrant.training import names_in, parse_option, shared_recipe
 
@@ -26,7 +27,9 @@ def ablate(
     recipe: Path | None = None,
     set_: Assignments = None,
     out: Out = None,
-    jobs: int = 1,
+    jobs: int | None = None,
+    executor: ExecutorFlag = "local",
+    address: Address = None,
     data_dir: DataDir = None,
     record: Path | None = None,
     trust_code: TrustCode = False,
@@ -47,7 +50,9 @@ def ablate(
         recipe: Recipe (a file, or the name of one that ships) that all runs share; its method and seed are replaced.
         set_: Any other recipe setting, as key=value. Repeatable.
         out: Folder of the study; by default ablation-WHAT. Run it again to go on where it stopped.
-        jobs: Runs at the same time.
+        jobs: Runs at the same time. By default 1, and on Ray as many as there is room for.
+        executor: Where the runs are made.
+        address: Of the Ray cluster.
         data_dir: Where image sets lie.
         record: Also write one JSON a run into this folder, for example results/.
         trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
@@ -55,7 +60,8 @@ def ablate(
     """
     from calibrant.study import Study, ablation_spec, run_ablation
 
-    whole("jobs", jobs, 1)
+    if jobs is not None:
+        whole("jobs", jobs, 1)
     trust_named(method, model)
     named = {"data": "digits", **names_in(recipe)}
     spec = ablation_spec(
@@ -69,7 +75,9 @@ def ablate(
         recipe=shared_recipe(recipe, epochs, set_),
     )
     study = Study(out or Path(f"ablation-{what}"), spec)
-    outcome = run_ablation(study, what, jobs=jobs, data_dir=data_dir, trust_code=trust_code, record=record)
+    with make_executor(executor, address=address) as place:
+        how: dict[str, Any] = {"jobs": jobs, "data_dir": data_dir, "trust_code": trust_code, "executor": place}
+        outcome = run_ablation(study, what, **how, record=record)
     if as_json:
         say_json(outcome.content)
     else:

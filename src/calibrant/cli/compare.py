@@ -1,13 +1,14 @@
 """`calibrant compare`: methods times seeds times data sets, one table."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from calibrant.checks import whole
-from calibrant.cli._flags import Assignments, DataDir, Json, Many, OutOr, Switch, TrustCode
+from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, OutOr, Switch, TrustCode
 from calibrant.cli._say import say, say_json
+from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
 from calibrant.training import names_in, shared_recipe
 
@@ -27,7 +28,9 @@ def compare(
     recipe: Path | None = None,
     set_: Assignments = None,
     out: Annotated[Path, OutOr] = Path("study"),
-    jobs: int = 1,
+    jobs: int | None = None,
+    executor: ExecutorFlag = "local",
+    address: Address = None,
     data_dir: DataDir = None,
     record: Path | None = None,
     trust_code: TrustCode = False,
@@ -51,7 +54,10 @@ def compare(
         recipe: Recipe (a file, or the name of one that ships) that all runs share; its method and seed are replaced.
         set_: Any other recipe setting, as key=value. Repeatable.
         out: Folder of the study. Given alone, the study in it goes on.
-        jobs: Runs at the same time, each in a process of its own; also on one GPU.
+        jobs: Runs at the same time, each in a process of its own; also on one GPU. By default 1, and on Ray as many as
+            there is room for.
+        executor: Where the runs are made.
+        address: Of the Ray cluster.
         data_dir: Where image sets lie; by default CALIBRANT_DATA, then the user's cache.
         record: Also write one JSON a run into this folder, for example results/.
         trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
@@ -61,7 +67,8 @@ def compare(
     """
     from calibrant.study import plan_study, run_study
 
-    whole("jobs", jobs, 1)
+    if jobs is not None:
+        whole("jobs", jobs, 1)
     trust_named(*methods or (), *model or ())
     study = plan_study(
         out,
@@ -72,7 +79,9 @@ def compare(
         budgets=budgets or (),
         control=control,
     )
-    outcome = run_study(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, record=record, page=page, raw=raw)
+    with make_executor(executor, address=address) as place:
+        how: dict[str, Any] = {"jobs": jobs, "data_dir": data_dir, "trust_code": trust_code, "executor": place}
+        outcome = run_study(study, **how, record=record, page=page, raw=raw)
     if as_json:
         say_json(outcome.content)
     else:

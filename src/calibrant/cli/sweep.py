@@ -1,11 +1,12 @@
 """`calibrant sweep`: search for settings that are accurate, calibrated and cheap at once."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from calibrant.checks import whole
-from calibrant.cli._flags import Assignments, DataDir, Json, Many, OutOr, TrustCode
+from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, OutOr, TrustCode
 from calibrant.cli._say import say, say_json
+from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
 from calibrant.training import names_in, shared_recipe
 
@@ -27,7 +28,9 @@ def sweep(
     out: Annotated[Path, OutOr] = Path("sweep"),
     storage: str | None = None,
     name: str | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
+    executor: ExecutorFlag = "local",
+    address: Address = None,
     data_dir: DataDir = None,
     trust_code: TrustCode = False,
     as_json: Json = False,
@@ -54,27 +57,33 @@ def sweep(
         storage: Optuna storage URL shared by workers on many machines; by default SQLite in the folder. The
             environment variable CALIBRANT_STORAGE does the same and keeps a password out of the process list.
         name: Name of the study in the storage.
-        jobs: Workers to start here, each in a process of its own.
+        jobs: Workers to start, each in a process of its own. By default 1, and on Ray as many as there is room for.
+        executor: Where the workers run.
+        address: Of the Ray cluster.
         data_dir: Where image sets lie.
         trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
         as_json: Print everything as JSON.
     """
     from calibrant.sweep import run_sweep, sweep_from
 
-    whole("jobs", jobs, 1)
+    if jobs is not None:
+        whole("jobs", jobs, 1)
     whole("trials", trials, 1)
     trust_named(method, model)
     flags = {"method": method, "data": data, "model": model, "seed": seed, "name": name, "search": search}
-    made = sweep_from(
-        out,
-        {**flags, "dominators": stop_dominated_by, "objective": objective},
-        recipe=shared_recipe(recipe, epochs, set_),
-        defaults=names_in(recipe),
-        storage=storage,
-        data_dir=data_dir,
-        trust_code=trust_code,
-    )
-    outcome = run_sweep(made, trials=trials, timeout=timeout, jobs=jobs, storage=storage, data_dir=data_dir)
+    # First: where nobody answers, no folder is made.
+    with make_executor(executor, address=address) as place:
+        made = sweep_from(
+            out,
+            {**flags, "dominators": stop_dominated_by, "objective": objective},
+            recipe=shared_recipe(recipe, epochs, set_),
+            defaults=names_in(recipe),
+            storage=storage,
+            data_dir=data_dir,
+            trust_code=trust_code,
+        )
+        how: dict[str, Any] = {"jobs": jobs, "storage": storage, "data_dir": data_dir, "executor": place}
+        outcome = run_sweep(made, trials=trials, timeout=timeout, **how)
     if as_json:
         say_json(outcome.content)
     else:

@@ -8,6 +8,7 @@ from typing import Any
 
 from calibrant.checks import whole
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput
+from calibrant.executing import Executor
 from calibrant.report import save_figure, to_terminal
 from calibrant.study.ablation import ablation_figure, ablation_table, choose_by_validation
 from calibrant.study.budgets import at_budgets
@@ -102,9 +103,10 @@ class Outcome:
 def run_study(
     study: Study,
     *,
-    jobs: int = 1,
+    jobs: int | None = None,
     data_dir: Path | None = None,
     trust_code: bool = False,
+    executor: Executor | None = None,
     record: Path | None = None,
     page: bool = False,
     raw: bool = False,
@@ -113,14 +115,15 @@ def run_study(
 
     Args:
         study: The study.
-        jobs: Runs at the same time, each in a process of its own.
+        jobs: Runs at the same time, each in a process of its own; None for 1, or as many as the executor has room for.
         data_dir: Where image sets lie.
         trust_code: Whether to run code of the user's own that was not used on this machine before.
+        executor: Where the runs are made; None for processes of this machine.
         record: Folder for one JSON per finished run; None for none.
         page: Whether to write report pages.
         raw: Leave out the table of the runs behind their own calibrators.
     """
-    outcome = _run(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code)
+    outcome = _run(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, executor=executor)
     all_results = study.results()
     outcome.content = study_json(study, all_results)
     # Where no run has finished there is nothing to tabulate; `failed` says why.
@@ -141,13 +144,14 @@ def run_ablation(
     study: Study,
     name: str,
     *,
-    jobs: int = 1,
+    jobs: int | None = None,
     data_dir: Path | None = None,
     trust_code: bool = False,
+    executor: Executor | None = None,
     record: Path | None = None,
 ) -> Outcome:
     """Run the study of an ablation, choose by validation, and write its table and its figure; see `run_study`."""
-    outcome = _run(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code)
+    outcome = _run(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, executor=executor)
     outcome.complaints = [] if record is None else record_all(study, record)
     all_results = study.results()
     if not all_results:
@@ -172,12 +176,14 @@ def run_ablation(
     return outcome
 
 
-def _run(study: Study, *, jobs: int, data_dir: Path | None, trust_code: bool) -> Outcome:
+def _run(
+    study: Study, *, jobs: int | None, data_dir: Path | None, trust_code: bool, executor: Executor | None
+) -> Outcome:
     """Run what is left; failures are kept, so that what did finish can be shown first."""
     study.pending()  # where it refuses a run, nothing is about to be left out
     _warn_of_what_is_left_out(study)
     try:
-        study.run(jobs=jobs, data_dir=data_dir, progress=make_progress(), trust_code=trust_code)
+        study.run(jobs=jobs, data_dir=data_dir, progress=make_progress(), trust_code=trust_code, executor=executor)
     except CheckFailed as failed:
         return Outcome(study, failed)
     except KeyboardInterrupt as error:

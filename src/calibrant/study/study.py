@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from calibrant.errors import CheckFailed, InvalidInput, invalid
+from calibrant.executing import Executor, Task, run_tasks
 from calibrant.files import as_path, output_error, read_json, write_json
 from calibrant.lock import locked
 from calibrant.predictions import Predictions
@@ -19,7 +20,7 @@ from calibrant.study.record import Record, digests, record_run
 from calibrant.study.spec import PlannedRun, StudySpec
 from calibrant.study.summary import Results, summarise
 from calibrant.study.temperature import scaled_by
-from calibrant.training import Run, Task, check_inputs, run_tasks, state_of, trained_data
+from calibrant.training import Run, check_inputs, state_of, trained_data
 
 _CONCURRENCY = TypeAdapter(dict[str, Annotated[int, Field(ge=1, lt=2**31)]])
 
@@ -57,18 +58,21 @@ class Study:
     def run(
         self,
         *,
-        jobs: int = 1,
+        jobs: int | None = None,
         data_dir: str | Path | None = None,
         progress: StudyProgress | None = None,
         trust_code: bool = False,
+        executor: Executor | None = None,
     ) -> None:
         """Run what is not finished yet, each in a process of its own.
 
         Args:
-            jobs: How many at once; several on one GPU are fine as long as they fit into its memory.
+            jobs: How many at once; several on one GPU are fine as long as they fit into its memory. None for one here,
+                and for as many as the executor has room for.
             data_dir: Where image sets lie.
             progress: Is told how it goes.
             trust_code: Whether to run methods and networks `module:name` that you have not used on this machine before.
+            executor: Where the runs are made; None for processes of this machine. Others must see the study's folder.
 
         Raises:
             InvalidInput: A data set or a network does not exist; nothing has been run or written.
@@ -80,10 +84,14 @@ class Study:
         check_inputs((planned.recipe for planned in pending), data_dir=data_dir)
         with self._locked():
             self.spec.save(self.path / "study.toml")
+            if executor is not None:
+                executor.check_shared(self.path.absolute() / "study.toml")
             shown = progress or Silent()
             with shown.over(self, pending):
                 tasks = [self._task(planned, data_dir) for planned in pending]
-                ended = run_tasks(tasks, jobs=jobs, watch=shown.update, on_concurrency=self._note_concurrency)
+                ended = run_tasks(
+                    tasks, jobs=jobs, watch=shown.update, on_concurrency=self._note_concurrency, executor=executor
+                )
         failed = [one for one in ended if one.code]
         if failed:
             told = "; ".join(f"{one.task}: {one.message}" for one in failed)
@@ -97,8 +105,16 @@ class Study:
         arguments = [str(recipe), str(self.folder(planned))]
         if data_dir is not None:
             arguments.append(str(data_dir))
+        engine = planned.recipe.engine
         return Task(
-            planned.name, "calibrant.study.run_one", tuple(arguments), self.path / "logs" / f"{planned.name}.log"
+            planned.name,
+            "calibrant.study.run_one",
+            tuple(arguments),
+            self.path / "logs" / f"{planned.name}.log",
+            accelerator=engine.accelerator,
+            devices=engine.devices,
+            cpus=1 + engine.workers,
+            lock=Run(self.folder(planned), planned.recipe).lock_path,
         )
 
     # Results.

@@ -1,16 +1,17 @@
 """From settings to what a sweep leaves behind: plan it, search here or in several processes, write what was found."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from calibrant.errors import CheckFailed
+from calibrant.executing import Executor, Task, run_tasks
 from calibrant.report import to_terminal
 from calibrant.sweep.output import failures, front_table, sweep_json, write_sweep
 from calibrant.sweep.sweep import Sweep, SweepSpec
-from calibrant.training import Task, check_inputs, make_reporter, run_tasks
+from calibrant.training import check_inputs, make_reporter
 
 # Also for worker processes: a password in it stays out of the process list.
 _STORAGE = "CALIBRANT_STORAGE"
@@ -76,9 +77,10 @@ def run_sweep(
     *,
     trials: int,
     timeout: float | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
     storage: str | None = None,
     data_dir: Path | None = None,
+    executor: Executor | None = None,
 ) -> SweepOutcome:
     """Search, here or in several processes, and write what was found.
 
@@ -86,32 +88,40 @@ def run_sweep(
         sweep: The sweep.
         trials: Trials in all, over all processes and earlier calls.
         timeout: Seconds after which no new trial begins.
-        jobs: Processes; 1 searches in this one.
+        jobs: Processes; 1 searches in this one. None for 1, or for as many as the executor has room for.
         storage: Optuna storage URL, for the processes.
         data_dir: Where image sets lie.
+        executor: Where the processes run; None for this machine. Others must see the sweep's folder.
     """
     broken = []
-    if jobs == 1:
+    jobs = jobs or (1 if executor is None else min(trials, executor.room(_worker(sweep, 1))))
+    if executor is None and jobs == 1:
         sweep.run(trials=trials, timeout=timeout, data_dir=data_dir, reporter=make_reporter())
     else:
-        broken = _in_processes(sweep, storage, trials=trials, timeout=timeout, jobs=jobs, data_dir=data_dir)
+        arguments = [
+            str(trials),
+            "-" if timeout is None else str(timeout),
+            *([] if data_dir is None else [str(data_dir)]),
+        ]
+        tasks = [_worker(sweep, number, arguments, storage) for number in range(1, jobs + 1)]
+        if executor is not None:
+            executor.check_shared(sweep.path.absolute() / "sweep.toml")
+        ended = run_tasks(tasks, jobs=jobs, executor=executor)
+        broken = [f"{one.task}: {one.message}" for one in ended if one.code]
     files = write_sweep(sweep)
     text = f"{to_terminal(front_table(sweep))}\n\nwritten: {', '.join(str(path) for path in files)}"
     return SweepOutcome(sweep, text, sweep_json(sweep), broken, jobs)
 
 
-def _in_processes(
-    sweep: Sweep, storage: str | None, *, trials: int, timeout: float | None, jobs: int, data_dir: Path | None
-) -> list[str]:
-    """Start processes that search and wait for them; returns what went wrong with them."""
-    if storage is not None:
-        os.environ[_STORAGE] = storage
-    arguments = [str(sweep.path), str(trials), "-" if timeout is None else str(timeout)]
-    if data_dir is not None:
-        arguments.append(str(data_dir))
-    module, logs = "calibrant.sweep.search_process", sweep.path / "logs"
-    tasks = [
-        Task(f"worker {number}", module, tuple(arguments), logs / f"worker-{number}.log")
-        for number in range(1, jobs + 1)
-    ]
-    return [f"{one.task}: {one.message}" for one in run_tasks(tasks, jobs=jobs) if one.code]
+def _worker(sweep: Sweep, number: int, arguments: Sequence[str] = (), storage: str | None = None) -> Task:
+    """One of several processes that search."""
+    url = storage or os.environ.get(_STORAGE)
+    return Task(
+        f"worker {number}",
+        "calibrant.sweep.search_process",
+        (str(sweep.path), *arguments),
+        sweep.path / "logs" / f"worker-{number}.log",
+        accelerator=sweep.recipe.engine.accelerator,
+        cpus=1 + sweep.recipe.engine.workers,
+        environment={} if url is None else {_STORAGE: url},
+    )

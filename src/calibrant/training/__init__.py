@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from calibrant.executing import Ended, Task, end_with_parent, exit_code_of, run_tasks
 from calibrant.training.defaults import default_recipe, method_settings, named_recipes, paper_recipe
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 from calibrant.training.run import Run, Split
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
         resumable,
         stopped_message,
     )
-    from calibrant.training.processes import Ended, Task, end_with_parent, exit_code_of, run_tasks
     from calibrant.training.progress import (
         ForwardingReporter,
         LiveBar,
@@ -132,7 +132,6 @@ _IMPORTED_ON_USE = {
     "engine": ("TrainingDiverged", "resume", "train"),
     "inputs": ("check_inputs",),
     "launch": ("ProcessLost", "first_process_speaks", "is_first_process", "resumable", "stopped_message"),
-    "processes": ("Ended", "Task", "end_with_parent", "exit_code_of", "run_tasks"),
     "progress": ("ForwardingReporter", "LiveBar", "PlainLines", "Quiet", "Reporter", "TensorBoard", "make_reporter"),
     "setup": ("Setup", "load_data", "make_fabric"),
     "settings": (

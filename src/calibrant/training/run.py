@@ -69,7 +69,7 @@ class Run(Displayed):
 
         The folder itself stays, empty, so that the corrected call can have it.
         """
-        for name in (_RECIPE, self.log_path.name, ".lock"):
+        for name in (_RECIPE, self.log_path.name, self.lock_path.name):
             if name not in self._found:
                 (self.path / name).unlink(missing_ok=True)
         for folder in (self.checkpoints, self.predictions_path("test").parent):
@@ -130,6 +130,11 @@ class Run(Displayed):
     def pruning_path(self) -> Path:
         """Which samples left when, and the scores of all of them."""
         return self.path / "pruning.npz"
+
+    @property
+    def lock_path(self) -> Path:
+        """Held by the process that writes the run."""
+        return self.path / ".lock"
 
     @property
     def summary_path(self) -> Path:
@@ -303,7 +308,7 @@ class Run(Displayed):
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """Hold the folder: two processes that write one run would spoil it."""
         busy = f"run {self.path} is being written by another process. Wait for it, or choose another folder."
-        return locked(self.path / ".lock", busy=busy, inherited=False)
+        return locked(self.lock_path, busy=busy, inherited=False)
 
 
 def is_run(folder: Path) -> bool:

@@ -1,7 +1,7 @@
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.training.processes import Task, environment, exit_code_of, run_tasks
+from calibrant.executing.processes import Task, environment, exit_code_of, run_tasks
 
 
 def test_failures_are_reported_and_do_not_stop_the_others(tmp_path):

@@ -12,7 +12,7 @@ def test_children_and_grandchildren_end_when_the_parent_is_killed(tmp_path, pyth
         textwrap.dedent(
             """
             import pathlib, subprocess, sys, time, os
-            from calibrant.training.processes import end_with_parent
+            from calibrant.executing.processes import end_with_parent
             end_with_parent()
             grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
             draft = pathlib.Path(sys.argv[1] + ".draft")
@@ -25,7 +25,7 @@ def test_children_and_grandchildren_end_when_the_parent_is_killed(tmp_path, pyth
     script = textwrap.dedent(
         f"""
         import pathlib
-        from calibrant.training.processes import Task, run_tasks
+        from calibrant.executing.processes import Task, run_tasks
         folder = pathlib.Path({str(tmp_path)!r})
         run_tasks([Task(n, "lasting", (str(folder / n),), folder / (n + ".log")) for n in "ab"], jobs=2)
         """

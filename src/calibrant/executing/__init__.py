@@ -1,0 +1,19 @@
+"""Where work is done: in processes of this machine, or on a Ray cluster."""
+
+from calibrant.executing.choice import ExecutorName, make_executor
+from calibrant.executing.processes import Ended, Processes, end_with_parent, exit_code_of, run_tasks
+from calibrant.executing.task import Executor, Exit, Task, as_mapper
+
+__all__ = [
+    "Ended",
+    "Executor",
+    "ExecutorName",
+    "Exit",
+    "Processes",
+    "Task",
+    "as_mapper",
+    "end_with_parent",
+    "exit_code_of",
+    "make_executor",
+    "run_tasks",
+]

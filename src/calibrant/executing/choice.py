@@ -1,0 +1,33 @@
+"""The place of the work by its name, as `--executor` and `--address` give it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+from calibrant.errors import invalid
+from calibrant.executing.task import Executor
+
+ExecutorName = Literal["local", "ray"]
+
+
+@contextmanager
+def make_executor(name: ExecutorName = "local", *, address: str | None = None) -> Iterator[Executor | None]:
+    """The executor while the block runs; None for processes of this machine.
+
+    Args:
+        name: "local", or "ray" (which needs `pip install 'calibrant[ray]'`).
+        address: Of the head of a Ray cluster: `HOST:PORT`, `ray://HOST:PORT` from a machine outside it, or "auto" for
+            the one that this machine belongs to. None starts Ray on this machine alone, unless the environment variable
+            RAY_ADDRESS names a cluster.
+    """
+    if name not in get_args(ExecutorName):
+        raise invalid("executor", "be local or ray", repr(name))
+    if name == "local":
+        if address is not None:
+            raise invalid("address", "be left out for the local executor", repr(address), "Add --executor ray.")
+        yield None
+        return
+    from calibrant.executing.on_ray import RayExecutor
+
+    with RayExecutor(address) as executor:
+        yield executor
