@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from calibrant.errors import OutputError
 from calibrant.training import train
-from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, TensorBoard, describe
+from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, describe
+from calibrant.training.trackers import TensorBoard
 
 _LINE = {
     "epoch": 2,
@@ -82,56 +82,3 @@ def test_a_reporter_beside_another_passes_everything_on(outer, tmp_path):
     for name, *arguments in expected:
         getattr(reporter, name)(*arguments)
     assert told == expected
-
-
-def test_tensorboard_gets_every_scalar_of_every_epoch(toy, toy_recipe, tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    run = train(toy_recipe(), tmp_path / "run", data=toy, reporter=TensorBoard(Quiet()))
-    events = EventAccumulator(str(run.path / "tensorboard"))
-    events.Reload()
-    assert set(events.Tags()["scalars"]) == {
-        *("loss", "accuracy", "ece", "kept_share", "lr", "samples_per_second"),
-        *("terms/sample_dependent_focal", "terms/huber_calibration", "validation/accuracy", "validation/ece"),
-    }
-    for tag in ("loss", "accuracy", "lr"):
-        found = [(event.step, event.value) for event in events.Scalars(tag)]
-        assert found == [(line["epoch"], pytest.approx(line[tag], rel=1e-6)) for line in run.epochs()]
-
-
-def test_tensorboard_shows_an_epoch_while_the_next_one_runs(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    reporter = TensorBoard(Quiet())
-    reporter.stop()  # a run that was refused before it began
-    reporter.start(SimpleNamespace(path=tmp_path), 1)
-    reporter.end_epoch(_LINE)
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(2, 0.5)]
-    reporter.stop()
-
-
-def test_epochs_that_are_run_again_replace_those_in_tensorboard(tmp_path):
-    opened = []
-    reporter = TensorBoard(Quiet())
-    reporter._open = lambda folder, purge_step: opened.append((folder, purge_step))
-    reporter.start(SimpleNamespace(path=tmp_path), 3)
-    assert opened == [(str(tmp_path / "tensorboard"), 4)]
-
-
-def test_a_full_disk_under_tensorboard_is_one_line(toy, toy_recipe, tmp_path):
-    class Full:
-        def __init__(self, *arguments, **more):
-            pass
-
-        def add_scalar(self, *arguments):
-            raise OSError(28, "No space left on device")
-
-        def close(self):
-            pass
-
-    reporter = TensorBoard(Quiet())
-    reporter._open = Full
-    with pytest.raises(OutputError, match="The disk is full"):
-        train(toy_recipe(), tmp_path / "run", data=toy, reporter=reporter)

@@ -54,6 +54,8 @@ def train(
     data_path: Literal["auto", "resident", "loader"] | None = None,
     workers: int | None = None,
     tensorboard: Annotated[bool, Switch] = False,
+    mlflow: Annotated[bool, Switch] = False,
+    wandb: Annotated[bool, Switch] = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -122,6 +124,10 @@ def train(
         Loader processes.
     tensorboard:
         Also write TensorBoard scalars into the run folder.
+    mlflow:
+        Also log to MLflow, where its own settings (MLFLOW_TRACKING_URI) say.
+    wandb:
+        Also log to Weights & Biases; WANDB_MODE=offline keeps everything on this machine.
     """
     changes = {
         "seed": seed,
@@ -152,7 +158,7 @@ def train(
     from calibrant.training import train as start_training
 
     with first_process_speaks():
-        reporter = make_reporter(tensorboard=tensorboard)
+        reporter = make_reporter(tensorboard=tensorboard, mlflow=mlflow, wandb=wandb)
         if resume is not None:
             refuse_settings({**changes, "recipe": recipe, "data": data, "out": out, "lambda": lambda_})
             if Run.open(resume).finished:

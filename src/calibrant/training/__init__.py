@@ -30,8 +30,6 @@ if TYPE_CHECKING:
         PlainLines,
         Quiet,
         Reporter,
-        TensorBoard,
-        make_reporter,
     )
     from calibrant.training.settings import (
         anchored_recipe,
@@ -57,12 +55,14 @@ if TYPE_CHECKING:
         source_path,
     )
     from calibrant.training.torchdata import TorchData
+    from calibrant.training.trackers import MLflow, TensorBoard, WeightsAndBiases, make_reporter
 
 __all__ = [
     "Checkpoint",
     "Ended",
     "ForwardingReporter",
     "LiveBar",
+    "MLflow",
     "OneLineErrors",
     "PlainLines",
     "ProcessLost",
@@ -77,6 +77,7 @@ __all__ = [
     "TorchData",
     "TrainingData",
     "TrainingDiverged",
+    "WeightsAndBiases",
     "anchored_recipe",
     "calibrated_paths",
     "calibration_sources",
@@ -132,7 +133,7 @@ _IMPORTED_ON_USE = {
     "engine": ("TrainingDiverged", "resume", "train"),
     "inputs": ("check_inputs",),
     "launch": ("ProcessLost", "first_process_speaks", "is_first_process", "resumable", "stopped_message"),
-    "progress": ("ForwardingReporter", "LiveBar", "PlainLines", "Quiet", "Reporter", "TensorBoard", "make_reporter"),
+    "progress": ("ForwardingReporter", "LiveBar", "PlainLines", "Quiet", "Reporter"),
     "setup": ("Setup", "load_data", "make_fabric"),
     "settings": (
         "anchored_recipe",
@@ -157,6 +158,7 @@ _IMPORTED_ON_USE = {
         "source_path",
     ),
     "torchdata": ("TorchData",),
+    "trackers": ("MLflow", "TensorBoard", "WeightsAndBiases", "make_reporter"),
 }
 
 

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console, Group
@@ -10,8 +9,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from calibrant.errors import InvalidInput, printable
-from calibrant.files import output_error
+from calibrant.errors import printable
 from calibrant.training.run import Run
 
 
@@ -156,51 +154,6 @@ class ForwardingReporter:
         self._inner.stop()
 
 
-class TensorBoard(ForwardingReporter):
-    """Scalars for TensorBoard, beside another reporter."""
-
-    def __init__(self, inner: Reporter) -> None:
-        super().__init__(inner)
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise InvalidInput(
-                "--tensorboard needs tensorboard. Install it with: pip install 'calibrant[tensorboard]'"
-            ) from error
-        self._open = SummaryWriter
-        self._writer: Any = None
-        self._folder = Path()
-
-    def start(self, run: Run, done: int) -> None:
-        """Open the event file inside the run folder."""
-        self._folder = run.path / "tensorboard"
-        try:
-            # Epochs that are trained again after a resume replace those that were written before.
-            self._writer = self._open(str(self._folder), purge_step=done + 1)
-        except OSError as error:
-            raise output_error(self._folder, error) from error
-        super().start(run, done)
-
-    def end_epoch(self, line: dict[str, Any]) -> None:
-        """Write the epoch's scalars."""
-        scalars = {key: line[key] for key in ("loss", "accuracy", "ece", "kept_share", "lr", "samples_per_second")}
-        scalars |= {f"terms/{name}": value for name, value in line["terms"].items()}
-        scalars |= {f"validation/{name}": value for name, value in line.get("validation", {}).items()}
-        try:
-            for name, value in scalars.items():
-                self._writer.add_scalar(name, value, line["epoch"])
-            self._writer.flush()
-        except OSError as error:
-            raise output_error(self._folder, error) from error
-        super().end_epoch(line)
-
-    def stop(self) -> None:
-        """Close the event file."""
-        if self._writer is not None:
-            self._writer.close()
-        super().stop()
-
-
 def describe(line: dict[str, Any]) -> str:
     """An epoch's figures in one line, in percent."""
     parts = [f"loss {line['loss']:.3f}"]
@@ -211,10 +164,3 @@ def describe(line: dict[str, Any]) -> str:
         parts.append(f"validation {line['validation']['accuracy']:.1%}, ECE {line['validation']['ece']:.2%}")
     parts += [f"kept {line['kept_share']:.0%}", f"{line['samples_per_second']:,.0f} samples/s"]
     return ", ".join(parts).replace(", (", " (")
-
-
-def make_reporter(*, tensorboard: bool = False) -> Reporter:
-    """A live bar on a terminal, plain lines elsewhere; with TensorBoard beside it where that is asked for."""
-    console = Console(stderr=True)
-    reporter: Reporter = LiveBar(console) if console.is_terminal else PlainLines()
-    return TensorBoard(reporter) if tensorboard else reporter
