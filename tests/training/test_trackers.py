@@ -186,7 +186,7 @@ def test_a_tool_that_fails_later_does_not_end_the_training(toy, toy_recipe, tmp_
 
 def test_a_tool_that_cannot_be_reached_is_refused_before_the_training(toy, toy_recipe, tmp_path):
     pytest.importorskip("mlflow")
-    with pytest.raises(InvalidInput, match=r"^MLflow did not begin a run: no answer from the server\\. Set MLFLOW"):
+    with pytest.raises(InvalidInput, match=r"^MLflow did not begin a run: no answer from the server\. Set MLFLOW"):
         train(toy_recipe(), tmp_path / "run", data=toy, reporter=Failing(at_start=True))
     Run.create(tmp_path / "run", Recipe())  # the folder can be trained into again
 

@@ -18,8 +18,9 @@ from torch.utils.data import DataLoader
 from calibrant import distributed
 from calibrant.errors import InvalidInput, invalid
 from calibrant.integrations.epoch import RunningEpoch, read_state, share_scores, write_state
+from calibrant.integrations.evaluate import plain_metrics
 from calibrant.losses import Loss
-from calibrant.metrics import DEFAULT_N_BINS, evaluate
+from calibrant.metrics import DEFAULT_N_BINS
 from calibrant.predictions import Predictions
 from calibrant.pruning import ConfidencePruner, Indexed, steps_in
 
@@ -51,13 +52,24 @@ def calibration_metrics(
     """
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        logits = prediction.predictions
-        logits = logits[0] if isinstance(logits, tuple | list) else logits
-        result = evaluate(Predictions.from_logits(logits, prediction.label_ids), n_bins, thresholds=thresholds)
-        values = {**result.values(), "noise_floor": result.noise_floor}
-        return {name: float(value) for name, value in values.items() if value is not None}
+        return plain_metrics(predictions_of(prediction), n_bins, thresholds=thresholds)
 
     return compute
+
+
+def predictions_of(output: Any, *, class_names: Sequence[str] | None = None) -> Predictions:
+    """What `Trainer.predict(dataset)` returned, as `Predictions`.
+
+    Args:
+        output: With `predictions` (logits, or a tuple that begins with them) and `label_ids`.
+        class_names: One for each class, for example `model.config.id2label.values()`.
+    """
+    logits = output.predictions
+    logits = logits[0] if isinstance(logits, tuple | list) else logits
+    if output.label_ids is None:
+        raise invalid("output", "have labels", "none", "Give the dataset a column 'labels'.")
+    names = None if class_names is None else list(class_names)
+    return Predictions.from_logits(logits, output.label_ids, class_names=names)
 
 
 class CalibratedTrainer(Trainer):

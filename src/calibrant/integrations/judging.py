@@ -1,0 +1,87 @@
+"""What follows a training in anybody's loop: fit the temperature, choose a rule, write predictions and page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from calibrant.checks import fraction
+from calibrant.display import Displayed, Overview
+from calibrant.errors import invalid
+from calibrant.files import as_path
+from calibrant.metrics import Evaluation, evaluate, label
+from calibrant.posthoc import FEWEST_CASES, TemperatureScaling, temperature_share
+from calibrant.predictions import Predictions, require_predictions
+from calibrant.report import write_report
+from calibrant.routing import RoutingRule, choose_threshold
+
+
+@dataclass(frozen=True, repr=False)
+class Judgement(Displayed):
+    """A trained model behind its temperature.
+
+    Attributes:
+        calibrator: Fitted on a part of the validation cases.
+        rule: Chosen on the rest of them.
+        raw: Metrics as the model says it.
+        calibrated: The same cases behind the temperature.
+        page: The report.
+    """
+
+    calibrator: TemperatureScaling
+    rule: RoutingRule
+    raw: Evaluation
+    calibrated: Evaluation
+    page: Path
+
+    def _overview(self) -> Overview:
+        rows = [
+            ("temperature", "", f"{self.calibrator.temperature_:.4f}"),
+            *(
+                (label(name), f"{getattr(self.raw, name):.4f}", f"{getattr(self.calibrated, name):.4f}")
+                for name in ("test_error", "nll", "ece")
+            ),
+            ("may be automated", "", f"{self.rule.automation_rate:.1%}"),
+        ]
+        return Overview(str(self.page), rows, ("", "raw", "calibrated"))
+
+
+def judge(
+    folder: str | Path,
+    validation: Predictions,
+    test: Predictions | None = None,
+    *,
+    target_accuracy: float = 0.99,
+    confidence: float = 0.95,
+    name: str = "model",
+    seed: int = 0,
+) -> Judgement:
+    """Fit the temperature, choose a rule and write predictions, calibrator, rule and page into a folder.
+
+    The temperature gets a tenth of the validation cases, or 100 where that is more; the rule is chosen on the rest of
+    them behind the temperature. The page shows the test cases, which neither has seen.
+
+    Args:
+        folder: Gets `predictions/val.npz`, `predictions/test.npz`, `calibrator.json`, `rule.json` and `report.html`.
+        validation: Labelled cases that the model was not trained on.
+        test: Others; without them the page shows the validation cases that the temperature was not fitted on.
+        target_accuracy: What the rule is to promise.
+        confidence: Probability with which the promise holds.
+        name: Of the model, on the page.
+        seed: Of the random part for the temperature.
+    """
+    require_predictions(validation)
+    fraction("target_accuracy", target_accuracy)
+    share = temperature_share(len(validation))
+    if share * len(validation) < FEWEST_CASES:
+        raise invalid("validation", f"have at least {2 * FEWEST_CASES} cases for temperature and rule", len(validation))
+    place = as_path(folder)
+    some, rest = validation.split(share, seed=seed)
+    calibrator = TemperatureScaling().fit(some)
+    rule = choose_threshold(calibrator(rest), target_accuracy, confidence=confidence)
+    shown = rest if test is None else test
+    validation.save(place / "predictions" / "val.npz")
+    if test is not None:
+        test.save(place / "predictions" / "test.npz")
+    calibrator.save(place / "calibrator.json")
+    rule.save(place / "rule.json")
+    page = write_report({name: shown}, place / "report.html", calibrator=calibrator, rule=rule)
+    return Judgement(calibrator, rule, evaluate(shown), evaluate(calibrator(shown)), page)

@@ -1,0 +1,62 @@
+"""What follows a training: temperature, rule, predictions and page of it, each on cases of its own."""
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, evaluate
+from calibrant.errors import InvalidInput
+from calibrant.integrations.judging import judge
+from calibrant.posthoc import TemperatureScaling
+from calibrant.routing import RoutingRule, choose_threshold
+
+
+def some(n, *, seed=0, scale=4.0):
+    """Overconfident logits: the labels are drawn from a softmax of half of them."""
+    generator = np.random.default_rng(seed)
+    logits = scale * generator.normal(size=(n, 3))
+    chances = np.exp(logits / 2) / np.exp(logits / 2).sum(axis=1, keepdims=True)
+    targets = (chances.cumsum(axis=1) < generator.random((n, 1))).sum(axis=1)
+    return Predictions.from_logits(logits, targets, class_names=["a", "b", "c"])
+
+
+def test_each_part_has_cases_of_its_own_and_everything_is_written(tmp_path):
+    validation, test = some(3000), some(1000, seed=1)
+    found = judge(tmp_path / "new" / "folder", validation, test, target_accuracy=0.9, name="toy")
+    first, rest = validation.split(0.1, seed=0)
+    calibrator = TemperatureScaling().fit(first)
+    assert found.calibrator.temperature_ == calibrator.temperature_ == pytest.approx(2, abs=0.4)
+    assert found.rule.threshold == choose_threshold(calibrator(rest), 0.9).threshold
+    assert found.raw == evaluate(test)
+    assert found.calibrated == evaluate(calibrator(test))
+    assert found.calibrated.nll < found.raw.nll
+    folder = tmp_path / "new" / "folder"
+    assert found.page == folder / "report.html"
+    assert "toy" in found.page.read_text()
+    for split, given in (("val", validation), ("test", test)):
+        kept = Predictions.load(folder / "predictions" / f"{split}.npz")
+        np.testing.assert_array_equal(kept.logits, given.logits)
+    assert TemperatureScaling.load(folder / "calibrator.json").temperature_ == calibrator.temperature_
+    assert RoutingRule.load(folder / "rule.json").threshold == found.rule.threshold
+    shown = repr(found).splitlines()
+    assert shown[0] == f"Judgement: {found.page}"
+    assert shown[-1].split() == ["may", "be", "automated", f"{found.rule.automation_rate:.1%}"]
+
+
+def test_without_test_cases_the_page_shows_what_the_temperature_has_not_seen(tmp_path):
+    validation = some(500)
+    found = judge(tmp_path, validation)
+    assert found.raw == evaluate(validation.split(0.2, seed=0)[1])
+    assert not (tmp_path / "predictions" / "test.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("validation", "options", "line"),
+    [
+        (99, {}, "validation must have at least 100 cases"),
+        (200, {"target_accuracy": 99}, "target_accuracy must"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(validation, options, line, tmp_path):
+    with pytest.raises(InvalidInput, match=f"^{line}"):
+        judge(tmp_path / "out", some(validation), **options)
+    assert not (tmp_path / "out").exists()
