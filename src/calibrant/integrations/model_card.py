@@ -74,7 +74,8 @@ def _describe(data: "ModelCardData", name: str, found: dict[str, Evaluation], *,
     kept = [each for each in data.eval_results or [] if each.metric_type not in ours or each.dataset_name != dataset]
     best = found.get("calibrated", found["raw"])
     values = {"accuracy": 1 - best.test_error, "ece": best.ece, "nll": best.nll}
-    where = {"task_type": task, "dataset_type": re.sub(r"[^a-z0-9]+", "-", dataset.lower()), "dataset_name": dataset}
+    kind = re.sub(r"[^a-z0-9]+", "-", dataset.lower())
+    where: dict[str, Any] = {"task_type": task, "dataset_type": kind, "dataset_name": dataset}
     # Rounded: the tenth digit of a metric tells nobody anything.
     new = [EvalResult(**where, metric_type=key, metric_value=round(value, 6)) for key, value in values.items()]
     data.model_name = data.model_name or name
