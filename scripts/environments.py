@@ -13,6 +13,7 @@ are left out unless `--peers` installs those too: their own bounds would raise o
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -54,6 +55,8 @@ def make(folder: Path, which: str, interpreter: str, *, peers: bool) -> Path:
     constraints.write_text("\n".join(lowest_versions(project)) + "\n" if which == "lowest" else "")
     _run([interpreter, "-m", "venv", str(folder / "environment")])
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    if uv := shutil.which("uv"):  # resolves in seconds what takes pip minutes
+        pip = [uv, "pip", "install", "--quiet", "--python", str(python)]
     _run([*pip, "build"])
     _run([str(python), "-m", "build", "--wheel", "--outdir", str(folder / "wheel"), str(ROOT)])
     (wheel,) = (folder / "wheel").glob("*.whl")
