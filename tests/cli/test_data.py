@@ -155,7 +155,7 @@ def test_fetch_from_a_mirror_checks_and_finds_it_again(calibrant, mirror, folder
         "ChestXRay2017.zip", "http://nowhere.invalid/x", len(content), f"md5:{hashlib.md5(content).hexdigest()}"
     )
     monkeypatch.setitem(CATALOGUE, "mendeley-v2", replace(CATALOGUE["mendeley-v2"], files=(file,)))
-    code, out, err = calibrant("data", "fetch", "mendeley-v2", "--mirror", address)
+    code, out, err = calibrant("data", "fetch", "mendeley-v2", "--source", address)
     path = folder / "mendeley-v2" / "ChestXRay2017.zip"
     assert (code, out) == (0, f"{path}\n")
     assert "CC BY 4.0" in err
@@ -164,9 +164,9 @@ def test_fetch_from_a_mirror_checks_and_finds_it_again(calibrant, mirror, folder
     assert {row["name"]: row["found"] for row in json.loads(out)["sets"]}["mendeley-v2"] == str(path)
     # Nothing is asked of the network for what is there and whole; damage is found.
     (served / "ChestXRay2017.zip").unlink()
-    assert calibrant("data", "fetch", "mendeley-v2", "--mirror", address)[0] == 0
+    assert calibrant("data", "fetch", "mendeley-v2", "--source", address)[0] == 0
     path.write_bytes(content[:-1])
-    code, _, err = calibrant("data", "fetch", "mendeley-v2", "--mirror", address)
+    code, _, err = calibrant("data", "fetch", "mendeley-v2", "--source", address)
     assert code == 2
     assert "MD5 must be" in err
 
@@ -174,14 +174,14 @@ def test_fetch_from_a_mirror_checks_and_finds_it_again(calibrant, mirror, folder
 def test_fetch_of_wrong_content_keeps_nothing(calibrant, mirror, tmp_path):
     address, served = mirror
     (served / "cifar-10-binary.tar.gz").write_bytes(b"x")
-    code, out, err = calibrant("data", "fetch", "cifar10", "--mirror", address, "--data-dir", tmp_path / "new")
+    code, out, err = calibrant("data", "fetch", "cifar10", "--source", address, "--data-dir", tmp_path / "new")
     assert (code, out) == (2, "")
     assert "must have 170052171 bytes, got 1." in err
     assert not list((tmp_path / "new" / "cifar10").iterdir())
 
 
 def test_fetch_of_what_a_mirror_does_not_have(calibrant, mirror):
-    code, _, err = calibrant("data", "fetch", "svhn", "--mirror", mirror[0])
+    code, _, err = calibrant("data", "fetch", "svhn", "--source", mirror[0])
     assert code == 2
     assert "the server answers 404" in err
 

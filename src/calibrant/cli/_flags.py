@@ -45,7 +45,7 @@ TrustCode = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    Parameter(help="Where image sets lie; by default CALIBRANT_DATA, then the user's cache."),
+    Parameter(help="Where image sets lie; then CALIBRANT_DATA, then the user's cache are looked in."),
 ]
 ExecutorFlag = Annotated[
     ExecutorName, Parameter(name="--executor", help="Where the work is done: local, or ray for a Ray cluster.")

@@ -22,7 +22,9 @@ def compare(
     data: Annotated[list[str] | None, Many] = None,
     model: Annotated[list[str] | None, Many] = None,
     epochs: int | None = None,
-    budgets: Annotated[list[float] | None, Parameter(name=("--budgets", "--budget"), consume_multiple=True)] = None,
+    budgets: Annotated[
+        list[float] | None, Parameter(name=("--budgets", "--budget"), consume_multiple=True, negative="")
+    ] = None,
     control: Annotated[bool, Parameter(negative="--no-control")] = True,
     baseline: str | None = None,
     recipe: Path | None = None,

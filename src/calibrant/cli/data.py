@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -18,18 +17,15 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from calibrant.cli._flags import Json
+from calibrant.cli._flags import DataDir, Json
 from calibrant.cli._say import say, say_json, say_table
 from calibrant.errors import CheckFailed
 
 app = App(name="data", help="List, download and check image sets.")
-FirstDir = Annotated[
-    Path | None, Parameter(help="Folder to look in first; then CALIBRANT_DATA, then the user's cache.")
-]
 
 
 @app.command(name="list")
-def list_(*, data_dir: FirstDir = None, as_json: Json = False) -> None:
+def list_(*, data_dir: DataDir = None, as_json: Json = False) -> None:
     """List the sets: what they are, where they were found on this machine, how large, under which licence."""
     from calibrant.data import data_dirs, describe_place, list_datasets
 
@@ -52,8 +48,8 @@ def fetch(
     name: str,
     /,
     *,
-    data_dir: FirstDir = None,
-    mirror: Annotated[str | None, Parameter(help="Address of a folder with copies of the official files.")] = None,
+    data_dir: DataDir = None,
+    source: Annotated[str | None, Parameter(help="Address of a folder with copies of the official files.")] = None,
 ) -> None:
     """Download a set. A broken download goes on where it ended; digests are checked.
 
@@ -65,7 +61,7 @@ def fetch(
     console = Console(stderr=True)
     console.print(f"{entry.title}. Licence: {entry.licence}. {entry.homepage}", highlight=False)
     with _bars(console, DownloadColumn(), TransferSpeedColumn()) as bar:
-        paths = fetch_dataset(name, data_dir=data_dir, mirror=mirror, progress=bar)
+        paths = fetch_dataset(name, data_dir=data_dir, mirror=source, progress=bar)
     for path in paths:
         say(str(path))
     for file in entry.files:
@@ -74,7 +70,7 @@ def fetch(
 
 
 @app.command
-def check(name: str, /, *, data_dir: FirstDir = None, as_json: Json = False) -> None:
+def check(name: str, /, *, data_dir: DataDir = None, as_json: Json = False) -> None:
     """Read a set from disk and compare it with what is published. Exit code 1 where it does not fit.
 
     Tells the training and test images of each class, and every picture of a folder that cannot be read.

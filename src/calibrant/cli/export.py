@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from calibrant.cli._flags import Json, Out, Repeated, Switch, TrustCode
+from calibrant.cli._flags import Json, Out, Repeated, TrustCode
 from calibrant.cli._say import say, say_json
 from calibrant.files import refuse_overwriting
 from calibrant.serving import export_onnx, open_model, parse_ranges, read_example
@@ -23,7 +23,7 @@ def export(
     rule: Path | None = None,
     calibrator: Path | None = None,
     shortlist: Path | None = None,
-    uncalibrated: Annotated[bool, Switch] = False,
+    raw: Annotated[bool, Parameter(name=["--raw", "--uncalibrated"], negative="")] = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -56,8 +56,8 @@ def export(
     shortlist:
         Written by "calibrant route shortlist" with this rule. Default: shortlist.json in the run folder, if it is
         there.
-    uncalibrated:
-        Leave the run's calibrator out.
+    raw:
+        Leave out the run's own calibrator.
     """
     if out is not None:
         refuse_overwriting([out], [weights, cases, rule, calibrator, shortlist])
@@ -67,7 +67,7 @@ def export(
         calibrator=calibrator,
         rule=rule,
         shortlist=shortlist,
-        uncalibrated=uncalibrated,
+        uncalibrated=raw,
         trust_code=trust_code,
         example=None if cases is None else read_example(cases),
         ranges=parse_ranges(input_range),

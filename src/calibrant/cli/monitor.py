@@ -1,6 +1,9 @@
 """`calibrant monitor`: does the promise of a rule still hold on the cases that it meets?"""
 
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from calibrant.cli._flags import CalibratorFile, Columns, Json, KindFlag
 from calibrant.cli._say import say, say_json
@@ -21,7 +24,7 @@ def monitor(
     level: float = 0.05,
     seed: int = 0,
     calibrator: CalibratorFile = None,
-    page: Path | None = None,
+    page: Annotated[Path | None, Parameter(name=["--out", "-o", "--page"])] = None,
     kind: KindFlag = None,
     columns: Columns = None,
     as_json: Json = False,

@@ -1,12 +1,13 @@
 """`calibrant report`: one page from runs and prediction files."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
 
-from calibrant.cli._flags import Columns, DataDir, KindFlag, NBins, Out, Repeated, Switch
-from calibrant.cli._say import say
+from calibrant.cli._flags import Columns, DataDir, Json, KindFlag, NBins, Out, Repeated, Switch
+from calibrant.cli._say import say, say_json
 from calibrant.metrics import DEFAULT_N_BINS
 
 
@@ -28,6 +29,7 @@ def report(
     pictures: bool = True,
     data_dir: DataDir = None,
     figures: Path | None = None,
+    as_json: Json = False,
 ) -> None:
     """Write a self-contained page: what may be decided alone, how sure that is, where the model fails.
 
@@ -49,6 +51,7 @@ def report(
         pictures: Whether images of single cases are shown; leave them out where they are private.
         data_dir: Where image sets lie; by default CALIBRANT_DATA, then the user's cache.
         figures: Folder for the same pictures as SVG and PNG files.
+        as_json: Print JSON, in fractions, for machines.
     """
     from calibrant.report import read_entries, require_matplotlib, save_figures, write_report
     from calibrant.study import holds_study, report_study
@@ -64,8 +67,7 @@ def report(
             "images": images,
         }
         own |= {"kind": kind, "columns": columns, "figures": figures}
-        for page in report_study(sources, out, not_for_studies=own, raw=raw, n_bins=n_bins, **shared):
-            say(f"report: {page}")
+        _tell(report_study(sources, out, not_for_studies=own, raw=raw, n_bins=n_bins, **shared), [], as_json=as_json)
         return
     if figures is not None:
         require_matplotlib()
@@ -74,6 +76,14 @@ def report(
     with Console(stderr=True).status("Measuring ..."):
         page = write_report(entries, out, shortlist=shortlist, **shared, **parts)
         made = [] if figures is None else save_figures(entries, figures, **parts)
-    say(f"report: {page}")
-    for path in made:
-        say(f"figure: {path}")
+    _tell([page], made, as_json=as_json)
+
+
+def _tell(pages: Sequence[Path], figures: Sequence[Path], *, as_json: bool) -> None:
+    if as_json:
+        say_json({"pages": [str(page) for page in pages], "figures": [str(figure) for figure in figures]})
+        return
+    for page in pages:
+        say(f"report: {page}")
+    for figure in figures:
+        say(f"figure: {figure}")

@@ -111,7 +111,7 @@ def _receive(url: str, part: Path, size: int, progress: Progress | None) -> None
         if error.code == 416:
             # The server has no bytes after ours, but the file is not complete: only a fresh start helps.
             part.write_bytes(b"")
-        message = f"{url}: the server answers {error.code} {error.reason}. Try again later, or another --mirror."
+        message = f"{url}: the server answers {error.code} {error.reason}. Try again later, or another --source."
         raise DownloadError(message, passing=error.code == 416 or error.code >= 500) from error
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
