@@ -13,7 +13,8 @@ Other lives get a limit on the size of files, so that writes stop in the middle;
 on the same folder. Processes that a command starts are forks too, without its file descriptors, as after `exec`.
 
 At last, two processes train one run (`--devices 2`), as real processes, and one of them is killed at a random moment
-(`--ranks`, each of which takes some ten seconds): the other one must end by itself.
+(`--ranks`, each of which takes some ten seconds): the other one must end by itself. Under a real torchrun one of its
+two processes is killed, or torchrun itself gets SIGKILL, SIGTERM or Ctrl-C (`--torchruns`).
 
 The rule: a life ends with 0, with 2 and one line, or by our kill; after any number of such lives the same command ends
 with 0 and leaves the bytes that an undisturbed run leaves, but for clock readings. Anything else is an exception; the
@@ -22,7 +23,6 @@ table counts them, they are listed below it, and the exit code is 1.
 
 import argparse
 import contextlib
-import json
 import os
 import platform
 import random
@@ -31,21 +31,20 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # sums of several threads may be added in another order
 
 import lightning.fabric
 import optuna  # noqa: F401  (imported once, for all lives)
 import torch
+from chaos_jobs import Job, jobs, run_content, train_begin, train_go_on
 from chaos_lives import Fault, start
-from chaos_ranks import lose_one, whole
-from safetensors.numpy import load_file
+from chaos_ranks import lose_one, lose_torchrun, whole
 
 import calibrant
 import calibrant.cli
@@ -53,105 +52,9 @@ import calibrant.study
 import calibrant.sweep
 import calibrant.training.engine
 
-CLOCKS = {"seconds", "train_seconds", "later_seconds", "samples_per_second", "timing", "environment"}
-# Digests of files that hold clock readings, how busy the machine was, and settings of the machine.
-FOLLOWS_CLOCKS = {"sha256", "digest", "tensors_sha256", "concurrent_runs"}
+TORCHRUNS = ("rank", "killed", "terminated", "interrupted")
 WIDTHS = (8, 8, 9, 11, 12)
 KILLS_OF_A_PIECE, RANKS_OF_A_PIECE = 25, 5
-SHORT = ("--epochs", "2", "--set", "optimiser.batch_size=256", "--set", "engine.accelerator=cpu")
-
-
-# What is run, and what must be equal.
-
-
-@dataclass(frozen=True)
-class Job:
-    """A command, how to go on with it, and what it leaves."""
-
-    name: str
-    begin: Callable[[Path], list[str]]
-    go_on: Callable[[Path], list[str]]
-    content: Callable[[Path], dict[str, bytes]]
-
-
-def train_begin(method: str, *more: str) -> Callable[[Path], list[str]]:
-    return lambda out: ["train", "--data", "digits", "--method", method, *SHORT, *more, "--out", str(out)]
-
-
-def train_go_on(begin: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
-    return lambda out: ["train", "--resume", str(out)] if (out / "recipe.toml").is_file() else begin(out)
-
-
-def compare(out: Path) -> list[str]:
-    methods = ("--methods", "nll", "fl", "--data", "digits", "--no-page", "--jobs", "2")
-    return ["compare", *methods, *SHORT, "--record", str(out / "recorded"), "--out", str(out)]
-
-
-def sweep(out: Path) -> list[str]:
-    # Two trials of two possible settings: whatever Optuna draws, an undisturbed run of the same settings is at hand.
-    searched = ("--search", "optimiser.lr=0.05,0.1", "--trials", "2", "--stop-dominated-by", "0")
-    return ["sweep", "--method", "nll", "--data", "digits", *searched, *SHORT, "--out", str(out)]
-
-
-def without_clocks(content: Any) -> Any:
-    if isinstance(content, dict):
-        left_out = CLOCKS | FOLLOWS_CLOCKS
-        return {key: without_clocks(value) for key, value in content.items() if key not in left_out}
-    return [without_clocks(value) for value in content] if isinstance(content, list) else content
-
-
-def plain(path: Path) -> bytes:
-    """A file's bytes; for JSON, what it says without clock readings."""
-    if path.suffix == ".json":
-        return json.dumps(without_clocks(json.loads(path.read_text()))).encode()
-    if path.suffix == ".jsonl":
-        lines = path.read_text().splitlines()
-        return json.dumps([without_clocks(json.loads(line)) for line in lines]).encode()
-    if path.suffix == ".safetensors":
-        # One process has nothing to share between ranks: it writes this column as it found it, and a resume ignores it.
-        tensors = sorted((name, each) for name, each in load_file(path).items() if name != "pruner.shared_count")
-        return b"".join(name.encode() + str(each.dtype).encode() + each.tobytes() for name, each in tensors)
-    return path.read_bytes()
-
-
-def run_content(folder: Path) -> dict[str, bytes]:
-    """Every file of a run folder but the lock."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock")
-    return {str(path.relative_to(folder)): plain(path) for path in files}
-
-
-def study_content(folder: Path) -> dict[str, bytes]:
-    """Runs and records; tables show training times, so only that they are there."""
-    found = {}
-    for part in ("runs", "records", "recorded", "recipes"):
-        found |= {f"{part}/{name}": content for name, content in run_content(folder / part).items()}
-    return found | {name: b"" for name in ("tables.md", "tables.tex", "comparison.json") if (folder / name).is_file()}
-
-
-def sweep_content(folder: Path) -> dict[str, bytes]:
-    """How many trials finished, and the runs of those by what they trained."""
-    told = json.loads((folder / "sweep.json").read_text())
-    kept = {trial["run"] for trial in told["finished"]}
-    found = {
-        f"{name}/{file}": content for name in kept for file, content in run_content(folder / "runs" / name).items()
-    }
-    return found | {"finished": str(len(told["finished"])).encode(), "stopped": str(len(told["stopped"])).encode()}
-
-
-def jobs() -> list[Job]:
-    pruned = train_begin("flsd+h+p-ema", "--prune-start", "1", "--prune-interval", "1")
-    averaged = train_begin(
-        "fl+unbiased", "--set", "schedule.kind=cosine", "--set", "schedule.average=0.5", "--prune-anneal", "0"
-    )
-    return [
-        Job("train, pruned", pruned, train_go_on(pruned), run_content),
-        Job("train, averaged", averaged, train_go_on(averaged), run_content),
-        Job("compare, 2 jobs", compare, compare, study_content),
-        Job("sweep", sweep, sweep, sweep_content),
-    ]
-
-
-# The campaign.
 
 
 @dataclass
@@ -172,7 +75,7 @@ class Tally:
     def line(self, name: str, events: int) -> str:
         """A line of the table."""
         counts = self.lives, self.kills, self.refused, self.identical, len(self.exceptions)
-        return f"{name:34}{events or '':>8}" + "".join(f"{n:{w}}" for n, w in zip(counts, WIDTHS, strict=True))
+        return f"{name:34}{events or '-':>8}" + "".join(f"{n:{w}}" for n, w in zip(counts, WIDTHS, strict=True))
 
 
 class Campaign:
@@ -288,6 +191,9 @@ def pieces(options: argparse.Namespace) -> Iterator[Piece]:
             yield Piece(name, kind, options.others)
     for done in range(0, options.ranks, RANKS_OF_A_PIECE):
         yield Piece("train, 2 ranks", "lost rank", min(RANKS_OF_A_PIECE, options.ranks - done), done)
+    for done in range(0, options.torchruns, RANKS_OF_A_PIECE):
+        for how in TORCHRUNS:
+            yield Piece("torchrun", how, min(RANKS_OF_A_PIECE, options.torchruns - done), done)
 
 
 def disturbed(piece: Piece, place: Path, seed: int) -> tuple[Piece, int, Tally]:
@@ -297,7 +203,9 @@ def disturbed(piece: Piece, place: Path, seed: int) -> tuple[Piece, int, Tally]:
     draw = random.Random(f"{seed} {piece}")
     try:
         if piece.kind == "lost rank":
-            return piece, 0, lost_ranks(piece.times, place, draw)
+            return piece, 0, lost(("--devices", "2"), [piece.kind] * piece.times, place, draw)
+        if piece.job == "torchrun":
+            return piece, 0, lost((), [piece.kind] * piece.times, place, draw)
         (job,) = (job for job in jobs() if job.name == piece.job)
         campaign, tally, number = Campaign(job, place, draw), Tally(), piece.first
         while (tally.kills if piece.kind == "kill" else number) < piece.times:
@@ -318,26 +226,31 @@ def disturbed(piece: Piece, place: Path, seed: int) -> tuple[Piece, int, Tally]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def lost_ranks(times: int, place: Path, draw: random.Random) -> Tally:
-    """Kill one of two processes, again and again; then the run must go on to the undisturbed end."""
-    begin = train_begin("nll", "--devices", "2")
+def lost(more: tuple[str, ...], hows: list[str], place: Path, draw: random.Random) -> Tally:
+    """Lose a process of a run again and again; then the run must go on to the undisturbed end."""
+    begin, torchrun = train_begin("nll", *more), not more
     go_on, out, log, tally = train_go_on(begin), place / "ranks", place / "ranks.txt", Tally()
-    code, seconds, said = whole(begin(out), log)
+    code, seconds, said = whole(begin(out), log, torchrun=torchrun)
     if code:
         sys.exit(f"the undisturbed run in two processes ended with {code}: {said}")
     expected = run_content(out)
-    for _ in range(times):
-        shutil.rmtree(out)
+    for how in hows:
+        shutil.rmtree(out, ignore_errors=True)
         delay = draw.uniform(0.0, seconds)
-        wrong = lose_one(begin(out), log, delay, draw.choice)
+        if torchrun:
+            wrong = lose_torchrun(begin(out), log, delay, how)
+        else:
+            wrong = lose_one(begin(out), log, delay, draw.choice)
         tally.lives, tally.kills = tally.lives + 2, tally.kills + 1
-        code, _, said = whole(go_on(out), log)
+        code, _, said = whole(go_on(out), log, torchrun=torchrun)
         if code:
             wrong.append(f"it cannot go on: {said.strip()[-300:]}")
         elif run_content(out) != expected:
             wrong.append("different bytes")
         tally.identical += not wrong
-        tally.exceptions += [f"a process lost after {delay:.1f} s: {each}" for each in wrong]
+        tally.exceptions += [
+            f"{how or 'a process lost'} after {delay:.1f} of {seconds:.1f} s: {each}" for each in wrong
+        ]
     return tally
 
 
@@ -346,6 +259,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--others", type=int, default=20, help="lives for each other disturbance of each command")
     parser.add_argument("--ranks", type=int, default=10, help="how often one of two processes is killed")
+    parser.add_argument("--torchruns", type=int, default=5, help="how often each of torchrun's four ends is tried")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)

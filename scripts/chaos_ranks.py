@@ -1,40 +1,57 @@
-"""For chaos.py: two processes that train one run, of which one is killed at a random moment."""
+"""For chaos.py: processes that train one run, of which one is killed at a random moment.
 
+They are started by calibrant itself (`--devices 2`) or by torchrun. With torchrun there are three processes, and
+torchrun itself can be the one that gets a signal: SIGKILL, SIGTERM, or SIGINT for its group as by Ctrl-C.
+"""
+
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-# After the loss of one process the other one must end within this time, on a machine that is not busy.
+# After the loss of one process the others must end within this time, on a machine that is not busy.
 LONGEST_WAIT = 30.0
+# torchrun itself waits 30 s for its processes to obey a SIGTERM.
+LONGEST_WAIT_OF_TORCHRUN = 60.0
+SIGNALS = {"killed": signal.SIGKILL, "terminated": signal.SIGTERM, "interrupted": signal.SIGINT}
 
 
 class Ranks:
-    """A command that starts a second process of its own, in a session that holds both."""
+    """A command and all processes that come from it, which are known by a variable in their environment."""
 
-    def __init__(self, command: list[str], log: Path) -> None:
-        self.log = log
+    def __init__(self, command: list[str], log: Path, *, torchrun: bool = False) -> None:
+        self.log, self.token = log, f"CHAOS={uuid.uuid4()}"
+        self.parts = log.with_suffix(".ranks")
+        shutil.rmtree(self.parts, ignore_errors=True)
+        # Each process has a file for what it says, because torchrun adds a traceback of its own to its own output.
+        launcher = ["torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+        launcher += ["--rdzv-endpoint", "localhost:0", "--redirects", "3", "--log-dir", str(self.parts), "-m"]
         with log.open("w") as err:
             self.first = subprocess.Popen(
-                [sys.executable, "-m", "calibrant", *command],
+                [sys.executable, "-m", *(launcher if torchrun else ()), "calibrant", *command],
                 stdout=subprocess.DEVNULL,
                 stderr=err,
                 start_new_session=True,
+                env={**os.environ, "CHAOS": self.token.partition("=")[2]},
             )
 
     def alive(self) -> list[int]:
-        """Processes of the session that have not ended."""
+        """Processes that have not ended."""
         found = []
-        for stat in Path("/proc").glob("[0-9]*/stat"):
+        for folder in Path("/proc").glob("[0-9]*"):
             try:
-                words = stat.read_text().rsplit(")", 1)[1].split()
-            except OSError:  # ended just now
+                environment = (folder / "environ").read_bytes().split(b"\0")
+                state = (folder / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            except OSError:  # ended just now, or of somebody else
                 continue
-            if int(words[3]) == self.first.pid and words[0] != "Z":
-                found.append(int(stat.parent.name))
+            if self.token.encode() in environment and state != "Z":
+                found.append(int(folder.name))
         return found
 
     def end(self, within: float) -> bool:
@@ -48,12 +65,17 @@ class Ranks:
         self.first.wait()
         return not left
 
+    def said(self) -> list[str]:
+        """What the processes said: one text for those that share a file."""
+        parts = sorted(self.parts.rglob("stderr.log"))
+        return [path.read_text() for path in parts or [self.log]]
 
-def whole(command: list[str], log: Path) -> tuple[int, float, str]:
+
+def whole(command: list[str], log: Path, *, torchrun: bool = False) -> tuple[int, float, str]:
     """Run a command to its end: exit code, seconds, and what was said."""
-    begun, ranks = time.monotonic(), Ranks(command, log)
+    begun, ranks = time.monotonic(), Ranks(command, log, torchrun=torchrun)
     ranks.end(600.0)
-    return ranks.first.returncode, time.monotonic() - begun, log.read_text()
+    return ranks.first.returncode, time.monotonic() - begun, log.read_text() + "".join(ranks.said())
 
 
 def lose_one(command: list[str], log: Path, delay: float, choose: Callable[[list[int]], int]) -> list[str]:
@@ -63,10 +85,33 @@ def lose_one(command: list[str], log: Path, delay: float, choose: Callable[[list
     running = ranks.alive()
     if not running:
         return []
-    os.kill(choose(sorted(running)), signal.SIGKILL)
-    wrong = [] if ranks.end(LONGEST_WAIT) else [f"a process still lives after {LONGEST_WAIT:.0f} s"]
-    said = log.read_text()
-    complaints = [line for line in said.splitlines() if line.startswith("calibrant: ")]
-    if "Traceback" in said or len([line for line in complaints if "warning: " not in line]) > 1:
-        wrong.append(f"it said: {said.strip().splitlines()[-1][:300]}")
+    _signal(choose(sorted(running)), signal.SIGKILL)
+    return _wrong(ranks, LONGEST_WAIT)
+
+
+def lose_torchrun(command: list[str], log: Path, delay: float, how: str) -> list[str]:
+    """Send torchrun, or one of its processes ("rank"), a signal after `delay` seconds; what was wrong afterwards."""
+    ranks = Ranks(command, log, torchrun=True)
+    time.sleep(delay)
+    if how == "rank":
+        others = [process for process in ranks.alive() if process != ranks.first.pid]
+        _signal(max(others, default=ranks.first.pid), signal.SIGKILL)
+    elif how == "interrupted":
+        _signal(-ranks.first.pid, signal.SIGINT)
+    else:
+        _signal(ranks.first.pid, SIGNALS[how])
+    return _wrong(ranks, LONGEST_WAIT_OF_TORCHRUN)
+
+
+def _signal(process: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+        os.kill(process, number)  # a negative number means the whole group
+
+
+def _wrong(ranks: Ranks, within: float) -> list[str]:
+    wrong = [] if ranks.end(within) else [f"a process still lives after {within:.0f} s"]
+    for said in ranks.said():
+        complaints = [line for line in said.splitlines() if line.startswith("calibrant: ") and "warning: " not in line]
+        if "Traceback" in said or len(complaints) > 1:
+            wrong.append(f"it said: {said.strip().splitlines()[-1][:300]}")
     return wrong

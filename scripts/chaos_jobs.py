@@ -1,0 +1,101 @@
+"""For chaos.py: the commands that are disturbed, and what of their files must be equal afterwards."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import load_file
+
+CLOCKS = {"seconds", "train_seconds", "later_seconds", "samples_per_second", "timing", "environment"}
+# Digests of files that hold clock readings, how busy the machine was, and settings of the machine.
+FOLLOWS_CLOCKS = {"sha256", "digest", "tensors_sha256", "concurrent_runs"}
+SHORT = ("--epochs", "2", "--set", "optimiser.batch_size=256", "--set", "engine.accelerator=cpu")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command, how to go on with it, and what it leaves."""
+
+    name: str
+    begin: Callable[[Path], list[str]]
+    go_on: Callable[[Path], list[str]]
+    content: Callable[[Path], dict[str, bytes]]
+
+
+def train_begin(method: str, *more: str) -> Callable[[Path], list[str]]:
+    return lambda out: ["train", "--data", "digits", "--method", method, *SHORT, *more, "--out", str(out)]
+
+
+def train_go_on(begin: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
+    return lambda out: ["train", "--resume", str(out)] if (out / "recipe.toml").is_file() else begin(out)
+
+
+def compare(out: Path) -> list[str]:
+    methods = ("--methods", "nll", "fl", "--data", "digits", "--no-page", "--jobs", "2")
+    return ["compare", *methods, *SHORT, "--record", str(out / "recorded"), "--out", str(out)]
+
+
+def sweep(out: Path) -> list[str]:
+    # Two trials of two possible settings: whatever Optuna draws, an undisturbed run of the same settings is at hand.
+    searched = ("--search", "optimiser.lr=0.05,0.1", "--trials", "2", "--stop-dominated-by", "0")
+    return ["sweep", "--method", "nll", "--data", "digits", *searched, *SHORT, "--out", str(out)]
+
+
+def without_clocks(content: Any) -> Any:
+    if isinstance(content, dict):
+        left_out = CLOCKS | FOLLOWS_CLOCKS
+        return {key: without_clocks(value) for key, value in content.items() if key not in left_out}
+    return [without_clocks(value) for value in content] if isinstance(content, list) else content
+
+
+def plain(path: Path) -> bytes:
+    """A file's bytes; for JSON, what it says without clock readings."""
+    if path.suffix == ".json":
+        return json.dumps(without_clocks(json.loads(path.read_text()))).encode()
+    if path.suffix == ".jsonl":
+        lines = path.read_text().splitlines()
+        return json.dumps([without_clocks(json.loads(line)) for line in lines]).encode()
+    if path.suffix == ".safetensors":
+        # One process has nothing to share between ranks: it writes this column as it found it, and a resume ignores it.
+        tensors = sorted((name, each) for name, each in load_file(path).items() if name != "pruner.shared_count")
+        return b"".join(name.encode() + str(each.dtype).encode() + each.tobytes() for name, each in tensors)
+    return path.read_bytes()
+
+
+def run_content(folder: Path) -> dict[str, bytes]:
+    """Every file of a run folder but the lock."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): plain(path) for path in files}
+
+
+def study_content(folder: Path) -> dict[str, bytes]:
+    """Runs and records; tables show training times, so only that they are there."""
+    found = {}
+    for part in ("runs", "records", "recorded", "recipes"):
+        found |= {f"{part}/{name}": content for name, content in run_content(folder / part).items()}
+    return found | {name: b"" for name in ("tables.md", "tables.tex", "comparison.json") if (folder / name).is_file()}
+
+
+def sweep_content(folder: Path) -> dict[str, bytes]:
+    """How many trials finished, and the runs of those by what they trained."""
+    told = json.loads((folder / "sweep.json").read_text())
+    kept = {trial["run"] for trial in told["finished"]}
+    found = {
+        f"{name}/{file}": content for name in kept for file, content in run_content(folder / "runs" / name).items()
+    }
+    return found | {"finished": str(len(told["finished"])).encode(), "stopped": str(len(told["stopped"])).encode()}
+
+
+def jobs() -> list[Job]:
+    pruned = train_begin("flsd+h+p-ema", "--prune-start", "1", "--prune-interval", "1")
+    averaged = train_begin(
+        "fl+unbiased", "--set", "schedule.kind=cosine", "--set", "schedule.average=0.5", "--prune-anneal", "0"
+    )
+    return [
+        Job("train, pruned", pruned, train_go_on(pruned), run_content),
+        Job("train, averaged", averaged, train_go_on(averaged), run_content),
+        Job("compare, 2 jobs", compare, compare, study_content),
+        Job("sweep", sweep, sweep, sweep_content),
+    ]
