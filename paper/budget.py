@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scipy.stats import t
 
-from calibrant.report import Grid, to_markdown
+from calibrant.report import Grid
 from calibrant.study import Record, find_controls, has_plan
 
 METRICS: dict[str, Callable[[Record], float]] = {
@@ -14,14 +14,6 @@ METRICS: dict[str, Callable[[Record], float]] = {
     "TE, %": lambda record: 100 * (record.value("test_error") or 0.0),
     "AURC, x 1000": lambda record: 1000 * (record.value("aurc") or 0.0),
 }
-_INTRO = (
-    "A plan that rests samples costs as much as training on all of them for fewer epochs, so that is what it has to "
-    "beat: its control has the same loss and the same schedule, stretched over fewer epochs, and as many updates. "
-    "All updates: the same loss and schedule on all data for all epochs. The recovered share is (control - plan) / "
-    "(control - all updates): 1 means that nothing was lost, 0 that the plan is worth no more than fewer epochs, and "
-    "below 0 that it is worth less. Means over seeds; differences are paired by seed, with Student's 95 % interval. "
-    "Lower is better everywhere. +TS: after temperature scaling on the validation set."
-)
 
 
 @dataclass(frozen=True)
@@ -64,27 +56,25 @@ def budgets(by_label: Mapping[str, Sequence[Record]]) -> list[Budget]:
     ]
 
 
-def budget_section(groups: Mapping[tuple[str, str], Mapping[str, Sequence[Record]]]) -> str:
-    """The section of the results page; plans without a control are named, and nothing is claimed for them."""
-    rows, without = [], []
+def budget_grid(groups: Mapping[tuple[str, str], Mapping[str, Sequence[Record]]]) -> Grid:
+    """Every plan beside its control, a row for each metric; plans without a control follow, and nothing is claimed."""
+    rows: list[tuple[str, ...]] = []
+    without: list[tuple[str, ...]] = []
     for (data, model), by_label in groups.items():
+        place = f"{data}, {model}"
         found = budgets(by_label)
-        rows += [line for budget in found for line in _lines(f"{data}, {model}", budget)]
+        rows += [line for budget in found for line in _lines(place, budget)]
         known = {budget.label for budget in found}
-        without += [
-            f"{data}, {model}: {label}"
-            for label, records in by_label.items()
-            if has_plan(records[0]) and records[0].seen_share <= 0.999 and label not in known
-        ]
-    parts = ["## Equal updates", "", _INTRO, ""]
+        for label, records in by_label.items():
+            if has_plan(records[0]) and records[0].seen_share <= 0.999 and label not in known:
+                share = f"{100 * records[0].seen_share:.1f}"
+                without.append(
+                    (place, label, share, str(len(records)), "", "", "not run", "", "", "nothing claimed", "")
+                )
     runs = ("all updates", "control", "plan alone")
     verdicts = ("plan - control", "verdict", "recovered share")
     heads = ("data, network", "plan", "updates, %", "seeds", "metric", *runs, *verdicts)
-    parts.append(to_markdown(Grid("", "", heads, tuple(rows))).strip("\n") if rows else "No plan has its control yet.")
-    if without:
-        parts += ["", "Plans whose control was not run; nothing is claimed for them:", ""]
-        parts += [f"- {line}" for line in without]
-    return "\n".join(parts)
+    return Grid("", "", heads, (*rows, *without))
 
 
 def _lines(place: str, budget: Budget) -> list[tuple[str, ...]]:

@@ -220,25 +220,26 @@ def _compare(
         return None
     differences = [a - b for a, b in known]
     mean = statistics.fmean(differences)
-    half = _half_width(differences) if len(differences) > 1 else _one_seed(claim.metric, ours, theirs)
+    half = half_width(differences) if len(differences) > 1 else one_seed(claim.metric, ours, theirs)
     return Comparison(
         *(place, variant, other, statistics.fmean(a for a, _ in known), statistics.fmean(b for _, b in known)),
         *(len(known), mean, half, _verdict(claim, mean, half)),
     )
 
 
-def _half_width(differences: Sequence[float]) -> float:
+def half_width(differences: Sequence[float]) -> float:
+    """Half of Student's 95 % interval of a mean over seeds."""
     student = float(t.ppf(0.975, len(differences) - 1))
     return student * statistics.stdev(differences) / math.sqrt(len(differences))
 
 
-def _one_seed(metric: str, *groups: Sequence[Record]) -> float | None:
+def one_seed(metric: str, *groups: Sequence[Record], scaled: bool = False) -> float | None:
     """Half of the interval of one run against one; None where nothing is known about what a run varies by."""
     spreads = []
     for records in groups:
-        values = [value for record in records if (value := record.value(metric)) is not None]
+        values = [value for record in records if (value := record.value(metric, scaled=scaled)) is not None]
         spreads.append(statistics.stdev(values) if len(values) > 1 else 0.0)
-    images = [error for records in groups if (error := records[0].deviation(metric)) is not None]
+    images = [error for records in groups if (error := records[0].deviation(metric, scaled=scaled)) is not None]
     if len(images) != len(groups):
         return None
     # A method that was run once is taken to vary over seeds as the other one does.

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from calibrant.report import Grid, to_markdown
 from calibrant.study import estimate, metric_label, percent, read_records
+from paper.agreement import load_reasons
+from paper.beside import beside_paper, curves, not_run
 from paper.claims import (
     CLAIMS,
     OURS,
@@ -19,8 +21,9 @@ from paper.claims import (
     exceptions,
     verdict,
 )
-from paper.page import group_records
+from paper.groups import group_records
 from paper.readings import INTRO, updates_table
+from paper.timing import timing_table
 
 # Updates of two plans may differ by this share: epochs are whole.
 _TOLERANCE = 0.015
@@ -29,11 +32,11 @@ _HEAD = """<!-- Written by docs/make/paper.py from results/*.json. Change those,
 # The paper's claims, one by one
 
 Patra, Hebbalaguppe, Dash, Shroff, Vig: *Calibrating Deep Neural Networks using Explicit Regularisation and Dynamic Data
-Pruning*, WACV 2023. Its numbers beside ours, table by table, are in [results.md](results.md#beside-the-paper); here its
-claims are put to our runs. The paper prints neither the share that is pruned on CIFAR-10, SVHN and Mendeley nor the
-epoch at which pruning starts, so its method is tested in readings: "recommended" is pruning from the first drop of the
-learning rate, other settings are named, and the last table lists them all. No code of the authors is public. Where a
-claim fails, it fails for these readings, on the data sets and networks that are named.
+Pruning*, WACV 2023. Here its claims are put to our runs; [further down](#beside-the-paper) are its numbers beside ours.
+The paper prints neither the share that is pruned on CIFAR-10, SVHN and Mendeley nor the epoch at which pruning starts,
+so its method is tested in readings: "recommended" is pruning from the first drop of the learning rate, other settings
+are named, and [one table](#time-saved) lists them all. No code of the authors is public. Where a claim fails, it fails
+for these readings, on the data sets and networks that are named.
 """
 
 
@@ -63,6 +66,8 @@ def claims_page(folder: str | Path) -> str:
     parts = [_HEAD, _overview(found, groups), RULE + "\n"]
     parts += [_section(claim, found[claim.title]) for claim in CLAIMS]
     parts += [_controls(groups), _five(groups), _MENDELEY, f"## Time saved\n\n{INTRO}\n\n{updates_table(groups)}"]
+    parts += [timing_table(groups, heading="### Time follows samples")]
+    parts += [beside_paper(groups, load_reasons(Path(folder) / "reasons.toml")), curves(groups), not_run(groups)]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 

@@ -12,7 +12,7 @@ from paper.claims import OURS, Groups, runs_of
 
 INTRO = (
     "Updates that each reading saves, counted exactly from the class sizes of the 90 % that is trained on; "
-    "[results.md](results.md#time-follows-samples) shows how far time follows them. The paper prints the time saved "
+    "[Below](#time-follows-samples) is how far time follows them. The paper prints the time saved "
     "against FLSD for three data sets. Its fraction for CIFAR-10 and its first epoch are not in print: they were "
     "chosen here so that one rule, pruning from the first drop of the learning rate, gives all three figures. So the "
     "figures fit, and are no evidence for the claim. With the intervals that the appendix gives for ResNet-32 less "

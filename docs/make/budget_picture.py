@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # `paper` is not part of the installed package
 
 from paper.curve import budget_curves_of
-from paper.page import group_records
+from paper.groups import group_records
 
 
 def main() -> None:

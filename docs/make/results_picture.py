@@ -1,4 +1,4 @@
-"""Make docs/results.{png,svg} from results/: what each method gives on CIFAR-10, beside what the paper prints.
+"""Make docs/results.{png,svg}, each finding beside its control, and docs/paper.{png,svg}, ours beside the paper's.
 
 python docs/make/results_picture.py
 """
@@ -23,35 +23,64 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # `paper` is not part of the installed package
 
+from paper.findings import ECE, ERROR, NLL, Finding, Metric, findings
+from paper.groups import group_records
 from paper.numbers import METRICS, paper_rows
-from paper.page import group_records
 
-TARGET = ROOT / "docs" / "results"
+DOCS = ROOT / "docs"
 DATA, NETWORKS = "cifar10", {"resnet32": "ResNet-32", "resnet50": "ResNet-50"}
-EPOCHS = 160
-# Plain training with a cosine schedule and averaged weights: all updates, fewer epochs, and a plan with as many updates
-# as those. Averaged weights and a temperature are what the plan is to be compared with, so all three have both.
-_AVERAGED = "average 0.25, floor 0.2, kind cosine"
-EQUAL_UPDATES = {
-    "resnet32": {
-        "nll, averaged": f"nll ({_AVERAGED})",
-        "nll, averaged, 60 % of the epochs": f"nll (epochs 96, {_AVERAGED})",
-        "nll+unbiased, averaged": f"nll+unbiased (drop 0.58, share 0.8, {_AVERAGED})",
-    },
-    "resnet50": {},
-}
 METHODS = (
     *("nll", "brier", "dca", "ls", "mmce", "entropy", "fl", "flsd", "fl+mdca"),
     *("flsd+h", "flsd+h+p-ema", "flsd+h+unbiased"),
 )
 PANELS = {
-    "seen_share": "Sample updates, %",
     "test_error": "Test error, %",
     "ece": "ECE, %",
     "share@0.95": "above 0.95: |S95|, %",
     "ece@0.95": "ECE(S95), %",
-    "automated": "automated at a\npromised 99 %, %",
 }
+_COLOURS = {"better": BLUE, "worse": VERMILLION, "cannot tell": GREY}
+
+
+@styled
+def findings_picture() -> "Figure":
+    """A row for each finding, a panel for each metric: the difference from the control.
+
+    In percent of the control, so that data sets share an axis; that of ECE in points, since its control may be near 0.
+    """
+    found = findings(group_records(read_records(ROOT / "results")))
+    figure = new_figure(10.5, 1.3 + 0.58 * len(found))
+    panels = {ERROR: "Test error", NLL: "NLL after a temperature", ECE: "ECE as trained"}
+    row = figure.subplots(1, len(panels), sharey=True)
+    for axes, (metric, title) in zip(row, panels.items(), strict=True):
+        for place, each in enumerate(found):
+            interval(axes, each, metric, place)
+        axes.axvline(0, color="black", linewidth=1)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("minus control, points" if metric is ECE else "against the control, %", fontsize=9)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.margins(x=0.12)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+    row[0].set_ylim(len(found) - 0.5, -0.5)
+    names = [f"{each.name}, {each.where}\nagainst {each.control_name}; {seeds(each)}" for each in found]
+    names = [name.replace("`", "") for name in names]
+    row[0].set_yticks(range(len(found)), names, fontsize=9)
+    legend(figure, [Line2D([], [], marker="o", color=colour, label=word) for word, colour in _COLOURS.items()])
+    return figure
+
+
+def interval(axes: "Axes", each: Finding, metric: Metric, place: int) -> None:
+    unit = 1.0 if metric is ECE else metric.mean(each.control) / 100
+    difference, half = each.difference(metric)
+    colour = _COLOURS[each.verdict(metric)]
+    bars = None if half is None else half / unit
+    axes.errorbar(difference / unit, place, xerr=bars, fmt="o", color=colour, markersize=7, capsize=3, linewidth=2)
+
+
+def seeds(each: Finding) -> str:
+    return "one seed" if each.seeds == 1 else f"{each.seeds} seeds"
 
 
 @dataclass(frozen=True)
@@ -61,53 +90,36 @@ class Line:
     name: str
     ours: dict[str, list[float]]
     paper: dict[str, float]
-    averaged: bool
 
 
 def lines(model: str) -> list[Line]:
-    """What was run with recommended settings, in the order of `METHODS`, and the runs with equal updates."""
+    """What was run with recommended settings, in the order of `METHODS`."""
     groups = group_records(read_records(ROOT / "results"))[(DATA, model)]
     printed = {row.method: row for row in paper_rows() if (row.data, row.model) == (DATA, model)}
-    made = [line_of("nll, temperature-scaled", groups["nll"], scaled=True)]
+    made = []
     for name in METHODS:
         if name in groups:
             theirs = {metric: printed[name].value(metric) for metric in METRICS} if name in printed else {}
-            made.append(line_of(name, groups[name], paper=theirs))
-    for name, label in EQUAL_UPDATES[model].items():
-        made.append(line_of(f"{name}, scaled", groups[label], scaled=True, averaged=True))
+            made.append(line_of(name, groups[name], theirs))
     return made
 
 
-def line_of(
-    name: str,
-    records: Sequence[Record],
-    *,
-    scaled: bool = False,
-    paper: dict[str, float] | None = None,
-    averaged: bool = False,
-) -> Line:
-    ours = {metric: [value(record, metric, scaled) for record in records] for metric in PANELS}
-    seeds = f"  ({len(records)} seeds)" if len(records) > 1 else ""
-    return Line(name + seeds, ours, paper or {}, averaged)
+def line_of(name: str, records: Sequence[Record], paper: dict[str, float]) -> Line:
+    ours = {metric: [value(record, metric) for record in records] for metric in PANELS}
+    return Line(name + (f"  ({len(records)} seeds)" if len(records) > 1 else ""), ours, paper)
 
 
-def value(record: Record, metric: str, scaled: bool) -> float:
-    if metric == "seen_share":
-        # Of the epochs that are usual for the data set: a run with fewer epochs sees less, too.
-        found: float | None = record.samples_seen / (record.samples_full / record.recipe["epochs"] * EPOCHS)
-    elif metric == "automated":
-        found = (record.automation or {})["0.99"]["scaled_share" if scaled else "share"]
-    else:
-        found = record.value(metric, scaled=scaled)
+def value(record: Record, metric: str) -> float:
+    found = record.value(metric)
     assert found is not None, f"{record.file_name} has no {metric}"
     return found
 
 
 @styled
-def picture() -> "Figure":
-    """A row a method, a panel a metric; the networks one above the other."""
+def paper_picture() -> "Figure":
+    """A row for each method, a panel for each metric; the networks one above the other."""
     groups = {name: lines(model) for model, name in NETWORKS.items()}
-    figure = new_figure(13.5, 1.6 + 0.3 * sum(len(group) for group in groups.values()))
+    figure = new_figure(10.5, 1.6 + 0.3 * sum(len(group) for group in groups.values()))
     rows = figure.subplots(
         len(groups), len(PANELS), sharex="col", height_ratios=[len(group) for group in groups.values()]
     )
@@ -118,21 +130,20 @@ def picture() -> "Figure":
             if name == next(iter(groups)):
                 axes.set_title(title, fontsize=10)
         row[0].set_ylabel(name, weight="bold")
-        for label, line in zip(row[0].get_yticklabels(), group, strict=True):
-            label.set(color=VERMILLION if line.averaged else "black", weight="bold" if line.averaged else "normal")
     figure.align_ylabels(rows[:, 0])
-    legend(figure)
+    ours = Line2D([], [], marker="o", color=BLUE, linestyle="", label="ours, mean over seeds (bars: each seed)")
+    diamond = {"marker": "D", "color": GREY, "markerfacecolor": "none", "linestyle": ""}
+    legend(figure, [ours, Line2D([], [], label="the paper, as printed", **diamond)])
     return figure
 
 
 def draw(axes: "Axes", group: Sequence[Line], metric: str) -> None:
     for place, line in enumerate(group):
-        colour = VERMILLION if line.averaged else BLUE
-        seeds = line.ours[metric]
+        found = line.ours[metric]
         if metric in line.paper:
             axes.plot(line.paper[metric], place, "D", markersize=5.5, markerfacecolor="none", markeredgecolor=GREY)
-        axes.plot(seeds, [place] * len(seeds), "|", color=colour, markersize=8, alpha=0.7)
-        axes.plot(statistics.fmean(seeds), place, "o", color=colour, markersize=6.5)
+        axes.plot(found, [place] * len(found), "|", color=BLUE, markersize=8, alpha=0.7)
+        axes.plot(statistics.fmean(found), place, "o", color=BLUE, markersize=6.5)
     axes.set_ylim(len(group) - 0.5, -0.5)
     axes.margins(x=0.08)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda fraction, _: f"{100 * fraction:g}"))
@@ -141,15 +152,13 @@ def draw(axes: "Axes", group: Sequence[Line], metric: str) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def legend(figure: "Figure") -> None:
-    marks = [
-        Line2D([], [], marker="o", color=BLUE, linestyle="", label="ours, mean over seeds (bars: each seed)"),
-        Line2D([], [], marker="o", color=VERMILLION, linestyle="", label="averaged weights and a temperature"),
-        Line2D([], [], marker="D", color=GREY, markerfacecolor="none", linestyle="", label="the paper, as printed"),
-    ]
+def legend(figure: "Figure", marks: list[Line2D]) -> None:
     figure.legend(handles=marks, loc="outside lower center", ncols=3)
 
 
+PICTURES = {"results": findings_picture, "paper": paper_picture}
+
 if __name__ == "__main__":
-    for path in save_figure(picture(), TARGET):
-        print(f"wrote {path.relative_to(ROOT)}")
+    for name, picture in PICTURES.items():
+        for path in save_figure(picture(), DOCS / name):
+            print(f"wrote {path.relative_to(ROOT)}")

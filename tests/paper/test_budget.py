@@ -3,7 +3,7 @@ import math
 import pytest
 from scipy.stats import ttest_rel
 
-from paper.budget import METRICS, budget_section, budgets, verdict
+from paper.budget import METRICS, budget_grid, budgets, verdict
 
 SAVED = {"seen_share": 0.6, "samples_seen": 600}
 
@@ -87,9 +87,11 @@ def test_the_verdict_needs_an_interval_that_excludes_zero(difference, half, word
     assert verdict(difference, half) == word
 
 
-def test_the_section_names_plans_without_a_control(runs, make_record):
+def test_the_table_names_plans_without_a_control(runs, make_record):
     groups = {("cifar10", "resnet32"): {**runs(), "flsd+h+unbiased": [make_record("flsd+h+unbiased", **SAVED)]}}
-    text = budget_section(groups)
-    assert text.count("| cifar10, resnet32 | nll+unbiased | 60.0 | 3 |") == len(METRICS)
-    assert "- cifar10, resnet32: flsd+h+unbiased" in text
-    assert "No plan has its control yet." in budget_section({})
+    rows = budget_grid(groups).rows
+    assert [row[:4] for row in rows[:-1]] == [("cifar10, resnet32", "nll+unbiased", "60.0", "3")] * len(METRICS)
+    assert rows[-1][1] == "flsd+h+unbiased"
+    assert "nothing claimed" in rows[-1]
+    assert len({len(row) for row in rows}) == 1
+    assert budget_grid({}).rows == ()

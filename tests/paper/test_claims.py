@@ -5,7 +5,7 @@ from scipy import stats
 
 from paper.claims import CLAIMS, Claim, comparisons, covered, exceptions, verdict
 from paper.claims_page import claims_page
-from paper.page import group_records
+from paper.groups import group_records
 from paper.readings import READINGS, saved
 from tests.paper.test_page import script
 

@@ -1,14 +1,17 @@
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
 from calibrant.report import save_figure
 from calibrant.study import write_record
-from paper.numbers import paper_rows
-from paper.page import PLANNED, curve, group_records, results_page
+from paper.findings import ECE, NLL, all_plans, findings, unfair
+from paper.groups import group_records
+from paper.page import readme_findings, results_page, sentences
 
 ROOT = Path(__file__).resolve().parents[2]
+PLACE = ("cifar10", "resnet32")
 
 
 def script(name="results"):
@@ -18,100 +21,116 @@ def script(name="results"):
     return module
 
 
-def test_the_committed_page_is_what_results_give():
-    made = script()
-    assert made.TARGET.read_text() == made.page(), "run: python docs/make/results.py"
+def test_the_committed_files_are_what_results_give():
+    for path, text in script().written().items():
+        assert path.read_text() == text, "run: python docs/make/results.py"
 
 
-def test_the_committed_picture_is_what_results_give(tmp_path):
+@pytest.mark.parametrize("name", ["results", "paper"])
+def test_the_committed_pictures_are_what_results_give(tmp_path, name):
     made = script("results_picture")
-    svg, _ = save_figure(made.picture(), tmp_path / "results")
-    assert svg.read_bytes() == made.TARGET.with_suffix(".svg").read_bytes(), "run: python docs/make/results_picture.py"
+    svg, _ = save_figure(made.PICTURES[name](), tmp_path / name)
+    assert svg.read_bytes() == (ROOT / "docs" / f"{name}.svg").read_bytes(), "run: python docs/make/results_picture.py"
 
 
-def test_without_results_the_page_says_plainly_what_was_not_run(tmp_path):
-    text = results_page(tmp_path)
-    assert "Nothing yet: `results/` holds no record." in text
-    for data, model, names, _ in PLANNED:
-        assert any(line.startswith(f"- {data}, {model}") and names[-1] in line for line in text.splitlines())
-    sections = ("Equal updates", "Beside the paper", "Time follows samples", "One setting at a time", "All results")
-    for section in sections:
-        assert f"## {section}" in text
+def test_without_results_the_page_says_so(tmp_path):
+    assert "Nothing yet" in results_page(tmp_path)
+    assert readme_findings(tmp_path) == "\n"
+
+
+def gained(record, gain):
+    """A record whose NLL after a temperature is lower by so much."""
+    scaled = {**record.test_scaled["10"], "nll": record.test_scaled["10"]["nll"] - gain}
+    return record.model_copy(update={"test_scaled": {**record.test_scaled, "10": scaled}})
 
 
 @pytest.fixture
-def folder(make_record, tmp_path):
-    saved = {"seen_share": 0.55, "samples_seen": 550, "train_seconds": 58.0}
-    records = [make_record(seed=seed, sharpness=2.0) for seed in (0, 1, 2)]
-    records += [make_record("flsd+h", sharpness=1.0), make_record("flsd", sharpness=2.0)]
-    records += [make_record("flsd+h+unbiased", seed=seed, sharpness=1.0, **saved) for seed in (0, 1, 2)]
-    records += [make_record("flsd+h+p-ema", options={"huber_weight": value}) for value in (0.5, 5.0, 50.0)]
+def runs(make_record):
+    """The paper's recipe, the default, a plan and its control; the Huber term and the pruning beside theirs."""
+    averaged = {"kind": "cosine", "average": 0.25}
+
+    def make(gain=0.0):
+        def stretched(method, seed, *, epochs=160, **fields):
+            record = make_record(method, seed=seed, **fields)
+            schedule = {**record.recipe["schedule"], **averaged}
+            recipe = {**record.recipe, "schedule": schedule, "epochs": epochs}
+            changes = {**record.changes, "schedule.average": 0.25, "schedule.kind": "cosine"}
+            changes |= {"epochs": epochs} if epochs != 160 else {}
+            return record.model_copy(update={"recipe": recipe, "changes": changes})
+
+        saved = {"samples_seen": 600, "seen_share": 0.6}
+        made = []
+        for seed in (0, 1, 2):
+            made += [make_record(seed=seed, sharpness=2.0), stretched("nll", seed, sharpness=1.0)]
+            made.append(stretched("nll", seed, sharpness=1.5, epochs=96, samples_seen=600, samples_full=600))
+            made.append(gained(stretched("nll+unbiased", seed, sharpness=1.5, **saved), gain + 0.001 * seed))
+            made += [make_record("flsd", seed=seed, sharpness=2.0), make_record("flsd+h", seed=seed, sharpness=1.0)]
+        return made
+
+    return make
+
+
+def test_each_row_has_a_control_of_equal_cost(runs):
+    groups = group_records(runs())
+    rows = findings(groups)
+    assert [row.kind for row in rows] == ["default", "plan", "huber"]
+    for row in rows:
+        ours, control = row.cost
+        assert ours <= 1.1 * control
+        assert [record.seed for record in row.ours] == [record.seed for record in row.control] == [0, 1, 2]
+    default, plan, huber = rows
+    assert default.control[0].label == "nll"
+    assert plan.control[0].recipe["epochs"] == 96
+    assert (huber.ours[0].method, huber.control[0].method) == ("flsd+h", "flsd")
+    assert huber.verdict(ECE) == "better"
+
+
+def test_a_default_that_saw_more_than_its_control_has_no_row_but_is_named(runs):
+    groups = group_records(runs())
+    (longer,) = [label for label in groups[PLACE] if label.startswith("nll (") and "96" not in label]
+    groups[PLACE][longer] = [each.model_copy(update={"samples_seen": 3000}) for each in groups[PLACE][longer]]
+    assert "default" not in [row.kind for row in findings(groups)]
+    (named,) = unfair(groups)
+    assert named.where == "CIFAR-10, ResNet-32"
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict", "words"),
+    [
+        (0.1, "better", "**Pruning beats fewer epochs** in every plan"),
+        (-0.1, "worse", "0 better, 1 worse, 0 not told apart"),
+        (0.0, "cannot tell", "and we cannot show that it does"),
+    ],
+)
+def test_sentences_follow_the_verdicts_and_name_the_control(runs, gain, verdict, words):
+    groups = group_records(runs(gain))
+    (plan,) = all_plans(groups)
+    assert plan.verdict(NLL) == verdict
+    lines = sentences(findings(groups), [plan])
+    assert len(lines) == 3
+    assert words in lines[1]
+    assert f"({verdict})" in lines[1]
+    assert "its control, the same loss and schedule on all data for as many updates" in lines[1]
+
+
+def test_numbers_of_the_page_are_those_of_the_records(runs, tmp_path):
+    records = runs()
     for record in records:
         write_record(record, tmp_path)
-    return tmp_path
-
-
-def test_numbers_stand_beside_the_papers_with_a_verdict_and_a_reason(folder):
-    lines = results_page(folder).splitlines()
-    row = next(row for row in paper_rows() if (row.data, row.model, row.method) == ("cifar10", "resnet32", "flsd"))
-    (numbers,) = [line for line in lines if line.startswith("| FLSD (flsd) | 1 |")]
-    assert numbers.split("|")[3].strip().startswith(f"{row.ece:g} → ")
-    assert numbers.split("|")[3].strip().endswith(": higher")
-    (why,) = [line for line in lines if line.startswith("- FLSD (flsd), ")]
-    assert why.endswith("not explained yet.")
-    (folder / "reasons.toml").write_text('["cifar10/resnet32/flsd"]\nece = "Drawn at random for a test."\n')
-    reasons = [line for line in results_page(folder).splitlines() if line.startswith("- FLSD (flsd), ")]
-    assert "- FLSD (flsd), ECE: Drawn at random for a test." in reasons
-    assert len(reasons) == 2
-
-
-def test_a_run_at_published_settings_stands_beside_the_paper_too(make_record, folder):
-    write_record(make_record("mmce", options={"mmce_weight": 2.0}), folder)
-    lines = [line for line in results_page(folder).splitlines() if "(mmce" in line]
-    assert [line.split(" | ")[0] for line in lines if line.startswith("| MMCE")] == ["| MMCE (mmce, mmce_weight 2)"]
-    write_record(make_record("mmce"), folder)
-    lines = [line for line in results_page(folder).splitlines() if line.startswith("| MMCE")]
-    assert [line.split(" | ")[0] for line in lines] == ["| MMCE (mmce)", "| MMCE (mmce, mmce_weight 2)"]
-
-
-def test_each_of_the_papers_numbers_counts_once_by_the_recommended_settings(make_record, tmp_path):
-    write_record(make_record("mmce", options={"mmce_weight": 2.0}, sharpness=0.1), tmp_path)
-    (before,) = [line for line in results_page(tmp_path).splitlines() if line.startswith("Paper → ours.")]
-    assert before == "Paper → ours. 0 of 5 numbers agree."
-    write_record(make_record("mmce", sharpness=1.5), tmp_path)
     text = results_page(tmp_path)
-    (row,) = [line for line in text.splitlines() if line.startswith("| MMCE (mmce) |")]
-    assert f"Paper → ours. {row.count(': agrees')} of 5 numbers agree." in text
+    (row,) = re.findall(r"^\| the paper's loss.*$", text, re.MULTILINE)
+    for method in ("flsd+h", "flsd"):
+        eces = [record.value("ece") for record in records if record.method == method]
+        assert f"{100 * sum(eces) / 3:.2f}" in row
+    assert text == results_page(tmp_path)
+    assert "Settings of `nll+unbiased, averaged`" in text
 
 
-def test_one_setting_at_a_time_needs_runs_in_which_nothing_else_changed(folder, make_record):
-    text = results_page(folder)
-    assert "### cifar10, resnet32: lambda of flsd+h+p-ema" in text
-    assert "- cifar10, resnet32, flsd+h+p-ema, lambda: 0.1, 1, 10, 25" in text
-    mixed = make_record("flsd+h+p-ema", options={"huber_weight": 1.0, "fraction": 0.1})
-    assert curve("lambda", "flsd+h+p-ema", group_records([mixed])["cifar10", "resnet32"]) == {}
-
-
-def test_missing_seeds_are_named(folder):
-    (line,) = [line for line in results_page(folder).splitlines() if "3 seeds each" in line]
-    assert "flsd+h (2 more of 3 seeds)" in line
-    assert "nll" not in line
-    assert "flsd+h+unbiased" not in line
-
-
-def test_the_same_results_give_the_same_page(folder):
-    assert results_page(folder) == results_page(folder)
-
-
-def test_versions_of_an_own_method_stand_apart(make_record):
-    def made(seed, **own_code):
-        record = make_record(seed=seed)
-        return record.model_copy(update={"method": "mine:f", "recipe": {**record.recipe, "own_code": own_code}})
-
-    one, same, edited = made(0, mine="a" * 64), made(1, mine="a" * 64), made(2, mine="b" * 64)
-    assert group_records([one, same])["cifar10", "resnet32"] == {"mine:f": [one, same]}
-    assert group_records([one, same, edited])["cifar10", "resnet32"] == {
-        "mine:f [mine aaaaaaaa]": [one, same],
-        "mine:f [mine bbbbbbbb]": [edited],
-    }
-    assert one.model_copy(update={"recipe": {"own_code": {"mine": ""}}}).code == "mine without a file"
+def test_no_more_than_eight_rows(runs):
+    groups = group_records(runs())
+    for data in ("cifar100", "svhn", "mendeley-v2", "fashion-mnist"):
+        groups[data, "resnet32"] = groups[PLACE]
+    groups["cifar10", "resnet50"] = groups[PLACE]
+    rows = findings(groups)
+    assert len(rows) <= 8
+    assert len({row.place for row in rows if row.kind == "plan"}) == 3

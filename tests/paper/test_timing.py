@@ -1,6 +1,6 @@
 import pytest
 
-from paper.page import group_records
+from paper.groups import group_records
 from paper.timing import timing_table
 
 

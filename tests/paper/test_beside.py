@@ -1,0 +1,80 @@
+import pytest
+
+from calibrant.study import write_record
+from paper.beside import PLANNED, curve
+from paper.claims_page import claims_page
+from paper.groups import group_records
+from paper.numbers import paper_rows
+
+
+def test_without_results_the_page_says_plainly_what_was_not_run(tmp_path):
+    text = claims_page(tmp_path)
+    for data, model, names, _ in PLANNED:
+        assert any(line.startswith(f"- {data}, {model}") and names[-1] in line for line in text.splitlines())
+    for section in (
+        "## Beside the paper",
+        "### Time follows samples",
+        "## One setting at a time",
+        "## What was not run",
+    ):
+        assert f"{section}\n" in text
+
+
+@pytest.fixture
+def folder(make_record, tmp_path):
+    saved = {"seen_share": 0.55, "samples_seen": 550, "train_seconds": 58.0}
+    records = [make_record(seed=seed, sharpness=2.0) for seed in (0, 1, 2)]
+    records += [make_record("flsd+h", sharpness=1.0), make_record("flsd", sharpness=2.0)]
+    records += [make_record("flsd+h+unbiased", seed=seed, sharpness=1.0, **saved) for seed in (0, 1, 2)]
+    records += [make_record("flsd+h+p-ema", options={"huber_weight": value}) for value in (0.5, 5.0, 50.0)]
+    for record in records:
+        write_record(record, tmp_path)
+    return tmp_path
+
+
+def test_numbers_stand_beside_the_papers_with_a_verdict_and_a_reason(folder):
+    lines = claims_page(folder).splitlines()
+    row = next(row for row in paper_rows() if (row.data, row.model, row.method) == ("cifar10", "resnet32", "flsd"))
+    (numbers,) = [line for line in lines if line.startswith("| FLSD (flsd) | 1 |")]
+    assert numbers.split("|")[3].strip().startswith(f"{row.ece:g} → ")
+    assert numbers.split("|")[3].strip().endswith(": higher")
+    (why,) = [line for line in lines if line.startswith("- FLSD (flsd), ")]
+    assert why.endswith("not explained yet.")
+    (folder / "reasons.toml").write_text('["cifar10/resnet32/flsd"]\nece = "Drawn at random for a test."\n')
+    reasons = [line for line in claims_page(folder).splitlines() if line.startswith("- FLSD (flsd), ")]
+    assert "- FLSD (flsd), ECE: Drawn at random for a test." in reasons
+    assert len(reasons) == 2
+
+
+def test_a_run_at_published_settings_stands_beside_the_paper_too(make_record, folder):
+    write_record(make_record("mmce", options={"mmce_weight": 2.0}), folder)
+    lines = [line for line in claims_page(folder).splitlines() if "(mmce" in line]
+    assert [line.split(" | ")[0] for line in lines if line.startswith("| MMCE")] == ["| MMCE (mmce, mmce_weight 2)"]
+    write_record(make_record("mmce"), folder)
+    lines = [line for line in claims_page(folder).splitlines() if line.startswith("| MMCE")]
+    assert [line.split(" | ")[0] for line in lines] == ["| MMCE (mmce)", "| MMCE (mmce, mmce_weight 2)"]
+
+
+def test_each_of_the_papers_numbers_counts_once_by_the_recommended_settings(make_record, tmp_path):
+    write_record(make_record("mmce", options={"mmce_weight": 2.0}, sharpness=0.1), tmp_path)
+    (before,) = [line for line in claims_page(tmp_path).splitlines() if line.startswith("Paper → ours.")]
+    assert before == "Paper → ours. 0 of 5 numbers agree."
+    write_record(make_record("mmce", sharpness=1.5), tmp_path)
+    text = claims_page(tmp_path)
+    (row,) = [line for line in text.splitlines() if line.startswith("| MMCE (mmce) |")]
+    assert f"Paper → ours. {row.count(': agrees')} of 5 numbers agree." in text
+
+
+def test_one_setting_at_a_time_needs_runs_in_which_nothing_else_changed(folder, make_record):
+    text = claims_page(folder)
+    assert "### cifar10, resnet32: lambda of flsd+h+p-ema" in text
+    assert "- cifar10, resnet32, flsd+h+p-ema, lambda: 0.1, 1, 10, 25" in text
+    mixed = make_record("flsd+h+p-ema", options={"huber_weight": 1.0, "fraction": 0.1})
+    assert curve("lambda", "flsd+h+p-ema", group_records([mixed])["cifar10", "resnet32"]) == {}
+
+
+def test_missing_seeds_are_named(folder):
+    (line,) = [line for line in claims_page(folder).splitlines() if "3 seeds each" in line]
+    assert "flsd+h (2 more of 3 seeds)" in line
+    assert "nll" not in line
+    assert "flsd+h+unbiased" not in line
