@@ -6,7 +6,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.posthoc import Calibrator
-from calibrant.routing import RoutingRule
+from calibrant.routing import RoutingRule, choose_threshold, sample_by_weights
 
 
 def draw(n, *, seed, temperature=1.0, **extra):
@@ -369,3 +369,26 @@ def test_binary_promises_a_sensitivity(calibrant, tmp_path):
     assert found == choose_binary_rule(Predictions.load(tmp_path / "val.npz"), sensitivity=0.9)
     code, out, _ = calibrant(*command, "--json")
     assert json.loads(out)["rule"]["low"] == found.low
+
+
+def test_weights_draw_the_cases_of_every_kind_of_rule(calibrant, tmp_path):
+    """The rule says so, and a check on the same file is called no test of its promise."""
+    rng = np.random.default_rng(3)
+    z = 8.0 * rng.normal(size=(3000, 2))
+    y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    path = tmp_path / "val.npz"
+    Predictions.from_logits(z, y, extras={"w": np.where(y == 0, 3.0, 1.0)}).save(path)
+    _, rule = fit(calibrant, path, "--weights", "w", "--seed", 5)
+    drawn = sample_by_weights(Predictions.load(path), "w", seed=5)
+    assert rule.threshold == choose_threshold(drawn, 0.97).threshold
+    assert f"It was chosen on {len(drawn):,} of 3,000 cases, drawn by 'w'" in rule.note
+    assert "this is no test of its promise" in calibrant("route", "check", tmp_path / "rule.json", path)[2]
+    code, out, _ = calibrant("route", "binary", path, "-o", tmp_path / "binary.json", "--weights", "w")
+    assert code == 0
+    assert "drawn by 'w'" in out
+    Predictions.from_logits(z[::-1], y[::-1], extras={"w": np.ones(3000)}).save(tmp_path / "other.npz")
+    code, out, _ = calibrant("route", "shortlist", tmp_path / "rule.json", tmp_path / "other.npz", "--weights", "w")
+    assert "It was chosen on 3,000 of 3,000 cases" in out
+    code, _, err = calibrant("route", "fit", path, "--weights", "u")
+    assert code == 2
+    assert "weights must be a column of the predictions, got 'u'" in err

@@ -131,7 +131,7 @@ def test_other_devices_count_the_rows_that_the_cpu_refuses():
     logits = torch.tensor([[3e38, 3e38], [torch.inf, 0], [0, -torch.inf], [torch.nan, 0]])
     assert bad_rows(logits, torch.zeros(4, dtype=torch.int64), "logits").tolist() == [False, True, True, True]
     for meter in all_meters(2, "probabilities").values():
-        meter._add_device(scores.nan_to_num(), targets)  # wrong labels must not index out of bounds
+        meter._add_device(scores.nan_to_num(), targets, None)  # wrong labels must not index out of bounds
 
 
 class Elsewhere(torch.Tensor):

@@ -25,9 +25,11 @@ from calibrant.routing import (
     describe_counts,
     describe_rule,
     describe_shortlist,
+    note_weights,
     read_cost_matrix,
     risk_coverage,
     route_file,
+    sample_by_weights,
     unseen,
     warn_if_apart,
     warn_if_lost,
@@ -57,6 +59,7 @@ def fit(
     per_class: Annotated[bool, Switch] = False,
     groups: str | None = None,
     clusters: str | None = None,
+    weights: str | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
     cost_matrix: Path | None = None,
@@ -87,6 +90,9 @@ def fit(
         A column of the cases: promise the accuracy for every group of it by itself, with one common threshold.
     clusters:
         A column of the cases that says which belong together (images of one patient) and may depend on each other.
+    weights:
+        A column of the cases: how much more frequent a case of this kind is in use than here. Cases are drawn by it, so
+        that the promise holds, exactly, for the mix in use; of n cases about n times mean / largest weight remain.
     cost_error:
         Cost of an automated error; with --cost-review the cheapest threshold that keeps the promise.
     cost_review:
@@ -107,7 +113,7 @@ def fit(
     share:
         Of the cases for the temperature of --calibrate. Default: a tenth, or 100 cases where that is more.
     seed:
-        Of that random share.
+        Of that random share, and of the draw by weights.
     out:
         Where to write the rule. Default: rule.json in the run folder that the predictions belong to, or beside them.
     """
@@ -120,6 +126,8 @@ def fit(
     if calibrator is not None:
         mapping = Calibrator.load(calibrator)
         cases = mapping(unseen(mapping, cases))
+    given, cases = cases, cases if weights is None else sample_by_weights(cases, weights, seed=seed)
+    drawn = len(cases)
     if calibrate:
         cases, temperature = with_temperature(cases, share=share, seed=seed)
     costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review, "temperature": temperature}
@@ -129,6 +137,7 @@ def fit(
     else:
         members: dict[str, Any] = {"per_class": per_class, "groups": groups, "clusters": clusters}
         rule = choose_threshold(cases, target_accuracy, confidence=confidence, **members, **costs)
+    rule = rule if weights is None else note_weights(rule, weights, drawn, given)
     warn_if_lost(rule, target)
     warn_if_apart(rule, run_calibrator(path))
     rule.save(target)
@@ -151,6 +160,8 @@ def binary(
     specificity: float | None = None,
     confidence: float = 0.95,
     positive: int = 1,
+    weights: str | None = None,
+    seed: int = 0,
     out: Annotated[Path, OutOr],
     kind: KindFlag = None,
     columns: Columns = None,
@@ -171,14 +182,20 @@ def binary(
         Probability with which the promises hold.
     positive:
         Number of the positive class: 0 or 1.
+    weights:
+        A column of the cases by which they are drawn, as in "calibrant route fit".
+    seed:
+        Of that draw.
     out:
         Where to write the rule.
     """
     path = source_path(source, "val")
     refuse_overwriting([out], [path])
-    cases = load_predictions(path, kind=kind, columns=columns)
+    given = load_predictions(path, kind=kind, columns=columns)
+    cases = given if weights is None else sample_by_weights(given, weights, seed=seed)
     promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
     rule = choose_binary_rule(cases, positive=positive, **promised)
+    rule = rule if weights is None else note_weights(rule, weights, len(cases), given)
     rule.save(out)
     if as_json:
         say_json({"rule": rule.to_dict(), "path": str(out)})
@@ -277,6 +294,8 @@ def shortlist_(
     *,
     coverage: float = 0.95,
     confidence: float = 0.95,
+    weights: str | None = None,
+    seed: int = 0,
     out: Out = None,
     calibrator: CalibratorFile = None,
     kind: KindFlag = None,
@@ -295,6 +314,10 @@ def shortlist_(
         Share of the reviewed cases whose true class is to be on the list.
     confidence:
         Probability with which that promise holds.
+    weights:
+        A column of the cases by which they are drawn, as in "calibrant route fit".
+    seed:
+        Of that draw.
     out:
         Where to write the shortlist. Default: shortlist.json beside the rule.
     """
@@ -304,7 +327,9 @@ def shortlist_(
     calibrator = calibrator or own_calibrator(source, rule=loaded)
     mapping = calibrator_for(loaded, calibrator, cases.origin, near=calibrators_near(rule, path))
     warn_if_seen(loaded, cases)
-    chosen = choose_shortlist(as_seen_by(loaded, cases, mapping), coverage, confidence=confidence, rule=loaded)
+    drawn = cases if weights is None else sample_by_weights(cases, weights, seed=seed)
+    chosen = choose_shortlist(as_seen_by(loaded, drawn, mapping), coverage, confidence=confidence, rule=loaded)
+    chosen = chosen if weights is None else note_weights(chosen, weights, len(drawn), cases)
     chosen.save(target)
     if as_json:
         say_json({"shortlist": chosen.to_dict(), "path": str(target)})

@@ -152,7 +152,9 @@ def sum_bins(confidence: NDArray[Any], correct: NDArray[np.bool_], edges: NDArra
     return Bins(edges, wrong + right, sums.sum(axis=0).reshape(n_bins, 2).sum(axis=1), right)
 
 
-def accumulate_bins(confidence: Tensor, correct: Tensor, n_bins: int) -> tuple[Tensor, Tensor, Tensor]:
+def accumulate_bins(
+    confidence: Tensor, correct: Tensor, n_bins: int, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Sums over bins for one batch on its own device, with static shapes and no host synchronisation.
 
     It can be captured in a CUDA graph, and it gives the same bits on every run (no atomic additions).
@@ -161,29 +163,37 @@ def accumulate_bins(confidence: Tensor, correct: Tensor, n_bins: int) -> tuple[T
         confidence: Shape (n,), in [0, 1], any floating type.
         correct: Shape (n,), boolean.
         n_bins: Number of equal-width bins on [0, 1].
+        weights: Shape (n,), float64; None for rows that all count alike.
 
     Returns:
-        Counts (int64), sums of confidence (float64) and of correct (int64), each of shape (n_bins,).
+        Counts (int64), sums of confidence (float64) and of correct (int64), each of shape (n_bins,); with weights all
+        three are float64.
     """
     edges = device_edges(n_bins, confidence.dtype, confidence.device)
     wide = confidence.to(torch.float64)
     index = _device_index(wide, edges)
     add = _add_by_scatter if confidence.device.type == "cpu" else _add_by_product
-    return add(index, wide, correct, n_bins)
+    if weights is None:
+        return add(index, torch.ones_like(index), wide, correct.to(torch.int64), n_bins)
+    return add(index, weights, weights * wide, weights * correct, n_bins)
 
 
-def _add_by_scatter(index: Tensor, wide: Tensor, correct: Tensor, n_bins: int) -> tuple[Tensor, Tensor, Tensor]:
-    counts = torch.zeros(n_bins, dtype=torch.int64).scatter_add_(0, index, torch.ones_like(index))
-    sums = torch.zeros(n_bins, dtype=torch.float64).scatter_add_(0, index, wide)
-    right = torch.zeros(n_bins, dtype=torch.int64).scatter_add_(0, index, correct.to(torch.int64))
-    return counts, sums, right
+def _add_by_scatter(
+    index: Tensor, count: Tensor, sums: Tensor, right: Tensor, n_bins: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    def added(values: Tensor) -> Tensor:
+        return torch.zeros(n_bins, dtype=values.dtype).scatter_add_(0, index, values)
+
+    return added(count), added(sums), added(right)
 
 
-def _add_by_product(index: Tensor, wide: Tensor, correct: Tensor, n_bins: int) -> tuple[Tensor, Tensor, Tensor]:
+def _add_by_product(
+    index: Tensor, count: Tensor, sums: Tensor, right: Tensor, n_bins: int
+) -> tuple[Tensor, Tensor, Tensor]:
     # A product with the membership matrix: on a GPU, scatter adds atomically, in an order that changes between runs.
     member = (index.unsqueeze(0) == torch.arange(n_bins, device=index.device).unsqueeze(1)).to(torch.float64)
-    total = member @ torch.stack([torch.ones_like(wide), wide, correct.to(torch.float64)], dim=1)
-    return total[:, 0].to(torch.int64), total[:, 1], total[:, 2].to(torch.int64)
+    total = member @ torch.stack([each.to(torch.float64) for each in (count, sums, right)], dim=1)
+    return total[:, 0].to(count.dtype), total[:, 1], total[:, 2].to(right.dtype)
 
 
 def device_edges(n_bins: int, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -25,6 +25,8 @@ class Meter(Metric):
 
     Args:
         kind: What `update` is given: "logits" or "probabilities". It is never guessed.
+        weighted: Whether `update` is given importance weights too; then what was counted in whole rows is a sum of
+            weights in float64.
         kwargs: For torchmetrics, such as `process_group` or `sync_on_compute`.
     """
 
@@ -33,12 +35,15 @@ class Meter(Metric):
     full_state_update = False
     refused: Tensor
 
-    def __init__(self, *, kind: Kind, **kwargs: Any) -> None:
+    def __init__(self, *, kind: Kind, weighted: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if kind not in ("logits", "probabilities"):
             raise invalid("kind", "be 'logits' or 'probabilities'", repr(kind))
-        self.kind = kind
+        self.kind, self.weighted = kind, weighted
+        self._counted = torch.float64 if weighted else torch.int64
         self._add("refused", dtype=torch.int64)
+        if weighted:
+            self._set_apart("counts_weight")
 
     def _add(self, name: str, *shape: int, dtype: torch.dtype) -> None:
         self.add_state(name, torch.zeros(shape, dtype=dtype), dist_reduce_fx="sum")
@@ -51,7 +56,7 @@ class Meter(Metric):
         """
         self._add(re.sub(r"\W", "_", what), dtype=torch.int64)
 
-    def update(self, scores: Tensor, targets: Tensor) -> None:
+    def update(self, scores: Tensor, targets: Tensor, weights: Tensor | None = None) -> None:
         """Add a batch.
 
         On the CPU a batch that breaks a rule is refused and nothing of it is added. On another device its bad rows are
@@ -60,14 +65,32 @@ class Meter(Metric):
         Args:
             scores: Shape (n, K), of the kind that the constructor names.
             targets: Shape (n,), integers in 0..K-1.
+            weights: Shape (n,), finite and not negative; for a meter with `weighted=True` only. Only their ratios
+                matter.
         """
         check_form(scores, targets, self.kind)
         scores = scores.detach()
+        own = self._check_weights(weights, targets)
         if scores.device.type == "cpu":
-            self._add_host(scores, targets)
+            if own is not None and not fine_weights(own).all():
+                raise invalid("weights", "be finite and not negative", f"{own.min():g} to {own.max():g}")
+            self._add_host(scores, targets, own)
         else:
-            self.refused += bad_rows(scores, targets, self.kind).sum()
-            self._add_device(scores, targets)
+            bad = bad_rows(scores, targets, self.kind)
+            self.refused += (bad if own is None else bad | ~fine_weights(own)).sum()
+            self._add_device(scores, targets, own)
+
+    def _check_weights(self, weights: Tensor | None, targets: Tensor) -> Tensor | None:
+        """Weights in float64, where they are asked for and of the right shape: known without waiting for the device."""
+        if self.weighted != (weights is not None):
+            rule = "be given to every update of a meter with weighted=True, and to no other"
+            raise invalid("weights", rule, "none" if weights is None else "some")
+        if weights is None:
+            return None
+        require_tensor("weights", weights)
+        if weights.shape != targets.shape:
+            raise invalid("weights", f"have shape {tuple(targets.shape)}, one per row", f"shape {tuple(weights.shape)}")
+        return weights.detach().to(torch.float64)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Self:
         """Go where the network goes, but count on in int64 and float64 when it is cast.
@@ -85,23 +108,28 @@ class Meter(Metric):
     def compute(self) -> Tensor:
         """The metric over everything seen, a float64 scalar; NaN before the first row."""
         if self.refused > 0:
-            rules = "finite scores, probabilities that sum to 1, labels in 0..K-1"
+            rules = "finite scores, probabilities that sum to 1, labels in 0..K-1, weights that are not negative"
             raise InvalidInput(f"{self.kind} must obey the rules ({rules}), got {int(self.refused)} rows that do not.")
         return self._result()
 
-    def _add_host(self, scores: Tensor, targets: Tensor) -> None:
+    def _add_host(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         """Refuse a batch on the CPU, or add it."""
         if bad_rows(scores, targets, self.kind).any():
             # This names the row, the value and the way out.
             getattr(Predictions, f"from_{self.kind}")(scores, targets)
-        self._add_device(scores, targets)
+        self._add_device(scores, targets, weights)
 
-    def _add_device(self, scores: Tensor, targets: Tensor) -> None:
+    def _add_device(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         """Add a batch on its own device: fixed shapes, no synchronisation, the same bits on every run."""
         raise NotImplementedError
 
     def _result(self) -> Tensor:
         raise NotImplementedError
+
+
+def fine_weights(weights: Tensor) -> Tensor:
+    """Which weights are finite and not negative, on their device."""
+    return torch.isfinite(weights) & (weights >= 0)
 
 
 def check_form(scores: Tensor, targets: Tensor, kind: Kind) -> None:

@@ -14,7 +14,7 @@ from calibrant.routing.describe import (
     describe_shortlist,
     describe_shortlist_check,
 )
-from calibrant.routing.mix import sample_by_weights
+from calibrant.routing.mix import note_weights, sample_by_weights
 from calibrant.routing.provenance import (
     as_seen_by,
     calibrator_for,
@@ -71,6 +71,7 @@ __all__ = [
     "describe_shortlist",
     "describe_shortlist_check",
     "interval",
+    "note_weights",
     "read_cost_matrix",
     "risk_coverage",
     "route_file",

@@ -1,11 +1,17 @@
 """Labelled cases of one mix, and a promise for another: cases are drawn so that what remains is the mix in use."""
 
+from dataclasses import replace
+from typing import TypeVar
+
 import numpy as np
 
 from calibrant.checks import whole
 from calibrant.errors import invalid
 from calibrant.metrics import Weights, check_weights
 from calibrant.predictions import Predictions
+from calibrant.routing.binary import BinaryRule
+from calibrant.routing.rule import RoutingRule
+from calibrant.routing.shortlist import Shortlist
 
 
 def sample_by_weights(predictions: Predictions, weights: Weights, *, seed: int = 0) -> Predictions:
@@ -35,3 +41,12 @@ def sample_by_weights(predictions: Predictions, weights: Weights, *, seed: int =
     if not kept.any():
         raise invalid("weights", "leave at least one case", f"none of {len(scaled)}")
     return predictions.subset(kept)
+
+
+Rule = TypeVar("Rule", RoutingRule, BinaryRule, Shortlist)
+
+
+def note_weights(rule: Rule, weights: str, drawn: int, cases: Predictions) -> Rule:
+    """The rule, which also says that it was chosen on cases drawn by weights, and from which file they were."""
+    told = f"It was chosen on {drawn:,} of {len(cases):,} cases, drawn by {weights!r}, for the mix that these name."
+    return replace(rule, note=f"{rule.note} {told}", fitted_on=cases.origin.sha256)
