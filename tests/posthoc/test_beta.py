@@ -2,10 +2,11 @@ import warnings
 
 import numpy as np
 import pytest
-from betacal import BetaCalibration as Authors
 
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.posthoc import BetaCalibration
+
+Authors = pytest.importorskip("betacal").BetaCalibration
 
 
 def probabilities(logits):
