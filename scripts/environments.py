@@ -3,9 +3,10 @@
     python scripts/environments.py lowest --folder ~/lowest --tests tests/metrics tests/routing
     python scripts/environments.py newest --folder ~/newest --python python3.13
 
-The folder lies outside the repository. It gets a virtual environment, the wheel of this tree with its extra `all`, and
-what the tests need. "lowest" holds every package that pyproject.toml names to the version behind its `>=`; what those
-need in turn is as new as pip allows. An environment that is there already is used again.
+The folder lies outside the repository. It gets a virtual environment, the wheel of this tree with its extra `all`, the
+unpacked sdist, whose tests are run, and what they need. "lowest" holds every package that pyproject.toml names to the
+version behind its `>=`; what those need in turn is as new as pip allows. An environment that is there already is used
+again, with the wheel built anew.
 
 The tests run against the installed wheel, not against `src/`. Tests that compare with the packages of the extra `peers`
 skip themselves unless `--peers` installs those too: their own bounds would raise ours.
@@ -16,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 
@@ -45,24 +47,36 @@ def lowest_versions(project: dict) -> list[str]:
 
 
 def make(folder: Path, which: str, interpreter: str, *, peers: bool) -> Path:
-    """The environment's interpreter, after everything was installed."""
+    """The environment's interpreter, after everything was installed; the sources of the tests lie in `source`."""
     python = folder / "environment" / "bin" / "python"
-    if (folder / "made").exists():
-        return python
-    folder.mkdir(parents=True, exist_ok=True)
-    constraints = folder / "versions.txt"
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    constraints.write_text("\n".join(lowest_versions(project)) + "\n" if which == "lowest" else "")
-    _run([interpreter, "-m", "venv", str(folder / "environment")])
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     if uv := shutil.which("uv"):  # resolves in seconds what takes pip minutes
         pip = [uv, "pip", "install", "--quiet", "--python", str(python)]
-    _run([*pip, "build"])
-    _run([str(python), "-m", "build", "--wheel", "--outdir", str(folder / "wheel"), str(ROOT)])
-    (wheel,) = (folder / "wheel").glob("*.whl")
-    _run([*pip, "-c", str(constraints), f"{wheel}[{'all,peers' if peers else 'all'}]", *TOOLS])
-    (folder / "made").write_text(_output([str(python), "-m", "pip", "freeze"]))
+    if not python.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _run([interpreter, "-m", "venv", str(folder / "environment")])
+        _run([*pip, "build"])
+    wheel = _build(folder, python)
+    if not (folder / "made").exists():
+        constraints = folder / "versions.txt"
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        constraints.write_text("\n".join(lowest_versions(project)) + "\n" if which == "lowest" else "")
+        _run([*pip, "-c", str(constraints), f"{wheel}[{'all,peers' if peers else 'all'}]", *TOOLS])
+        (folder / "made").touch()
+    _run([*pip, "--no-deps", "--force-reinstall", str(wheel)])
     return python
+
+
+def _build(folder: Path, python: Path) -> Path:
+    """Build the sdist and from it the wheel, and unpack the sdist: what is tested cannot change while it is tested."""
+    for old in ("dist", "source"):
+        shutil.rmtree(folder / old, ignore_errors=True)
+    _run([str(python), "-m", "build", "--outdir", str(folder / "dist"), str(ROOT)])
+    (sdist,), (wheel,) = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (folder / sdist.name.removesuffix(".tar.gz")).rename(folder / "source")
+    return wheel
 
 
 def _run(command: list[str]) -> None:
@@ -91,7 +105,7 @@ def main() -> None:
         # The wheel is what is tested: a PYTHONPATH of the developer's would put src/ before it.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         command = [str(python), "-m", "pytest", "-q", *options.tests]
-        sys.exit(subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode)
+        sys.exit(subprocess.run(command, cwd=folder / "source", env=environment, check=False).returncode)
 
 
 _VERSIONS = """
