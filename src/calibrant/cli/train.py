@@ -51,8 +51,9 @@ def train(
     devices: int | None = None,
     precision: Literal["auto", "bf16-mixed", "32-true", "64-true"] | None = None,
     mode: Literal["auto", "eager", "compiled", "graphed"] | None = None,
-    data_path: Literal["auto", "resident", "loader"] | None = None,
+    data_path: Literal["auto", "resident", "loader", "stream"] | None = None,
     workers: int | None = None,
+    skip_unreadable: Annotated[bool, Switch] = False,
     tensorboard: Annotated[bool, Switch] = False,
     mlflow: Annotated[bool, Switch] = False,
     wandb: Annotated[bool, Switch] = False,
@@ -119,9 +120,12 @@ def train(
     mode:
         How a step runs; auto captures it in a CUDA graph where it can.
     data_path:
-        Whether the set lives on the device or comes through a loader.
+        Whether the set lives on the device, comes through a loader, or is streamed from a folder; auto streams what is
+        too large for the memory.
     workers:
-        Loader processes.
+        Loader processes; 0 reads in this process, and streams with one process per core.
+    skip_unreadable:
+        Leave out pictures of a folder that cannot be read, and name them.
     tensorboard:
         Also write TensorBoard scalars into the run folder.
     mlflow:
@@ -160,14 +164,20 @@ def train(
     with first_process_speaks():
         reporter = make_reporter(tensorboard=tensorboard, mlflow=mlflow, wandb=wandb)
         if resume is not None:
-            refuse_settings({**changes, "recipe": recipe, "data": data, "out": out, "lambda": lambda_})
+            others = {"recipe": recipe, "data": data, "out": out, "lambda": lambda_, "skip": skip_unreadable or None}
+            refuse_settings({**changes, **others})
             if Run.open(resume).finished:
                 complain(f"run {resume} is finished already: nothing to do")
             with resumable(resume):
                 run = resume_training(resume, data_dir=data_dir, reporter=reporter, trust_code=trust_code)
         else:
             trust_named(changes["method.name"], changes["model.name"])
-            wanted = recipe_from(recipe, data, changes, calibration_weight=lambda_, trust_code=trust_code)
+            wanted = recipe_from(
+                *(recipe, data, changes),
+                calibration_weight=lambda_,
+                skip_unreadable=skip_unreadable,
+                trust_code=trust_code,
+            )
             folder = out or default_folder(wanted)
             with resumable(folder):
                 run = start_training(anchored_recipe(wanted), folder, data_dir=data_dir, reporter=reporter)

@@ -4,11 +4,13 @@ from calibrant.data.catalogue import CATALOGUE
 from calibrant.data.dataset import Augmentation, Dataset, Images
 from calibrant.data.extent import Extent, extent_of
 from calibrant.data.fetch import catalogue_entry, fetch_dataset
+from calibrant.data.folder import warn_of_unreadable
 from calibrant.data.listing import check_dataset, describe_content, describe_place, list_datasets
 from calibrant.data.load import find_named, load_dataset
 from calibrant.data.locate import data_dirs, locate
-from calibrant.data.spec import anchored, parse_spec
+from calibrant.data.spec import anchored, parse_spec, skipping_unreadable
 from calibrant.data.split import split_validation
+from calibrant.data.streaming import Opened, StreamedDataset, StreamedImages, open_dataset, stream_dataset
 from calibrant.data.transforms import augment, draw_augmentation, normalise
 
 __all__ = [
@@ -17,6 +19,9 @@ __all__ = [
     "Dataset",
     "Extent",
     "Images",
+    "Opened",
+    "StreamedDataset",
+    "StreamedImages",
     "anchored",
     "augment",
     "catalogue_entry",
@@ -32,6 +37,10 @@ __all__ = [
     "load_dataset",
     "locate",
     "normalise",
+    "open_dataset",
     "parse_spec",
+    "skipping_unreadable",
     "split_validation",
+    "stream_dataset",
+    "warn_of_unreadable",
 ]

@@ -175,10 +175,19 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
     >>> channel_statistics(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))
     ((0.5,), (0.5,))
     """
+    return histogram_statistics(channel_histogram(images))
+
+
+def channel_histogram(images: Tensor) -> Tensor:
+    """How often each value from 0 to 255 occurs in each channel of uint8 images: `(C, 256)`."""
+    return torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(1)])
+
+
+def histogram_statistics(histogram: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, from `channel_histogram`."""
     value = torch.arange(256, dtype=torch.float64) / 255
     means, deviations = [], []
-    for channel in range(images.shape[1]):
-        count = torch.bincount(images[:, channel].flatten(), minlength=256).double()
+    for count in histogram.double():
         share = count / count.sum()
         mean = float((share * value).sum())
         means.append(mean)

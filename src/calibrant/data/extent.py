@@ -7,7 +7,7 @@ from pathlib import Path
 from calibrant.data.arrays import read_arrays_extent
 from calibrant.data.catalogue import CATALOGUE
 from calibrant.data.dataset import Augmentation, Dataset
-from calibrant.data.folder import list_folder
+from calibrant.data.folder import Form, list_folder
 from calibrant.data.load import load_dataset
 from calibrant.data.spec import parse_spec
 from calibrant.errors import CalibrantWarning
@@ -51,7 +51,7 @@ def extent_of(data: str | Dataset) -> Extent:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrantWarning)  # the one who loads the folder says it
             found = list_folder(spec)
-        shape = found.decode(spec, only=1).shape
+        shape = found.decode_first(Form.of(spec)).shape
         name = found.folder.resolve().name
         return Extent(name, len(found.train), len(found.class_names), min(shape[2:]), Augmentation())
     return extent_of(load_dataset(data))  # the digits, or a name that nobody knows

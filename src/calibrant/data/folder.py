@@ -2,23 +2,71 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, Self, cast, overload
 
 import torch
 from torch import Tensor
 
 from calibrant.data.dataset import Augmentation, Dataset, Images, channel_statistics
+from calibrant.data.decoder import Colour, Fit, Picture, Unreadable
 from calibrant.data.formats.reader import Progress
-from calibrant.data.pictures import Colour, Picture, decode_pictures, pictures_in_folder
+from calibrant.data.paths import Paths, folders_in, pictures_below
+from calibrant.data.pictures import decode_pictures, picture_file
 from calibrant.data.spec import Spec
 from calibrant.data.split import split_validation
 from calibrant.errors import CalibrantWarning, invalid
 
 _TEST_FRACTION = 0.2
 _SPLIT_SEED = 0
-_COLOURS = ("auto", "grey", "rgb")
+_CHOICES = {"colour": ("auto", "grey", "rgb"), "fit": ("stretch", "crop", "pad"), "unreadable": ("refuse", "skip")}
+# How many names a warning gives.
+_NAMED = 5
+
+
+class FolderPictures(Sequence[Picture]):
+    """The pictures of a folder; each is looked at only when it is asked for."""
+
+    def __init__(self, folder: Path, paths: Paths) -> None:
+        self.folder, self.paths = folder, paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, index: int) -> Picture: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Picture]: ...
+    def __getitem__(self, index: int | slice) -> Picture | list[Picture]:
+        if isinstance(index, slice):
+            return [picture_file(self.folder, path) for path in self.paths[index]]
+        return picture_file(self.folder, self.paths[index])
+
+
+class Form(NamedTuple):
+    """What the name of a folder says about its pictures: see `Decoder`; with `skip`, unreadable ones are left out."""
+
+    size: int | None
+    colour: Colour
+    fit: Fit
+    skip: bool
+
+    @classmethod
+    def of(cls, spec: Spec) -> Self:
+        """The options of `folder:DIR?...`; what is unknown is refused."""
+        spec.allow("size", *_CHOICES)
+        chosen = {name: spec.option(name, known[0]) for name, known in _CHOICES.items()}
+        for name, value in chosen.items():
+            if value not in _CHOICES[name]:
+                rule = f"be one of {', '.join(_CHOICES[name])}"
+                raise invalid(f"{name} in the name of the data", rule, repr(value))
+        size = spec.size(None)
+        if size is None and chosen["fit"] != "stretch":
+            way_out = f"Say ?size=224&fit={chosen['fit']}, or another side length."
+            raise invalid("fit in the name of the data", "come with a size", repr(chosen["fit"]), way_out)
+        colour, fit = cast("Colour", chosen["colour"]), cast("Fit", chosen["fit"])
+        return cls(size, colour, fit, chosen["unreadable"] == "skip")
 
 
 @dataclass(frozen=True)
@@ -35,26 +83,39 @@ class Listing:
     """
 
     folder: Path
-    pictures: list[Picture]
+    pictures: FolderPictures
     class_names: list[str]
     labels: Tensor
     train: Tensor
     test: Tensor
 
-    def decode(self, spec: Spec, *, only: int | None = None, progress: Progress | None = None) -> Tensor:
-        """Pixels of all pictures, or of the first `only`."""
-        colour = cast("Colour", spec.option("colour", "auto"))
-        return torch.from_numpy(
-            decode_pictures(self.pictures[:only], size=spec.size(None), colour=colour, progress=progress)
-        )
+    def decode_first(self, form: Form) -> Tensor:
+        """Pixels of the first picture, or the first that can be read where others are left out: `(1, C, H, W)`."""
+        for row in range(len(self.pictures)):
+            try:
+                return torch.from_numpy(
+                    decode_pictures([self.pictures[row]], size=form.size, colour=form.colour, fit=form.fit)
+                )
+            except Unreadable:
+                if not form.skip:
+                    raise
+        raise invalid(str(self.folder), "hold pictures that can be read", "none")
+
+    def without(self, left_out: Sequence[int]) -> "Listing":
+        """The same without the pictures at some positions, whose rows the pixels do not have either."""
+        kept = torch.ones(len(self.pictures), dtype=torch.bool)
+        kept[list(left_out)] = False
+        # Positions among what is left; each picture stays in its part.
+        position = kept.cumsum(0) - 1
+        train, test = (position[rows[kept[rows]]] for rows in (self.train, self.test))
+        paths = Paths.of(self.pictures.paths[row] for row in torch.nonzero(kept).flatten().tolist())
+        pictures = FolderPictures(self.folder, paths)
+        return replace(self, pictures=pictures, labels=self.labels[kept], train=train, test=test)
 
 
 def list_folder(spec: Spec) -> Listing:
-    """Find the pictures of `DIR/train/CLASS/*` and `DIR/test/CLASS/*`, or of `DIR/CLASS/*`."""
-    spec.allow("size", "colour")
-    colour = spec.option("colour", "auto")
-    if colour not in _COLOURS:
-        raise invalid("colour in the name of the data", f"be one of {', '.join(_COLOURS)}", repr(colour))
+    """Find the pictures of `DIR/train/CLASS/*` and `DIR/test/CLASS/*`, or of `DIR/CLASS/*`; none is opened."""
+    Form.of(spec)
     folder = Path(spec.path).expanduser()
     if not folder.is_dir():
         raise invalid("folder", "be an existing folder", str(folder))
@@ -62,16 +123,26 @@ def list_folder(spec: Spec) -> Listing:
         rule = "have both train and test, or one folder for each class"
         raise invalid(str(folder), rule, "only one of train and test")
     split = (folder / "train").is_dir()
-    pictures = _pictures(folder, split=split)
-    names = _class_names(pictures, folder, depth=1 if split else 0)
+    _warn_of_validation_folder(folder, split=split)
+    tables = [
+        (part, name, Paths.of(pictures_below(str(folder / part / name), f"{part}{name}/")))
+        for part in (("test/", "train/") if split else ("",))
+        for name in folders_in(folder / part)
+    ]
+    paths = Paths.join([found for *_, found in tables])
+    if not len(paths):
+        rule = f"hold pictures in {'train/CLASS and test/CLASS' if split else 'CLASS'} folders"
+        raise invalid(str(folder), rule, "none", "Known endings: png, jpg, bmp, gif, tif, webp, ppm, pgm.")
+    names = _class_names(folder, tables)
     number = {name: label for label, name in enumerate(names)}
-    labels = torch.tensor([number[picture.path.parts[1 if split else 0]] for picture in pictures])
+    counts = torch.tensor([len(found) for *_, found in tables])
+    labels = torch.tensor([number[name] for _, name, _ in tables]).repeat_interleave(counts)
     if split:
-        in_test = torch.tensor([picture.path.parts[0] == "test" for picture in pictures])
-        train, test = torch.nonzero(~in_test).flatten(), torch.nonzero(in_test).flatten()
+        tested = sum(len(found) for part, _, found in tables if part == "test/")
+        test, train = torch.arange(tested), torch.arange(tested, len(paths))
     else:
         train, test = split_validation(labels, fraction=_TEST_FRACTION, seed=_SPLIT_SEED)
-    return Listing(folder, pictures, names, labels, train, test)
+    return Listing(folder, FolderPictures(folder, paths), names, labels, train, test)
 
 
 def load_folder(spec: Spec, *, progress: Progress | None = None) -> Dataset:
@@ -81,17 +152,34 @@ def load_folder(spec: Spec, *, progress: Progress | None = None) -> Dataset:
     that the same files always give the same split.
 
     Args:
-        spec: `folder:DIR`, with the options `size` (side of the square that pictures are resized to) and `colour`
-            (`auto`, `grey` or `rgb`).
+        spec: `folder:DIR`, with the options `size` (side of the square that pictures are resized to), `fit` (`stretch`,
+            `crop` or `pad`), `colour` (`auto`, `grey` or `rgb`) and `unreadable` (`refuse` or `skip`).
         progress: Called with the number of pictures decoded and the total.
     """
-    found = list_folder(spec)
-    pixels = found.decode(spec, progress=progress)
+    return decode_listing(list_folder(spec), Form.of(spec), progress=progress)
+
+
+def decode_listing(found: Listing, form: Form, *, progress: Progress | None = None) -> Dataset:
+    """Decode all pictures of a folder into memory."""
+    left_out: dict[int, str] | None = {} if form.skip else None
+    pixels = torch.from_numpy(
+        decode_pictures(
+            found.pictures,
+            size=form.size,
+            colour=form.colour,
+            fit=form.fit,
+            left_out=left_out,
+            progress=progress,
+        )
+    )
+    if left_out:
+        warn_of_unreadable([found.pictures.paths[row] for row in left_out])
+        found = found.without(list(left_out))
     train, test = (
         Images(
             pixels[rows].contiguous(),
             found.labels[rows],
-            tuple(str(found.pictures[index].path) for index in rows.tolist()),
+            tuple(found.pictures.paths[index] for index in rows.tolist()),
         )
         for rows in (found.train, found.test)
     )
@@ -100,32 +188,28 @@ def load_folder(spec: Spec, *, progress: Progress | None = None) -> Dataset:
     return Dataset(folder.resolve().name, train, test, names, mean, std, Augmentation(), origin=str(folder))
 
 
-def _pictures(folder: Path, *, split: bool) -> list[Picture]:
+def warn_of_unreadable(names: Sequence[str]) -> None:
+    """Name and count the pictures that are left out."""
+    shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    few = "1 picture cannot be read and is" if len(names) == 1 else f"{len(names):,} pictures cannot be read and are"
+    warnings.warn(f"{few} left out: {shown}. 'calibrant data check' says why.", CalibrantWarning, stacklevel=3)
+
+
+def _warn_of_validation_folder(folder: Path, *, split: bool) -> None:
     ignored = next(
         (folder / name for name in ("val", "validation", "valid") if split and (folder / name).is_dir()), None
     )
     if ignored is not None:
         message = f"{ignored} is not read: the validation part is drawn from train. Move its files there to use them."
         warnings.warn(message, CalibrantWarning, stacklevel=5)
-    depth = 3 if split else 2
-    found = [picture for picture in pictures_in_folder(folder) if len(picture.path.parts) >= depth]
-    if split:
-        found = [picture for picture in found if picture.path.parts[0] in {"train", "test"}]
-    if not found:
-        rule = f"hold pictures in {'train/CLASS and test/CLASS' if split else 'CLASS'} folders"
-        raise invalid(str(folder), rule, "none", "Known endings: png, jpg, bmp, gif, tif, webp, ppm, pgm.")
-    return found
 
 
-def _class_names(pictures: Sequence[Picture], folder: Path, *, depth: int) -> list[str]:
-    train = [picture for picture in pictures if depth == 0 or picture.path.parts[0] == "train"]
-    names = sorted({picture.path.parts[depth] for picture in train})
-    places = [folder / "train", folder / "test"] if depth else [folder]
-    for place in places:
-        for child in sorted(place.iterdir()):
-            if child.is_dir() and not child.name.startswith(".") and child.name not in names:
-                rule = "be a class with at least one picture to train on"
-                raise invalid(str(child), rule, "none", "Add pictures or take the folder away.")
+def _class_names(folder: Path, tables: Sequence[tuple[str, str, Paths]]) -> list[str]:
+    names = sorted({name for part, name, found in tables if part != "test/" and len(found)})
+    for part, name, _ in sorted(tables, key=lambda table: table[0] == "test/"):
+        if name not in names:
+            rule = "be a class with at least one picture to train on"
+            raise invalid(str(folder / part / name), rule, "none", "Add pictures or take the folder away.")
     if len(names) < 2:
         raise invalid(str(folder), "hold at least two classes", f"{len(names)} ({', '.join(names)})")
     return names

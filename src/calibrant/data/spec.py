@@ -60,6 +60,20 @@ def anchored(text: str) -> str:
     return text.replace(f"{spec.kind}:{spec.path}", f"{spec.kind}:{Path(spec.path).expanduser().absolute()}", 1)
 
 
+def skipping_unreadable(text: str) -> str:
+    """The name of a folder of pictures with the option that leaves out those that cannot be read.
+
+    >>> skipping_unreadable("folder:photos?size=64")
+    'folder:photos?size=64&unreadable=skip'
+    """
+    spec = parse_spec(text)
+    if spec.kind != "folder" or not spec.path:
+        raise invalid("data", "be folder:DIR where unreadable pictures are skipped", repr(text))
+    if "unreadable" in spec.options:
+        return text
+    return f"{text}{'&' if spec.options else '?'}unreadable=skip"
+
+
 def parse_spec(text: str) -> Spec:
     """Take the name of a set apart.
 

@@ -10,13 +10,14 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import Sampler
 
 from calibrant.data import Augmentation, augment, draw_augmentation, normalise
-from calibrant.pruning import ConfidencePruner, Indexed
+from calibrant.pruning import ConfidencePruner
 from calibrant.training.balance import balanced_draw
 from calibrant.training.mixup import Mixed, Mixup
+from calibrant.training.reading import BatchReader, LeftOut
 from calibrant.training.seeds import derive_seed
 
 
@@ -191,8 +192,21 @@ class ResidentBatches:
             yield self.take(size)
 
 
+class _EpochOrder(Sampler[int]):
+    """The epoch's samples as the tables have them, for a loader that lives through all epochs."""
+
+    def __init__(self, tables: EpochTables) -> None:
+        self.tables = tables
+
+    def __len__(self) -> int:
+        return self.tables.length
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.tables.order[: self.tables.length].tolist())
+
+
 class LoaderBatches:
-    """Any map-style `Dataset` of `(image, target)` through a `DataLoader` with the pruner's sampler.
+    """Any map-style `Dataset` of `(image, target)` through a `DataLoader`; a sample that rests is not read.
 
     uint8 images are augmented and normalised on the device like resident ones; float images are the user's own
     finished input and pass through.
@@ -208,18 +222,19 @@ class LoaderBatches:
         workers: int,
         device: torch.device,
         mixup: Mixup | None = None,
+        left_out: LeftOut | None = None,
     ) -> None:
         self.tables, self.preparation, self.device, self.mixup = tables, preparation, device, mixup
+        self.batch_size = batch_size
         self._set_epoch: Callable[[int], None] | None = getattr(dataset, "set_epoch", None)
-        self.loader: DataLoader[Any] = DataLoader(
-            Indexed(dataset),
+        self.reader = BatchReader(
+            dataset,
             batch_size=batch_size,
-            sampler=tables.pruner.sampler(),
-            num_workers=workers,
-            persistent_workers=workers > 0,
-            pin_memory=device.type == "cuda",
-            # Without this the loader draws its workers' base seed from the global generator.
-            generator=torch.Generator(),
+            workers=workers,
+            order=_EpochOrder(tables),
+            pin=device.type == "cuda",
+            persistent=True,
+            left_out=left_out,
         )
 
     def begin(self, epoch: int) -> None:
@@ -232,12 +247,14 @@ class LoaderBatches:
 
     def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
-        start = 0
-        for step, (images, targets, indices) in enumerate(self.loader):
-            here = slice(start, start + len(indices))
-            start += len(indices)
-            moved, labels, rows = (part.to(self.device, non_blocking=True) for part in (images, targets, indices))
-            prepared, mixed = self.preparation(moved, self.tables.offsets[here], self.tables.flips[here]), None
+        for step, (size, read) in enumerate(zip(self.tables.sizes(self.batch_size), self.reader, strict=True)):
+            start = step * self.batch_size
+            offsets, flips = (table[start : start + size] for table in (self.tables.offsets, self.tables.flips))
+            if read.asked is not None:
+                here = read.asked.to(self.device)
+                offsets, flips = offsets[here], flips[here]
+            moved, labels, rows = (part.to(self.device, non_blocking=True) for part in read[:3])
+            prepared, mixed = self.preparation(moved, offsets, flips), None
             if self.mixup is not None:
                 prepared, mixed = self.mixup(prepared, labels, step)
             yield TrainingBatch(prepared, labels, rows, mixed)

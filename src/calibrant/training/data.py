@@ -5,16 +5,17 @@ The engine sees a `TrainingData` and does not ask where it came from: one of our
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import TensorDataset
 
-from calibrant.data import Augmentation, Dataset, split_validation
+from calibrant.data import Augmentation, Dataset, StreamedDataset, split_validation
 from calibrant.errors import invalid
+from calibrant.training.reading import BatchReader, LeftOut
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Split
 
@@ -29,6 +30,7 @@ class HeldOut:
 
     items: TorchDataset[Any]
     ids: Sequence[str]
+    left_out: LeftOut = field(default_factory=LeftOut)
 
     def batches(self, batch_size: int, workers: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Images and labels in order."""
@@ -38,10 +40,14 @@ class HeldOut:
             images, labels = self.items.tensors
             yield from zip(torch.split(images, _SLICE), torch.split(labels, _SLICE), strict=True)
             return
-        # A generator of its own: without one the loader draws a seed from the global generator.
-        loader = DataLoader(self.items, batch_size=batch_size, num_workers=workers, generator=torch.Generator())
-        for images, labels in loader:
-            yield images, labels
+        for read in BatchReader(self.items, batch_size=batch_size, workers=workers, left_out=self.left_out):
+            yield read.images, read.targets
+
+    def read_ids(self) -> Sequence[str]:
+        """Names of the rows that `batches` gave: those of pictures that could not be read are left out."""
+        if not self.left_out.names:
+            return self.ids
+        return [name for name in self.ids if name not in self.left_out.names]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +65,8 @@ class TrainingData:
         std: Per channel.
         augmentation: What is done to uint8 training images.
         fingerprint: A digest of the data. A run is resumed only on data with the fingerprint that it began with.
+        reason: Why the data are streamed or in memory, where there was a choice.
+        left_out: Training pictures that could not be read in the newest pass over them.
     """
 
     train: TorchDataset[Any]
@@ -71,6 +79,8 @@ class TrainingData:
     std: tuple[float, ...]
     augmentation: Augmentation | None
     fingerprint: str
+    reason: str = ""
+    left_out: LeftOut = field(default_factory=LeftOut)
 
     @property
     def n_classes(self) -> int:
@@ -104,8 +114,34 @@ class TrainingData:
             ),
         )
 
+    @classmethod
+    def stream(cls, recipe: Recipe, dataset: StreamedDataset) -> "TrainingData":
+        """The same split of pictures that stay on disk."""
+        labels = dataset.train.labels
+        rows, validation = split_validation(labels, fraction=recipe.data.validation, seed=recipe.data.split_seed)
+        check_batch_size(recipe, len(rows))
+        train, held = dataset.train.take(rows), dataset.train.take(validation)
+        return cls(
+            train=train,
+            targets=train.labels,
+            images=None,
+            held_out={
+                "val": HeldOut(held, held.ids()),
+                "test": HeldOut(dataset.test, dataset.test.ids()),
+            },
+            class_names=dataset.class_names,
+            image_shape=dataset.image_shape,
+            mean=dataset.mean,
+            std=dataset.std,
+            augmentation=_augmentation(recipe, dataset),
+            fingerprint=digest(
+                *(rows, validation, labels, dataset.test.labels, dataset.train.pictures.paths.text),
+                torch.tensor([*dataset.image_shape, *dataset.mean, *dataset.std], dtype=torch.float64),
+            ),
+        )
 
-def _augmentation(recipe: Recipe, dataset: Dataset) -> Augmentation | None:
+
+def _augmentation(recipe: Recipe, dataset: Dataset | StreamedDataset) -> Augmentation | None:
     if not recipe.data.augment:
         return None
     own, crop, mirror = dataset.augmentation, recipe.data.crop, recipe.data.mirror

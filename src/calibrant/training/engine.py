@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from calibrant.data import Dataset
+from calibrant.data import Dataset, warn_of_unreadable
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid
 from calibrant.predictions import Predictions
 from calibrant.training.calibration import calibrate_run
@@ -28,6 +28,7 @@ from calibrant.training.log import Line, read_log
 from calibrant.training.predict import predict
 from calibrant.training.progress import Quiet, Reporter
 from calibrant.training.ranks import on_first_rank
+from calibrant.training.reading import lost_worker
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run, Split
 from calibrant.training.scoring import scorer
@@ -39,6 +40,9 @@ from calibrant.training.torchdata import TorchData
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+
+# How many unreadable pictures the log of an epoch names.
+_NAMED = 20
 
 
 class TrainingDiverged(CalibrantError):
@@ -121,7 +125,7 @@ def _check_types(recipe: object, out: object, data: object) -> None:
 def _training_data(recipe: Recipe, data: Dataset | TorchData | None, data_dir: str | Path | None) -> TrainingData:
     if isinstance(data, TorchData):
         return data.prepare(recipe)
-    return TrainingData.make(recipe, data if data is not None else load_data(recipe, data_dir))
+    return load_data(recipe, data_dir) if data is None else TrainingData.make(recipe, data)
 
 
 class _Training:
@@ -144,7 +148,10 @@ class _Training:
                 self._train(held)
             except OutputError:
                 raise  # a full disk, for one: with more space the run can be resumed
-            except Exception:
+            except Exception as error:
+                lost = lost_worker(error, self.run.path)
+                if lost is not None:
+                    raise lost from error
                 # Only under the lock: a process that was refused it must not touch what another one trains.
                 if new and self.fabric.global_rank == 0 and not self.log:
                     self.run.discard()
@@ -153,11 +160,17 @@ class _Training:
 
     def _train(self, held: ExitStack) -> None:
         done = self._restore()
-        self.reporter.start(Run(self.run.path, self.recipe), done)
+        self.reporter.start(Run(self.run.path, self._explained()), done)
         held.callback(self.reporter.stop)
         for epoch in range(done + 1, self.recipe.epochs + 1):
             self._epoch(epoch)
         on_first_rank(self.fabric, self._finish)
+
+    def _explained(self) -> Recipe:
+        """The recipe with the reason why the data are where they are."""
+        reason = self.setup.data.reason
+        more = {"engine.data_path": reason} if reason else {}
+        return self.recipe.changed({"reasons": {**self.recipe.reasons, **more}})
 
     def _restore(self) -> int:
         """Put the newest checkpoint's state into the setup; returns the number of finished epochs."""
@@ -208,6 +221,7 @@ class _Training:
 
         with seeded(self.recipe.seed, "epoch", epoch, self.fabric.global_rank):
             setup.steps.run_epoch(before_step)
+        unreadable = self._unreadable()
         figures = meter.read()
         self._stop_if_diverged(epoch, steps)
         kept = setup.pruner.n_kept
@@ -223,10 +237,19 @@ class _Training:
             "samples_scored": setup.pruner.scored,
             "train_seconds": seconds,
             "samples_per_second": figures["samples"] / seconds,
+            **unreadable,
         }
         heard = on_first_rank(self.fabric, lambda: self._record(epoch, line, started))
         if heard is not None and self.fabric.global_rank > 0:
             setup.loss.load_state_dict(heard)  # only the first rank validates
+
+    def _unreadable(self) -> dict[str, Any]:
+        """What this epoch's log says about pictures that could not be read; what is new about them is a warning."""
+        left_out = self.setup.data.left_out
+        if new := left_out.news():
+            warn_of_unreadable(new)
+        names = list(left_out.names)
+        return {"unreadable": {"count": len(names), "files": names[:_NAMED]}} if names else {}
 
     def _average(self, epoch: int) -> None:
         """Add this epoch's weights to the mean, if there is one; after the last epoch the network takes the mean."""
@@ -289,8 +312,10 @@ class _Training:
             setup.preparation.plain,
             device=self.fabric.device,
         )
+        if new := part.left_out.news():
+            warn_of_unreadable(new)
         try:
-            return Predictions.from_logits(logits, labels, ids=part.ids, class_names=setup.data.class_names)
+            return Predictions.from_logits(logits, labels, ids=part.read_ids(), class_names=setup.data.class_names)
         except InvalidInput as error:
             raise InvalidInput(f"the {'validation' if split == 'val' else 'test'} data: {error}") from error
 

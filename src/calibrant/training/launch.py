@@ -100,7 +100,7 @@ def launched(fabric: "Fabric", path: Path) -> Iterator[None]:
             raise KeyboardInterrupt from error
         if not _is_lost_peer(error):
             raise
-        raise ProcessLost(_lost_message("another process", path)) from error
+        raise ProcessLost(lost_message("another process", path)) from error
     finally:
         watch.stop()
         _end(children, patience)
@@ -160,7 +160,8 @@ def _is_lost_peer(error: RuntimeError) -> bool:
     return isinstance(error, kinds) or "gloo" in str(error).lower()
 
 
-def _lost_message(which: str, path: Path) -> str:
+def lost_message(which: str, path: Path) -> str:
+    """What a person should know where a process of the run at `path` is gone."""
     way_out = f" Continue with: calibrant train --resume {path}" if is_run(path) else ""
     return f"{which} of this run ended before the run did.{way_out}"
 
@@ -198,11 +199,11 @@ class _Watch(threading.Thread):
                 self._wait_for_the_main_thread()
                 self._leave(stopped_message(self._path) if is_first_process() else None, 128 + signal.SIGINT)
             if os.getppid() != self._parent:
-                self._leave(_lost_message("the first process", self._path), 2)
+                self._leave(lost_message("the first process", self._path), 2)
             for rank, child in enumerate(self._children, 1):
                 if child.poll():
                     self._wait_for_the_main_thread()
-                    self._leave(_lost_message(f"process {rank} (exit code {child.returncode})", self._path), 2)
+                    self._leave(lost_message(f"process {rank} (exit code {child.returncode})", self._path), 2)
 
     def saw_interrupt(self) -> bool:
         """Whether SIGINT has come, also where the main thread does not know it yet."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Precision = Literal["auto", "bf16-mixed", "32-true", "64-true"]
 StepMode = Literal["auto", "eager", "compiled", "graphed"]
-DataPath = Literal["auto", "resident", "loader"]
+DataPath = Literal["auto", "resident", "loader", "stream"]
 Select = Literal["last", "best:error", "best:nll", "best:scaled-nll"]
 Balance = Literal["none", "loss", "sampler", "logit-adjustment"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset
 
 from calibrant.data import draw_augmentation
-from calibrant.pruning import Indexed, Scorer
+from calibrant.pruning import Scorer
 from calibrant.training.batches import ResidentBatches
+from calibrant.training.reading import BatchReader
 from calibrant.training.seeds import derive_seed, seeded
 from calibrant.training.setup import Setup
 
@@ -62,9 +62,6 @@ def _images(setup: Setup, indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         for rows in torch.split(indices.to(source.images.device), setup.batch_size):
             yield rows, source.images[rows]
         return
-    some = Subset(Indexed(setup.data.train), indices.tolist())
-    workers = setup.recipe.engine.workers
-    # A generator of its own: without one the loader draws a seed from the global generator.
-    loader = DataLoader(some, batch_size=setup.batch_size, num_workers=workers, generator=torch.Generator())
-    for images, _, rows in loader:
+    workers, order = setup.recipe.engine.workers, indices.tolist()
+    for images, _, rows, _ in BatchReader(setup.data.train, batch_size=setup.batch_size, workers=workers, order=order):
         yield rows, images

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant.data import anchored
+from calibrant.data import anchored, skipping_unreadable
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml
 from calibrant.methods import BEST_AT_A_BUDGET
@@ -60,6 +60,7 @@ def recipe_from(
     changes: Mapping[str, Any] | None = None,
     *,
     calibration_weight: float | None = None,
+    skip_unreadable: bool = False,
     trust_code: bool = False,
 ) -> Recipe:
     """The recipe of a file, or the recommended one of a data set, with changes.
@@ -69,12 +70,16 @@ def recipe_from(
         data: The data set; None for the one that the file names, else the digits.
         changes: Values by dotted key: `{"schedule.kind": "cosine"}`. What is None is not changed.
         calibration_weight: Weight of the method's calibration term (lambda in the paper).
+        skip_unreadable: Whether pictures of a folder that cannot be read are left out.
         trust_code: Whether to trust code of the user's own that the file names.
     """
+    data = skipping_unreadable(data) if data is not None and skip_unreadable else data
     given = {key: value for key, value in (changes or {}).items() if value is not None}
     recipe = _recommended(data or "digits", given) if file is None else Recipe.parse(_content(file))
     if file is not None and data is not None:
         recipe = recipe.changed({"data.name": data})
+    if skip_unreadable:
+        recipe = recipe.changed({"data.name": skipping_unreadable(recipe.data.name)})
     if trust_code:
         trust_named(*recipe.own_names())
     if calibration_weight is not None:

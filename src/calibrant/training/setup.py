@@ -2,6 +2,7 @@
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import methods
-from calibrant.data import Dataset, load_dataset
+from calibrant.data import StreamedDataset, StreamedImages, open_dataset
 from calibrant.errors import InvalidInput, invalid
 from calibrant.logs import at_level
 from calibrant.pruning import ConfidencePruner
@@ -81,14 +82,17 @@ def _torchrun_layout() -> tuple[int, int]:
     return local, int(os.environ["WORLD_SIZE"]) // local
 
 
-def load_data(recipe: Recipe, data_dir: str | Path | None) -> Dataset:
-    """The recipe's data set."""
+def load_data(recipe: Recipe, data_dir: str | Path | None) -> TrainingData:
+    """The recipe's data set, split; in memory, or streamed."""
     if recipe.data.name.startswith(OWN_DATA):
         raise InvalidInput(
             f"the run was begun from Python on data of its own ({recipe.data.name}). "
             "Continue it there with calibrant.training.resume(path, data=...)."
         )
-    return load_dataset(recipe.data.name, data_dir=data_dir)
+    data, reason = open_dataset(recipe.data.name, data_dir=data_dir, data_path=recipe.engine.data_path)
+    if isinstance(data, StreamedDataset):
+        return replace(TrainingData.stream(recipe, data), reason=reason)
+    return replace(TrainingData.make(recipe, data), reason=reason)
 
 
 def make_pruner(
@@ -159,7 +163,8 @@ class Setup:
         self.preparation = Preparation(
             data.mean, data.std, augmentation=data.augmentation, device=device, dtype=self.dtype
         )
-        self.data_path = choose_data_path(recipe, data.images, device)
+        streamed = isinstance(data.train, StreamedImages)
+        self.data_path = "stream" if streamed else choose_data_path(recipe, data.images, device)
         self.mode = choose_mode(recipe, fabric, self.data_path)
         self.steps = self._make_steps()
 
@@ -221,6 +226,7 @@ class Setup:
             workers=recipe.engine.workers,
             device=fabric.device,
             mixup=mixup,
+            left_out=data.left_out,
         )
         return EagerSteps(self.learner, loader)
 
@@ -252,6 +258,8 @@ def choose_mode(recipe: Recipe, fabric: "Fabric", data_path: str) -> str:
 def choose_data_path(recipe: Recipe, images: Tensor | None, device: torch.device) -> str:
     """Resident where the set is one tensor that takes at most half of the device's free memory."""
     wanted = recipe.engine.data_path
+    if wanted == "stream":
+        raise InvalidInput("engine.data_path stream needs data by the name folder:DIR. Use auto or loader.")
     if images is None:
         if wanted == "resident":
             raise InvalidInput("engine.data_path resident needs uint8 images in one tensor. Use auto or loader.")

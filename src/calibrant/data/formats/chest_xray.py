@@ -8,8 +8,9 @@ import torch
 
 from calibrant.data.class_names import CHEST_XRAY
 from calibrant.data.dataset import Images, Splits
+from calibrant.data.decoder import Picture
 from calibrant.data.formats.reader import Progress, Reader, Source, existing
-from calibrant.data.pictures import Picture, decode_pictures, open_zip, pictures_in_folder, pictures_in_zip
+from calibrant.data.pictures import decode_pictures, open_zip, pictures_in_folder, pictures_in_zip
 from calibrant.data.spec import Spec
 from calibrant.errors import invalid
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 
 from calibrant.data.dataset import Images, Splits
+from calibrant.data.decoder import Picture
 from calibrant.data.formats.digests import check_file
 from calibrant.data.formats.reader import Progress, Reader, Source, existing
 from calibrant.data.pictures import (
-    Picture,
     decode_pictures,
     open_zip,
     pictures_in_folder,

@@ -1,0 +1,137 @@
+"""Items of a dataset through a `DataLoader`: one reader for training, scoring and held-out parts."""
+
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from calibrant.data import StreamedImages
+from calibrant.errors import CalibrantError, InvalidInput
+from calibrant.pruning import Indexed
+from calibrant.training.launch import ProcessLost, lost_message
+
+# More decode no faster than a GPU trains on pictures of the usual size, and each takes memory.
+_MOST_WORKERS = 16
+
+
+class Read(NamedTuple):
+    """A batch: `asked` says which positions of what was asked for it holds; None for all of them."""
+
+    images: Tensor
+    targets: Tensor
+    indices: Tensor
+    asked: Tensor | None = None
+
+
+class LeftOut:
+    """Names of the pictures that could not be read in the newest pass over a set, and of those met before it."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self._told: set[str] = set()
+
+    def news(self) -> list[str]:
+        """The names of this pass that were not told before."""
+        new = [name for name in self.names if name not in self._told]
+        self._told.update(new)
+        return new
+
+
+class BatchReader:
+    """Reads a dataset of `(image, target)` items in batches, with their indices.
+
+    Args:
+        items: A map-style dataset.
+        batch_size: Items per batch.
+        workers: Processes that read; 0 reads here, or, where pictures are decoded, with one process per core.
+        order: Indices to read; read anew at each pass. None for all, in order.
+        pin: Whether to put batches into pinned memory.
+        persistent: Whether workers stay between passes.
+        left_out: Notes the pictures that could not be read in a pass.
+    """
+
+    def __init__(
+        self,
+        items: TorchDataset[Any],
+        *,
+        batch_size: int,
+        workers: int,
+        order: Iterable[int] | None = None,
+        pin: bool = False,
+        persistent: bool = False,
+        left_out: LeftOut | None = None,
+    ) -> None:
+        self.items, self.left_out = items, left_out or LeftOut()
+        streamed = isinstance(items, StreamedImages)
+        workers = workers or (default_workers() if streamed else 0)
+        self.loader: DataLoader[Any] = DataLoader(
+            items if streamed else Indexed(items),
+            batch_size=batch_size,
+            sampler=order,
+            num_workers=workers,
+            collate_fn=_as_it_is if streamed else None,
+            worker_init_fn=_ignore_interrupts,
+            persistent_workers=persistent and workers > 0,
+            pin_memory=pin,
+            # Without this the loader draws its workers' base seed from the global generator.
+            generator=torch.Generator(),
+        )
+
+    def __iter__(self) -> Iterator[Read]:
+        self.left_out.names.clear()
+        for batch in self.loader:
+            yield self._checked(batch) if isinstance(self.items, StreamedImages) else Read(*batch)
+
+    def _checked(self, batch: Any) -> Read:
+        """A streamed batch without the pictures that could not be read, which are an error unless they are skipped."""
+        images, targets, indices, problems, fault = batch
+        assert isinstance(self.items, StreamedImages)
+        if fault:
+            raise InvalidInput(fault)
+        if not problems:
+            return Read(images, targets, indices)
+        if not self.items.form.skip:
+            raise InvalidInput(f"{problems[0][1]} Or leave such pictures out with --skip-unreadable.")
+        if len(problems) == len(indices):
+            raise InvalidInput(f"none of {len(problems)} pictures could be read. The first: {problems[0][1]}")
+        missing = torch.tensor([position for position, _ in problems])
+        self.left_out.names.update(dict.fromkeys(self.items.ids(indices[missing])))
+        asked = torch.ones(len(indices), dtype=torch.bool).index_fill(0, missing, value=False).nonzero().flatten()
+        return Read(images[asked], targets[asked], indices[asked], asked)
+
+
+def default_workers() -> int:
+    """One process per core that this process may use, fewer where several processes of a run share a machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(_MOST_WORKERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
+def lost_worker(error: BaseException, path: Path) -> CalibrantError | None:
+    """What to say where torch says that a process that reads images died; None for any other error.
+
+    torch raises from a signal handler, wherever the main thread is, so the text is all there is to go by.
+    """
+    if not isinstance(error, RuntimeError) or not str(error).startswith("DataLoader worker"):
+        return None
+    # torch's handler would raise again, anywhere, for every other worker that ends while these are cleaned up. Loaders
+    # that are made later in this process still find out within five seconds.
+    if hasattr(signal, "SIGCHLD"):
+        with suppress(ValueError):  # another thread than the main one, where no handler is called
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    return ProcessLost(lost_message("a process that reads images (killed, or out of memory)", path))
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _ignore_interrupts(_: int) -> None:
+    """Leave Ctrl-C to the first process, which ends the workers; each of them would show a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,152 @@
+import multiprocessing
+import os
+import signal
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from calibrant.data import stream_dataset
+from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.training import Recipe, resume, train
+from calibrant.training.launch import ProcessLost
+from calibrant.training.progress import Quiet
+from calibrant.training.reading import BatchReader, LeftOut
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Stripes in two directions, 40 pictures each of changing size."""
+    place, generator = tmp_path_factory.mktemp("pictures"), np.random.default_rng(3)
+    for name in ("across", "down"):
+        (place / name).mkdir()
+        for index in range(40):
+            side = 20 + index % 7
+            waves = np.sin(np.arange(side) * generator.uniform(0.8, 1.2) + generator.uniform(0, 6)) * 90 + 128
+            image = np.tile(waves, (side, 1)) + generator.normal(0, 20, (side, side))
+            pixels = (image if name == "down" else image.T).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(place / name / f"{index:02d}.png")
+    return place
+
+
+@pytest.fixture
+def recipe(folder):
+    return Recipe().changed(
+        {
+            "data.name": f"folder:{folder}?size=16",
+            "epochs": 2,
+            "method.name": "nll+random",
+            "method.options": {"rest": 0.4, "start": 1, "anneal": 0},
+            "optimiser.batch_size": 16,
+            "engine.data_path": "stream",
+            "engine.workers": 2,
+        }
+    )
+
+
+def test_a_streamed_run_is_the_run_in_memory(recipe, tmp_path, assert_same_run):
+    streamed = train(recipe, tmp_path / "streamed")
+    loaded = train(recipe.changed({"engine.data_path": "auto"}), tmp_path / "loaded")
+    assert (streamed.summary["data_path"], loaded.summary["data_path"]) == ("stream", "resident")
+    assert_same_run(streamed, loaded, recipe=False)
+    assert streamed.predictions("test").ids is not None
+    assert list(streamed.predictions("test").ids) == list(loaded.predictions("test").ids)
+
+
+def test_what_rests_is_not_read(recipe, folder, tmp_path, monkeypatch):
+    from calibrant.data.streaming import StreamedImages
+
+    read = []
+    real = StreamedImages.__getitems__
+    monkeypatch.setattr(StreamedImages, "__getitems__", lambda self, rows: read.append(len(rows)) or real(self, rows))
+    monkeypatch.setattr("calibrant.training.reading.default_workers", lambda: 0)
+    run = train(recipe.changed({"engine.workers": 0}), tmp_path / "run")
+    held = len(run.predictions("val"))
+    trained = [line["samples"] for line in run.epochs()]
+    assert trained == [58, 36]  # of each class of 29, 40 % rest, rounded down
+    assert sum(read) == sum(trained) + 2 * held + len(run.predictions("test"))
+
+
+def test_auto_says_why(recipe, tmp_path):
+    class Listens(Quiet):
+        def start(self, run, done):
+            self.heard = run.recipe.reasons
+
+    reporter = Listens()
+    train(
+        recipe.changed({"engine.data_path": "auto", "epochs": 1, "method.name": "nll", "method.options": {}}),
+        tmp_path / "run",
+        reporter=reporter,
+    )
+    assert reporter.heard["engine.data_path"].startswith("in memory, pictures were decoded once: 0.0 GB of pixels")
+
+
+@pytest.fixture
+def damaged(folder, tmp_path):
+    """A copy of the folder with two files that end early."""
+    import shutil
+
+    place = tmp_path / "damaged"
+    shutil.copytree(folder, place)
+    for name in ("across/03.png", "down/11.png"):
+        (place / name).write_bytes((place / name).read_bytes()[:60])
+    return place
+
+
+def test_unreadable_pictures_in_a_run(damaged, recipe, tmp_path, assert_same_run):
+    name = f"folder:{damaged}?size=16"
+    with pytest.raises(InvalidInput, match=r"across/03.png cannot be read as an image"):
+        train(recipe.changed({"data.name": name}), tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+    skipping = recipe.changed({"data.name": f"{name}&unreadable=skip", "method.name": "nll", "method.options": {}})
+    with pytest.warns(CalibrantWarning, match="left out: ") as heard:
+        run = train(skipping, tmp_path / "run")
+    told = " ".join(str(one.message) for one in heard)
+    assert told.count("across/03.png") == told.count("down/11.png") == 1
+    with pytest.warns(CalibrantWarning, match="left out: "):
+        again = train(skipping.changed({"engine.workers": 1}), tmp_path / "again")
+    assert_same_run(run, again, recipe=False)
+    everything = train(recipe.changed({"method.name": "nll", "method.options": {}}), tmp_path / "whole")
+    missing = {
+        "train": everything.epochs()[0]["samples"] - run.epochs()[0]["samples"],
+        **{split: len(everything.predictions(split)) - len(run.predictions(split)) for split in ("val", "test")},
+    }
+    assert sum(missing.values()) == 2
+    noted = run.epochs()[0].get("unreadable", {"count": 0, "files": []})
+    assert noted["count"] == len(noted["files"]) == missing["train"]
+    for split in ("val", "test"):
+        assert not {"across/03.png", "down/11.png"} & set(run.predictions(split).ids)
+
+
+def test_a_batch_without_one_readable_picture_stops_the_run(damaged):
+    train_part = stream_dataset(f"folder:{damaged}?size=16&unreadable=skip").train
+    bad = [row for row, name in enumerate(train_part.ids()) if name in ("across/03.png", "down/11.png")]
+    left_out = LeftOut()
+    good = next(iter(BatchReader(train_part, batch_size=3, workers=1, order=[*bad, 1], left_out=left_out)))
+    assert good.indices.tolist() == [1]
+    assert good.asked.tolist() == [len(bad)]
+    assert left_out.news() == train_part.ids(bad)
+    assert left_out.news() == []
+    with pytest.raises(InvalidInput, match=r"none of .* could be read. The first: .*cannot be read as an image"):
+        list(BatchReader(train_part, batch_size=2, workers=1, order=bad))
+
+
+def test_a_killed_worker_is_one_line_and_the_run_resumes(recipe, folder, tmp_path, assert_same_run):
+    class Kills(Quiet):
+        """Kills a loader process in the second epoch."""
+
+        alive = True
+
+        def begin_epoch(self, epoch, steps):
+            self.epoch = epoch
+
+        def step(self):
+            if self.epoch == 2 and self.alive:
+                self.alive = False
+                victim = multiprocessing.active_children()[0].pid
+                os.kill(victim, signal.SIGKILL)
+                os.waitid(os.P_PID, victim, os.WEXITED | os.WNOWAIT)
+
+    with pytest.raises(ProcessLost, match=r"a process that reads images .* Continue with: calibrant train --resume"):
+        train(recipe, tmp_path / "run", reporter=Kills())
+    assert_same_run(resume(tmp_path / "run"), train(recipe, tmp_path / "undisturbed"))
