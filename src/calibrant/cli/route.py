@@ -127,7 +127,7 @@ def fit(
         mapping = Calibrator.load(calibrator)
         cases = mapping(unseen(mapping, cases))
     given, cases = cases, cases if weights is None else sample_by_weights(cases, weights, seed=seed)
-    drawn = len(cases)
+    drawn = cases
     if calibrate:
         cases, temperature = with_temperature(cases, share=share, seed=seed)
     costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review, "temperature": temperature}
@@ -195,7 +195,7 @@ def binary(
     cases = given if weights is None else sample_by_weights(given, weights, seed=seed)
     promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
     rule = choose_binary_rule(cases, positive=positive, **promised)
-    rule = rule if weights is None else note_weights(rule, weights, len(cases), given)
+    rule = rule if weights is None else note_weights(rule, weights, cases, given)
     rule.save(out)
     if as_json:
         say_json({"rule": rule.to_dict(), "path": str(out)})
@@ -329,7 +329,7 @@ def shortlist_(
     warn_if_seen(loaded, cases)
     drawn = cases if weights is None else sample_by_weights(cases, weights, seed=seed)
     chosen = choose_shortlist(as_seen_by(loaded, drawn, mapping), coverage, confidence=confidence, rule=loaded)
-    chosen = chosen if weights is None else note_weights(chosen, weights, len(drawn), cases)
+    chosen = chosen if weights is None else note_weights(chosen, weights, drawn, cases)
     chosen.save(target)
     if as_json:
         say_json({"shortlist": chosen.to_dict(), "path": str(target)})

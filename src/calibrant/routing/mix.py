@@ -46,7 +46,8 @@ def sample_by_weights(predictions: Predictions, weights: Weights, *, seed: int =
 Rule = TypeVar("Rule", RoutingRule, BinaryRule, Shortlist)
 
 
-def note_weights(rule: Rule, weights: str, drawn: int, cases: Predictions) -> Rule:
+def note_weights(rule: Rule, weights: str, drawn: Predictions, cases: Predictions) -> Rule:
     """The rule, which also says that it was chosen on cases drawn by weights, and from which file they were."""
-    told = f"It was chosen on {drawn:,} of {len(cases):,} cases, drawn by {weights!r}, for the mix that these name."
+    counts = f"{len(drawn):,} of {len(cases):,} cases"
+    told = f"It was chosen on {counts}, drawn by {weights!r}, for the mix that these weights name."
     return replace(rule, note=f"{rule.note} {told}", fitted_on=cases.origin.sha256)
