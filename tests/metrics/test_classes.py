@@ -50,3 +50,14 @@ def test_always_naming_the_frequent_class_has_a_small_error_and_a_large_balanced
     assert found.worst.name == "ill"
     assert found.describe() == "balanced error 50.00 % (each class counts alike); worst: ill, 100.00 % of 3"
     assert found.classes[1].gap == pytest.approx(0.0)
+
+
+def test_a_notebook_shows_one_row_for_each_class_and_counts_the_rest(notebook_rows):
+    found = evaluate_classes(draw())
+    headings, *rows = notebook_rows(found)
+    assert (headings[:2], [row[0] for row in rows]) == (["class", "cases"], ["0", "1", "2", "3"])
+    assert rows[1][1] == str(found.classes[1].n)
+    assert repr(found).startswith("ClassEvaluation: balanced error")
+    many = Predictions.from_probabilities(np.full((30, 30), 1 / 30), np.arange(30))
+    rows = notebook_rows(evaluate_classes(many))
+    assert (len(rows), rows[-1][0]) == (22, "10 more")

@@ -113,3 +113,11 @@ def test_progress_is_told_before_each_method(draw):
     told = []
     select_calibrator(*draw(100), methods=QUICK[:2], progress=lambda *line: told.append(line))
     assert told == [(name, place, 2) for place, name in enumerate(QUICK[:2])]
+
+
+def test_a_notebook_shows_what_was_compared(draw, notebook_rows):
+    found = select_calibrator(*draw(600, 3, temperature=2.0), methods=("none", "temperature"))
+    headings, *rows = notebook_rows(found)
+    assert headings == ["held-out", "NLL", "behind the best"]
+    assert [row[:2] for row in rows] == [[each.name, f"{each.nll:.4f}"] for each in found.candidates]
+    assert repr(found).startswith(f"Selection: {found.name}. {found.reason}")

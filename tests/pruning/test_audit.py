@@ -214,3 +214,11 @@ def test_most_planted_wrong_labels_are_found(options):
     suspects = {suspect.index for suspect in pruner.report(suspects=len(wrong)).suspects}
     # 89 planted among 1,797; a list of the same length by chance would hold 4 or 5.
     assert len(suspects & wrong) > 0.8 * len(wrong)
+
+
+def test_a_notebook_shows_what_was_saved(pruner, notebook_rows):
+    report = pruner.report()
+    rows = dict(notebook_rows(report))
+    assert rows["sample updates"] == f"{report.seen:,} of {report.full:,}, {report.saved_share:.1%} saved"
+    assert rows["in the coming epoch"] == f"{pruner.n_kept:,}"
+    assert repr(report).startswith(f"PruningReport: {report.samples:,} samples, {report.epoch} epochs done")

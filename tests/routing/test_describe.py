@@ -1,7 +1,18 @@
 import numpy as np
 
 from calibrant import Predictions
-from calibrant.routing import Costs, Evidence, RoutingRule, Shortlist, describe_rule, risk_coverage
+from calibrant.routing import (
+    BinaryRule,
+    Costs,
+    Evidence,
+    RoutingRule,
+    Shortlist,
+    binary_rates,
+    check_promise,
+    describe_check,
+    describe_rule,
+    risk_coverage,
+)
 
 
 def test_thresholds_that_agree_in_six_digits_are_told_apart():
@@ -67,3 +78,34 @@ def test_a_notebook_shows_a_shortlist(notebook_rows):
         ["note", "<b>"],
     ]
     assert repr(shortlist).startswith("Shortlist: 3 classes\n  promised coverage      0.95")
+
+
+def test_a_notebook_shows_whether_the_promise_held(notebook_rows):
+    cases = Predictions.from_probabilities([[0.9, 0.1]] * 9 + [[0.6, 0.4]], [0] * 8 + [1, 1])
+    found = check_promise(RoutingRule(0.8, 2, target_accuracy=0.9, confidence=0.95), cases)
+    assert repr(found).startswith(
+        "PromiseCheck: The promised accuracy of 0.9 is missed, but by no more than chance, on"
+    )
+    headings, row = notebook_rows(found)
+    assert headings == ["group", "automated", "wrong", "accuracy %", "95 % interval", "promise held"]
+    assert row == ["all", "9", "1", "88.89", "51.75 to 99.72", "yes"]
+    assert describe_check(found).splitlines()[-1] == repr(found).splitlines()[0].removeprefix("PromiseCheck: ")
+
+
+def test_a_notebook_shows_a_rule_for_two_classes(notebook_rows):
+    cases = Predictions.from_binary([0.1, 0.3, 0.6, 0.9], [0, 1, 0, 1], kind="probabilities")
+    rule = BinaryRule(0.2, 0.8, 1, 0.95, None, 0.9, ("well", "ill"), binary_rates(cases, 0.2, 0.8), "A note.")
+    assert repr(rule).splitlines()[0] == "BinaryRule: positive is ill"
+    assert notebook_rows(rule) == [
+        ["negative below", "0.2"],
+        ["positive from", "0.8"],
+        ["promised sensitivity", "at least 0.95, with probability 0.9"],
+        ["positive cases missed", "0 of 2"],
+        ["negative cases flagged", "0 of 2"],
+        ["cases for a person", "2 of 4"],
+        ["note", "A note."],
+    ]
+    assert notebook_rows(BinaryRule(0.2, None, 1, None, None, 0.9))[1] == [
+        "positive from",
+        "nothing is called positive",
+    ]

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.display import FEW, Displayed, Overview
 from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins
 from calibrant.metrics.errors import balanced_error
 from calibrant.metrics.totals import read_totals
@@ -32,8 +33,8 @@ class ClassMetrics:
     ece: float
 
 
-@dataclass(frozen=True)
-class ClassEvaluation:
+@dataclass(frozen=True, repr=False)
+class ClassEvaluation(Displayed):
     """All classes.
 
     Attributes:
@@ -67,6 +68,11 @@ class ClassEvaluation:
             for each in self.classes
         ]
         return ("class", "cases", "error %", "predicted", "said - true share %", "ECE %"), percent
+
+    def _overview(self) -> Overview:
+        headings, rows = self.rows()
+        more = [(f"{len(rows) - FEW:,} more", *[""] * (len(headings) - 1))] if len(rows) > FEW else []
+        return Overview(self.describe(), [*rows[:FEW], *more], headings)
 
     def describe(self) -> str:
         """One sentence for a person."""

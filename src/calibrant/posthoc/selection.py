@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from calibrant.display import Displayed, Overview
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
 from calibrant.posthoc._arrays import Floats, Integers, Matrix, as_arrays, check_fit, log_softmax
 from calibrant.posthoc._folds import check_folds, stratified_folds
@@ -72,8 +73,8 @@ class Candidate:
     standard_error: float
 
 
-@dataclass(frozen=True)
-class Selection:
+@dataclass(frozen=True, repr=False)
+class Selection(Displayed):
     """The winner, fitted on all cases, and how the others did.
 
     Attributes:
@@ -93,6 +94,11 @@ class Selection:
         if not self.candidates:
             return None
         return {"reason": self.reason, "candidates": [asdict(candidate) for candidate in self.candidates]}
+
+    def _overview(self) -> Overview:
+        rows = [(each.name, f"{each.nll:.4f}", _behind(each)) for each in self.candidates]
+        headings = ("held-out", "NLL", "behind the best") if rows else ()
+        return Overview(f"{self.name}. {self.reason}".rstrip(), rows, headings)
 
     def describe(self) -> str:
         """What was compared and fitted, for a person."""

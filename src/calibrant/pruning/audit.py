@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import labels
+from calibrant.display import Displayed, Overview
 from calibrant.errors import invalid
 from calibrant.files import atomic_write, parse_json
 from calibrant.npz import read_npz
@@ -57,8 +58,8 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True)
-class PruningReport:
+@dataclass(frozen=True, repr=False)
+class PruningReport(Displayed):
     """What pruning did so far.
 
     Attributes:
@@ -84,6 +85,16 @@ class PruningReport:
     notes: list[Note]
     suspects: list[Suspect]
     seconds: float | None = None
+
+    def _overview(self) -> Overview:
+        rows: list[tuple[str, object]] = [
+            ("trained on in the last epoch", f"{self.kept_by_epoch[-1]:,}" if self.kept_by_epoch else "-"),
+            ("in the coming epoch", f"{sum(self.class_kept):,}"),
+            ("sample updates", f"{self.seen:,} of {self.full:,}, {self.saved_share:.1%} saved"),
+            ("likely wrong labels", len(self.suspects)),
+            *((f"epoch {each.epoch}", each.text) for each in self.notes),
+        ]
+        return Overview(f"{self.samples:,} samples, {self.epoch} epochs done", rows)
 
     @property
     def saved(self) -> int:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from calibrant.checks import fraction, whole
+from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.routing.bounds import cases_without_error, interval
@@ -87,8 +88,8 @@ def binary_rates(
     )
 
 
-@dataclass(frozen=True)
-class BinaryRule(Saved):
+@dataclass(frozen=True, repr=False)
+class BinaryRule(Displayed, Saved):
     """Call a case negative below `low`, positive from `high` on, and let a person decide in between.
 
     Attributes:
@@ -125,6 +126,24 @@ class BinaryRule(Saved):
             raise invalid("high", "be at least low", self.high)
         if whole("positive", self.positive, 0) > 1:
             raise invalid("positive", "be 0 or 1", self.positive)
+
+    def _overview(self) -> Overview:
+        promised = "at least {:g}, with probability {:g}"
+        rows: list[tuple[str, object]] = [
+            ("negative below", self.low),
+            ("positive from", "nothing is called positive" if self.high is None else self.high),
+        ]
+        for name, value in (("sensitivity", self.sensitivity), ("specificity", self.specificity)):
+            if value is not None:
+                rows.append((f"promised {name}", promised.format(value, self.confidence)))
+        if (seen := self.evidence) is not None:
+            rows += [
+                ("positive cases missed", f"{seen.missed:,} of {seen.positives:,}"),
+                ("negative cases flagged", f"{seen.flagged:,} of {seen.negatives:,}"),
+                ("cases for a person", f"{seen.reviewed:,} of {seen.positives + seen.negatives:,}"),
+            ]
+        names = self.class_names or ("0", "1")
+        return Overview(f"positive is {names[self.positive]}", [*rows, *([("note", self.note)] if self.note else [])])
 
     def decide(self, predictions: Predictions) -> list[Decision]:
         """What is called negative, what positive, and what a person sees; targets are not looked at.

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput
 from calibrant.metrics import group_rows
 from calibrant.predictions import Predictions
@@ -34,8 +35,8 @@ class GroupCheck:
     held: bool
 
 
-@dataclass(frozen=True)
-class PromiseCheck:
+@dataclass(frozen=True, repr=False)
+class PromiseCheck(Displayed):
     """What new cases say about a rule's promise.
 
     Attributes:
@@ -55,6 +56,11 @@ class PromiseCheck:
     tested: bool
     held: bool
     reached: bool
+
+    def _overview(self) -> Overview:
+        from calibrant.routing.describe import check_overview
+
+        return check_overview(self)
 
 
 def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: float = 0.95) -> PromiseCheck:

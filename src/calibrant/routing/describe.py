@@ -104,6 +104,13 @@ def describe_counts(counts: RouteCounts) -> str:
 
 def describe_check(result: PromiseCheck) -> str:
     """Whether a rule's promise held, group by group."""
+    overview = check_overview(result)
+    rows = [tuple(str(cell) for cell in row) for row in overview.rows]
+    return f"{plain_table(tuple(overview.headings), rows)}\n{overview.title}"
+
+
+def check_overview(result: PromiseCheck) -> Overview:
+    """The verdict, and a row for each group."""
     headings = ("group", "automated", "wrong", "accuracy %", f"{100 * result.confidence:g} % interval", "promise held")
     rows = [
         (
@@ -118,12 +125,12 @@ def describe_check(result: PromiseCheck) -> str:
     ]
     if not result.tested:
         sentence = f"No case is automated: {result.cases:,} cases say nothing about the promised accuracy."
-        return f"{plain_table(headings, rows)}\n{sentence}"
+        return Overview(sentence, rows, headings)
     verdict = "is contradicted by"
     if result.held:
         verdict = "holds on" if result.reached else "is missed, but by no more than chance, on"
     sentence = f"The promised accuracy of {result.target_accuracy:g} {verdict} {result.cases:,} cases."
-    return f"{plain_table(headings, rows)}\n{sentence}"
+    return Overview(sentence, rows, headings)
 
 
 def describe_shortlist(shortlist: Shortlist) -> str:

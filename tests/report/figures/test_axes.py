@@ -17,6 +17,7 @@ DRAWN = {
     "histogram": lambda **ax: report.confidence_histogram(_predictions(), title="T", **ax),
     "accuracy": lambda **ax: report.accuracy_coverage_curves({"a": _predictions()}, title="T", **ax),
     "risk": lambda **ax: report.risk_coverage_curves(dict.fromkeys("abcdefg", _predictions()), title="T", **ax),
+    "thresholds": lambda **ax: report.threshold_curves(_predictions(), title="T", **ax),
     "kept": lambda **ax: report.kept_share([[1.0, 0.5], [0.9, 0.4]], title="T", **ax),
     "scores": lambda **ax: report.score_distributions({"a": [0.1, 0.9]}, title="T", **ax),
     "times": lambda **ax: report.training_time_bars({"set": {"a": 2.0, "b": 1.0}}, title="T", **ax),
@@ -37,14 +38,12 @@ def test_the_same_is_drawn_into_axes_of_the_user(name):
     left, right = own.subplots(1, 2)
     assert DRAWN[name](ax=right) is own
     fresh = DRAWN[name]().axes[0]
-    assert _numbers(right) == _numbers(fresh)
+    assert repr(_numbers(right)) == repr(_numbers(fresh))  # as text: a line that ends in NaN is equal to itself
     assert any(_numbers(right))
     assert _numbers(left) == ([], [], [])
     assert "T" in (right.get_title(), right.get_title(loc="left"))
-    assert (right.get_xlabel() or "Confidence", right.get_ylabel()) == (
-        fresh.get_xlabel() or "Confidence",
-        fresh.get_ylabel(),
-    )
+    assert right.get_ylabel() == fresh.get_ylabel()
+    assert fresh.get_xlabel() in ("", right.get_xlabel())  # the upper of two panels has none
     assert right.get_legend() is not None
     assert own.legends == []
 

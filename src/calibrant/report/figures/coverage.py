@@ -53,14 +53,29 @@ def risk_coverage_curves(methods: Mapping[str, Predictions], *, title: str = "",
 
 @styled
 def threshold_curves(
-    predictions: Predictions, *, n_bins: int = metrics.DEFAULT_N_BINS, points: int = 101, title: str = ""
+    predictions: Predictions,
+    *,
+    n_bins: int = metrics.DEFAULT_N_BINS,
+    points: int = 101,
+    title: str = "",
+    ax: "Axes | None" = None,
 ) -> "Figure":
     """Share, accuracy and ECE of S, the samples at confidence `threshold` and above, for `threshold` from 0.5 to 1.
 
     The accuracy carries its 95 % Wilson band. Where S is empty, accuracy and ECE end: they are not zero there.
+
+    Args:
+        predictions: What the model says.
+        n_bins: Bins of the ECE of S.
+        points: Thresholds on each line.
+        title: Text above; empty for none.
+        ax: Axes to draw share and accuracy into, without the ECE; by default both panels of a new figure.
     """
-    figure = new_figure(5.6, 5.2)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    if ax is not None:
+        figure, upper, lower = figure_with(ax, 5.6, 5.2)[0], ax, None
+    else:
+        figure = new_figure(5.6, 5.2)
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     thresholds = np.linspace(0.5, 1.0, points)
     rows = automated_over(predictions, thresholds, n_bins=n_bins)
     nan = (np.nan, np.nan)
@@ -75,10 +90,13 @@ def threshold_curves(
     upper.set(ylim=(0, 1.02), xlim=(0.5, 1.0), ylabel="Share of samples")
     upper.set_title(title)
     upper.legend(loc="lower left")
-    lower.plot(thresholds, ece, color=GREEN, linewidth=2, label="ECE of S")
-    lower.set(xlabel="Confidence threshold", ylabel="ECE of S")
-    lower.set_ylim(bottom=0)
-    for axes in (upper, lower):
+    panels = [upper] if lower is None else [upper, lower]
+    panels[-1].set_xlabel("Confidence threshold")
+    if lower is not None:
+        lower.plot(thresholds, ece, color=GREEN, linewidth=2, label="ECE of S")
+        lower.set_ylabel("ECE of S")
+        lower.set_ylim(bottom=0)
+    for axes in panels:
         percent_axis(axes.yaxis)
         for mark in (0.95, 0.99):
             axes.axvline(mark, color=GREY, linewidth=0.9, linestyle=":")
