@@ -47,7 +47,16 @@ def results_page(folder: str | Path) -> str:
     if not found:
         return f"{_HEAD}\nNothing yet: `results/` holds no method together with its control.\n\n{_MORE}"
     shows = ["\n## What it shows", "", *(_wrapped(line) for line in sentences(found, all_plans(groups)))]
-    parts = [_HEAD, table(found).strip("\n"), _BELOW + _settings(found), *shows, _LIMITS + _unfair(groups), "", _MORE]
+    parts = [
+        _HEAD,
+        "",
+        table(found).strip("\n"),
+        _BELOW + _settings(found),
+        *shows,
+        _LIMITS + _unfair(groups),
+        "",
+        _MORE,
+    ]
     return "\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 

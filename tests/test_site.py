@@ -46,6 +46,7 @@ def test_the_site_builds_without_a_broken_link_and_has_every_public_name(tmp_pat
     assert broken_links(pages, tmp_path) == []
     loaded = {link for page in pages.values() for link in page.loaded if re.match(r"(\w+:)?//", link)}
     assert loaded == set()
+    assert [path.name for path in pages if "|---" in path.read_text(encoding="utf-8")] == []  # a table that is none
     assert public_names() - entries(tmp_path / "objects.inv") == set()
 
 
