@@ -40,7 +40,7 @@ def reliability_diagram(
         figure, _ = figure_with(ax, 5.2, 5.6)
         _draw_reliability(ax, reliability_bands(predictions, n_bins), title)
         ax.set(xlabel="Confidence", ylabel="Accuracy")
-        ax.legend(loc="upper left")
+        ax.legend(loc="upper left", frameon=True, framealpha=0.9, edgecolor="none")  # bars may lie behind it
         return figure
     figure = new_figure(5.2, 5.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
