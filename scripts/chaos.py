@@ -1,4 +1,4 @@
-"""Disturb train, compare and sweep in every way we can think of, and compare what they leave with an undisturbed run.
+"""Disturb every command that writes in every way we can think of, and compare what it leaves with an undisturbed run.
 
     python scripts/chaos.py [--kills 1000] [--others 20] [--processes 16] [--out results/benchmarks/chaos.txt]
 
@@ -11,6 +11,8 @@ renames, removes or flushes below its folder, and every statement that it sends 
 
 Other lives get a limit on the size of files, so that writes stop in the middle; a clock that jumps; or a second process
 on the same folder. Processes that a command starts are forks too, without its file descriptors, as after `exec`.
+
+A service is killed in the middle of requests, again and again on one log, which must hold all that was answered.
 
 At last, two processes train one run (`--devices 2`), as real processes, and one of them is killed at a random moment
 (`--ranks`, each of which takes some ten seconds): the other one must end by itself. Under a real torchrun one of its
@@ -45,6 +47,7 @@ import torch
 from chaos_jobs import Job, jobs, run_content, train_begin, train_go_on
 from chaos_lives import Fault, start
 from chaos_ranks import lose_one, lose_torchrun, whole
+from chaos_serve import kill_services
 
 import calibrant
 import calibrant.cli
@@ -84,6 +87,7 @@ class Campaign:
     def __init__(self, job: Job, place: Path, draw: random.Random) -> None:
         self.job, self.place, self.draw = job, place, draw
         self.expected: dict[str, bytes] = {}
+        job.prepare(self._fresh("whole-0").parent)
         self.events = self._undisturbed()
 
     def _undisturbed(self) -> int:
@@ -181,7 +185,7 @@ class Piece:
 def pieces(options: argparse.Namespace) -> Iterator[Piece]:
     """The whole campaign. It does not depend on the number of processes."""
     # A life of train takes half a second, one of compare and sweep several: most of the kills go where they are cheap.
-    shares = {"train, pruned": 0.4, "train, averaged": 0.4, "compare, 2 jobs": 0.1, "sweep": 0.1}
+    shares = {"train, pruned": 0.4, "train, averaged": 0.4, "compare, 2 jobs": 0.1, "sweep": 0.1, "monitor": 0.1}
     for name, share in shares.items():
         kills = round(options.kills * share)
         # Some 12 runs take 25 kills: so every piece begins at another event.
@@ -189,6 +193,8 @@ def pieces(options: argparse.Namespace) -> Iterator[Piece]:
             yield Piece(name, "kill", min(KILLS_OF_A_PIECE, kills - done), 12 * number)
         for kind in ("disk full", "read-only", "file size", "clock", "two processes") if options.others else ():
             yield Piece(name, kind, options.others)
+    for done in range(0, options.services, KILLS_OF_A_PIECE):
+        yield Piece("serve", "kill", min(KILLS_OF_A_PIECE, options.services - done), done)
     for done in range(0, options.ranks, RANKS_OF_A_PIECE):
         yield Piece("train, 2 ranks", "lost rank", min(RANKS_OF_A_PIECE, options.ranks - done), done)
     for done in range(0, options.torchruns, RANKS_OF_A_PIECE):
@@ -204,6 +210,9 @@ def disturbed(piece: Piece, place: Path, seed: int) -> tuple[Piece, int, Tally]:
     try:
         if piece.kind == "lost rank":
             return piece, 0, lost(("--devices", "2"), [piece.kind] * piece.times, place, draw)
+        if piece.job == "serve":
+            kills, wrong = kill_services(piece.times, place, draw)
+            return piece, 0, Tally(piece.times, kills, 0, piece.times - len(wrong), wrong)
         if piece.job == "torchrun":
             return piece, 0, lost((), [piece.kind] * piece.times, place, draw)
         (job,) = (job for job in jobs() if job.name == piece.job)
@@ -258,8 +267,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--others", type=int, default=20, help="lives for each other disturbance of each command")
+    parser.add_argument("--services", type=int, default=100, help="how often a service is killed among requests")
     parser.add_argument("--ranks", type=int, default=10, help="how often one of two processes is killed")
     parser.add_argument("--torchruns", type=int, default=5, help="how often each of torchrun's four ends is tried")
+    parser.add_argument("--only", default="", help="the commands whose name begins so")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
@@ -269,7 +280,7 @@ def main() -> int:
     head = f"calibrant {calibrant.__version__}, Python {platform.python_version()}, torch {torch.__version__}"
     head += f", lightning {lightning.fabric.__version__}, seed {options.seed}\n"
     head += "command           disturbance       events   lives   kills  refused  identical  exceptions"
-    planned = list(pieces(options))
+    planned = [piece for piece in pieces(options) if piece.job.startswith(options.only)]
     found = {(piece.job, piece.kind): (0, Tally()) for piece in planned}
     # Forks share what this process has imported.
     with (

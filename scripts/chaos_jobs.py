@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from chaos_serve import labelled_log
 from safetensors.numpy import load_file
 
 CLOCKS = {"seconds", "train_seconds", "later_seconds", "samples_per_second", "timing", "environment"}
@@ -22,6 +23,7 @@ class Job:
     begin: Callable[[Path], list[str]]
     go_on: Callable[[Path], list[str]]
     content: Callable[[Path], dict[str, bytes]]
+    prepare: Callable[[Path], None] = lambda _: None
 
 
 def train_begin(method: str, *more: str) -> Callable[[Path], list[str]]:
@@ -41,6 +43,10 @@ def sweep(out: Path) -> list[str]:
     # Two trials of two possible settings: whatever Optuna draws, an undisturbed run of the same settings is at hand.
     searched = ("--search", "optimiser.lr=0.05,0.1", "--trials", "2", "--stop-dominated-by", "0")
     return ["sweep", "--method", "nll", "--data", "digits", *searched, *SHORT, "--out", str(out)]
+
+
+def monitor(out: Path) -> list[str]:
+    return ["monitor", str(out.parent / "decisions.db"), "--out", str(out / "page.html")]
 
 
 def without_clocks(content: Any) -> Any:
@@ -88,6 +94,11 @@ def sweep_content(folder: Path) -> dict[str, bytes]:
     return found | {"finished": str(len(told["finished"])).encode(), "stopped": str(len(told["stopped"])).encode()}
 
 
+def page_content(folder: Path) -> dict[str, bytes]:
+    """The page. A hidden draft may stay beside it where a process was killed before it could rename it."""
+    return {"page.html": (folder / "page.html").read_bytes()}
+
+
 def jobs() -> list[Job]:
     pruned = train_begin("flsd+h+p-ema", "--prune-start", "1", "--prune-interval", "1")
     averaged = train_begin(
@@ -98,4 +109,5 @@ def jobs() -> list[Job]:
         Job("train, averaged", averaged, train_go_on(averaged), run_content),
         Job("compare, 2 jobs", compare, compare, study_content),
         Job("sweep", sweep, sweep, sweep_content),
+        Job("monitor", monitor, monitor, page_content, labelled_log),
     ]

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import calibrant.cli
-from calibrant.training import processes
+from calibrant.executing import processes
 
 LONGEST_LIFE = 120.0
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -153,6 +153,15 @@ class Life:
     pid: int
     output: int
     said: bytes = b""
+
+    def heard(self) -> str:
+        """What it has said so far."""
+        self._listen()
+        return self.said.decode(errors="replace")
+
+    def gone(self) -> bool:
+        """Whether it has ended; `wait` is still to be called."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def wait(self) -> tuple[int | None, str]:
         """Exit code, negative for a signal, None where it hangs; and what it said."""
