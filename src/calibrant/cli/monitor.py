@@ -1,15 +1,24 @@
 """`calibrant monitor`: does the promise of a rule still hold on the cases that it meets?"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from calibrant.cli._flags import CalibratorFile, Columns, Json, KindFlag
 from calibrant.cli._say import say, say_json
 from calibrant.errors import CheckFailed
-from calibrant.monitoring import describe, headline, is_log, read_reference, read_stream, stream_of_log, watch
-from calibrant.routing import RoutingRule
+from calibrant.monitoring import (
+    describe,
+    headline,
+    is_log,
+    read_reference,
+    read_rule,
+    read_stream,
+    stream_of_log,
+    watch,
+)
+from calibrant.routing import Shortlist
 from calibrant.serving import DecisionLog
 
 
@@ -18,6 +27,7 @@ def monitor(
     /,
     *,
     rule: Path | None = None,
+    shortlist: Path | None = None,
     labels: Path | None = None,
     reference: Path | None = None,
     groups: str | None = None,
@@ -40,7 +50,11 @@ def monitor(
         What was decided, in its order: the log of "calibrant serve" (a file or a database URL), decisions of
         "calibrant route apply" (.csv, .parquet), or labelled predictions.
     rule:
-        The rule that decided. Default, for a log: the rule of its last decision.
+        The rule that decided: of "calibrant route fit", or for predictions of two classes of "calibrant route binary".
+        Default, for a log: the rule of its last decision.
+    shortlist:
+        Written by "calibrant route shortlist" with this rule: tests also whether the true class is still listed as
+        often as promised.
     labels:
         True classes of decided cases: a table with columns id and target, in the order in which they came.
     reference:
@@ -57,16 +71,18 @@ def monitor(
     """
     from calibrant.report import write_monitor_page
 
-    own = None if rule is None else RoutingRule.load(rule)
+    own = None if rule is None else read_rule(rule)
+    lists = None if shortlist is None else Shortlist.load(shortlist)
     if is_log(source):
         with DecisionLog(source) as log:
             stream = stream_of_log(log, own, labels=labels)
     else:
-        stream = read_stream(source, own, labels=labels, calibrator=calibrator, kind=kind, columns=columns)
+        read: dict[str, Any] = {"calibrator": calibrator, "kind": kind, "columns": columns}
+        stream = read_stream(source, own, shortlist=lists, labels=labels, **read)
     cases = None
     if reference is not None:
         cases = read_reference(reference, stream.rule, calibrator=calibrator, kind=kind, columns=columns)
-    watched = watch(stream, reference=cases, groups=groups, level=level, seed=seed)
+    watched = watch(stream, reference=cases, groups=groups, shortlist=lists, level=level, seed=seed)
     written = None if page is None else write_monitor_page(watched, page)
     if as_json:
         say_json({**watched.to_dict(), "page": None if written is None else str(written)})

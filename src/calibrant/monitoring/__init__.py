@@ -2,13 +2,14 @@
 
 from calibrant.monitoring.betting import error_bounds, promise_capital, rank_capital
 from calibrant.monitoring.describe import SIGNAL_HEADINGS, advice, describe, findings, headline, row_of
-from calibrant.monitoring.files import is_log, read_reference, read_stream, stream_of_log
+from calibrant.monitoring.files import is_log, read_reference, read_rule, read_stream, stream_of_log
 from calibrant.monitoring.ranks import conformal_ranks
-from calibrant.monitoring.signals import Curve, Signal
+from calibrant.monitoring.signals import PROMISED, Curve, Signal
 from calibrant.monitoring.stream import Stream
 from calibrant.monitoring.watch import Watched, watch
 
 __all__ = [
+    "PROMISED",
     "SIGNAL_HEADINGS",
     "Curve",
     "Signal",
@@ -24,6 +25,7 @@ __all__ = [
     "promise_capital",
     "rank_capital",
     "read_reference",
+    "read_rule",
     "read_stream",
     "row_of",
     "stream_of_log",

@@ -1,7 +1,7 @@
 """What a watched stream says to a person: what is promised, what was seen, since when it drifts, what to do."""
 
 from calibrant.metrics import plain_table
-from calibrant.monitoring.signals import Signal
+from calibrant.monitoring.signals import PROMISED, Signal
 from calibrant.monitoring.watch import Watched
 
 SIGNAL_HEADINGS = ("test", "of", "cases", "expected", "seen", "interval", "false alarms", "evidence", "alarm at")
@@ -9,14 +9,19 @@ SIGNAL_HEADINGS = ("test", "of", "cases", "expected", "seen", "interval", "false
 
 def headline(watched: Watched) -> str:
     """One sentence."""
-    if watched.broken:
-        return f"ALARM: the promised accuracy of {watched.rule.target_accuracy:g} is no longer kept."
+    broken = {each.about: each.expected for each in watched.alarms if each.about in PROMISED}
+    if broken:
+        promised = " and the ".join(f"promised {PROMISED[about]} of {share:g}" for about, share in broken.items())
+        return f"ALARM: the {promised} {'is' if len(broken) == 1 else 'are'} no longer kept."
     if watched.alarms:
         what = ", ".join(each.about for each in watched.alarms)
         return f"ALARM: the cases are no longer like the calibration cases ({what}); the promise does not cover them."
-    promises = [each for each in watched.signals if each.about == "promise"]
+    promises = [each for each in watched.signals if each.about in PROMISED]
     if promises and not any(each.cases for each in promises):
-        return "No alarm, but no automated case has a label: nothing is known about the promised accuracy."
+        whose = "automated case" if promises[0].about == "promise" else "case"
+        return (
+            f"No alarm, but no {whose} has a label: nothing is known about the promised {PROMISED[promises[0].about]}."
+        )
     return "No alarm: nothing contradicts the promise so far."
 
 
@@ -29,15 +34,24 @@ def _finding(watched: Watched, signal: Signal) -> str:
     assert signal.alarm is not None
     assert signal.since is not None
     when = f"Noticed at {_case(watched, signal.alarm)}, drifting since about {_case(watched, signal.since)}"
-    if signal.about != "promise":
+    if signal.about not in PROMISED:
         detail = f" ({signal.detail})" if signal.detail else ""
         return f"The {signal.about} changed{detail}. {when}."
-    whose = "all automated cases" if signal.group == "all" else signal.group
+    whose = _ALL[signal.about] if signal.group == "all" else signal.group
+    what = PROMISED[signal.about][0].upper() + PROMISED[signal.about][1:]
     since = "" if signal.since_seen is None else f", {100 * signal.since_seen:.2f} % since then"
     return (
-        f"Accuracy of {whose}: {100 * signal.expected:g} % promised, {100 * (signal.seen or 0):.2f} % seen in "
+        f"{what} of {whose}: {100 * signal.expected:g} % promised, {100 * (signal.seen or 0):.2f} % seen in "
         f"{signal.cases:,} labelled cases{since}. {when}."
     )
+
+
+_ALL = {
+    "promise": "all automated cases",
+    "shortlist": "all cases that a person saw",
+    "sensitivity": "all positive cases",
+    "specificity": "all negative cases",
+}
 
 
 def _case(watched: Watched, case: int) -> str:
@@ -49,28 +63,36 @@ def _case(watched: Watched, case: int) -> str:
 def advice(watched: Watched) -> list[str]:
     """What to do, in the order in which to do it."""
     stream, refit = watched.stream, watched.labels_to_refit
+    promises = list(dict.fromkeys(each.about for each in watched.signals if each.about in PROMISED))
+    whose = "the automated cases" if promises == ["promise"] else "all cases"
     if not watched.alarms:
         missing = watched.labels_to_notice
-        labelled = int((stream.automate & stream.labelled).sum())
+        labelled = int(((stream.automate | (whose == "all cases")) & stream.labelled).sum())
         if missing is None:
             return []
         return [
-            f"Keep labelling a random part of the automated cases. If errors became twice as frequent as promised, "
+            f"Keep labelling a random part of {whose}. If errors became twice as frequent as promised, "
             f"about {missing:,} labels would show it; {labelled:,} have come so far."
         ]
     since = watched.since or 1
     steps = []
-    if watched.broken:
+    broken = {each.about for each in watched.alarms} & PROMISED.keys()
+    if broken == {"shortlist"}:
+        steps.append("Show every class to a person until a new shortlist is chosen.")
+    elif broken:
         steps.append("Send every case to a person until a new threshold is chosen.")
     else:
         steps.append(
-            f"Have a random part of the automated cases since {_case(watched, since)} labelled: only labels can tell "
+            f"Have a random part of {whose} since {_case(watched, since)} labelled: only labels can tell "
             "whether the accuracy has changed as well."
         )
     enough = "" if refit is None else f" About {refit:,} are needed if the model is as good on them as it was before."
+    binary = bool({"sensitivity", "specificity"} & set(promises))
+    what, command = ("shortlist", "shortlist") if broken == {"shortlist"} else ("threshold", "fit")
     steps.append(
-        f"Choose the threshold again on labelled cases since {_case(watched, since)}, a random part of all of them and "
-        f"not of the automated ones alone: calibrant route fit. {watched.labelled_since:,} are labelled.{enough}"
+        f"Choose the {what} again on labelled cases since {_case(watched, since)}, a random part of all of them and "
+        f"not of the automated ones alone: calibrant route {'binary' if binary else command}. "
+        f"{watched.labelled_since:,} are labelled.{enough}"
     )
     return steps
 
@@ -103,7 +125,7 @@ def row_of(signal: Signal) -> tuple[str, ...]:
     seen = "-" if signal.seen is None else f"{100 * signal.seen:.2f} %"
     ends = "-" if signal.low is None or signal.high is None else f"{100 * signal.low:.2f} to {100 * signal.high:.2f} %"
     alarm = "-" if signal.alarm is None else f"{signal.alarm:,}"
-    what = "accuracy" if signal.about == "promise" else signal.about
+    what = PROMISED.get(signal.about, signal.about)
     expected = f"{100 * signal.expected:.2f} %"
     grown = f"{10 ** min(signal.evidence, 6):.3g} of {1 / signal.level:.3g}"
     return (what, signal.group, f"{signal.cases:,}", expected, seen, ends, f"{signal.level:.2g}", grown, alarm)

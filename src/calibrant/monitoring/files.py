@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.files import as_path
+from calibrant.files import as_path, read_json
 from calibrant.monitoring.stream import Log, Stream
 from calibrant.posthoc import Calibrator
 from calibrant.predictions import Kind, Predictions, csv_records, parquet_module
-from calibrant.routing import RoutingRule, as_seen_by, calibrator_for, chosen_behind
+from calibrant.routing import BinaryRule, RoutingRule, Shortlist, as_seen_by, calibrator_for, chosen_behind
 
 _COLUMNS = ("id", "decision", "predicted", "confidence")
 _TRUTH = ("target", "label")
@@ -26,8 +26,19 @@ def is_log(source: str | Path) -> bool:
     return "://" in str(source) or as_path(source, "source").suffix.lower() not in (".csv", ".parquet", ".npz")
 
 
-def stream_of_log(log: Log, rule: RoutingRule | None = None, *, labels: str | Path | None = None) -> Stream:
+def read_rule(path: str | Path) -> RoutingRule | BinaryRule:
+    """A rule of either kind."""
+    content = read_json(path)
+    binary = isinstance(content, dict) and content.get("format") == "calibrant-binary-rule"
+    return (BinaryRule if binary else RoutingRule).from_dict(content, where=str(path))
+
+
+def stream_of_log(
+    log: Log, rule: RoutingRule | BinaryRule | None = None, *, labels: str | Path | None = None
+) -> Stream:
     """The decisions of one rule in a log; a file of labels is refused, because the log holds them."""
+    if isinstance(rule, BinaryRule):
+        raise invalid("rule", "be a rule of calibrant route fit for a log", "one of calibrant route binary")
     if labels is not None:
         way_out = "Add them with DecisionLog.label_all, or with calibrant serve's own address for labels."
         raise invalid("labels", "be left out for a log, which holds its labels", str(labels), way_out)
@@ -36,8 +47,9 @@ def stream_of_log(log: Log, rule: RoutingRule | None = None, *, labels: str | Pa
 
 def read_stream(
     source: str | Path,
-    rule: RoutingRule | None,
+    rule: RoutingRule | BinaryRule | None,
     *,
+    shortlist: Shortlist | None = None,
     labels: str | Path | None = None,
     calibrator: Calibrator | str | Path | None = None,
     kind: Kind | None = None,
@@ -50,6 +62,7 @@ def read_stream(
             column `target` or `label` holds labels, an empty cell standing for none, all others may be groups), or
             labelled predictions, which the rule decides.
         rule: The rule that decided. Decisions that it would not have made are refused: they are another rule's.
+        shortlist: For predictions: the shortlist that was shown for the cases that go to a person.
         labels: `.csv` or `.parquet` with columns `id` and `target` or `label`: class names or numbers. They count in
             the order of the rows, the order in which they came.
         calibrator: For raw predictions and a rule that was chosen behind a calibrator.
@@ -64,9 +77,20 @@ def read_stream(
         if labels is not None:
             raise invalid("labels", "be left out for predictions, which hold their targets", str(labels))
         predictions = Predictions.load(path, kind=kind, columns=columns)
-        own = calibrator_for(rule, calibrator, predictions.origin)
-        return Stream.of_predictions(rule, as_seen_by(rule, predictions, own))
+        return Stream.of_predictions(rule, _seen(rule, predictions, calibrator), shortlist=shortlist)
+    if isinstance(rule, BinaryRule):
+        raise invalid(str(path), "hold predictions for a rule of calibrant route binary", "decisions")
     return _decisions(rule, table, str(path), labels)
+
+
+def _seen(
+    rule: RoutingRule | BinaryRule, predictions: Predictions, calibrator: Calibrator | str | Path | None
+) -> Predictions:
+    """Predictions as the rule sees them; a rule of two classes does not know behind which calibrator it was chosen."""
+    if isinstance(rule, BinaryRule):
+        mapping = Calibrator.load(calibrator) if isinstance(calibrator, str | Path) else calibrator
+        return predictions if mapping is None else mapping(predictions)
+    return as_seen_by(rule, predictions, calibrator_for(rule, calibrator, predictions.origin))
 
 
 def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, labels: str | Path | None) -> Stream:
@@ -178,7 +202,7 @@ def _table(path: Path) -> dict[str, list[Any]]:
 
 def read_reference(
     source: str | Path,
-    rule: RoutingRule,
+    rule: RoutingRule | BinaryRule,
     *,
     calibrator: Calibrator | str | Path | None = None,
     kind: Kind | None = None,
@@ -197,6 +221,8 @@ def read_reference(
     mapping = Calibrator.load(calibrator) if isinstance(calibrator, str | Path) else calibrator
     if rule.fitted_on not in (None, predictions.origin.sha256):
         raise invalid("reference", "be the file that the rule was chosen on", str(source))
+    if isinstance(rule, BinaryRule):
+        return _seen(rule, predictions, mapping)
     if mapping is not None and not chosen_behind(rule, mapping):
         raise invalid("calibrator", "be the one that the rule was chosen behind", "another")
     if mapping is None and rule.calibrated_by not in (None, predictions.origin.calibrated_by):

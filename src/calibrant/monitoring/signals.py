@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 from calibrant.monitoring.betting import error_bounds, likeliest_start, log_ratios, promise_capital, rank_capital
 from calibrant.monitoring.ranks import conformal_ranks
 
-About = Literal["promise", "share automated", "confidence", "predicted classes"]
+About = Literal[
+    "promise", "shortlist", "sensitivity", "specificity", "share automated", "confidence", "predicted classes"
+]
+# What is promised, in words: the accuracy of what is automated, the true class on a list, cases not taken for others.
+PROMISED = {
+    "promise": "accuracy",
+    "shortlist": "coverage of the shortlist",
+    "sensitivity": "sensitivity",
+    "specificity": "specificity",
+}
 # Points of a curve on the page.
 _POINTS = 400
 
@@ -44,7 +53,7 @@ class Signal:
         group: "all", or whose cases; for the promise of one class or group.
         level: Probability that this test ever gives a false alarm.
         cases: Cases that it has seen.
-        expected: The promised accuracy, or what the calibration cases had.
+        expected: What was promised, or what the calibration cases had.
         seen: The same of the cases seen; None without any.
         low: Lower end of the confidence sequence for the accuracy so far; None for other tests.
         high: Upper end.
@@ -80,16 +89,23 @@ class Signal:
 
 
 def promise_signal(
-    rows: NDArray[np.int64], right: NDArray[np.bool_], *, group: str, target_accuracy: float, level: float
+    rows: NDArray[np.int64],
+    right: NDArray[np.bool_],
+    *,
+    group: str,
+    target_accuracy: float,
+    level: float,
+    about: About = "promise",
 ) -> Signal:
-    """Whether the accuracy of automated cases is below what was promised.
+    """Whether the accuracy of automated cases, or another share of right ones, is below what was promised.
 
     Args:
-        rows: Places of the labelled automated cases in the stream, in the order in which their labels came.
+        rows: Places of the labelled cases of the promise in the stream, in the order in which their labels came.
         right: Whether each is right.
         group: Whose cases they are.
         target_accuracy: What was promised.
         level: Probability of a false alarm, ever.
+        about: Which promise.
     """
     wrong = ~right
     capital = promise_capital(wrong, 1.0 - target_accuracy) if len(rows) else np.zeros(0)
@@ -100,7 +116,7 @@ def promise_signal(
     errors = np.cumsum(wrong, dtype=np.int64)
     low, high = error_bounds(errors[shown], shown + 1, level)
     return Signal(
-        about="promise",
+        about=about,
         group=group,
         level=level,
         cases=len(rows),

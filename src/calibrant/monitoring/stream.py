@@ -11,7 +11,7 @@ from calibrant.checks import labels
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import content_digest
 from calibrant.predictions import DistinctIds, Predictions
-from calibrant.routing import RoutingRule
+from calibrant.routing import BinaryRule, RoutingRule, Shortlist
 
 Ints = NDArray[np.int64]
 
@@ -52,6 +52,10 @@ class LoggedBlock(Protocol):
         """In which order labels came, 0 without one."""
 
     @property
+    def shortlists(self) -> list[tuple[int, ...]]:
+        """Numbers of the classes that were listed for a person."""
+
+    @property
     def extras(self) -> dict[str, NDArray[np.object_]]:
         """Other facts by name."""
 
@@ -81,9 +85,10 @@ class Stream:
         times: When each was decided, as text; None where that is not known. Only shown: the order is that of the rows.
         extras: Other columns by name, for groups.
         left_out: Cases of other rules that were passed over.
+        listed: Whether the true class was on the list that a person saw; None where no lists are known.
     """
 
-    rule: RoutingRule
+    rule: RoutingRule | BinaryRule
     automate: NDArray[np.bool_]
     predicted: Ints
     confidence: NDArray[np.float64]
@@ -93,6 +98,7 @@ class Stream:
     times: NDArray[Any] | None = None
     extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     left_out: int = 0
+    listed: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.automate)
@@ -108,19 +114,24 @@ class Stream:
         return 0 if self.times is None else int((self.times[1:] < self.times[:-1]).sum())
 
     @classmethod
-    def of_predictions(cls, rule: RoutingRule, predictions: Predictions) -> Self:
-        """Labelled predictions, as the rule decides them."""
+    def of_predictions(
+        cls, rule: RoutingRule | BinaryRule, predictions: Predictions, *, shortlist: Shortlist | None = None
+    ) -> Self:
+        """Labelled predictions, as the rule decides them, and as the shortlist lists classes for the others."""
+        known: dict[str, Any] = {"ids": predictions.ids, "extras": predictions.extras}
+        if isinstance(rule, BinaryRule):
+            if shortlist is not None:
+                raise invalid("shortlist", "be left out for a rule of two classes", "one")
+            called = np.asarray(rule.decide(predictions))
+            decided = np.where(called == "positive", rule.positive, 1 - rule.positive)
+            predicted = np.where(called == "review", predictions.predicted, decided)
+            return cls(rule, called != "review", predicted, predictions.confidence, predictions.targets, **known)
         own = rule.in_own_order(predictions)
         routed = rule.route(own)
-        return cls(
-            rule,
-            routed.automate,
-            routed.predicted,
-            routed.confidence,
-            own.targets,
-            ids=predictions.ids,
-            extras=predictions.extras,
-        )
+        if shortlist is not None:
+            shortlist.check_fits(rule)
+            known["listed"] = shortlist.listed(own)[np.arange(len(own)), own.targets]
+        return cls(rule, routed.automate, routed.predicted, routed.confidence, own.targets, **known)
 
     @classmethod
     def of_decisions(
@@ -135,6 +146,7 @@ class Stream:
         times: Any = None,
         label_order: Any = None,
         extras: Mapping[str, Any] | None = None,
+        listed: Any = None,
     ) -> Self:
         """Decisions that were made elsewhere by this rule; refused where the rule would have decided otherwise."""
         made, rows = np.asarray(automate, dtype=np.bool_), len(automate)
@@ -161,7 +173,8 @@ class Stream:
         given = {name: np.asarray(column) for name, column in (extras or {}).items()}
         order = None if label_order is None else np.asarray(label_order, dtype=np.int64)
         stamps = None if times is None else np.asarray(times)
-        return cls(rule, made, classes, sure, true, order, names, stamps, given)
+        on_list = None if listed is None else np.asarray(listed, dtype=np.bool_)
+        return cls(rule, made, classes, sure, true, order, names, stamps, given, listed=on_list)
 
     @classmethod
     def of_log(cls, log: Log, rule: RoutingRule | None = None) -> Self:
@@ -185,6 +198,8 @@ class Stream:
             raise invalid("log", "hold decisions of this rule", "decisions of other rules only")
         extras = {name: np.concatenate([_column(block, name) for block in blocks])[own] for name in _names(blocks)}
         kept = {name: column[own] for name, column in columns.items()}
+        lists = [each for block in blocks for each in block.shortlists]
+        listed = [kind in each for each, kind in zip(lists, columns["target"].tolist(), strict=True)]
         stream = cls.of_decisions(
             rule,
             kept["automate"],
@@ -195,6 +210,7 @@ class Stream:
             times=np.datetime_as_string(kept["time"], unit="s"),
             label_order=kept["label_sequence"],
             extras=extras,
+            listed=np.asarray(listed)[own] if any(lists) else None,
         )
         return replace(stream, left_out=int((~own).sum()))
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.monitoring.signals import Signal, promise_signal, sameness_signal
+from calibrant.monitoring.signals import PROMISED, About, Signal, promise_signal, sameness_signal
 from calibrant.monitoring.stream import Stream
 from calibrant.predictions import Predictions
-from calibrant.routing import RoutingRule, cases_at_rate
+from calibrant.routing import BinaryRule, RoutingRule, Shortlist, cases_at_rate
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Watched:
     labels_to_refit: int | None
 
     @property
-    def rule(self) -> RoutingRule:
+    def rule(self) -> RoutingRule | BinaryRule:
         """The rule that decided."""
         return self.stream.rule
 
@@ -49,12 +49,12 @@ class Watched:
     @property
     def broken(self) -> bool:
         """Whether the labels contradict the promise."""
-        return any(each.about == "promise" for each in self.alarms)
+        return any(each.about in PROMISED for each in self.alarms)
 
     @property
     def since(self) -> int | None:
         """The case from which on it drifts, as the alarm with the most evidence has it; None without an alarm."""
-        clearest = max(self.alarms, key=lambda each: (each.about == "promise", each.evidence), default=None)
+        clearest = max(self.alarms, key=lambda each: (each.about in PROMISED, each.evidence), default=None)
         return None if clearest is None else clearest.since
 
     @property
@@ -103,6 +103,7 @@ def watch(
     *,
     reference: Predictions | None = None,
     groups: str | None = None,
+    shortlist: Shortlist | None = None,
     level: float = 0.05,
     seed: int = 0,
 ) -> Watched:
@@ -113,9 +114,11 @@ def watch(
     automated cases; one half is for the sameness of all cases with the reference, labelled or not. Where one of the two
     cannot be tested, the other has all.
 
-    - The promise: half of its part is for all cases, half for the groups; the k-th group to appear gets 1 / (k (k + 1))
-      of that. Without groups all cases have the whole part. A rule with a threshold per class is tested class by class
-      with equal parts. The labelled cases must be a fair draw of the automated ones.
+    - The promises: that of the accuracy, and that of a shortlist, or those of a rule of two classes (sensitivity and
+      specificity), have equal parts. Of each, half is for all cases, half for the groups; the k-th group to appear gets
+      1 / (k (k + 1)) of that. Without groups all cases have the whole part. A rule with a threshold per class is tested
+      class by class with equal parts. The labelled cases must be a fair draw of those that a promise is about: of the
+      automated ones, for a shortlist of those that a person saw, for a rule of two classes of all.
     - Sameness: equal parts for the share automated, the confidence and the predicted classes.
 
     Args:
@@ -123,40 +126,73 @@ def watch(
         reference: The calibration cases that the rule was chosen on, behind the same calibrator; targets are not used.
         groups: Name of an extra column of the stream: the promise is tested in each group as well. None: the column of
             a rule that promises for groups, where the stream has it.
+        shortlist: Its promise is tested as well; the stream must know what was listed.
         level: Probability of a false alarm.
         seed: Of the random choice between equal confidences.
     """
     fraction("level", level)
-    rule = stream.rule
-    if not rule.automates:
-        raise InvalidInput("the rule automates nothing, so there is no promise to watch.")
-    if rule.target_accuracy is None and reference is None:
+    promises = _promises(stream, shortlist)
+    if not promises and reference is None:
         way_out = "Name the cases that it was chosen on: then their sameness can be tested."
-        raise invalid("rule", "promise an accuracy where no reference is given", "one without a promise", way_out)
-    if groups is None and rule.groups in stream.extras:
-        groups = rule.groups
-    both = rule.target_accuracy is not None and reference is not None
-    part = level / 2.0 if both else level
-    signals: list[Signal] = []
-    if rule.target_accuracy is not None:
-        signals += _promises(stream, groups, rule.target_accuracy, part)
-    elif groups is not None:
+        raise invalid("rule", "promise something where no reference is given", "one without a promise", way_out)
+    if groups is None and getattr(stream.rule, "groups", None) in stream.extras:
+        groups = getattr(stream.rule, "groups", None)
+    if groups is not None and not promises:
         raise invalid("groups", "be left out for a rule that promises nothing", groups)
+    part = level / 2.0 if promises and reference is not None else level
+    signals: list[Signal] = []
+    for promise in promises:
+        signals += _kept(stream, promise, groups, part / len(promises))
     if reference is not None:
         signals += _samenesses(stream, reference, part, seed)
-    return Watched(stream, level, groups, tuple(signals), _to_notice(rule, part), _to_refit(rule))
+    first = promises[0].target if promises else None
+    return Watched(
+        stream, level, groups, tuple(signals), _to_notice(first, part / max(len(promises), 1)), _to_refit(stream.rule)
+    )
 
 
-def _promises(stream: Stream, groups: str | None, target: float, part: float) -> list[Signal]:
+@dataclass(frozen=True)
+class _Promise:
+    """A share of cases that was promised: of which cases, and which of all cases are right."""
+
+    about: About
+    target: float
+    members: NDArray[np.bool_]
+    right: NDArray[np.bool_]
+
+
+def _promises(stream: Stream, shortlist: Shortlist | None) -> list[_Promise]:
+    rule, labelled = stream.rule, stream.labelled
+    if isinstance(rule, BinaryRule):
+        ill = stream.targets == rule.positive
+        wrong = stream.automate & (stream.predicted != stream.targets)
+        both = (("sensitivity", rule.sensitivity, ill), ("specificity", rule.specificity, ~ill))
+        return [_Promise(name, share, labelled & own, ~wrong) for name, share, own in both if share is not None]  # type: ignore[arg-type] # the two names are literals
+    if not rule.automates and shortlist is None:
+        raise InvalidInput("the rule automates nothing, so there is no promise to watch.")
+    found = []
+    if rule.target_accuracy is not None and rule.automates:
+        right = stream.predicted == stream.targets
+        found.append(_Promise("promise", rule.target_accuracy, stream.automate & labelled, right))
+    if shortlist is not None:
+        shortlist.check_fits(rule)
+        if stream.listed is None:
+            way_out = "Watch the log of a model that was exported with it, or predictions."
+            raise invalid("shortlist", "be one whose lists the stream knows", "a stream without lists", way_out)
+        found.append(_Promise("shortlist", shortlist.coverage, ~stream.automate & labelled, stream.listed))
+    return found
+
+
+def _kept(stream: Stream, promise: _Promise, groups: str | None, part: float) -> list[Signal]:
+    """Whether one promise is kept: for all its cases, or class by class, and in each group."""
     rule = stream.rule
-    rows = np.flatnonzero(stream.automate & stream.labelled)
+    rows = np.flatnonzero(promise.members)
     if stream.label_order is not None:
         # Labels may come in another order than the cases. A look after each label sees them in theirs.
         rows = rows[np.argsort(stream.label_order[rows], kind="stable")]
-    right = stream.predicted[rows] == stream.targets[rows]
     overall = part if groups is None else part / 2.0
     lines: list[tuple[str, NDArray[np.bool_], float]] = []
-    if rule.class_thresholds is None:
+    if promise.about != "promise" or isinstance(rule, BinaryRule) or rule.class_thresholds is None:
         lines.append(("all", np.ones(len(rows), dtype=np.bool_), overall))
     else:
         names = rule.class_names or tuple(map(str, range(rule.n_classes)))
@@ -166,8 +202,11 @@ def _promises(stream: Stream, groups: str | None, target: float, part: float) ->
         column = _group_column(stream, groups)[rows]
         for k, name in enumerate(dict.fromkeys(column.tolist()), start=1):
             lines.append((f"{groups} {name}", column == name, part / 2.0 / (k * (k + 1))))
+    right = promise.right[rows]
     return [
-        promise_signal(rows[own], right[own], group=name, target_accuracy=target, level=level)
+        promise_signal(
+            rows[own], right[own], group=name, target_accuracy=promise.target, level=level, about=promise.about
+        )
         for name, own, level in lines
     ]
 
@@ -182,8 +221,9 @@ def _group_column(stream: Stream, groups: str) -> NDArray[Any]:
 
 def _samenesses(stream: Stream, reference: Predictions, part: float, seed: int) -> list[Signal]:
     rule = stream.rule
-    routed = rule.route(rule.in_own_order(reference, where="reference"))
-    names = rule.class_names or tuple(map(str, range(rule.n_classes)))
+    ordered = reference if isinstance(rule, BinaryRule) else rule.in_own_order(reference, where="reference")
+    routed = Stream.of_predictions(rule, ordered)
+    names = rule.class_names or tuple(map(str, range(reference.n_classes)))
     level = part / 3.0
     return [
         sameness_signal("share automated", routed.automate, stream.automate, level=level, seed=seed),
@@ -192,18 +232,20 @@ def _samenesses(stream: Stream, reference: Predictions, part: float, seed: int) 
     ]
 
 
-def _to_notice(rule: RoutingRule, level: float) -> int | None:
+def _to_notice(target: float | None, level: float) -> int | None:
     """Labels after which the bet on twice the promised error rate reaches 1 / level on average, if that is the rate."""
-    if rule.target_accuracy is None:
+    if target is None:
         return None
-    promised = 1.0 - rule.target_accuracy
+    promised = 1.0 - target
     doubled = min(2.0 * promised, (1.0 + promised) / 2.0)
     gain = doubled * math.log(doubled / promised) + (1.0 - doubled) * math.log((1.0 - doubled) / (1.0 - promised))
     # One of twelve bets is near this rate, and has that part of the capital.
     return math.ceil(math.log(12.0 / level) / gain)
 
 
-def _to_refit(rule: RoutingRule) -> int | None:
+def _to_refit(rule: RoutingRule | BinaryRule) -> int | None:
+    if isinstance(rule, BinaryRule):
+        return None
     evidence, target = rule.evidence, rule.target_accuracy
     if evidence is None or target is None or rule.confidence is None or not evidence.automated:
         return None

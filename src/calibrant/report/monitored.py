@@ -6,7 +6,7 @@ from pathlib import Path
 from calibrant import __version__
 from calibrant.errors import invalid
 from calibrant.files import as_path, write_text
-from calibrant.monitoring import SIGNAL_HEADINGS, Signal, Watched, advice, findings, headline, row_of
+from calibrant.monitoring import PROMISED, SIGNAL_HEADINGS, Signal, Watched, advice, findings, headline, row_of
 from calibrant.report.page import asset, embeddable, page_environment, plotly_script, policy_of
 from calibrant.report.style import DARK_PALETTE, PALETTE
 
@@ -40,7 +40,7 @@ def build_monitor_page(watched: Watched, *, title: str = "Does the promise still
     charted = signals[:_CHARTS]
     scripts = {"plotly": plotly_script(), "monitor": asset("monitor.js")}
     palettes = {"light": PALETTE, "dark": DARK_PALETTE}
-    promises = [each for each in watched.signals if each.about == "promise"]
+    promises = [each for each in watched.signals if each.about in PROMISED]
     html: str = environment.get_template("monitor.html.j2").render(
         title=title,
         version=__version__,
@@ -50,6 +50,7 @@ def build_monitor_page(watched: Watched, *, title: str = "Does the promise still
         findings=findings(watched),
         advice=advice(watched),
         first=promises[0].to_dict() if promises else None,
+        kept=_title(promises[0]).lower() if promises else "",
         charted=charted,
         hidden=len(signals) - len(charted),
         headings=SIGNAL_HEADINGS,
@@ -69,6 +70,9 @@ def _near(signal: Signal) -> float:
 def _title(signal: Signal) -> str:
     what = {
         "promise": "Accuracy of automated cases",
+        "shortlist": "True class on the shortlist",
+        "sensitivity": "Sensitivity",
+        "specificity": "Specificity",
         "share automated": "Share automated",
         "confidence": "Mean confidence",
         "predicted classes": "Share of the most frequent class",

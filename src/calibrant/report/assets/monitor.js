@@ -43,7 +43,7 @@
       ...band,
       { ...line, name: "last cases", y: curve.recent, line: { color: palette()[0], width: 2.6 } },
       { ...line, name: "mean so far", y: curve.seen, line: { color: colour("ink"), width: 1.2 } },
-      { ...line, name: signal.about === "promise" ? "promised" : "calibration cases", x: ends,
+      { ...line, name: signal.low !== null ? "promised" : "calibration cases", x: ends,
         y: [signal.expected, signal.expected], line: { color: colour("muted"), dash: "dash", width: 1.8 } },
     ], layout({ height: 320, shapes: marks(signal), xaxis: axis("Case"),
       yaxis: axis("", { tickformat: ".1%", range: [Math.max(lowest - room, 0), Math.min(highest + room, 1)] }) })];
