@@ -39,6 +39,9 @@ _MORE = """## More
 - [results/README.md](../results/README.md): how settings were chosen, and what is still missing.
 """
 
+# Two numbers stay on one line.
+_SLASH = "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}"
+
 
 def results_page(folder: str | Path) -> str:
     """The page as Markdown."""
@@ -72,11 +75,12 @@ def _wrapped(line: str) -> str:
 
 def table(found: Sequence[Finding]) -> str:
     """The rows as Markdown."""
-    where = ("method", "its control", "data, network", "seeds", "samples seen, millions")
+    where = ("method, against its control", "data, network", "seeds", "samples seen, millions")
     heads = (*where, *(metric.title for metric in METRICS), "decided alone, %")
     rows = [
         (
-            *(each.name, each.control_name, each.where, str(each.seeds), _both(each.cost, 1)),
+            f"{each.name}, against {each.control_name}",
+            *(each.where, str(each.seeds), _both(each.cost, 1)),
             *(_cell(each, metric) for metric in METRICS),
             _decided(each),
         )
@@ -110,12 +114,12 @@ def _cell(each: Finding, metric: Metric) -> str:
 
 
 def _both(pair: tuple[float, float], digits: int) -> str:
-    return " / ".join(f"{value:.{digits}f}" for value in pair)
+    return _SLASH.join(f"{value:.{digits}f}" for value in pair)
 
 
 def _decided(each: Finding) -> str:
     shares = each.automated()
-    return "-" if shares is None else " / ".join(f"{share:.0f}" if share else "none" for share in shares)
+    return "-" if shares is None else _SLASH.join(f"{share:.0f}" if share else "none" for share in shares)
 
 
 def _difference(each: Finding, metric: Metric) -> str:

@@ -11,6 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # Files of the repository's root that are pages of the site, too.
 PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 PAGES["results/README.md"] = "measured.md"
+# Short pages with a wide table: it takes the place of their list of headings.
+WIDE = ("README.md", "results.md")
 _LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 
@@ -28,6 +30,10 @@ def on_page_markdown(markdown, page, **_):
     if page.file.generated_by:
         return markdown
     path = page.file.src_uri
+    if path in WIDE:
+        page.meta["hide"] = ["toc"]
+    if path.startswith("api/"):
+        page.meta["search"] = {"boost": 0.3}  # a guide explains a word better than an attribute of that name
     return _links(markdown, f"docs/{path}", path)
 
 

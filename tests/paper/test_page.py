@@ -123,7 +123,7 @@ def test_numbers_of_the_page_are_those_of_the_records(runs, tmp_path):
         eces = [record.value("ece") for record in records if record.method == method]
         assert f"{100 * sum(eces) / 3:.2f}" in row
     assert text == results_page(tmp_path)
-    assert "\n\n| method | its control |" in text  # without the empty line it would be no table
+    assert "\n\n| method, against its control |" in text  # without the empty line it would be no table
     assert "Settings of `nll+unbiased, averaged`" in text
 
 
