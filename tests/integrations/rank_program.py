@@ -8,8 +8,10 @@ import warnings
 from pathlib import Path
 
 import integration_task as task
+import numpy as np
 from torch import distributed as dist
 
+from calibrant import Predictions
 from calibrant.errors import InvalidInput
 
 RANKS = 2
@@ -39,6 +41,26 @@ def run_lightning(plans, folder):
         lightning.fit("lowest", loader=lightning.plain_loader, devices=RANKS, strategy="ddp")
     except InvalidInput as error:
         say(str(error))
+    calibrate_with_lightning(folder)
+
+
+def calibrate_with_lightning(folder):
+    """A number of cases that the ranks cannot share evenly comes back whole and in its order."""
+    calibration = tests_of("lightning_calibration")
+    callback = calibration.CalibrationCallback(folder, target_accuracy=0.9)
+    trainer = calibration.trainer_with(callback, devices=RANKS, strategy="ddp", max_epochs=1)
+    model = calibration.Classifier()
+    trainer.fit(model, calibration.loader(0, 300), calibration.loader(900, 1351))
+    trainer.test(model, calibration.loader(1350, 1797), verbose=False)
+    for split, rows in (("val", (900, 1351)), ("test", (1350, 1797))):
+        if dist.get_rank() == 0:
+            kept, expected = (
+                Predictions.load(folder / "predictions" / f"{split}.npz"),
+                calibration.by_hand(model, *rows),
+            )
+            assert (kept.targets == expected.targets).all()
+            np.testing.assert_allclose(kept.logits, expected.logits, rtol=1e-4, atol=1e-5)
+            say(f"{split} is whole: {len(kept)} cases")
 
 
 def run_transformers(plans, folder):
