@@ -36,6 +36,7 @@ from calibrant.metrics.groups import (
 from calibrant.metrics.intervals import Resampled, percentiles, resample_models, share_intervals
 from calibrant.metrics.names import higher_is_better, set_metric
 from calibrant.metrics.noise import NoiseFloor, noise_floor
+from calibrant.metrics.parts import evaluate_parts
 from calibrant.metrics.proper import accuracy, brier_score, error_rate, negative_log_likelihood
 from calibrant.metrics.proportion import wilson
 from calibrant.metrics.ranking import AccuracyCoverage, accuracy_coverage, aurc, auroc, ks_calibration_error
@@ -109,6 +110,7 @@ __all__ = [
     "evaluate",
     "evaluate_classes",
     "evaluate_groups",
+    "evaluate_parts",
     "evaluations_dict",
     "evaluations_table",
     "expected_calibration_error",

@@ -62,6 +62,8 @@ class Evaluation(Displayed):
         level: Level of the intervals; None without them.
         balanced_error: Mean over classes of the class's error; None in evaluations of older versions. See
             `evaluate_classes` for each class.
+        rounding: Largest errors of metrics that were computed from rounded confidences, by name; None where all are
+            exact, which is everywhere but in `evaluate_parts` of very many rows.
     """
 
     n: int
@@ -85,6 +87,7 @@ class Evaluation(Displayed):
     intervals: Mapping[str, Interval] | None = None
     level: float | None = None
     balanced_error: float | None = None
+    rounding: Mapping[str, float] | None = None
 
     def values(self) -> dict[str, float | None]:
         """Every metric under one flat name, those of the high-confidence sets as "share@0.95"; None: not defined."""
@@ -103,6 +106,8 @@ class Evaluation(Displayed):
         content["nll"] = _finite(self.nll)
         if self.balanced_error is None:
             del content["balanced_error"]
+        if self.rounding is None:
+            del content["rounding"]
         if self.intervals is None:
             del content["intervals"], content["level"]
         else:

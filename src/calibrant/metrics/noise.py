@@ -1,5 +1,6 @@
 """The noise floor: the ECE that a perfectly calibrated model with the same confidences would show by chance."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,14 +43,19 @@ def noise_floor(
 
 def noise_of(tops: Tops, n_bins: int, *, draws: int = 400, seed: int = 0) -> NoiseFloor:
     """The noise floor of confidences."""
+    return noise_of_bins(noise_bins(tops, n_bins), draws=draws, seed=seed)
+
+
+def noise_of_bins(bins: Sequence["NoiseBin"], *, draws: int = 400, seed: int = 0) -> NoiseFloor:
+    """The noise floor of confidences in bins."""
     generator = np.random.default_rng(seed)
-    surplus = [_surplus(group, draws, generator) for group in _groups(tops, n_bins) if group.rows]
-    total = expected_error(np.stack(surplus, axis=-1), len(tops.correct))
+    surplus = [_surplus(one, draws, generator) for one in bins if one.rows]
+    total = expected_error(np.stack(surplus, axis=-1), sum(one.rows for one in bins))
     return NoiseFloor(float(total.mean()), float(np.quantile(total, 0.95)))
 
 
 @dataclass
-class _Group:
+class NoiseBin:
     """A bin: its rows, the sums of their confidences c and of c (1 - c), and all c where the rows are few."""
 
     rows: int = 0
@@ -58,14 +64,22 @@ class _Group:
     confidence: tuple[NDArray[np.float64], ...] = ()
 
     def add(self, confidence: NDArray[np.float64]) -> None:
+        """Add some rows."""
         self.rows += len(confidence)
         self.expected += float(confidence.sum())
         self.variance += float((confidence * (1.0 - confidence)).sum())
         self.confidence = (*self.confidence, confidence) if self.rows <= _LARGE else ()
 
+    def merge(self, other: "NoiseBin") -> None:
+        """Add the rows of another part, which come after those that are here."""
+        self.rows, self.expected = self.rows + other.rows, self.expected + other.expected
+        self.variance += other.variance
+        self.confidence = (*self.confidence, *other.confidence) if self.rows <= _LARGE else ()
 
-def _groups(tops: Tops, n_bins: int) -> list[_Group]:
-    edges, groups = bin_edges(n_bins, tops.precision), [_Group() for _ in range(n_bins)]
+
+def noise_bins(tops: Tops, n_bins: int) -> list[NoiseBin]:
+    """The confidences in equal-width bins."""
+    edges, groups = bin_edges(n_bins, tops.precision), [NoiseBin() for _ in range(n_bins)]
     for confidence, _ in tops.blocks():
         index = bin_index(confidence, edges)
         for number in np.unique(index):
@@ -73,7 +87,7 @@ def _groups(tops: Tops, n_bins: int) -> list[_Group]:
     return groups
 
 
-def _surplus(group: _Group, draws: int, generator: np.random.Generator) -> NDArray[np.float64]:
+def _surplus(group: NoiseBin, draws: int, generator: np.random.Generator) -> NDArray[np.float64]:
     """Draws of (number right - sum of confidence) for one bin."""
     if group.rows <= _LARGE:
         confidence = np.concatenate(group.confidence)

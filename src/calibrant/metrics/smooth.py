@@ -25,14 +25,24 @@ def smooth_calibration_error(predictions: Predictions, *, weights: Weights | Non
 
 
 def smooth_of(tops: Tops) -> float:
-    """Smooth ECE of confidences; each residual is shared by the two nearest centres of the grid."""
+    """Smooth ECE of confidences."""
+    return smooth_of_spread(spread_residuals(tops), len(tops.correct))
+
+
+def spread_residuals(tops: Tops) -> NDArray[np.float64]:
+    """Sums of residuals on the grid, each shared by the two nearest centres; shape (cells + 1,), the last one is 0."""
     spread = np.zeros(CELLS + 1)
     for confidence, correct in tops.blocks():
         low, part = grid_position(confidence)
         residual = confidence - correct
         spread[:-1] += np.bincount(low, weights=residual * (1.0 - part), minlength=CELLS)
         spread[1:] += np.bincount(low, weights=residual * part, minlength=CELLS)
-    return float(smooth_error(spread[None, :CELLS] / len(tops.correct))[0])
+    return spread
+
+
+def smooth_of_spread(spread: NDArray[np.float64], rows: int) -> float:
+    """Smooth ECE from the sums of that many rows."""
+    return float(smooth_error(spread[None, :CELLS] / rows)[0])
 
 
 def grid_position(confidence: NDArray[np.float64], cells: int = CELLS) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -54,11 +54,10 @@ class SortedTops:
     and sorting these integers in place needs no memory but theirs.
     """
 
-    def __init__(self, tops: Tops) -> None:
-        self._float = tops.confidence.dtype
-        self._unsigned = np.dtype(f"u{self._float.itemsize}")
-        self._keys = tops.confidence.view(self._unsigned) << 1
-        self._keys |= tops.correct
+    def __init__(self, tops: Tops | NDArray[Any]) -> None:
+        # Keys that `sort_keys` made, of all rows in any order, are sorted where they are.
+        self._keys = sort_keys(tops.confidence, tops.correct) if isinstance(tops, Tops) else tops
+        self._unsigned, self._float = self._keys.dtype, np.dtype(f"f{self._keys.itemsize}")
         self._keys.sort()
 
     def __len__(self) -> int:
@@ -117,6 +116,13 @@ class SortedTops:
             wrong = size - np.add.reduceat(keys & 1, first, dtype=np.int64)
             yield self.confidence(slice(start, stop))[first], size, wrong
             start = stop
+
+
+def sort_keys(confidence: NDArray[Any], correct: NDArray[np.bool_]) -> NDArray[Any]:
+    """Confidence and correctness of each row in one unsigned integer."""
+    keys = confidence.view(f"u{confidence.itemsize}") << 1
+    keys |= correct
+    return keys
 
 
 def weighted_rows(predictions: Predictions, weights: Weights) -> "WeightedRows":

@@ -1,5 +1,6 @@
 """Predictions as Parquet: one file, or the parts of a folder or of a pattern, through pyarrow."""
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +44,8 @@ class ParquetSource:
     def __init__(self, where: str, parts: Sequence[Path], kind: Kind | None, columns: Mapping[str, str]) -> None:
         self.where, self._parts = where, parts
         first: Layout | None = None
-        narrow, rows, stored, unfolded = True, 0, 0, 0
+        narrow, stored, unfolded = True, 0, 0
+        self._rows_of: list[int] = []
         for part in parts:
             with self._open(part) as file:
                 schema = file.schema_arrow
@@ -51,18 +53,28 @@ class ParquetSource:
                 self._check(part, schema, first)
                 types = {schema.field(heading).type for heading in first.headings}
                 narrow = narrow and types == {self._arrow.float32()}
-                rows += file.metadata.num_rows
+                self._rows_of.append(file.metadata.num_rows)
                 groups = range(file.metadata.num_row_groups)
                 unfolded += sum(file.metadata.row_group(group).total_byte_size for group in groups)
                 stored += part.stat().st_size
         assert first is not None
         self.layout = first
+        rows = sum(self._rows_of)
         self.rows: int | None = rows
         self.dtype = np.dtype(np.float32 if narrow else np.float64)
         self.precision: Precision = "float32" if narrow else "float64"
         needed = max(unfolded, rows * len(first.headings) * self.dtype.itemsize)
         check_unfolded(where, needed, stored, most=_MOST_UNFOLDED)
         self.class_names = None if first.names == tuple(map(str, range(len(first.names)))) else first.names
+
+    def split(self) -> "list[ParquetSource]":
+        """A source for each file. Columns, kind and type of the scores are those that all files have together."""
+        found = []
+        for part, rows in zip(self._parts, self._rows_of, strict=True):
+            one = copy.copy(self)
+            one.where, one._parts, one._rows_of, one.rows = str(part), [part], [rows], rows  # noqa: SLF001 (ourselves)
+            found.append(one)
+        return found
 
     @property
     def _arrow(self) -> Any:

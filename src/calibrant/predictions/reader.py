@@ -52,11 +52,13 @@ class Scan:
         source: The file or files.
         class_names: One per class, or None where classes have no names.
         order: For each class, its place among the file's; None where that is the same.
+        whole: For a part of a folder, all its files: whether targets are names or numbers is a question about all rows.
     """
 
     source: PredictionSource
     class_names: tuple[str, ...] | None
     order: tuple[int, ...] | None = None
+    whole: PredictionSource | None = None
 
     @property
     def where(self) -> str:
@@ -115,6 +117,14 @@ class Scan:
         order = class_order(checked, self.class_names, self.n_classes, where=f"{self.where}: class names")
         return replace(self, class_names=checked, order=None if order is None else tuple(order))
 
+    def parts(self) -> "list[Scan]":
+        """A scan for each file of a folder of Parquet files, in their order; any other file is one part."""
+        from calibrant.predictions.parquet_file import ParquetSource
+
+        if not isinstance(self.source, ParquetSource):
+            return [self]
+        return [replace(self, source=each, whole=self.source) for each in self.source.split()]
+
     def __iter__(self) -> Iterator[Block]:
         return self.blocks()
 
@@ -152,7 +162,8 @@ class Scan:
 
     def _distinct_targets(self) -> set[Any]:
         wanted = Wanted(target=True, scores=False)
-        return {value for raw in self.source.read(wanted) if raw.target is not None for value in raw.target[0]}
+        read = (self.whole or self.source).read(wanted)
+        return {value for raw in read if raw.target is not None for value in raw.target[0]}
 
     def column(self, name: str | None = None) -> Iterator[NDArray[Any]]:
         """One column in blocks: an extra by its name, or the ids."""

@@ -1,0 +1,101 @@
+"""Metrics from sums over parts are those of all rows on one machine."""
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, evaluate
+from calibrant.errors import InvalidInput
+from calibrant.executing import Processes
+from calibrant.metrics import Evaluation, evaluate_parts
+
+
+def write_parts(folder, rows, *, kind="probabilities", dtype=np.float32, classes=4, seed=0, names=None):
+    """Parts of unequal size; the whole as predictions."""
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.normal(size=(rows, classes))
+    targets = (logits + 2 * rng.gumbel(size=logits.shape)).argmax(axis=1)
+    scores = (logits if kind == "logits" else np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(dtype)
+    make = Predictions.from_logits if kind == "logits" else Predictions.from_probabilities
+    folder.mkdir()
+    for number, part in enumerate(np.array_split(np.arange(rows), [rows // 7, rows // 7 + 1, rows // 2])):
+        make(scores[part], targets[part], class_names=names).save(folder / f"part-{number:02}.parquet")
+    return make(scores, targets, class_names=names)
+
+
+@pytest.mark.parametrize("exact_rows", [10**9, 0], ids=["sorted", "counted"])
+@pytest.mark.parametrize(("kind", "dtype"), [("probabilities", np.float32), ("logits", np.float64)])
+@pytest.mark.parametrize("executor", [None, Processes()], ids=["none", "processes"])
+def test_parts_give_the_numbers_of_one_machine(tmp_path, kind, dtype, exact_rows, executor):
+    whole = write_parts(tmp_path / "parts", 60_000, kind=kind, dtype=dtype)
+    settings = {"n_bins": 10, "thresholds": (0.5, 0.95, 1.0), "seed": 3}
+    expected = evaluate(whole, **settings)
+    found = evaluate_parts(tmp_path / "parts", **settings, exact_rows=exact_rows, executor=executor)
+    assert (found.n, found.n_classes, found.n_bins) == (60_000, 4, 10)
+    errors = found.rounding or {}
+    assert bool(errors) == (kind == "logits" and exact_rows == 0)
+    for name, value in expected.values().items():
+        if value is None:
+            assert found.values()[name] is None, name
+            continue
+        assert found.values()[name] == pytest.approx(value, rel=1e-12, abs=1e-14 + errors.get(name, 0)), name
+    assert found.balanced_error == pytest.approx(expected.balanced_error, rel=1e-12)
+    assert Evaluation.from_dict(found.to_dict()) == found
+
+
+def test_the_stated_errors_of_rounding_are_kept_and_small():
+    """Confidences that float32 cannot tell apart: the worst case for counting."""
+    from calibrant.metrics.counted import KeyCounts, count_keys
+    from calibrant.metrics.errors import debiased_error
+    from calibrant.metrics.ranking import Ranking
+    from calibrant.metrics.tops import SortedTops, Tops
+
+    rng = np.random.default_rng(1)
+    confidence = 0.9 + rng.integers(0, 50, 20_000) * 6e-8 + rng.random(20_000) * 3e-8
+    correct = rng.random(20_000) < 0.8
+    counts = KeyCounts(2, 20_000)
+    for part in np.array_split(np.arange(20_000), 3):
+        counts.add(*count_keys(confidence[part], correct[part]))
+    tops = counts.tops()
+    exact, near = SortedTops(Tops(confidence, correct, "float64")), tops
+    wrong, errors = int((~correct).sum()), tops.rounding(5)
+    assert len(near) == 20_000
+    one, other = Ranking.of(exact, wrong), Ranking.of(near, wrong)
+    assert 0 < abs(one.auroc - other.auroc) <= errors["auroc"] < 0.02
+    assert 0 < abs(one.aurc - other.aurc) <= errors["aurc"]
+    assert 0 < abs(one.ks - other.ks) <= errors["ks"] < 0.05
+    bins = exact.equal_mass_bins(5), near.equal_mass_bins(5)
+    assert abs(bins[0].expected_error - bins[1].expected_error) <= errors["ece_equal_mass"]
+    assert abs(debiased_error(bins[0]) - debiased_error(bins[1])) <= errors["debiased_ece"]
+
+
+def test_targets_are_read_alike_in_all_parts(tmp_path):
+    """Classes called 1, 2, 3: whether a target 1 is a name or a number is known from all parts only."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for number, targets in enumerate([[1, 2], [0, 1]]):
+        columns = {"target": targets} | {f"logit_{name}": [0.0, float(name)] for name in (1, 2, 3)}
+        parquet.write_table(pa.table(columns), folder / f"{number}.parquet")
+    assert evaluate_parts(folder).test_error == evaluate(Predictions.load(folder)).test_error
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda table: table.drop_columns(["target"]), "have targets"),
+        (lambda table: table.slice(0, 0), "at least one row"),
+        (lambda table: table.set_column(0, "target", [[9] * len(table)]), "0..3"),
+        (lambda table: table.set_column(1, "probability_0", [[2.0] * len(table)]), r"0\.parquet: .*row 0"),
+    ],
+)
+def test_bad_parts_are_one_line(tmp_path, change, fault):
+    import pyarrow.parquet as parquet
+
+    write_parts(tmp_path / "all", 100)
+    (tmp_path / "parts").mkdir()
+    table = parquet.read_table(tmp_path / "all" / "part-00.parquet")
+    parquet.write_table(change(table), tmp_path / "parts" / "0.parquet")
+    with pytest.raises(InvalidInput, match=fault):
+        evaluate_parts(tmp_path / "parts")
