@@ -5,9 +5,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.cli._flags import Columns, Json, KindFlag, Many, NBins, Repeated, Switch
+from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag, Many, NBins, Repeated, Switch
 from calibrant.cli._say import say, say_json, say_table
 from calibrant.errors import CheckFailed
+from calibrant.executing import make_executor, refuse_on_cluster
 from calibrant.metrics import (
     DEFAULT_N_BINS,
     NO_INTERVALS,
@@ -16,8 +17,10 @@ from calibrant.metrics import (
     Gates,
     GroupedEvaluation,
     default_resamples,
+    describe_rounding,
     evaluate_classes,
     evaluate_groups,
+    evaluate_parts,
     evaluations_dict,
     evaluations_table,
     grouped_dict,
@@ -43,6 +46,8 @@ def evaluate(
     weights: str | None = None,
     clusters: str | None = None,
     raw: Annotated[bool, Switch] = False,
+    executor: ExecutorFlag = "local",
+    address: Address = None,
     as_json: Json = False,
     gates: Annotated[Gates, Parameter(name="*")] = Gates(),  # noqa: B008 (frozen)
 ) -> None:
@@ -72,6 +77,8 @@ def evaluate(
     raw:
         Leave out a run's own calibrator. Without this, a run folder is shown calibrated and raw, and limits are for
         what is calibrated.
+    executor:
+        Ray reads the parts of a folder of Parquet files in many processes; without intervals, groups and weights.
     """
     gates.check(thresholds)
     settings: dict[str, Any] = {"thresholds": thresholds, "seed": seed, "level": level}
@@ -80,7 +87,14 @@ def evaluate(
     classes: dict[str, ClassEvaluation] = {}
     judged: dict[str, Evaluation] = {}
     grouped: dict[str, GroupedEvaluation] = {}
-    for file in files:
+    whole = {"n_resamples": n_resamples, "groups": groups, "weights": weights, "clusters": clusters}
+    refuse_on_cluster(executor, **whole, per_class=per_class)
+    with make_executor(executor, address=address) as place:
+        if place is not None:
+            own_settings: dict[str, Any] = {"thresholds": thresholds, "seed": seed, "kind": kind, "columns": columns}
+            results = {str(file): evaluate_parts(file, n_bins, **own_settings, executor=place) for file in files}
+            judged = results
+    for file in files if place is None else ():
         found = load_judged(file, raw=raw, kind=kind, columns=columns)
         shown = next(iter(found.values()))
         settings["n_resamples"] = default_resamples(shown) if n_resamples is None else n_resamples
@@ -104,6 +118,8 @@ def evaluate(
         for name, each in classes.items():
             say(f"{name}: {each.describe()}")
             say_table(*each.rows())
+        for line in describe_rounding(results):
+            say(line)
         if n_resamples is None and without_intervals(results):
             say(NO_INTERVALS)
     broken = [line for name, result in judged.items() for line in gates.broken(result, name=name)]

@@ -1,6 +1,6 @@
 """Where work is done: in processes of this machine, or on a Ray cluster."""
 
-from calibrant.executing.choice import ExecutorName, make_executor
+from calibrant.executing.choice import ExecutorName, make_executor, refuse_on_cluster
 from calibrant.executing.processes import Ended, Processes, end_with_parent, exit_code_of, run_tasks
 from calibrant.executing.task import Executor, Exit, Task, as_mapper
 
@@ -15,5 +15,6 @@ __all__ = [
     "end_with_parent",
     "exit_code_of",
     "make_executor",
+    "refuse_on_cluster",
     "run_tasks",
 ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from calibrant.errors import invalid
 from calibrant.executing.task import Executor
@@ -31,3 +31,13 @@ def make_executor(name: ExecutorName = "local", *, address: str | None = None) -
 
     with RayExecutor(address) as executor:
         yield executor
+
+
+def refuse_on_cluster(executor: ExecutorName, **settings: Any) -> None:
+    """Refuse settings that only the local executor has a use for, where another one is chosen."""
+    for name, value in settings.items():
+        if executor != "local" and value not in (None, False, 0):
+            flag = name.replace("_", "-")
+            raise invalid(
+                name, f"be left out with --executor {executor}", value, f"Leave out --{flag}, or run it locally."
+            )

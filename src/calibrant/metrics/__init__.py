@@ -36,7 +36,7 @@ from calibrant.metrics.groups import (
 from calibrant.metrics.intervals import Resampled, percentiles, resample_models, share_intervals
 from calibrant.metrics.names import higher_is_better, set_metric
 from calibrant.metrics.noise import NoiseFloor, noise_floor
-from calibrant.metrics.parts import evaluate_parts
+from calibrant.metrics.parts import describe_rounding, evaluate_parts
 from calibrant.metrics.proper import accuracy, brier_score, error_rate, negative_log_likelihood
 from calibrant.metrics.proportion import wilson
 from calibrant.metrics.ranking import AccuracyCoverage, accuracy_coverage, aurc, auroc, ks_calibration_error
@@ -103,6 +103,7 @@ __all__ = [
     "confident_set",
     "debiased_calibration_error",
     "default_resamples",
+    "describe_rounding",
     "differences",
     "edge_precision",
     "equal_mass_calibration_error",

@@ -5,7 +5,7 @@ rounding of float64 additions in another order. What depends on the order of all
 equal mass) needs them together: four or eight bytes per row while that is possible, counts of float32 values above.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -220,3 +220,14 @@ def _set(limit: float, stacked: NDArray[np.float64], rows: int) -> ConfidentSet:
         return ConfidentSet(float(limit), 0.0, None, None, None)
     accuracy = float(whole.correct_sum.sum() / count)
     return ConfidentSet(float(limit), count / rows, accuracy, whole.expected_error, inside.expected_error)
+
+
+def describe_rounding(evaluations: Mapping[str, Evaluation]) -> list[str]:
+    """One sentence for each evaluation whose `rounding` states the largest errors of some metrics."""
+    rounded_ones = {name: each.rounding for name, each in evaluations.items() if each.rounding is not None}
+    return [
+        f"{name}: confidences were counted by their float32 values, so "
+        + ", ".join(f"{metric} is right to within {error:.1e}" for metric, error in errors.items())
+        + "; all other numbers are exact."
+        for name, errors in rounded_ones.items()
+    ]
