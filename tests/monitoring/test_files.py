@@ -5,7 +5,7 @@ from calibrant import Predictions
 from calibrant.errors import InvalidInput
 from calibrant.monitoring import Stream, is_log, read_reference, read_stream
 from calibrant.posthoc import TemperatureScaling
-from calibrant.routing import RoutingRule, choose_threshold, route_file
+from calibrant.routing import RoutingRule, choose_threshold, route_file, route_parts
 from tests.monitoring.conftest import draw
 
 
@@ -125,3 +125,25 @@ def test_what_is_a_log():
     assert is_log("postgresql://host/base")
     assert is_log("decisions.db")
     assert not is_log("decisions.csv")
+
+
+@pytest.mark.parametrize("what", ["predictions", "decisions"])
+def test_a_folder_of_parts_is_the_stream_of_its_rows(tmp_path, what):
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(900, 3))
+    targets = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    whole = Predictions.from_logits(logits, targets, ids=[f"case {n}" for n in range(900)])
+    rule = choose_threshold(whole, 0.7)
+    (tmp_path / "parts").mkdir()
+    for number, part in enumerate(np.array_split(np.arange(900), 3)):
+        whole.subset(part).save(tmp_path / "parts" / f"{number}.parquet")
+    whole.save(tmp_path / "whole.parquet")
+    folder, file = tmp_path / "parts", tmp_path / "whole.parquet"
+    if what == "decisions":
+        folder, file = tmp_path / "decided", tmp_path / "decided.parquet"
+        route_parts(rule, tmp_path / "parts", folder)
+        route_file(rule, tmp_path / "parts", file)
+    assert not is_log(folder)
+    found, expected = read_stream(folder, rule), read_stream(file, rule)
+    for name in ("automate", "predicted", "confidence", "targets", "ids"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))

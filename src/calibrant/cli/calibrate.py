@@ -2,12 +2,14 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from calibrant.cli._flags import Columns, Json, KindFlag, Out
+from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag, Out
 from calibrant.cli._say import say, say_json, steps
-from calibrant.metrics import evaluate, evaluations_table
-from calibrant.posthoc import fit_calibrator, warn_if_in_sample, warn_if_worse
+from calibrant.executing import Executor, make_executor, refuse_on_cluster
+from calibrant.files import refuse_overwriting
+from calibrant.metrics import evaluate, evaluate_parts, evaluations_table
+from calibrant.posthoc import calibrate_parts, fit_calibrator, fit_parts, warn_if_in_sample, warn_if_worse
 from calibrant.training import calibrated_paths, calibration_sources, load_predictions
 
 Method = Literal[
@@ -37,6 +39,8 @@ def calibrate(
     seed: int = 0,
     kind: KindFlag = None,
     columns: Columns = None,
+    executor: ExecutorFlag = "local",
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on validation predictions and apply it to test predictions.
@@ -59,8 +63,16 @@ def calibrate(
         Folds of the comparison.
     seed:
         Seed of the random share and of the folds.
+    executor:
+        Ray fits a temperature on a folder of Parquet files and calibrates another one in many processes; --out is a
+        folder, too.
     """
     fitted_on, applied_to = calibration_sources(source, apply)
+    refuse_on_cluster(executor, share=share)
+    with make_executor(executor, address=address) as place:
+        if place is not None:
+            _over_parts(fitted_on, applied_to, out, method, place, kind=kind, columns=columns, as_json=as_json)
+            return
     paths = calibrated_paths(fitted_on, applied_to, out)
     cases = load_predictions(fitted_on, kind=kind, columns=columns)
     test = load_predictions(applied_to, kind=kind, columns=columns)
@@ -91,3 +103,32 @@ def calibrate(
     say(selection.describe())
     say(evaluations_table({"before": before, "after": after}))
     say(f"Wrote {paths.predictions} and {paths.calibrator}")
+
+
+def _over_parts(
+    fitted_on: Path,
+    applied_to: Path,
+    out: Path | None,
+    method: Method,
+    place: Executor,
+    *,
+    as_json: bool,
+    **names: Any,
+) -> None:
+    target = out or applied_to.with_name(f"{applied_to.name}.calibrated")
+    refuse_overwriting([target], [fitted_on, applied_to])
+    calibrator = fit_parts(fitted_on, method, **names, executor=place)
+    before = evaluate_parts(applied_to, thresholds=(0.95,), **names, executor=place)
+    calibrate_parts(calibrator, applied_to, target, **names, executor=place)
+    after = evaluate_parts(target, thresholds=(0.95,), executor=place)
+    path = target.with_name(f"{target.name}.calibrator.json")
+    calibrator.save(path)
+    if as_json:
+        fit = {"method": method, "parameters": calibrator.get_params(), "fit": asdict(calibrator.summary_)}
+        made = {"predictions": str(target), "calibrator": str(path)}
+        say_json({**fit, "before": before.to_dict(), "after": after.to_dict(), **made})
+        return
+    cases = f"{calibrator.summary_.cases:,} cases"
+    say(f"Fitted {calibrator} on {cases}, temperature {calibrator.temperature_:.4f}.")
+    say(evaluations_table({"before": before, "after": after}))
+    say(f"Wrote {target} and {path}")

@@ -5,9 +5,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.cli._flags import CalibratorFile, Columns, Json, KindFlag
+from calibrant.cli._flags import Address, CalibratorFile, Columns, ExecutorFlag, Json, KindFlag
 from calibrant.cli._say import say, say_json
 from calibrant.errors import CheckFailed
+from calibrant.executing import make_executor, refuse_on_cluster
 from calibrant.monitoring import (
     describe,
     headline,
@@ -37,6 +38,8 @@ def monitor(
     page: Annotated[Path | None, Parameter(name=["--out", "-o", "--page"])] = None,
     kind: KindFlag = None,
     columns: Columns = None,
+    executor: ExecutorFlag = "local",
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Test whether a rule's promise still holds; exit code 0 where nothing contradicts it, 1 for an alarm.
@@ -48,7 +51,7 @@ def monitor(
     ----------
     source:
         What was decided, in its order: the log of "calibrant serve" (a file or a database URL), decisions of
-        "calibrant route apply" (.csv, .parquet), or labelled predictions.
+        "calibrant route apply" (.csv, .parquet), labelled predictions, or a folder of Parquet files of either.
     rule:
         The rule that decided: of "calibrant route fit", or for predictions of two classes of "calibrant route binary".
         Default, for a log: the rule of its last decision.
@@ -74,11 +77,13 @@ def monitor(
     own = None if rule is None else read_rule(rule)
     lists = None if shortlist is None else Shortlist.load(shortlist)
     if is_log(source):
+        refuse_on_cluster(executor, log=source)
         with DecisionLog(source) as log:
             stream = stream_of_log(log, own, labels=labels)
     else:
         read: dict[str, Any] = {"calibrator": calibrator, "kind": kind, "columns": columns}
-        stream = read_stream(source, own, shortlist=lists, labels=labels, **read)
+        with make_executor(executor, address=address) as place:
+            stream = read_stream(source, own, shortlist=lists, labels=labels, **read, executor=place)
     cases = None
     if reference is not None:
         cases = read_reference(reference, stream.rule, calibrator=calibrator, kind=kind, columns=columns)

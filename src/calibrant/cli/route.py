@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 from cyclopts import App
 
-from calibrant.cli._flags import CalibratorFile, Columns, Json, KindFlag, Out, OutOr, Switch
+from calibrant.cli._flags import Address, CalibratorFile, Columns, ExecutorFlag, Json, KindFlag, Out, OutOr, Switch
 from calibrant.cli._say import say, say_json
 from calibrant.errors import CheckFailed
+from calibrant.executing import make_executor
 from calibrant.files import refuse_overwriting
 from calibrant.posthoc import Calibrator
 from calibrant.predictions import Origin
@@ -29,6 +30,7 @@ from calibrant.routing import (
     read_cost_matrix,
     risk_coverage,
     route_file,
+    route_parts,
     sample_by_weights,
     unseen,
     warn_if_apart,
@@ -214,6 +216,8 @@ def apply_(
     calibrator: CalibratorFile = None,
     kind: KindFlag = None,
     columns: Columns = None,
+    executor: ExecutorFlag = "local",
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Decide for each case of a file: auto or review.
@@ -229,6 +233,8 @@ def apply_(
         Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence.
     shortlist:
         Written by "calibrant route shortlist" with this rule: adds a column, the classes to look at first.
+    executor:
+        Ray decides the parts of a folder of Parquet files in many processes, and --out is a folder, too.
     """
     path = source_path(source, "test")
     refuse_overwriting([out], [rule, path, calibrator, shortlist])
@@ -236,7 +242,12 @@ def apply_(
     calibrator = calibrator or own_calibrator(source, rule=loaded)
     mapping = calibrator_for(loaded, calibrator, Origin(path), near=calibrators_near(rule, path))
     lists = None if shortlist is None else Shortlist.load(shortlist)
-    counts = route_file(loaded, path, out, kind=kind, columns=columns, calibrator=mapping, shortlist=lists)
+    decider: dict[str, Any] = {"kind": kind, "columns": columns, "calibrator": mapping, "shortlist": lists}
+    with make_executor(executor, address=address) as place:
+        if place is None:
+            counts = route_file(loaded, path, out, **decider)
+        else:
+            counts = route_parts(loaded, path, out, **decider, executor=place)
     if as_json:
         say_json({**asdict(counts), "path": str(out)})
     else:

@@ -1,5 +1,6 @@
 """Decisions and labels from files: what `calibrant route apply` wrote, or predictions, and labels that came later."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.executing import Executor, as_mapper
 from calibrant.files import as_path, read_json
 from calibrant.monitoring.stream import Log, Stream
 from calibrant.posthoc import Calibrator
-from calibrant.predictions import Kind, Predictions, csv_records, parquet_module
+from calibrant.predictions import (
+    Kind,
+    Origin,
+    Predictions,
+    Scan,
+    csv_records,
+    load_part,
+    parquet_module,
+    parquet_parts,
+    scan,
+)
 from calibrant.routing import BinaryRule, RoutingRule, Shortlist, as_seen_by, calibrator_for, chosen_behind
 
 _COLUMNS = ("id", "decision", "predicted", "confidence")
@@ -22,8 +34,11 @@ _GUARDED = ("'=", "'+", "'-", "'@", "'\t", "'\r")
 
 
 def is_log(source: str | Path) -> bool:
-    """Whether a source is a decision log: a database URL, or a file that is no table and no predictions."""
-    return "://" in str(source) or as_path(source, "source").suffix.lower() not in (".csv", ".parquet", ".npz")
+    """Whether a source is a decision log: a database URL, or a file that is no table, no predictions and no folder."""
+    if "://" in str(source):
+        return True
+    path = as_path(source, "source")
+    return path.suffix.lower() not in (".csv", ".parquet", ".npz") and not path.is_dir()
 
 
 def read_rule(path: str | Path) -> RoutingRule | BinaryRule:
@@ -54,13 +69,14 @@ def read_stream(
     calibrator: Calibrator | str | Path | None = None,
     kind: Kind | None = None,
     columns: dict[str, str] | None = None,
+    executor: Executor | None = None,
 ) -> Stream:
     """The cases of a file, in the order of its rows.
 
     Args:
         source: Decisions as `calibrant route apply` writes them (`.csv` or `.parquet`; a column `time` is shown, a
             column `target` or `label` holds labels, an empty cell standing for none, all others may be groups), or
-            labelled predictions, which the rule decides.
+            labelled predictions, which the rule decides. A folder of Parquet files is either of the two.
         rule: The rule that decided. Decisions that it would not have made are refused: they are another rule's.
         shortlist: For predictions: the shortlist that was shown for the cases that go to a person.
         labels: `.csv` or `.parquet` with columns `id` and `target` or `label`: class names or numbers. They count in
@@ -68,29 +84,69 @@ def read_stream(
         calibrator: For raw predictions and a rule that was chosen behind a calibrator.
         kind: What the scores of predictions are, for a file that does not say.
         columns: Where the target and the id of predictions have other names.
+        executor: Where the parts of a folder are read and decided; None for this process, one after the other. The
+            tests themselves go through the cases in their order, here.
     """
     path = as_path(source, "source")
     if rule is None:
         raise InvalidInput(f"{path} does not hold the rule that decided. Name it: --rule rule.json.")
-    table = _table(path) if path.suffix.lower() in (".csv", ".parquet") and path.is_file() else {}
+    table = _tables(path, executor)
     if "decision" not in table:
         if labels is not None:
             raise invalid("labels", "be left out for predictions, which hold their targets", str(labels))
-        predictions = Predictions.load(path, kind=kind, columns=columns)
-        return Stream.of_predictions(rule, _seen(rule, predictions, calibrator), shortlist=shortlist)
+        own = _mapping(rule, calibrator, Origin(path))
+        if not path.is_dir():
+            predictions = Predictions.load(path, kind=kind, columns=columns)
+            return Stream.of_predictions(rule, _seen(rule, predictions, own), shortlist=shortlist)
+        parts = [part for part in scan(path.absolute(), kind=kind, columns=columns).parts() if part.n_rows]
+        if not parts:
+            raise InvalidInput(f"{path} must hold at least one case, got none.")
+        decided = partial(_decided, rule=rule, calibrator=own, shortlist=shortlist)
+        return Stream.joined(as_mapper(executor)(decided, parts))
     if isinstance(rule, BinaryRule):
         raise invalid(str(path), "hold predictions for a rule of calibrant route binary", "decisions")
     return _decisions(rule, table, str(path), labels)
 
 
-def _seen(
-    rule: RoutingRule | BinaryRule, predictions: Predictions, calibrator: Calibrator | str | Path | None
-) -> Predictions:
-    """Predictions as the rule sees them; a rule of two classes does not know behind which calibrator it was chosen."""
+def _mapping(
+    rule: RoutingRule | BinaryRule, calibrator: Calibrator | str | Path | None, origin: Origin
+) -> Calibrator | None:
+    """The calibrator; a rule of two classes does not know behind which one it was chosen."""
     if isinstance(rule, BinaryRule):
-        mapping = Calibrator.load(calibrator) if isinstance(calibrator, str | Path) else calibrator
-        return predictions if mapping is None else mapping(predictions)
-    return as_seen_by(rule, predictions, calibrator_for(rule, calibrator, predictions.origin))
+        return Calibrator.load(calibrator) if isinstance(calibrator, str | Path) else calibrator
+    return calibrator_for(rule, calibrator, origin)
+
+
+def _seen(rule: RoutingRule | BinaryRule, predictions: Predictions, calibrator: Calibrator | None) -> Predictions:
+    """Predictions as the rule sees them."""
+    if isinstance(rule, BinaryRule):
+        return predictions if calibrator is None else calibrator(predictions)
+    return as_seen_by(rule, predictions, calibrator)
+
+
+def _tables(path: Path, executor: Executor | None) -> dict[str, list[Any]]:
+    """A file of decisions, or all those of a folder, one after the other; of predictions nothing."""
+    if path.is_file():
+        return _table(path) if path.suffix.lower() in (".csv", ".parquet") else {}
+    parts = [part.absolute() for part in parquet_parts(path)] if path.is_dir() else []
+    if executor is not None and parts:
+        executor.check_shared(parts[0], parts[-1])
+    if not parts or "decision" not in parquet_module().parquet.read_schema(parts[0]).names:
+        return {}
+    whole: dict[str, list[Any]] = {}
+    for number, table in enumerate(as_mapper(executor)(_table, parts)):
+        if number and table.keys() != whole.keys():
+            raise invalid(str(parts[number]), f"have the columns {', '.join(whole)}", ", ".join(table))
+        for name, column in table.items():
+            whole.setdefault(name, []).extend(column)
+    return whole
+
+
+def _decided(
+    part: Scan, *, rule: RoutingRule | BinaryRule, calibrator: Calibrator | None, shortlist: Shortlist | None
+) -> Stream:
+    """The cases of one part of a folder of predictions."""
+    return Stream.of_predictions(rule, _seen(rule, load_part(part), calibrator), shortlist=shortlist)
 
 
 def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, labels: str | Path | None) -> Stream:

@@ -134,6 +134,26 @@ class Stream:
         return cls(rule, routed.automate, routed.predicted, routed.confidence, own.targets, **known)
 
     @classmethod
+    def joined(cls, parts: Iterable[Self]) -> Self:
+        """The cases of several parts of predictions, one after the other; ids must be distinct over all of them."""
+        streams = list(parts)
+        first = streams[0]
+
+        def column(name: str) -> NDArray[Any]:
+            return np.concatenate([getattr(stream, name) for stream in streams])
+
+        names = None if first.ids is None else column("ids")
+        if names is not None:
+            distinct = DistinctIds()
+            distinct.add(names)
+            distinct.check(lambda: [names])
+        extras = {name: np.concatenate([stream.extras[name] for stream in streams]) for name in first.extras}
+        automate, predicted, confidence = column("automate"), column("predicted"), column("confidence")
+        known: dict[str, Any] = {"ids": names, "extras": extras}
+        known["listed"] = None if first.listed is None else column("listed")
+        return cls(first.rule, automate, predicted, confidence, column("targets"), **known)
+
+    @classmethod
     def of_decisions(
         cls,
         rule: RoutingRule,

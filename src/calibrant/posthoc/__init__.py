@@ -5,6 +5,7 @@ from calibrant.posthoc.base import Calibrator, FitSummary
 from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.curves import HistogramBinning, IsotonicCalibration
 from calibrant.posthoc.module import CalibrationModule
+from calibrant.posthoc.parts import calibrate_parts, fit_parts
 from calibrant.posthoc.prior import PriorCorrection
 from calibrant.posthoc.provenance import Provenance, warn_if_in_sample
 from calibrant.posthoc.selection import (
@@ -39,8 +40,10 @@ __all__ = [
     "Selection",
     "TemperatureScaling",
     "VectorScaling",
+    "calibrate_parts",
     "cross_validated_nll",
     "fit_calibrator",
+    "fit_parts",
     "make_calibrator",
     "select_calibrator",
     "temperature_share",

@@ -144,13 +144,17 @@ class Calibrator(ABC):
         self.identity_ = False
         progress = self._fit(matrix, labels)
         after = before if self.identity_ else self._mean_nll(matrix, labels)
+        return self._conclude(progress, len(labels), before, after)
+
+    def _conclude(self, progress: Progress, cases: int, before: float, after: float) -> Self:
+        """Keep the fitted map, or the identity where that has the smaller NLL on the fit set; say what happened."""
         notes = progress.notes
         # Both sums carry rounding of about 1e-15; a fit that only ties is kept.
         if not after <= before + 1e-12 * (1.0 + abs(before)):
             notes = (*notes, f"the fitted map has a larger NLL ({after:.6g}) than none ({before:.6g}): none is kept")
             self.identity_, after = True, before
         self.summary_ = FitSummary(
-            cases=len(labels),
+            cases=cases,
             nll_before=before,
             nll_after=min(after, before),
             converged=progress.converged,
@@ -159,7 +163,7 @@ class Calibrator(ABC):
             notes=notes,
         )
         for note in notes:
-            warnings.warn(f"{type(self).__name__}: {note}.", CalibrantWarning, stacklevel=2)
+            warnings.warn(f"{type(self).__name__}: {note}.", CalibrantWarning, stacklevel=3)
         return self
 
     def __call__(self, predictions: Predictions) -> Predictions:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from calibrant.posthoc.module import AffineModule, CalibrationModule
 
 # Rows per pass: 512 x 100 doubles stay in the second-level cache, which makes a pass twice as fast.
 _ROWS = 512
-_PILOT = 4096
+PILOT = 4096
 # results/benchmarks/calibration-share.txt: 100 cases are enough for a temperature, 25 do harm.
 _ENOUGH_CASES = 100
 FEWEST_CASES = 50
@@ -75,9 +75,11 @@ class TemperatureScaling(Calibrator):
             raise invalid("bounds", "be (low, high) with 0 < low <= 1 <= high", repr(self.bounds))
 
     def _fit(self, logits: Matrix, targets: Integers) -> Progress:
+        return self._solve(ScalingProblem.build(logits, targets))
+
+    def _solve(self, problem: "TemperatureProblem") -> Progress:
         self.temperature_ = 1.0
-        problem = _Problem.build(logits, targets)
-        if problem.target.min() >= 0.0:
+        if problem.is_separable():
             # Every target has its row's largest logit: ties aside, more sharpness always helps.
             self.identity_ = True
             note = (
@@ -112,8 +114,21 @@ class TemperatureScaling(Calibrator):
         self.temperature_ = temperature
 
 
+class TemperatureProblem(Protocol):
+    """The mean NLL of cases as a function of the inverse temperature."""
+
+    def is_separable(self) -> bool:
+        """Whether every target has the largest logit of its row."""
+
+    def pilot(self) -> "TemperatureProblem":
+        """The same for a few of the cases."""
+
+    def derivatives(self, inverse: float) -> tuple[float, float]:
+        """First and second derivative."""
+
+
 @dataclass
-class _Problem:
+class ScalingProblem:
     """Logits relative to their row's largest: `target` is z_y - max z, at most 0."""
 
     logits: Matrix
@@ -121,16 +136,21 @@ class _Problem:
     target: Floats
 
     @classmethod
-    def build(cls, logits: Matrix, targets: Integers) -> "_Problem":
+    def build(cls, logits: Matrix, targets: Integers) -> "ScalingProblem":
+        """Refer each row to its largest logit."""
         largest = logits.max(axis=1, keepdims=True)
         target = np.take_along_axis(logits, targets[:, None], axis=1).astype(np.float64) - largest
         return cls(logits, largest, target[:, 0])
 
-    def pilot(self) -> "_Problem":
+    def is_separable(self) -> bool:
+        """Whether every target has the largest logit of its row."""
+        return bool(self.target.min() >= 0.0)
+
+    def pilot(self) -> "ScalingProblem":
         """Every n-th case: a start for Newton's method that costs next to nothing."""
-        step = max(1, len(self.target) // _PILOT)
-        pilot = _Problem(self.logits[::step], self.largest[::step], self.target[::step])
-        return pilot if pilot.target.min() < 0 else self
+        step = max(1, len(self.target) // PILOT)
+        pilot = ScalingProblem(self.logits[::step], self.largest[::step], self.target[::step])
+        return self if pilot.is_separable() else pilot
 
     def derivatives(self, inverse: float) -> tuple[float, float]:
         """First and second derivative of the mean NLL in the inverse temperature, in blocks that stay in the cache."""
@@ -153,7 +173,7 @@ class _Problem:
         return slope / len(self.target), curvature / len(self.target)
 
 
-def _minimise(problem: _Problem, start: float, low: float, high: float) -> tuple[float, bool, int]:
+def _minimise(problem: TemperatureProblem, start: float, low: float, high: float) -> tuple[float, bool, int]:
     """Newton's method inside a shrinking bracket: the inverse temperature, whether it converged, the passes made."""
     inverse, bottom, top = min(max(start, low), high), low, high
     untried = {low, high}

@@ -13,10 +13,11 @@ from calibrant.predictions.class_order import class_order, in_order_of, shortene
 from calibrant.predictions.columns import parse_columns
 from calibrant.predictions.core import Predictions
 from calibrant.predictions.csv_file import csv_records
+from calibrant.predictions.files import load_part
 from calibrant.predictions.guard import require_predictions
 from calibrant.predictions.origin import Origin, RowsPart
 from calibrant.predictions.parquet_file import parquet_module
-from calibrant.predictions.reader import Block, DistinctIds, Scan, scan
+from calibrant.predictions.reader import Block, DistinctIds, Scan, parquet_parts, scan
 from calibrant.predictions.rows import FEW_CLASSES, Rows, check_rows, check_tops, logits_of, probabilities_of
 from calibrant.predictions.threads import share
 
@@ -40,8 +41,10 @@ __all__ = [
     "class_order",
     "csv_records",
     "in_order_of",
+    "load_part",
     "logits_of",
     "parquet_module",
+    "parquet_parts",
     "parse_columns",
     "probabilities_of",
     "refuse_scores",

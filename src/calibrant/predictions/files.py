@@ -73,6 +73,17 @@ def load(scan: Scan, *, mmap: bool) -> Content:
     return content
 
 
+def load_part(part: Scan) -> "Predictions":
+    """The rows of one part of a folder, in memory."""
+    from calibrant.predictions.core import Predictions
+
+    content = load(part, mmap=False)
+    make = Predictions.from_logits if part.kind == "logits" else Predictions.from_probabilities
+    return make(
+        content.scores[:], content.targets, ids=content.ids, class_names=part.class_names, extras=content.extras
+    )
+
+
 def _load_in_memory(scan: Scan) -> Content:
     targets, ids = [np.empty(0, np.int64)], []
     extras: dict[str, list[NDArray[Any]]] = {name: [] for name in scan.extras}

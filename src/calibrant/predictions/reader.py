@@ -1,6 +1,7 @@
 """The one reader of prediction files: any format, any length, block by block, with or without targets."""
 
 import glob
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -241,18 +242,33 @@ def parquet_parts(path: Path) -> list[Path]:
 
 
 class DistinctIds:
-    """Refuses an id that comes twice, and remembers eight bytes per row instead of the ids."""
+    """Refuses an id that comes twice, and remembers eight bytes per row instead of the ids.
 
-    def __init__(self) -> None:
+    Args:
+        secret: Random bytes for parts that several processes read, the same for all: they must hash alike.
+    """
+
+    def __init__(self, secret: bytes | None = None) -> None:
         self._keys: list[NDArray[np.int64]] = []
+        self._secret = secret
+
+    def _hash(self, name: Any) -> int:
+        # Python's hash has a secret seed, so nobody can make many ids that share one.
+        if self._secret is None:
+            return hash(name)
+        digest = hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8, key=self._secret).digest()
+        return int.from_bytes(digest, "little", signed=True)
 
     def add(self, ids: NDArray[Any]) -> None:
         """Note the ids of some more rows."""
         if ids.dtype.kind in "iu":
             self._keys.append(ids.astype(np.int64))
         else:
-            # Python's hash has a secret seed, so nobody can make many ids that share one.
-            self._keys.append(np.fromiter(map(hash, ids.tolist()), dtype=np.int64, count=len(ids)))
+            self._keys.append(np.fromiter(map(self._hash, ids.tolist()), dtype=np.int64, count=len(ids)))
+
+    def merge(self, other: "DistinctIds") -> None:
+        """Note the ids of another part."""
+        self._keys += other._keys  # noqa: SLF001 (ourselves)
 
     def check(self, again: Callable[[], Iterable[NDArray[Any]]]) -> None:
         """Look for repeats; `again` reads all ids a second time where two seem to be the same."""
@@ -266,7 +282,7 @@ class DistinctIds:
         row = 0
         for ids in again() if twice else ():
             for name in ids.tolist():
-                if hash(name) in twice or name in twice:
+                if self._hash(name) in twice or name in twice:
                     if name in seen:
                         raise invalid("ids", "be distinct", f"{name!r}"[:60] + f" again in row {row}")
                     seen.add(name)

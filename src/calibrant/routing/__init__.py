@@ -15,6 +15,7 @@ from calibrant.routing.describe import (
     describe_shortlist_check,
 )
 from calibrant.routing.mix import note_weights, sample_by_weights
+from calibrant.routing.parts import route_parts
 from calibrant.routing.provenance import (
     as_seen_by,
     calibrator_for,
@@ -75,6 +76,7 @@ __all__ = [
     "read_cost_matrix",
     "risk_coverage",
     "route_file",
+    "route_parts",
     "sample_by_weights",
     "unseen",
     "warn_if_apart",

@@ -32,7 +32,7 @@ from calibrant.routing.shortlist import Shortlist
 
 COLUMNS = ("id", "decision", "predicted", "class", "confidence")
 SHORTLIST = "shortlist"
-_Write = Callable[[NDArray[Any], Routed, list[list[str]]], None]
+Write = Callable[[NDArray[Any], Routed, list[list[str]]], None]
 # What a spreadsheet takes for a formula, except numbers.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _NOT_PLAIN = r'^[=+\-@\t]|[",\r\n]'
@@ -78,31 +78,69 @@ def route_file(
         shortlist: Adds a column `shortlist` for the cases that go to a person: class names, most probable first, as a
             list in Parquet and as a JSON list in CSV; empty for automated ones.
     """
+    opened = open_for(rule, source, kind=kind, columns=columns, calibrator=calibrator, shortlist=shortlist)
+    with writer(as_path(target, "target"), opened.class_names or (), lists=shortlist is not None) as write:
+        counts, distinct = route_rows(rule, opened, write, calibrator=calibrator, shortlist=shortlist)
+        distinct.check(opened.column)
+        if counts.cases == 0:
+            raise InvalidInput(f"{source} must have at least one row, got none.")
+    return counts
+
+
+def open_for(
+    rule: RoutingRule,
+    source: str | Path,
+    *,
+    kind: Kind | None,
+    columns: Mapping[str, str] | None,
+    calibrator: Calibrator | None,
+    shortlist: Shortlist | None,
+) -> Scan:
+    """Predictions with the classes of the rule in their order; refused where they do not fit to what decides."""
     if shortlist is not None:
         shortlist.check_fits(rule)
     opened = scan(source, kind=kind, columns=columns)
     rule.check_classes(opened.n_classes)
-    names = rule.class_names or tuple(str(k) for k in range(rule.n_classes))
-    # Columns may stand in any order; names decide.
-    opened = opened.with_class_names(names)
     if calibrator is not None:
         calibrator.refuse_other_kind(opened.kind)
+    # Columns may stand in any order; names decide.
+    return opened.with_class_names(rule.class_names or tuple(str(k) for k in range(rule.n_classes)))
+
+
+def route_rows(
+    rule: RoutingRule,
+    opened: Scan,
+    write: Write,
+    *,
+    calibrator: Calibrator | None,
+    shortlist: Shortlist | None,
+    first: int = 0,
+    secret: bytes | None = None,
+) -> tuple[RouteCounts, DistinctIds]:
+    """Decide all rows and write them; the ids are still to be checked.
+
+    Args:
+        rule: The rule.
+        opened: What `open_for` gave, or a part of it.
+        write: Is given the rows of a block.
+        calibrator: Applied before the rule decides.
+        shortlist: For the cases that go to a person.
+        first: Number of the first row, where rows have no ids.
+        secret: See `DistinctIds`.
+    """
     cases = automated = 0
-    distinct = DistinctIds()
-    with _writer(as_path(target, "target"), names, lists=shortlist is not None) as write:
-        for block in opened.blocks(targets=False, extras=()):
-            ids = np.arange(block.start, block.start + len(block)) if block.ids is None else block.ids
-            if block.ids is not None:
-                distinct.add(ids)
-            probabilities = _probabilities(rule, block, opened, calibrator)
-            routed = rule.decide(probabilities)
-            write(ids, routed, [] if shortlist is None else _lists(shortlist, probabilities, routed.automate))
-            cases += len(block)
-            automated += int(routed.automate.sum())
-        distinct.check(opened.column)
-        if cases == 0:
-            raise InvalidInput(f"{source} must have at least one row, got none.")
-    return RouteCounts(cases, automated)
+    distinct = DistinctIds(secret)
+    for block in opened.blocks(targets=False, extras=()):
+        numbers = np.arange(first + block.start, first + block.start + len(block))
+        if block.ids is not None:
+            distinct.add(block.ids)
+        probabilities = _probabilities(rule, block, opened, calibrator)
+        routed = rule.decide(probabilities)
+        lists = [] if shortlist is None else _lists(shortlist, probabilities, routed.automate)
+        write(numbers if block.ids is None else block.ids, routed, lists)
+        cases += len(block)
+        automated += int(routed.automate.sum())
+    return RouteCounts(cases, automated), distinct
 
 
 def _probabilities(rule: RoutingRule, block: Block, opened: Scan, calibrator: Calibrator | None) -> NDArray[np.float64]:
@@ -126,7 +164,7 @@ def _lists(shortlist: Shortlist, probabilities: NDArray[np.float64], automate: N
 
 
 @contextmanager
-def _writer(path: Path, names: Sequence[str], *, lists: bool) -> Iterator[_Write]:
+def writer(path: Path, names: Sequence[str], *, lists: bool) -> Iterator[Write]:
     """A function that appends the rows of a block; the file appears when all is written."""
     writers = {".csv": _csv_writer, ".parquet": _parquet_writer}
     if path.suffix.lower() not in writers:
@@ -136,7 +174,7 @@ def _writer(path: Path, names: Sequence[str], *, lists: bool) -> Iterator[_Write
 
 
 @contextmanager
-def _csv_writer(handle: IO[bytes], names: Sequence[str], *, lists: bool) -> Iterator[_Write]:
+def _csv_writer(handle: IO[bytes], names: Sequence[str], *, lists: bool) -> Iterator[Write]:
     handle.write((",".join([*COLUMNS, SHORTLIST] if lists else COLUMNS) + "\n").encode())
     classes = np.array([_harmless(name) for name in names], dtype=object)
 
@@ -193,7 +231,7 @@ def _harmless(text: str) -> str:
 
 
 @contextmanager
-def _parquet_writer(handle: IO[bytes], names: Sequence[str], *, lists: bool) -> Iterator[_Write]:
+def _parquet_writer(handle: IO[bytes], names: Sequence[str], *, lists: bool) -> Iterator[Write]:
     arrow = parquet_module()
     types = [arrow.string(), arrow.int64(), arrow.string(), arrow.float64()]
     types += [arrow.list_(arrow.string())] if lists else []
