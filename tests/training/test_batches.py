@@ -19,13 +19,10 @@ def make(kind, *, rank=0, world_size=1, batch_size=4, augmentation=_AUGMENTATION
     pruner = ConfidencePruner(
         _LABELS, policy=LowestConfidence(0.3), schedule=Every(1), seed=5, batch_size=batch_size // world_size
     )
-    # The process group does not exist here: say who we are.
-    order, sampler = pruner.order, pruner.sampler
-    pruner.order = lambda: order(rank=rank, world_size=world_size)
-    pruner.sampler = lambda: sampler(rank=rank, world_size=world_size)
-    tables = EpochTables(pruner, augmentation=augmentation, seed=5, rank=rank, world_size=world_size)
+    ranks = {"rank": rank, "world_size": world_size}
+    tables = EpochTables(pruner, augmentation=augmentation, batch_size=batch_size, seed=5, **ranks)
     preparation = Preparation((0.4, 0.5), (0.2, 0.3), augmentation=augmentation, device=_CPU, dtype=torch.float32)
-    local = batch_size // world_size
+    local = tables.part(batch_size)
     if kind == "resident":
         return pruner, ResidentBatches(_IMAGES, _LABELS, tables, preparation, batch_size=local)
     items = TensorDataset(_IMAGES, _LABELS)
@@ -58,21 +55,20 @@ def test_an_epoch_visits_every_kept_sample_once_augmented_by_its_position(kind):
     assert len(indices) < _N
 
 
+@pytest.mark.parametrize("world_size", [2, 3, 4])
 @pytest.mark.parametrize("kind", ["resident", "loader"])
-def test_two_ranks_together_train_on_the_batches_of_one(kind):
+def test_any_number_of_ranks_together_train_on_the_batches_of_one(kind, world_size):
     whole = run_epochs(kind)
-    ranks = [run_epochs(kind, rank=rank, world_size=2) for rank in (0, 1)]
+    ranks = [run_epochs(kind, rank=rank, world_size=world_size) for rank in range(world_size)]
     for epoch, batches in enumerate(whole):
+        assert [len(rank[epoch]) for rank in ranks] == [len(batches)] * world_size
         for number, batch in enumerate(batches):
-            parts = [rank[epoch][number] for rank in ranks]
-            indices = torch.cat([part.indices for part in parts])
-            # A single left-over sample is given to both.
-            assert set(indices.tolist()) >= set(batch.indices.tolist())
-            images = dict(zip(batch.indices.tolist(), batch.images, strict=True))
-            for part in parts:
-                for index, image in zip(part.indices.tolist(), part.images, strict=True):
-                    if index in images:
-                        assert torch.equal(image, images[index])
+            for place, rank in enumerate(ranks):
+                part = rank[epoch][number]
+                assert part.total == len(batch.indices)
+                assert torch.equal(part.indices, batch.indices[place::world_size])
+                assert torch.equal(part.images, batch.images[place::world_size])
+                assert torch.equal(part.targets, batch.targets[place::world_size])
 
 
 def test_without_augmentation_images_are_only_normalised():
@@ -96,12 +92,13 @@ def test_reading_draws_nothing_from_the_global_generator():
 
 
 @pytest.mark.parametrize("kind", ["resident", "loader"])
-def test_a_sample_that_fills_the_last_batch_up_is_augmented_like_any_other(kind):
-    # 23 samples, two ranks, one sample each a step: the second rank takes the first of the order again.
+def test_a_rank_may_hold_nothing_of_the_last_batch(kind):
+    # 23 samples, two ranks, one sample each a step: no sample is trained on twice.
     (first,), (second,) = (run_epochs(kind, epochs=1, rank=rank, world_size=2, batch_size=2) for rank in (0, 1))
     assert (len(first), len(second)) == (12, 12)
-    assert second[-1].indices.tolist() == first[0].indices.tolist()
-    assert torch.equal(second[-1].images, first[0].images)
+    assert second[-1].images.shape == (0, *first[-1].images.shape[1:])
+    assert second[-1].images.dtype == first[-1].images.dtype
+    assert (second[-1].indices.tolist(), second[-1].total) == ([], 1)
 
 
 def test_an_epoch_of_full_batches_has_no_empty_one_at_its_end():

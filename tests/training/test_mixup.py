@@ -24,10 +24,8 @@ _CPU = torch.device("cpu")
 def batches(kind, *, epoch=1, rank=0, world_size=1, mixed=True):
     """The batches of an epoch."""
     pruner = ConfidencePruner(_LABELS, seed=5, batch_size=_BATCH // world_size)
-    order, sampler = pruner.order, pruner.sampler
-    pruner.order = lambda: order(rank=rank, world_size=world_size)
-    pruner.sampler = lambda: sampler(rank=rank, world_size=world_size)
-    tables = EpochTables(pruner, augmentation=_AUGMENTATION, seed=5, rank=rank, world_size=world_size)
+    ranks = {"rank": rank, "world_size": world_size}
+    tables = EpochTables(pruner, augmentation=_AUGMENTATION, batch_size=_BATCH, seed=5, **ranks)
     preparation = Preparation((0.4, 0.5), (0.2, 0.3), augmentation=_AUGMENTATION, device=_CPU, dtype=torch.float64)
     mixup = Mixup(_ALPHA, steps=8, seed=5, device=_CPU, dtype=torch.float64) if mixed else None
     options = {"batch_size": _BATCH // world_size, "mixup": mixup}
@@ -108,7 +106,7 @@ def make_setup(toy_recipe, toy, **changes):
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_the_gradient_is_the_mean_of_both_labels_sample_by_sample(toy_recipe, toy, loss, accumulate, monkeypatch):
     """Without batch normalisation, whose statistics would differ from piece to piece."""
-    monkeypatch.setattr("calibrant.training.setup.build_model", lambda *_, **__: small_network())
+    monkeypatch.setattr("calibrant.training.network.build_model", lambda *_, **__: small_network())
     setup = make_setup(toy_recipe, toy, optimiser__accumulate=accumulate)
     setup.learner.loss, setup.learner._full_terms = loss, loss.terms
     setup.steps.source.begin(1)

@@ -34,7 +34,7 @@ def make_learner(recipe, loss, network, *, accumulate=1, rho=_RHO, **options):
 def make_batch(size, seed=1):
     generator = torch.Generator().manual_seed(seed)
     images = torch.randn(size, 4, generator=generator, dtype=torch.float64)
-    return TrainingBatch(images, torch.arange(size) % 3, torch.arange(size))
+    return TrainingBatch(images, torch.arange(size) % 3, torch.arange(size), size)
 
 
 def slow_steps(network, loss, batches):

@@ -71,8 +71,8 @@ def test_the_batch_must_fit_data_and_processes(toy, toy_recipe, monkeypatch):
 
     monkeypatch.setattr(Fabric, "launch", lambda self: None)
     monkeypatch.setattr(Fabric, "world_size", 3)
-    with pytest.raises(InvalidInput, match="must be a multiple of the 3 processes, got 16"):
-        make_fabric(toy_recipe())
+    with pytest.raises(InvalidInput, match="must hold a sample for each of the 3 processes, got 2"):
+        make_fabric(toy_recipe(optimiser__batch_size=2))
 
 
 def test_a_pruning_that_would_begin_after_the_end_is_refused(toy, toy_recipe):

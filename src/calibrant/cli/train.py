@@ -114,7 +114,7 @@ def train(
     accelerator:
         Device to train on.
     devices:
-        Number of processes; torchrun works too.
+        Number of processes, also with --resume; torchrun and srun work too.
     precision:
         Number format; auto is bf16-mixed on a GPU, 32-true on a CPU.
     mode:
@@ -165,11 +165,13 @@ def train(
         reporter = make_reporter(tensorboard=tensorboard, mlflow=mlflow, wandb=wandb)
         if resume is not None:
             others = {"recipe": recipe, "data": data, "out": out, "lambda": lambda_, "skip": skip_unreadable or None}
-            refuse_settings({**changes, **others})
+            refuse_settings({**changes, "engine.devices": None, **others})
             if Run.open(resume).finished:
                 complain(f"run {resume} is finished already: nothing to do")
             with resumable(resume):
-                run = resume_training(resume, data_dir=data_dir, reporter=reporter, trust_code=trust_code)
+                run = resume_training(
+                    resume, devices=devices, data_dir=data_dir, reporter=reporter, trust_code=trust_code
+                )
         else:
             trust_named(changes["method.name"], changes["model.name"])
             wanted = recipe_from(

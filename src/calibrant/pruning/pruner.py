@@ -101,6 +101,8 @@ class ConfidencePruner:
         self.samples, self.n_classes = len(self._labels), len(sizes)
         self.seed, self.batch_size, self.validate = int(seed), batch_size, validate
         self.scoring, self.scored = scoring, 0
+        self.global_batch_size: int | None = None
+        """Samples of a batch over all ranks, where their parts differ in size."""
 
         extra = policy.columns if policy is not None else ()
         self.table = ScoreTable(
@@ -211,7 +213,7 @@ class ConfidencePruner:
     def _snapshot(self, pool: slice | NDArray[np.intp], policy: Policy) -> Snapshot:
         if policy.uses_scores:
             check_observed(self.table, self._state, policy)
-        block = (self.batch_size or 1) * distributed.world_size()
+        block = self.global_batch_size or (self.batch_size or 1) * distributed.world_size()
         scores = {name: self.table.score(name) for name in ("confidence", *policy.columns)}
         return Snapshot(
             targets=self._labels[pool],

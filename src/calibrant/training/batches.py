@@ -17,7 +17,7 @@ from calibrant.data import Augmentation, augment, draw_augmentation, normalise
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.balance import balanced_draw
 from calibrant.training.mixup import Mixed, Mixup
-from calibrant.training.reading import BatchReader, LeftOut
+from calibrant.training.reading import BatchReader, LeftOut, Read
 from calibrant.training.seeds import derive_seed
 
 
@@ -26,17 +26,19 @@ class TrainingBatch:
     """What a step trains on: images ready for the network, targets, and indices into the training set.
 
     `mixed` tells what was mixed into the images, if anything; targets and indices are those of the larger parts.
+    `total` is the number of samples over all processes; of a small last batch some processes may hold none.
     """
 
     images: Tensor
     targets: Tensor
     indices: Tensor
+    total: int
     mixed: Mixed | None = None
 
     def __getitem__(self, here: slice) -> "TrainingBatch":
         """A part of the batch."""
         mixed = None if self.mixed is None else Mixed(self.mixed.partners[here], self.mixed.share)
-        return TrainingBatch(self.images[here], self.targets[here], self.indices[here], mixed)
+        return TrainingBatch(self.images[here], self.targets[here], self.indices[here], self.total, mixed)
 
 
 class Preparation:
@@ -99,6 +101,9 @@ class EpochTables:
 
     A captured step reads its samples at a cursor that it moves itself, so a replay needs nothing from the host, and
     pruning changes only what these tables say and how often the graph is replayed.
+
+    Ranks take turns within each global batch. So a batch holds the same samples for any number of ranks, also where
+    that number does not divide it.
     """
 
     def __init__(
@@ -106,31 +111,38 @@ class EpochTables:
         pruner: ConfidencePruner,
         *,
         augmentation: Augmentation | None,
+        batch_size: int,
         seed: int,
         rank: int,
         world_size: int,
         balanced: Tensor | None = None,
     ) -> None:
-        """`balanced` are the targets of all samples where each class shall be drawn as often as any other."""
+        """`batch_size` is that of the global batch.
+
+        `balanced` are the targets of all samples where each class shall be drawn as often as any other.
+        """
         self.pruner = pruner
         self.balanced = None if balanced is None else balanced.cpu()
         self.augmentation = augmentation
-        self.seed, self.rank, self.world_size = seed, rank, world_size
+        self.batch_size, self.seed, self.rank, self.world_size = batch_size, seed, rank, world_size
         self.capacity = pruner.samples
         device = pruner.device
         self.order = torch.zeros(self.capacity, dtype=torch.int64, device=device)
         self.offsets = torch.zeros(self.capacity, 2, dtype=torch.int64, device=device)
         self.flips = torch.zeros(self.capacity, dtype=torch.bool, device=device)
         self.cursor = torch.zeros((), dtype=torch.int64, device=device)
-        self.length = 0
+        self.length = self.samples = 0
 
     def begin(self, epoch: int) -> None:
         """Fill the tables for an epoch."""
-        order = self.pruner.order()
+        order = self.pruner.global_order()
         if self.balanced is not None:
-            order = balanced_draw(order, self.balanced, derive_seed(self.seed, "balance", epoch, self.rank))
-        self.length = len(order)
-        self.order[: self.length].copy_(order)
+            order = balanced_draw(order, self.balanced, derive_seed(self.seed, "balance", epoch, 0))
+        self.samples = len(order)
+        places = torch.arange(self.samples)
+        mine = places[places % self.batch_size % self.world_size == self.rank]
+        self.length = len(mine)
+        self.order[: self.length].copy_(order[mine])
         self.cursor.zero_()
         if self.augmentation is None:
             return
@@ -139,15 +151,17 @@ class EpochTables:
         offsets, flips = draw_augmentation(
             self.capacity, self.augmentation.crop_padding, self.augmentation.flip, generator
         )
-        mine = torch.arange(self.length) * self.world_size + self.rank
-        mine %= self.capacity  # only a padded last batch reaches past the end
         self.offsets[: self.length].copy_(offsets[mine])
         self.flips[: self.length].copy_(flips[mine])
 
-    def sizes(self, batch_size: int) -> list[int]:
-        """Sizes of the epoch's batches: full ones, then what is left."""
-        full, rest = divmod(self.length, batch_size)
-        return [batch_size] * full + ([rest] if rest else [])
+    def totals(self) -> list[int]:
+        """Sizes of the epoch's global batches: full ones, then what is left."""
+        full, rest = divmod(self.samples, self.batch_size)
+        return [self.batch_size] * full + ([rest] if rest else [])
+
+    def part(self, total: int) -> int:
+        """How many samples of a global batch this rank holds."""
+        return len(range(self.rank, total, self.world_size))
 
 
 class ResidentBatches:
@@ -174,9 +188,10 @@ class ResidentBatches:
         if self.mixup is not None:
             self.mixup.begin(epoch)
 
-    def take(self, size: int) -> TrainingBatch:
-        """The next `size` samples at the cursor; only tensor operations, so it can be captured."""
+    def take(self, total: int) -> TrainingBatch:
+        """This rank's part of the next global batch; only tensor operations, so it can be captured."""
         tables = self.tables
+        size = tables.part(total)
         positions = tables.cursor + self._steps[:size]
         indices = tables.order[positions]
         images = self.preparation(self.images[indices], tables.offsets[positions], tables.flips[positions])
@@ -184,12 +199,12 @@ class ResidentBatches:
         if self.mixup is not None:
             images, mixed = self.mixup(images, targets, tables.cursor // self.batch_size)
         tables.cursor += size
-        return TrainingBatch(images, targets, indices, mixed)
+        return TrainingBatch(images, targets, indices, total, mixed)
 
     def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
-        for size in self.tables.sizes(self.batch_size):
-            yield self.take(size)
+        for total in self.tables.totals():
+            yield self.take(total)
 
 
 class _EpochOrder(Sampler[int]):
@@ -225,7 +240,8 @@ class LoaderBatches:
         left_out: LeftOut | None = None,
     ) -> None:
         self.tables, self.preparation, self.device, self.mixup = tables, preparation, device, mixup
-        self.batch_size = batch_size
+        self._dataset = dataset
+        self._no_images: Tensor | None = None
         self._set_epoch: Callable[[int], None] | None = getattr(dataset, "set_epoch", None)
         self.reader = BatchReader(
             dataset,
@@ -247,9 +263,13 @@ class LoaderBatches:
 
     def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
-        for step, (size, read) in enumerate(zip(self.tables.sizes(self.batch_size), self.reader, strict=True)):
-            start = step * self.batch_size
+        start, reader = 0, iter(self.reader)
+        for step, total in enumerate(self.tables.totals()):
+            size = self.tables.part(total)
+            read = next(reader) if size else self._nothing()
+            self._no_images = read.images[:0]
             offsets, flips = (table[start : start + size] for table in (self.tables.offsets, self.tables.flips))
+            start += size
             if read.asked is not None:
                 here = read.asked.to(self.device)
                 offsets, flips = offsets[here], flips[here]
@@ -257,4 +277,11 @@ class LoaderBatches:
             prepared, mixed = self.preparation(moved, offsets, flips), None
             if self.mixup is not None:
                 prepared, mixed = self.mixup(prepared, labels, step)
-            yield TrainingBatch(prepared, labels, rows, mixed)
+            yield TrainingBatch(prepared, labels, rows, total, mixed)
+
+    def _nothing(self) -> Read:
+        """The empty part of a batch with fewer samples than there are processes."""
+        none = torch.empty(0, dtype=torch.int64)
+        if self._no_images is None:
+            self._no_images = self._dataset[0][0][None][:0]
+        return Read(self._no_images, none, none)

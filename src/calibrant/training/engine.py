@@ -84,6 +84,7 @@ def train(
 def resume(
     path: str | Path,
     *,
+    devices: int | None = None,
     data_dir: str | Path | None = None,
     data: Dataset | TorchData | None = None,
     reporter: Reporter | None = None,
@@ -95,6 +96,7 @@ def resume(
 
     Args:
         path: The run folder.
+        devices: Number of processes, where it is not to be the one that the run began with.
         data_dir: Where image sets lie, as for `train`.
         data: The data set that the run began with, where that was given to `train`.
         reporter: Is told about progress; nothing is shown by default.
@@ -104,9 +106,10 @@ def resume(
     if run.finished:
         return run
     run.recipe.with_trusted_code(trust_code=trust_code)
-    fabric = make_fabric(run.recipe)
+    recipe = run.recipe if devices is None else run.recipe.changed({"engine.devices": devices})
+    fabric = make_fabric(recipe)
     with launched(fabric, run.path):
-        setup = Setup(run.recipe.within_budget(), fabric, _training_data(run.recipe, data, data_dir))
+        setup = Setup(recipe.within_budget(), fabric, _training_data(run.recipe, data, data_dir))
         return _Training(run, setup, reporter or Quiet()).go()
 
 
@@ -212,7 +215,7 @@ class _Training:
         setup.freezing.hold()
         meter.reset()
         source.begin(epoch)
-        steps = len(source.tables.sizes(setup.batch_size))
+        steps = len(source.tables.totals())
         self.reporter.begin_epoch(epoch, steps)
 
         def before_step(step: int) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from calibrant.errors import CalibrantError
 from calibrant.logs import at_level
+from calibrant.training.cluster import launched_by_srun
 from calibrant.training.run import is_run
 
 if TYPE_CHECKING:
@@ -70,8 +71,9 @@ def first_process_speaks() -> Iterator[None]:
 
 def is_first_process() -> bool:
     """Whether this process is the one that speaks, also before the processes have met."""
-    # torchrun sets RANK, our own launcher LOCAL_RANK.
-    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
+    # torchrun sets RANK, srun SLURM_PROCID (also for a process alone, where it says nothing), our launcher LOCAL_RANK.
+    alone = os.environ.get("SLURM_PROCID", "0") if launched_by_srun() else os.environ.get("LOCAL_RANK", "0")
+    return int(os.environ.get("RANK", alone)) == 0
 
 
 @contextmanager

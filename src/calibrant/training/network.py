@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-import torch
 from torch import nn
 
 from calibrant.errors import did_you_mean, invalid
@@ -11,6 +10,7 @@ from calibrant.models import ModelInput, build_model, expected_input, head_of
 from calibrant.training.data import TrainingData
 from calibrant.training.recipe import ModelSection, OptimiserSection, Recipe
 from calibrant.training.seeds import seeded
+from calibrant.training.torchdata import SeededItems
 
 _BACKBONE = "backbone"
 # Networks of these libraries come with a statement about their images. torchvision's do, too, but runs of older
@@ -37,11 +37,10 @@ def choose_input(settings: ModelSection, data: TrainingData) -> ModelInput | Non
     """Size and normalisation that the network gives its images; None where they are the data set's."""
     if settings.input == "data" or (settings.input == "auto" and not settings.name.startswith(_STATE_THEIR_INPUT)):
         return None
-    finished = data.images is None and data.train[0][0].dtype != torch.uint8
-    if finished:
+    if isinstance(data.train, SeededItems):  # the user's own datasets
         if settings.input == "model":
-            way_out = "Images of your own torch datasets are finished input: normalise them there."
-            raise invalid("model.input", "be auto or data for images that are not uint8", "model", way_out)
+            way_out = "Their images are finished input: resize and normalise them there."
+            raise invalid("model.input", "be auto or data for your own torch datasets", "model", way_out)
         return None
     expected = expected_input(settings.name)
     if expected is None:

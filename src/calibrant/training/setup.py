@@ -1,7 +1,6 @@
 """From a recipe to the objects of a run: device, data, network, loss, pruner, optimiser, step mode."""
 
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from calibrant.training.balance import balanced_loss
 from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
 from calibrant.training.batchnorm import synchronise_batch_norm
 from calibrant.training.best import BestEpoch
+from calibrant.training.cluster import started_layout
 from calibrant.training.data import TrainingData
 from calibrant.training.launch import FABRIC_LOGGERS
 from calibrant.training.mixup import Mixup
@@ -42,6 +42,7 @@ def make_fabric(recipe: Recipe) -> "Fabric":
     """Lightning Fabric for the recipe's device, precision and number of processes, not launched yet."""
     try:
         from lightning.fabric import Fabric
+        from lightning.fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
     except ImportError as error:
         raise InvalidInput("training needs Lightning. Install it with: pip install 'calibrant[train]'") from error
     engine = recipe.engine
@@ -59,27 +60,26 @@ def make_fabric(recipe: Recipe) -> "Fabric":
         # `Setup` casts network and images to float64. Fabric's own plugin would turn the logits back into
         # float32, and the loss with them; under this name it leaves everything as it is.
         precision = "32-true"
-    devices, nodes = _torchrun_layout() if _launched_by_torchrun() else (engine.devices, 1)
-    strategy = "ddp" if engine.devices > 1 or _launched_by_torchrun() else "auto"
+    started = started_layout()
+    devices, nodes = started or (engine.devices, 1)
+    # Named here, because Fabric's own choice takes any job of Slurm for one that srun started.
+    environment = LightningEnvironment() if started is None else TorchElasticEnvironment()
     with at_level(logging.WARNING, *FABRIC_LOGGERS):
         fabric = Fabric(
-            accelerator=accelerator, devices=devices, num_nodes=nodes, precision=precision, strategy=strategy
+            accelerator=accelerator,
+            devices=devices,
+            num_nodes=nodes,
+            precision=precision,
+            strategy="ddp" if devices * nodes > 1 or started else "auto",
+            plugins=[environment],
         )
-    if recipe.optimiser.batch_size % fabric.world_size:
+    if recipe.optimiser.batch_size < fabric.world_size:
         raise invalid(
-            "optimiser.batch_size", f"be a multiple of the {fabric.world_size} processes", recipe.optimiser.batch_size
+            "optimiser.batch_size",
+            f"hold a sample for each of the {fabric.world_size} processes",
+            recipe.optimiser.batch_size,
         )
     return fabric
-
-
-def _launched_by_torchrun() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_torchelastic_launched()
-
-
-def _torchrun_layout() -> tuple[int, int]:
-    """Processes on this machine, and number of machines."""
-    local = int(os.environ["LOCAL_WORLD_SIZE"])
-    return local, int(os.environ["WORLD_SIZE"]) // local
 
 
 def load_data(recipe: Recipe, data_dir: str | Path | None) -> TrainingData:
@@ -108,7 +108,10 @@ def make_pruner(
             "Train longer, or prune earlier with --prune-start.",
         )
     settings: dict[str, Any] = {"n_classes": n_classes, "epochs": recipe.epochs, "batch_size": batch_size, **options}
-    return ConfidencePruner(targets, seed=derive_seed(recipe.seed, "order"), **settings)
+    pruner = ConfidencePruner(targets, seed=derive_seed(recipe.seed, "order"), **settings)
+    # The engine splits batches itself, so that the parts of the processes may differ in size.
+    pruner.global_batch_size = recipe.optimiser.batch_size
+    return pruner
 
 
 def make_optimiser(settings: OptimiserSection, model: nn.Module, lr: Tensor) -> torch.optim.Optimizer:
@@ -143,7 +146,7 @@ class Setup:
         device = fabric.device
         self.plan = recipe.plan()
         self.dtype = torch.float64 if recipe.engine.precision == "64-true" else torch.float32
-        self.batch_size = recipe.optimiser.batch_size // fabric.world_size
+        self.batch_size = len(range(fabric.global_rank, recipe.optimiser.batch_size, fabric.world_size))
         self.pruner = make_pruner(
             recipe, self.plan, data.targets, n_classes=data.n_classes, batch_size=self.batch_size
         ).to(device)
@@ -192,6 +195,7 @@ class Setup:
         tables = EpochTables(
             self.pruner,
             augmentation=self.preparation.augmentation,
+            batch_size=recipe.optimiser.batch_size,
             seed=recipe.seed,
             rank=fabric.global_rank,
             world_size=fabric.world_size,
@@ -234,7 +238,7 @@ class Setup:
         alpha = self.recipe.data.mixup
         if not alpha:
             return None
-        # One step more than the samples need: ranks may get one sample each to fill up the last batch.
+        # More than enough: what is drawn for a step does not depend on how many are drawn.
         steps = -(-self.pruner.samples // self.batch_size) + 1
         return Mixup(alpha, steps=steps, seed=self.recipe.seed, device=self.fabric.device, dtype=self.dtype)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from calibrant.distributed import global_sum
 from calibrant.losses import Loss
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.batches import BatchSource, ResidentBatches, TrainingBatch
@@ -94,22 +93,19 @@ class Learner:
         """The gradient of the global batch, in pieces where it is accumulated."""
         self.optimiser.zero_grad(set_to_none=True)
         size = len(batch.indices)
-        for here, share in self._pieces(size):
+        for here, share in self._pieces(size, batch.total):
             # Ranks exchange gradients once, with the last piece.
             with self.fabric.no_backward_sync(self.model, enabled=here.stop < size):
                 self._backward(batch[here], share, full=size == self.full_size, record=record)
 
-    def _pieces(self, size: int) -> list[tuple[slice, float]]:
-        """Where this rank's batch is cut, and each piece's share of the global batch.
+    def _pieces(self, size: int, total: int) -> list[tuple[slice, float]]:
+        """Where this rank's part of a batch of `total` samples is cut, and each piece's share of the global batch.
 
-        Every rank must cut into the same number of pieces, also where a last batch gives one of them a sample more.
+        Every rank must cut into the same number of pieces, also where one of them holds a sample more.
         """
         if self.accumulate == 1:
             return [(slice(0, size), 1.0)]
         ranks = self.fabric.world_size
-        total = ranks * size
-        if size != self.full_size:
-            total = int(global_sum(torch.tensor(size, device=self.fabric.device)))
         least = total // ranks
         pieces = min(self.accumulate, max(least, 1))
         cuts = [least * piece // pieces for piece in range(pieces)]
@@ -166,12 +162,12 @@ class GraphedSteps:
 
     def run_epoch(self, before_step: Callable[[int], None]) -> None:
         """Train on the epoch's batches."""
-        for step, size in enumerate(self.source.tables.sizes(self.source.batch_size)):
+        for step, total in enumerate(self.source.tables.totals()):
             before_step(step)
-            if size == self.source.batch_size:
+            if total == self.source.batch_size:
                 self._full_batch()
             else:
-                self._on_side_stream(size)
+                self._on_side_stream(total)
 
     def _full_batch(self) -> None:
         if self._warmed < _WARM_UP:
