@@ -42,7 +42,8 @@ def make_fabric(recipe: Recipe) -> "Fabric":
     """Lightning Fabric for the recipe's device, precision and number of processes, not launched yet."""
     try:
         from lightning.fabric import Fabric
-        from lightning.fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
+        from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+        from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
     except ImportError as error:
         raise InvalidInput("training needs Lightning. Install it with: pip install 'calibrant[train]'") from error
     engine = recipe.engine
