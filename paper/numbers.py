@@ -44,7 +44,11 @@ _METHODS = {
 # is another, and our first reading of the paper's pruning (ResNet-32, ResNet-50).
 VARIANTS = {
     "mmce": ("mmce_weight 2",),
-    "flsd+h+p-ema": ("fraction 0.1, start 40", "fraction 0.1, interval 10, start 40"),
+    "flsd+h+p-ema": (
+        "fraction 0.1, start 40",
+        "fraction 0.1, interval 10, start 40",
+        "readmit True, scoring resting",
+    ),
 }
 _Numbers = tuple[float, float, float, float, float]
 

@@ -26,6 +26,10 @@ def test_the_committed_files_are_what_results_give():
         assert path.read_text() == text, "run: python docs/make/results.py"
 
 
+def test_the_committed_list_of_candidates_is_what_the_records_give():
+    assert (ROOT / "results" / "search" / "README.md").read_text() == script("search").page()
+
+
 @pytest.mark.parametrize("name", ["results", "paper"])
 def test_the_committed_pictures_are_what_results_give(tmp_path, name):
     made = script("results_picture")

@@ -56,6 +56,13 @@ def test_few_updates_are_counted(tmp_path):
     assert "updated only 4 times" in found
 
 
+@pytest.mark.parametrize(("kept", "said"), [(0.862, True), (0.605, False)])
+def test_a_plan_that_could_not_keep_to_its_budget_says_so(tmp_path, kept, said):
+    plan = {"budget": 0.6, "epochs": 2, "method.name": "nll+easy-hard"}
+    found = told(tmp_path, *scores(2000, wrong=1), kept_share=kept, **plan)
+    assert [text[:63] for text in found] == ["The run made 86.2% of all updates, and its budget was 60.0%: to"] * said
+
+
 def test_too_few_validation_cases_for_a_temperature_and_for_a_promise(tmp_path):
     first, second = told(tmp_path / "a", *scores(60, wrong=1))
     assert "there are 60 validation cases, and it takes 100" in first

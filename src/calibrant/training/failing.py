@@ -17,6 +17,7 @@ _NEARLY_ALL = 0.95
 # An untrained network has the loss of a guess, and one that learns anything falls below it by more than this.
 _FALLEN = 0.98
 _PROMISED = 0.99
+_BUDGET_SLACK = 0.01
 _MORE_VALIDATION = "Hold out more (--set data.validation=0.3) or label more."
 
 
@@ -30,7 +31,7 @@ def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | N
     """
     validation = run.predictions("val")
     guesses = _guesses(validation)
-    found = [*guesses, *_learned_nothing(log), *_few_updates(run, log)]
+    found = [*guesses, *_learned_nothing(log), *_few_updates(run, log), *_over_budget(run, log)]
     if calibration is None and run.recipe.calibration.method != "none":
         found.append(_no_temperature(run, len(validation)))
     # A model that guesses can promise nothing: the sentences above say it better.
@@ -85,6 +86,18 @@ def _few_updates(run: Run, log: Sequence[Line]) -> list[str]:
     return [
         f"The weights were updated only {updates} times; a network trained from scratch takes some hundred updates at "
         "the very least. Train for more epochs or with smaller batches."
+    ]
+
+
+def _over_budget(run: Run, log: Sequence[Line]) -> list[str]:
+    """Plans that let samples rest once they are learned cannot know ahead whether enough of them will be."""
+    recipe = run.recipe
+    made = sum(line["kept_share"] for line in log) / recipe.epochs
+    if made <= recipe.budget + _BUDGET_SLACK:
+        return []
+    return [
+        f"The run made {made:.1%} of all updates, and its budget was {recipe.budget:.1%}: too few samples were learned "
+        "well enough to rest. Compare it with a control of as many updates, or loosen what the plan asks for."
     ]
 
 
