@@ -1,4 +1,9 @@
-from calibrant.errors import InvalidInput, did_you_mean, invalid
+import importlib
+import sys
+
+import pytest
+
+from calibrant.errors import InvalidInput, did_you_mean, importing, invalid
 
 
 def test_the_error_is_a_value_error_with_rule_value_and_way_out():
@@ -10,3 +15,24 @@ def test_the_error_is_a_value_error_with_rule_value_and_way_out():
 
 def test_did_you_mean_lists_everything_when_nothing_is_close():
     assert did_you_mean("zzzz", ["nll", "flsd"]) == "Known: nll, flsd."
+
+
+def test_a_torchvision_that_does_not_fit_is_one_line_with_two_ways_out(tmp_path, monkeypatch):
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms is missing')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    with pytest.raises(InvalidInput) as told, importing("training", "Lightning", "train"):
+        importlib.import_module("torchvision")
+    assert str(told.value) == (
+        "Lightning cannot be imported, because the installed torchvision does not fit torch (operator torchvision::nms "
+        "is missing). Install the pair: pip install -U 'calibrant[vision]'; or: pip uninstall torchvision."
+    )
+
+
+def test_a_missing_library_names_its_extra_and_other_errors_stay_what_they_are():
+    told = r"training needs Nothing. Install it with: pip install 'calibrant\[train\]'"
+    with pytest.raises(InvalidInput, match=told), importing("training", "Nothing", "train"):
+        importlib.import_module("a_library_that_nobody_has")
+    with pytest.raises(RuntimeError, match="another"), importing("training", "Nothing", "train"):
+        raise RuntimeError("another")

@@ -1,6 +1,7 @@
 """What can go wrong, said in one line: the argument, the rule, the value, the way out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from os import sep
 from traceback import extract_tb
@@ -85,6 +86,31 @@ def one_line(text: object, most: int = 400) -> str:
     # The end is kept, because that is where the way out stands.
     half = (most - len(" ... ")) // 2
     return f"{line[:half]} ... {line[-half:]}"
+
+
+@contextmanager
+def importing(needed_by: str, name: str, extra: str) -> Iterator[None]:
+    """One line where a library is missing, or where it stumbles over a torchvision that was built for another torch.
+
+    torchmetrics and Lightning import torchvision wherever it is installed, although nothing here needs it.
+
+    Args:
+        needed_by: What cannot be done without the library.
+        name: The library, for people.
+        extra: The extra that brings it.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise InvalidInput(f"{needed_by} needs {name}. Install it with: pip install 'calibrant[{extra}]'") from error
+    except (RuntimeError, OSError, AttributeError) as error:
+        if not any(f"{sep}torchvision{sep}" in frame.filename for frame in extract_tb(error.__traceback__)):
+            raise
+        told = one_line(error, most=100)
+        raise InvalidInput(
+            f"{name} cannot be imported, because the installed torchvision does not fit torch ({told}). "
+            "Install the pair: pip install -U 'calibrant[vision]'; or: pip uninstall torchvision."
+        ) from error
 
 
 def our_fault(error: BaseException) -> str:

@@ -6,11 +6,13 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from calibrant.checks import labels, require_tensor
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, importing, invalid
 from calibrant.predictions import SUM_TOLERANCE, Kind, Precision, Predictions
+
+with importing("a meter", "torchmetrics", "train"):
+    from torchmetrics import Metric
 
 PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float16: "float16",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from calibrant import methods
 from calibrant.data import StreamedDataset, StreamedImages, open_dataset
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, importing, invalid
 from calibrant.logs import at_level
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.averaging import WeightAverage
@@ -40,12 +40,10 @@ OWN_DATA = "python:"
 
 def make_fabric(recipe: Recipe) -> "Fabric":
     """Lightning Fabric for the recipe's device, precision and number of processes, not launched yet."""
-    try:
+    with importing("training", "Lightning", "train"):
         from lightning.fabric import Fabric
         from lightning.fabric.plugins.environments.lightning import LightningEnvironment
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-    except ImportError as error:
-        raise InvalidInput("training needs Lightning. Install it with: pip install 'calibrant[train]'") from error
     engine = recipe.engine
     if engine.accelerator == "cuda" and not torch.cuda.is_available():
         raise InvalidInput("engine.accelerator is cuda, but torch sees no GPU. Use cpu or auto.")
