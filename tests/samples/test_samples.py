@@ -12,6 +12,7 @@ RESULTS = Path(__file__).parent.parent.parent / "results"
 RECORDS = {
     "cifar10-resnet32-nll": "cifar10-resnet32-nll-seed0.json",
     "cifar10-resnet32-nll-averaged": "cifar10-resnet32-nll-average=0.25-floor=0.2-kind=cosine-seed1.json",
+    "cifar10-resnet50-nll-averaged": "cifar10-resnet50-nll-average=0.25-floor=0.2-kind=cosine-seed0.json",
     "cifar10-resnet32-flsd+h+p-ema": "cifar10-resnet32-flsd+h+p-ema-seed0.json",
 }
 

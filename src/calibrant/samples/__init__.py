@@ -18,6 +18,7 @@ Split = Literal["val", "test"]
 SAMPLES = {
     "cifar10-resnet32-nll": "CIFAR-10, ResNet-32, cross-entropy with the paper's schedule, seed 0: overconfident",
     "cifar10-resnet32-nll-averaged": "the same network and loss, cosine schedule and averaged weights, seed 1",
+    "cifar10-resnet50-nll-averaged": "ResNet-50, cross-entropy, cosine schedule and averaged weights, seed 0",
     "cifar10-resnet32-flsd+h+p-ema": "the paper's method, pruning from the first drop of the learning rate, seed 0",
 }
 
