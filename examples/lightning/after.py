@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from calibrant.integrations.lightning_calibration import CalibrationCallback
+from calibrant.integrations.lightning import CalibrationCallback
 
 pl.seed_everything(0, verbose=False)
 pixels, digits = load_digits(return_X_y=True)

@@ -1,4 +1,4 @@
-"""Lightning's `Trainer`: a callback that prunes, and a data loader that can go on in the middle of an epoch.
+"""Lightning's `Trainer`: callbacks that prune and calibrate, and a loader that can go on in the middle of an epoch.
 
 `training_step` returns a dictionary with `loss`, `logits` and `indices`; Lightning hands it to the callback. The
 indices came with the batch: nothing here has to know "the current batch".
@@ -13,12 +13,15 @@ from torch.utils.data import DataLoader, Sampler
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.integrations.epoch import RunningEpoch, share_scores
+from calibrant.integrations.lightning_calibration import CalibrationCallback
 from calibrant.pruning import ConfidencePruner, Indexed, KeptSampler
 
 try:
     import lightning.pytorch as pl
 except ImportError as error:
     raise InvalidInput("this adapter needs Lightning. Install it with: pip install 'calibrant[train]'") from error
+
+__all__ = ["CalibrationCallback", "PrunedLoader", "PruningCallback"]
 
 
 class _Continued(Sampler[int]):
