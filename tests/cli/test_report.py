@@ -110,3 +110,26 @@ def test_damaged_run_is_one_line(calibrant, tmp_path, name, damage):
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert name in err
     assert not (run / "report.html").exists()
+
+
+def test_groups_stand_on_the_page_with_the_worst_named(calibrant, tmp_path):
+    rng = np.random.default_rng(0)
+    targets = rng.integers(0, 3, 300)
+    site = np.where(np.arange(300) < 200, "north", "south")
+    logits = rng.normal(size=(300, 3))
+    logits[np.arange(300), targets] += np.where(site == "north", 4.0, 0.5)
+    Predictions.from_logits(logits, targets, extras={"site": site}).save(tmp_path / "a.npz")
+    where = tmp_path / "page.html", "--n-resamples", 20
+    code, _, err = calibrant(
+        "report", tmp_path / "a.npz", "-o", *where, "--groups", "site", "--figures", tmp_path / "figures"
+    )
+    assert (code, err) == (0, "")
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Groups by site: a" in html
+    assert "Worst by test error: south. Intervals of the 2 groups hold together with 95 %" in html
+    assert "Worse than all cases beyond chance: south." in html
+    assert html.index(">south<") < html.index(">north<")
+    assert (tmp_path / "figures" / "1-groups.png").is_file()
+    code, _, err = calibrant("report", tmp_path / "a.npz", "-o", *where, "--groups", "sight")
+    assert code == 2
+    assert "groups must be a column of the predictions, got 'sight'" in err

@@ -38,6 +38,7 @@ def compare(
     trust_code: TrustCode = False,
     page: Annotated[bool, Parameter(negative="--no-page")] = True,
     raw: Annotated[bool, Switch] = False,
+    groups: Path | None = None,
     as_json: Json = False,
 ) -> None:
     """Run methods over seeds and data sets, and end with the paper's tables. Run it again to go on where it stopped.
@@ -65,6 +66,7 @@ def compare(
         trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
         page: Also write the report page.
         raw: Leave out the table of the runs behind their own calibrators.
+        groups: CSV file with a column group, one row for each test case in order: also a table by group.
         as_json: Print everything as JSON.
     """
     from calibrant.study import plan_study, run_study
@@ -83,7 +85,7 @@ def compare(
     )
     with make_executor(executor, address=address) as place:
         how: dict[str, Any] = {"jobs": jobs, "data_dir": data_dir, "trust_code": trust_code, "executor": place}
-        outcome = run_study(study, **how, record=record, page=page, raw=raw)
+        outcome = run_study(study, **how, record=record, page=page, raw=raw, groups=groups)
     if as_json:
         say_json(outcome.content)
     else:

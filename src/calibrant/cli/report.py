@@ -28,6 +28,7 @@ def report(
     n_resamples: int = 1000,
     pictures: bool = True,
     data_dir: DataDir = None,
+    groups: str | None = None,
     figures: Path | None = None,
     as_json: Json = False,
 ) -> None:
@@ -50,6 +51,7 @@ def report(
         n_resamples: Bootstrap resamples behind the intervals, at least 20; 0 for none.
         pictures: Whether images of single cases are shown; leave them out where they are private.
         data_dir: Where image sets lie; by default CALIBRANT_DATA, then the user's cache.
+        groups: A column of the predictions: each model group by group too, with the worst group named.
         figures: Folder for the same pictures as SVG and PNG files.
         as_json: Print JSON, in fractions, for machines.
     """
@@ -66,13 +68,13 @@ def report(
             "name": name,
             "images": images,
         }
-        own |= {"kind": kind, "columns": columns, "figures": figures}
+        own |= {"kind": kind, "columns": columns, "groups": groups, "figures": figures}
         _tell(report_study(sources, out, not_for_studies=own, raw=raw, n_bins=n_bins, **shared), [], as_json=as_json)
         return
     if figures is not None:
         require_matplotlib()
     entries = read_entries(sources, names=name or (), images=images, kind=kind, columns=columns)
-    parts: dict[str, Any] = {"calibrator": calibrator, "rule": rule, "raw": raw, "n_bins": n_bins}
+    parts: dict[str, Any] = {"calibrator": calibrator, "rule": rule, "raw": raw, "n_bins": n_bins, "groups": groups}
     with Console(stderr=True).status("Measuring ..."):
         page = write_report(entries, out, shortlist=shortlist, **shared, **parts)
         made = [] if figures is None else save_figures(entries, figures, **parts)

@@ -119,7 +119,8 @@ def studentised(
         level: Of the intervals.
     """
     count, generator = int(clusters.max()) + 1, np.random.default_rng(seed)
-    base = _moved(estimate(weights), weights, clusters, np.ones(count), scales)
+    estimates = estimate(weights)
+    base = _moved(estimates, weights, clusters, np.ones(count), scales)
     distances: dict[str, list[float]] = {name: [] for name in base}
     for _ in range(n_resamples):
         copies = np.bincount(generator.integers(count, size=count), minlength=count).astype(np.float64)
@@ -128,9 +129,12 @@ def studentised(
             for name, (value, error) in _moved(estimate(drawn), drawn, clusters, copies, scales).items():
                 if name in base:
                     distances[name].append((value - base[name][0]) / error)
-    student = float(stdtrit(max(count - 1, 1), 0.5 + level / 2.0))
     found = {}
     for name, own in distances.items():
+        shares = np.bincount(clusters, weights * estimates[name][1]) ** 2
+        # Where a few clusters carry the variance, AUROC's is known as badly as if there were so many in all.
+        freedom = shares.sum() ** 2 / (shares**2).sum() if name == "auroc" else count - 1
+        student = float(stdtrit(max(freedom, 1.0), 0.5 + level / 2.0))
         middle = None if values[name] is None else scales[name].move(float(values[name] or 0.0), base[name][1])
         if middle is not None and 2 * len(own) >= n_resamples:
             low = np.quantile(own, (1.0 - level) / 2.0, method="lower")

@@ -15,6 +15,7 @@ from calibrant.metrics import DEFAULT_N_BINS, FEWEST_RESAMPLES
 from calibrant.report.comparison import comparison
 from calibrant.report.content import method_contents, run_content
 from calibrant.report.entries import ReportEntry, Sources, read_entries
+from calibrant.report.groups import group_section
 from calibrant.report.judged import CalibratorLike, RuleLike, ShortlistLike, Shown, judged
 from calibrant.report.samples import images_for_test
 from calibrant.report.sections import Section
@@ -43,6 +44,7 @@ def write_report(
     n_resamples: int = 1000,
     pictures: bool = True,
     data_dir: str | Path | None = None,
+    groups: str | None = None,
     sections: Sequence[Section] = (),
 ) -> Path:
     """Write the page.
@@ -63,6 +65,7 @@ def write_report(
         n_resamples: Bootstrap resamples behind the intervals of the comparison table; 0 for none.
         pictures: Whether mistakes and suspect labels are shown with their images; False where those are private.
         data_dir: Where image sets lie, for these images; by default where training looks for them.
+        groups: Name of an extra column of the predictions: each model group by group, the worst group named.
         sections: Tables and pictures of several runs, below the comparison.
     """
     entries = read_entries(sources)
@@ -81,6 +84,7 @@ def write_report(
         n_resamples=n_resamples,
         pictures=pictures,
         data_dir=data_dir,
+        groups=groups,
         sections=sections,
     )
     write_text(target, html)
@@ -100,6 +104,7 @@ def build_page(
     n_resamples: int = 1000,
     pictures: bool = True,
     data_dir: str | Path | None = None,
+    groups: str | None = None,
     sections: Sequence[Section] = (),
 ) -> str:
     """The page of `write_report` as text; the same sources give the same text."""
@@ -114,6 +119,9 @@ def build_page(
     made = [each.entry for each in shown]
     made = [entry._replace(images=_images(entry, data_dir) if pictures else None) for entry in made]
     settings: dict[str, Any] = {"threshold": threshold, "n_bins": n_bins}
+    if groups is not None:
+        of_groups: dict[str, Any] = {"n_resamples": n_resamples, **settings}
+        sections = [*sections, *(group_section(each.name, each.predictions, groups, **of_groups) for each in made)]
     methods = method_contents(made, n_resamples=n_resamples, pictures=pictures, data_dir=data_dir, **settings)
     for method, each in zip(methods, shown, strict=True):
         method["metrics"] |= {f"promised@{target:g}": share for target, (share, _) in each.promised.items()}

@@ -12,6 +12,7 @@ from calibrant.study.budgets import at_budgets
 from calibrant.study.control import against_controls, find_controls, has_plan
 from calibrant.study.curve import budget_figure, curve_line
 from calibrant.study.demo import run_demo
+from calibrant.study.groups import group_tables, read_groups
 from calibrant.study.outcome import Outcome, Recorded, plan_study, record_all, record_runs, run_ablation, run_study
 from calibrant.study.output import holds_study, report_study, study_json, try_pages, write_tables
 from calibrant.study.progress import make_progress
@@ -44,6 +45,7 @@ __all__ = [
     "curve_line",
     "estimate",
     "find_controls",
+    "group_tables",
     "has_plan",
     "holds_study",
     "make_progress",
@@ -51,6 +53,7 @@ __all__ = [
     "paper_tables",
     "percent",
     "plan_study",
+    "read_groups",
     "read_records",
     "record_all",
     "record_run",

@@ -13,6 +13,7 @@ from calibrant.report import save_figure, to_terminal
 from calibrant.study.ablation import ablation_figure, ablation_table, choose_by_validation
 from calibrant.study.budgets import at_budgets
 from calibrant.study.calibrated import calibrated_tables
+from calibrant.study.groups import group_tables, read_groups
 from calibrant.study.output import study_json, try_pages, write_curves, write_tables
 from calibrant.study.progress import make_progress
 from calibrant.study.record import Record, record_run, write_record
@@ -110,6 +111,7 @@ def run_study(
     record: Path | None = None,
     page: bool = False,
     raw: bool = False,
+    groups: Path | None = None,
 ) -> Outcome:
     """Run what is left to run; write tables, pages and records of what has finished.
 
@@ -122,13 +124,17 @@ def run_study(
         record: Folder for one JSON per finished run; None for none.
         page: Whether to write report pages.
         raw: Leave out the table of the runs behind their own calibrators.
+        groups: A CSV file with a column `group`, one row for each test case in the order of the test set: adds a table
+            by group, with the worst one named.
     """
+    by_group = None if groups is None else read_groups(groups)
     outcome = _run(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, executor=executor)
     all_results = study.results()
     outcome.content = study_json(study, all_results)
     # Where no run has finished there is nothing to tabulate; `failed` says why.
     if all_results:
         calibrated = [] if raw else calibrated_tables(study)
+        calibrated += [] if by_group is None else group_tables(study, by_group)
         outcome.files = [*write_tables(study, all_results, extra=calibrated), *write_curves(study, all_results)]
         shown = [grid for results in all_results for grid in paper_tables(results, brief=True)]
         outcome.text = [to_terminal(grid) + "\n" for grid in (*shown, *calibrated)]

@@ -4,7 +4,12 @@ from calibrant.report.figures.budget import BudgetLine, budget_curves
 from calibrant.report.figures.collection import save_figures
 from calibrant.report.figures.coverage import accuracy_coverage_curves, risk_coverage_curves, threshold_curves
 from calibrant.report.figures.pruning import kept_share, score_distributions
-from calibrant.report.figures.reliability import confidence_histogram, reliability_diagram, reliability_grid
+from calibrant.report.figures.reliability import (
+    confidence_histogram,
+    group_reliability,
+    reliability_diagram,
+    reliability_grid,
+)
 from calibrant.report.figures.study import ablation_curves, component_bars, pareto_picture, training_time_bars
 from calibrant.report.style import save_figure
 
@@ -15,6 +20,7 @@ __all__ = [
     "budget_curves",
     "component_bars",
     "confidence_histogram",
+    "group_reliability",
     "kept_share",
     "pareto_picture",
     "reliability_diagram",

@@ -8,7 +8,12 @@ from calibrant.report.audit import audit_of, names_of
 from calibrant.report.entries import ReportEntry, Sources, read_entries
 from calibrant.report.figures.coverage import accuracy_coverage_curves, risk_coverage_curves, threshold_curves
 from calibrant.report.figures.pruning import kept_share, score_distributions
-from calibrant.report.figures.reliability import confidence_histogram, reliability_diagram, reliability_grid
+from calibrant.report.figures.reliability import (
+    confidence_histogram,
+    group_reliability,
+    reliability_diagram,
+    reliability_grid,
+)
 from calibrant.report.judged import CalibratorLike, RuleLike, judged
 from calibrant.report.style import save_figure
 
@@ -21,6 +26,7 @@ def save_figures(
     rule: RuleLike = None,
     raw: bool = False,
     n_bins: int = DEFAULT_N_BINS,
+    groups: str | None = None,
 ) -> list[Path]:
     """Write every figure that the sources have the data for, as SVG and PNG.
 
@@ -32,6 +38,7 @@ def save_figures(
         rule: As for `write_report`; only its temperature matters here.
         raw: As for `write_report`.
         n_bins: Bins of the reliability diagrams.
+        groups: As for `write_report`.
     """
     made = [shown.entry for shown in judged(read_entries(sources), calibrator=calibrator, rule=rule, raw=raw)]
     base = as_path(folder, "folder")
@@ -45,6 +52,8 @@ def save_figures(
         figures[f"{number}-reliability"] = reliability_diagram(entry.predictions, n_bins=n_bins, title=entry.name)
         figures[f"{number}-confidence"] = confidence_histogram(entry.predictions, title=entry.name)
         figures[f"{number}-threshold"] = threshold_curves(entry.predictions, n_bins=n_bins, title=entry.name)
+        if groups is not None:
+            figures[f"{number}-groups"] = group_reliability(entry.predictions, groups, n_bins=n_bins)
     written = [path for stem, figure in figures.items() for path in save_figure(figure, base / stem)]
     for number, entry in enumerate(made, start=1):
         written += _save_pruning(entry, base, number)

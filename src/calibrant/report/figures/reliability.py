@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.errors import invalid
-from calibrant.metrics import DEFAULT_N_BINS, Bins, reliability_bins
+from calibrant.metrics import DEFAULT_N_BINS, Bins, Groups, reliability_bins, split_groups
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.report.entries import check_methods
 from calibrant.report.statistics import Bands, reliability_bands
@@ -84,6 +84,25 @@ def reliability_grid(
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4 if across > 2 else 2)
     return figure
+
+
+def group_reliability(
+    predictions: Predictions, groups: Groups, *, n_bins: int = DEFAULT_N_BINS, columns: int = 4, most: int = 11
+) -> "Figure":
+    """Reliability diagrams of all cases and of each group, the largest groups first.
+
+    Args:
+        predictions: What the model says.
+        groups: Name of an extra column, or one value for each row.
+        n_bins: Equal-width bins on [0, 1].
+        columns: Most diagrams in a row.
+        most: Groups that are drawn at most.
+    """
+    parts = split_groups(predictions, groups)
+    largest = sorted(parts.items(), key=lambda item: -len(item[1]))[: max(most, 1)]
+    # A group may be called "all", too: then its picture stands beside the other one.
+    named = {f"{name} ({len(part):,})": part for name, part in largest}
+    return reliability_grid({f"all ({len(predictions):,} cases)": predictions, **named}, n_bins=n_bins, columns=columns)
 
 
 @styled
