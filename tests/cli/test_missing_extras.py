@@ -43,3 +43,27 @@ def test_a_missing_extra_is_said_before_any_work(calibrant, files, monkeypatch, 
     assert f"pip install 'calibrant[{extra}]'" in err
     assert err.count("\n") == 1
     assert {path.name for path in files.iterdir()} == {"p.npz", "run"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compare", "--methods", "nll", "--data", "digits", "--out", "new"),
+        ("ablate", "lambda", "--data", "digits", "--out", "new"),
+        ("sweep", "--data", "digits", "--out", "new"),
+        ("evaluate", "p.npz"),
+        ("calibrate", "p.npz", "--apply", "p.npz", "--out", "new"),
+    ],
+)
+@pytest.mark.parametrize("fault", ["missing", "address"])
+def test_ray_that_is_missing_or_silent_is_said_before_any_work(calibrant, files, monkeypatch, arguments, fault):
+    monkeypatch.chdir(files)
+    if fault == "missing":
+        monkeypatch.setitem(sys.modules, "ray", None)
+    else:
+        pytest.importorskip("ray", reason="Ray is not installed")
+    code, out, err = calibrant(*arguments, "--executor", "ray", "--address", "127.0.0.1:1")
+    assert (code, out) == (2, "")
+    assert ("pip install 'calibrant[ray]'" if fault == "missing" else "got no answer from 127.0.0.1:1") in err
+    assert err.count("\n") == 1
+    assert {path.name for path in files.iterdir()} == {"p.npz", "run"}

@@ -1,11 +1,20 @@
 """A cluster of two nodes on this machine: a study that loses one of them, folders of parts, and bad addresses."""
 
+import contextlib
 import threading
-import time
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
+import psutil
 import pytest
+from pyarrow.parquet import read_table
 
-from calibrant.executing import make_executor
+from calibrant import Predictions, evaluate
+from calibrant.errors import InvalidInput, invalid
+from calibrant.executing import Task, make_executor, run_tasks
+from calibrant.metrics import evaluate_parts
+from calibrant.routing import choose_threshold, route_parts
 from calibrant.study import Study, StudySpec
 from calibrant.study.record import digests
 from calibrant.training import train
@@ -36,28 +45,79 @@ def on_ray(cluster):
 
 
 def test_a_study_that_loses_a_node_ends_with_the_numbers_of_an_undisturbed_one(cluster, on_ray, tmp_path):
-    recipe = {"epochs": 5, "engine.accelerator": "cpu"}
+    recipe = {"epochs": 6, "engine.accelerator": "cpu"}
     spec = StudySpec(methods=("nll", "flsd"), seeds=(0, 1, 2), data=("digits",), models=("tiny",), recipe=recipe)
     study = Study(tmp_path / "study", spec)
-    killer = threading.Thread(target=_kill_a_node_in_the_middle, args=(cluster, study), daemon=True)
+    ended = threading.Event()
+    killer = threading.Thread(target=_kill_in_the_middle, args=(cluster.worker_nodes.copy().pop(), study, ended))
     killer.start()
-    study.run(executor=on_ray)
-    killer.join()
+    try:
+        study.run(executor=on_ray)
+    finally:
+        ended.set()
+        killer.join()
     assert len(study.finished()) == len(study.runs) == 6
     for planned in study.runs:
         undisturbed = train(planned.recipe, tmp_path / "undisturbed" / planned.name)
         assert study.record(planned).predictions_sha256 == digests(undisturbed), planned.name
     logs = [(study.path / "logs" / f"{planned.name}.log").read_text() for planned in study.runs]
     assert any("going on after epoch" in log for log in logs)
-    assert all("epoch 5/5" in log for log in logs)
+    assert all("epoch 6/6" in log for log in logs)
 
 
-def _kill_a_node_in_the_middle(cluster, study):
-    """Once three runs are at work at the same time: at most two of them are on the node that stays."""
-    at_work = set()
-    while len(at_work) < 3:
-        folders = [study.folder(planned) for planned in study.runs]
-        begun = [folder for folder in folders if any(folder.glob("checkpoints/*"))]
-        at_work = {folder for folder in begun if not (folder / "summary.json").is_file()}
-        time.sleep(0.02)
-    cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+def _kill_in_the_middle(node, study, ended):
+    """Kill a node as soon as a cell that runs on it has a checkpoint."""
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    folders = {str(study.folder(planned)): study.folder(planned) for planned in study.runs}
+    while not ended.wait(0.02):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            words = {word for child in raylet.children(recursive=True) for word in child.cmdline()}
+            if any(any(folders[word].glob("checkpoints/*")) for word in words & folders.keys()):
+                # The cells are not killed: they have to end with their workers by themselves.
+                for process in [*raylet.children(), raylet]:
+                    process.kill()
+                return
+
+
+def test_parts_on_a_cluster_give_the_numbers_of_one_machine(on_ray, tmp_path):
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(4000, 3))
+    whole = Predictions.from_logits(logits, (logits + 2 * rng.gumbel(size=logits.shape)).argmax(axis=1))
+    (tmp_path / "parts").mkdir()
+    for number, part in enumerate(np.array_split(np.arange(4000), [1500])):
+        whole.subset(part).save(tmp_path / "parts" / f"{number}.parquet")
+    expected, found = evaluate(whole).values(), evaluate_parts(tmp_path / "parts", executor=on_ray).values()
+    assert found == pytest.approx(expected, rel=1e-12)
+    rule = choose_threshold(whole, 0.7)
+    counts = route_parts(rule, tmp_path / "parts", tmp_path / "decisions", executor=on_ray)
+    assert counts == route_parts(rule, tmp_path / "parts", tmp_path / "here")
+    assert read_table(tmp_path / "decisions").equals(read_table(tmp_path / "here"))
+
+
+def test_faults_come_home_as_one_line(on_ray, tmp_path, monkeypatch):
+    with pytest.raises(InvalidInput, match="be the same file on"):
+        on_ray.check_shared(_Nowhere(tmp_path / "study.toml"))
+    with pytest.raises(InvalidInput, match="value must be 1, got 2"):
+        list(on_ray.map(_only_one, [1, 2]))
+    # The nodes were started in another folder: modules and logs are looked for where the command was given.
+    monkeypatch.chdir(tmp_path)
+    Path("dying.py").write_text("import sys; sys.exit('calibrant: data must exist.')")
+    tasks = [Task("cell", "dying", (), Path("logs/cell.log"))]
+    (one,) = run_tasks(tasks, executor=on_ray)
+    assert (one.code, one.message) == (1, "data must exist.")
+    assert (tmp_path / "logs" / "cell.log").is_file()
+    with pytest.raises(InvalidInput, match="cluster must have a machine with 1 cores and 1 GPUs for cell"):
+        on_ray.room(replace(tasks[0], accelerator="cuda"))
+
+
+def _only_one(value):
+    if value != 1:
+        raise invalid("value", "be 1", value)
+    return value
+
+
+class _Nowhere(type(Path())):
+    """A file that only this machine sees."""
+
+    def stat(self, **_):
+        return Path(__file__).stat()

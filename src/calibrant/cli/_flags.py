@@ -54,7 +54,7 @@ Address = Annotated[
     str | None,
     Parameter(
         name="--address",
-        help="Of the Ray cluster: HOST:PORT, ray://HOST:PORT or auto. By default Ray starts on this machine alone.",
+        help="Of the Ray cluster of this machine: HOST:PORT or auto. By default Ray starts on this machine alone.",
     ),
 ]
 CalibratorFile = Annotated[

@@ -16,9 +16,8 @@ def make_executor(name: ExecutorName = "local", *, address: str | None = None) -
 
     Args:
         name: "local", or "ray" (which needs `pip install 'calibrant[ray]'`).
-        address: Of the head of a Ray cluster: `HOST:PORT`, `ray://HOST:PORT` from a machine outside it, or "auto" for
-            the one that this machine belongs to. None starts Ray on this machine alone, unless the environment variable
-            RAY_ADDRESS names a cluster.
+        address: Of the head of a Ray cluster that this machine belongs to: `HOST:PORT`, or "auto" to look for it. None
+            starts Ray on this machine alone, unless the environment variable RAY_ADDRESS names a cluster.
     """
     if name not in get_args(ExecutorName):
         raise invalid("executor", "be local or ray", repr(name))

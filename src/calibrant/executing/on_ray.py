@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,8 +26,6 @@ _RETRIES = 10
 # Seconds for a connection; ray.init itself takes minutes to give up and then ends the whole process.
 _CONNECT_SECONDS = 5.0
 _PROBE_SECONDS = 60.0
-# Network file systems keep the lock of a machine that is gone for about this long.
-_LOCK_SECONDS = 120.0
 # An HTTP/2 greeting with empty settings: gRPC, which Ray speaks, answers with a frame of settings (type 4).
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
@@ -47,15 +45,16 @@ class RayExecutor:
         self._started_here = not self._ray.is_initialized()
         self._tasks: dict[Any, str] = {}
         if self._started_here:
-            self._connect(address or os.environ.get("RAY_ADDRESS"))
+            # By itself Ray would join whatever cluster runs on this machine.
+            self._connect(address or os.environ.get("RAY_ADDRESS", "local"))
 
-    def _connect(self, address: str | None) -> None:
+    def _connect(self, address: str) -> None:
         # Ray's own messages are for its developers; what a user needs is said in one line here.
         settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-        if address in (None, "local"):
+        if address == "local":
             settings["include_dashboard"] = False
         elif address != "auto":
-            _check_answers(str(address))
+            _check_answers(address)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             self._ray.init(address, **settings)
@@ -186,9 +185,9 @@ def _ray_module() -> Any:
 
 def _check_answers(address: str) -> None:
     """Refuse an address where nobody answers, or where the answer is not that of Ray."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdecimal():
-        raise invalid("address", "be HOST:PORT, ray://HOST:PORT or auto", repr(address))
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise invalid("address", "be HOST:PORT or auto", repr(address))
     way_out = "Look whether the cluster runs: ray status"
     try:
         with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS) as line:
@@ -225,18 +224,19 @@ def _run_here(task: Task, folder: Path) -> Exit:
     if task.lock is not None:
         _wait_until_free(folder / task.lock)
     try:
-        return Child(task, os.environ, folder).exit()
+        # A relative path means one from the folder of the command, which is not that of this worker.
+        return Child(replace(task, log=folder / task.log), os.environ, folder).exit()
     except CalibrantError as error:
         return Exit(task.name, 2, one_line(error))
 
 
 def _wait_until_free(path: Path) -> None:
-    """Wait until an attempt on a machine that is gone has let go of a file; the task itself refuses where it does not.
+    """Wait while an earlier attempt holds a file.
 
-    A Ray worker that is killed takes its child with it, but the child may need some moments to notice.
+    The child of a worker that was killed needs some moments to notice, and network storage about two minutes to forget
+    a machine. A worker whose Ray is gone may even finish the task; then nothing is left to do.
     """
-    ends = time.monotonic() + _LOCK_SECONDS
-    while path.is_file() and time.monotonic() < ends:
+    while path.is_file():
         with path.open("r+") as handle:
             if try_lock(handle, inherited=False):
                 return

@@ -1,0 +1,165 @@
+"""Time and memory of judging folders of Parquet files, in one process, part by part, and part by part on Ray.
+
+Each step runs in a process of its own. Wall time depends on what else the machine does; the processor time beside it
+does not, but it leaves out Ray's workers. Peak memory is that of the process that was started, without Ray's workers.
+`benchmarks/scale.py --rows 50000000 --parts 64 --ray` makes the table of results/benchmarks/scale.txt, with `--grid`
+before it for the sizes that docs/scale.md extrapolates from.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+
+
+def write_parts(folder: Path, rows: int, parts: int, classes: int, kind: str) -> float:
+    """Write random predictions of a model that is overconfident; returns megabytes on disk."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    folder.mkdir()
+    prefix = {"logits": "logit", "probabilities": "probability"}[kind]
+    for number, size in enumerate(np.diff(np.linspace(0, rows, parts + 1).astype(int))):
+        rng = np.random.default_rng(number)
+        logits = 2 * rng.standard_normal((size, classes), dtype=np.float32)
+        noise = -np.log(rng.standard_exponential((size, classes), dtype=np.float32) + 1e-30)
+        targets = (logits / 1.5 + noise).argmax(axis=1)
+        if kind == "probabilities":
+            logits = np.exp(logits - logits.max(axis=1, keepdims=True))
+            logits /= logits.sum(axis=1, keepdims=True)
+        columns = {"target": targets} | {f"{prefix}_{k}": logits[:, k] for k in range(classes)}
+        table = pa.table(columns)
+        parquet.write_table(table, folder / f"part-{number:03}.parquet", compression="NONE", use_dictionary=["target"])
+    return sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+
+
+def step(what: str, folder: Path) -> dict[str, object]:
+    """Run one step here."""
+    from calibrant import Predictions, evaluate
+    from calibrant.executing import make_executor
+    from calibrant.metrics import evaluate_parts
+    from calibrant.monitoring import read_stream, watch
+    from calibrant.posthoc import fit_parts
+    from calibrant.routing import choose_threshold, route_parts
+
+    began = time.perf_counter()
+    place = make_executor("ray") if what.endswith(" on Ray") else nullcontext(None)
+    found: dict[str, object] = {}
+    with place as executor:
+        started = time.perf_counter()
+        first = os.times()
+        if what == "evaluate, one process":
+            found = evaluate(Predictions.load(folder, mmap="auto")).to_dict()
+        elif what.startswith("evaluate_parts"):
+            found = evaluate_parts(folder, executor=executor).to_dict()
+        elif what.startswith("fit_parts"):
+            found = {"temperature": fit_parts(folder, executor=executor).temperature_}
+        else:
+            rule = choose_threshold(Predictions.load(min(folder.iterdir())), 0.8)
+            started, first = time.perf_counter(), os.times()
+            if what.startswith("route_parts"):
+                found = {"automated": route_parts(rule, folder, folder.with_name("decisions")).automated}
+                shutil.rmtree(folder.with_name("decisions"))
+            else:
+                found = {"alarms": len(watch(read_stream(folder, rule)).alarms)}
+        seconds, last = time.perf_counter() - started, os.times()
+    return {
+        "seconds": seconds,
+        "start": started - began if executor is not None else 0.0,
+        "processor": (last.user + last.system) - (first.user + first.system),
+        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "found": found,
+    }
+
+
+def measure(what: str, folder: Path) -> dict[str, object]:
+    """Run one step in a process of its own."""
+    made = subprocess.run(
+        [sys.executable, __file__, "--step", what, "--folder", str(folder)], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        raise SystemExit(f"{what}: {made.stderr[-2000:]}")
+    return json.loads(made.stdout.splitlines()[-1])
+
+
+def furthest(one: object, other: object) -> float:
+    """Largest relative difference of two results."""
+    if isinstance(one, dict):
+        return max(furthest(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return max((furthest(a, b) for a, b in zip(one, other, strict=True)), default=0.0)
+    if one is None or other is None or one == other:
+        return 0.0 if one == other else float("inf")
+    return abs(one - other) / max(abs(one), abs(other))
+
+
+def say(line: str, table: Path | None) -> None:
+    print(line, flush=True)
+    if table is not None:
+        with table.open("a") as handle:
+            handle.write(line + "\n")
+
+
+def run(steps: list[str], rows: int, parts: int, classes: int, kind: str, scratch: Path, table: Path | None) -> None:
+    with tempfile.TemporaryDirectory(dir=scratch) as place:
+        folder = Path(place) / "parts"
+        disk = write_parts(folder, rows, parts, classes, kind)
+        reference = None
+        for what in steps:
+            made = measure(what, folder)
+            reference = made["found"] if reference is None else reference
+            same = f"{furthest(reference, made['found']):.0e}" if what.startswith("evaluate") else "-"
+            line = f"{what:<24} {rows:>11,} {parts:>5} {classes:>7} {disk:>8,.0f} {made['seconds']:>8.1f}"
+            line += f" {made['processor']:>9.1f} {made['megabytes']:>8,.0f} {same:>10}"
+            say(line + (f"   (and {made['start']:.0f} s to start Ray)" if made["start"] else ""), table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--parts", type=int, default=4)
+    parser.add_argument("--classes", type=int, default=4)
+    parser.add_argument("--ray", action="store_true", help="also on Ray, on this machine alone")
+    parser.add_argument("--grid", action="store_true", help="also all steps over rows and classes")
+    parser.add_argument("--table", type=Path, help="where lines are added")
+    parser.add_argument("--scratch", type=Path, help="where the predictions are written for a while")
+    parser.add_argument("--step", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.step:
+        print(json.dumps(step(given.step, given.folder)))
+        return
+    say(
+        f"# {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores ({platform.processor() or platform.machine()}), "
+        f"load {os.getloadavg()[0]:.0f} when it began, Python {platform.python_version()}",
+        given.table,
+    )
+    say(
+        f"{'step':<24} {'rows':>11} {'parts':>5} {'classes':>7} {'MB disk':>8} {'seconds':>8} {'processor':>9} "
+        f"{'peak MB':>8} {'difference':>10}",
+        given.table,
+    )
+    local = ["evaluate, one process", "evaluate_parts"]
+    if given.grid:
+        for rows in (100_000, 1_000_000, 10_000_000):
+            run(local, rows, 8, 4, "probabilities", given.scratch, given.table)
+        for classes in (10, 100, 1000):
+            run(local[1:], 100_000, 8, classes, "probabilities", given.scratch, given.table)
+        for rows in (100_000, 1_000_000):
+            run(["fit_parts", "route_parts", "watch"], rows, 8, 4, "logits", given.scratch, given.table)
+    steps = [local[0], *(["evaluate_parts on Ray"] if given.ray else []), local[1]]
+    run(steps, given.rows, given.parts, given.classes, "probabilities", given.scratch, given.table)
+
+
+if __name__ == "__main__":
+    main()
