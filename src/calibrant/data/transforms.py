@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+# Pixels from which on a CPU is faster with one image after the other than with all at once.
+_LARGE = 48 * 48
+
 
 def draw_augmentation(
     n: int,
@@ -61,6 +64,8 @@ def augment(images: Tensor, crop_offsets: Tensor, flips: Tensor, padding: int) -
     """
     _, channels, height, width = images.shape
     padded = functional.pad(images, (padding,) * 4) if padding else images
+    if images.device.type == "cpu" and height * width >= _LARGE and not torch.compiler.is_compiling():
+        return _augment_one_by_one(padded, crop_offsets, flips, images)
     row = torch.arange(height, device=images.device) + crop_offsets[:, :1]
     column = torch.arange(width, device=images.device)
     column = torch.where(flips[:, None], width - 1 - column, column) + crop_offsets[:, 1:]
@@ -68,6 +73,16 @@ def augment(images: Tensor, crop_offsets: Tensor, flips: Tensor, padding: int) -
     position = (row * (width + 2 * padding)).unsqueeze(2) + column.unsqueeze(1)
     flat = position.flatten(1).unsqueeze(1).expand(-1, channels, -1)
     return padded.flatten(2).gather(2, flat).view(images.shape)
+
+
+def _augment_one_by_one(padded: Tensor, crop_offsets: Tensor, flips: Tensor, like: Tensor) -> Tensor:
+    """The same by slices, which a CPU copies faster than it gathers pixels."""
+    height, width = like.shape[2:]
+    result = torch.empty_like(like, memory_format=torch.contiguous_format)
+    for index, ((row, column), flip) in enumerate(zip(crop_offsets.tolist(), flips.tolist(), strict=True)):
+        part = padded[index, :, row : row + height, column : column + width]
+        result[index] = part.flip(-1) if flip else part
+    return result
 
 
 def normalise(
@@ -95,5 +110,7 @@ def normalise(
     """
     wide = torch.promote_types(dtype, torch.float32)
     middle, spread = (torch.as_tensor(v, dtype=wide, device=images.device).view(1, -1, 1, 1) for v in (mean, std))
-    scaled = (images.to(wide) / 255 - middle) / spread
+    # In place: a batch of photographs takes tens of megabytes as floats, and a new array for each step costs more time
+    # than the step itself.
+    scaled = images.to(wide, copy=True).div_(255).sub_(middle).div_(spread)
     return scaled.to(dtype=dtype, memory_format=memory_format)
