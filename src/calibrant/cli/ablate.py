@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from calibrant.checks import whole
 from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, Out, TrustCode
 from calibrant.cli._say import say, say_json
+from calibrant.data import own_data
 from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
 from calibrant.training import names_in, parse_option, shared_recipe
@@ -62,7 +63,7 @@ def ablate(
 
     if jobs is not None:
         whole("jobs", jobs, 1)
-    trust_named(method, model)
+    trust_named(method, model, own_data(data))
     named = {"data": "digits", **names_in(recipe)}
     spec = ablation_spec(
         what,

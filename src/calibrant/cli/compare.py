@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from calibrant.checks import whole
 from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, OutOr, Switch, TrustCode
 from calibrant.cli._say import say, say_json
+from calibrant.data import own_data
 from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
 from calibrant.training import names_in, shared_recipe
@@ -73,7 +74,7 @@ def compare(
 
     if jobs is not None:
         whole("jobs", jobs, 1)
-    trust_named(*methods or (), *model or ())
+    trust_named(*methods or (), *model or (), *map(own_data, data or ()))
     study = plan_study(
         out,
         file=file,

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from calibrant.checks import whole
 from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, OutOr, TrustCode
 from calibrant.cli._say import say, say_json
+from calibrant.data import own_data
 from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
 from calibrant.training import names_in, shared_recipe
@@ -69,7 +70,7 @@ def sweep(
     if jobs is not None:
         whole("jobs", jobs, 1)
     whole("trials", trials, 1)
-    trust_named(method, model)
+    trust_named(method, model, own_data(data))
     flags = {"method": method, "data": data, "model": model, "seed": seed, "name": name, "search": search}
     # First: where nobody answers, no folder is made.
     with make_executor(executor, address=address) as place:

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from calibrant.cli._flags import Assignments, DataDir, Json, Out, Switch, TrustCode
 from calibrant.cli._say import complain, say, say_json
+from calibrant.data import own_data
 from calibrant.own_code import trust_named
 from calibrant.training import (
     Run,
@@ -67,7 +68,8 @@ def train(
     recipe:
         TOML file with all settings, or the name of a recipe that ships (cifar10-resnet50); flags override it.
     data:
-        Data set: digits, cifar10, cifar100, ..., arrays:FILE.npz or folder:DIR. See `calibrant data list`.
+        Data set: digits, cifar10, cifar100, ..., arrays:FILE.npz, folder:DIR, or module:function, your own torch
+        datasets. See `calibrant data list`.
     model:
         Network: tiny, resnet32, resnet50, timm:NAME, torchvision:NAME, transformers:PATH, or module:factory.
     method:
@@ -173,7 +175,7 @@ def train(
                     resume, devices=devices, data_dir=data_dir, reporter=reporter, trust_code=trust_code
                 )
         else:
-            trust_named(changes["method.name"], changes["model.name"])
+            trust_named(changes["method.name"], changes["model.name"], own_data(data))
             wanted = recipe_from(
                 *(recipe, data, changes),
                 calibration_weight=lambda_,

@@ -8,7 +8,7 @@ from calibrant.data.folder import warn_of_unreadable
 from calibrant.data.listing import check_dataset, describe_content, describe_place, list_datasets
 from calibrant.data.load import find_named, load_dataset
 from calibrant.data.locate import data_dirs, locate
-from calibrant.data.spec import anchored, parse_spec, skipping_unreadable
+from calibrant.data.spec import anchored, own_data, parse_spec, skipping_unreadable
 from calibrant.data.split import split_validation
 from calibrant.data.streaming import Opened, StreamedDataset, StreamedImages, open_dataset, stream_dataset
 from calibrant.data.transforms import augment, draw_augmentation, normalise
@@ -38,6 +38,7 @@ __all__ = [
     "locate",
     "normalise",
     "open_dataset",
+    "own_data",
     "parse_spec",
     "skipping_unreadable",
     "split_validation",

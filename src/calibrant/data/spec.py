@@ -10,6 +10,9 @@ from calibrant.errors import did_you_mean, invalid
 LARGEST_SIDE = 4096
 """Pixels on each side of a picture to train on. Networks see far smaller ones, and memory ends soon above it."""
 
+# What may stand before a colon and is no module; `python` marks data that came as Python objects.
+_KINDS = ("arrays", "folder", "python")
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -72,6 +75,22 @@ def skipping_unreadable(text: str) -> str:
     if "unreadable" in spec.options:
         return text
     return f"{text}{'&' if spec.options else '?'}unreadable=skip"
+
+
+def own_data(text: object) -> str | None:
+    """The function of the user's own that the name of a set stands for, `module:function`; None for any other name.
+
+    >>> own_data("mine.sets:scans"), own_data("folder:scans"), own_data("digits")
+    ('mine.sets:scans', None, None)
+    """
+    if not isinstance(text, str):
+        return None
+    spec = parse_spec(text)
+    named = spec.path.isidentifier() and all(part.isidentifier() for part in spec.kind.split("."))
+    if not named or spec.kind in _KINDS:
+        return None
+    spec.allow()
+    return f"{spec.kind}:{spec.path}"
 
 
 def parse_spec(text: str) -> Spec:

@@ -26,8 +26,11 @@ def check_inputs(recipes: Iterable[Recipe], *, data_dir: str | Path | None = Non
 
 
 def _check_data(name: str, data_dir: str | Path | None) -> None:
-    from calibrant.data import find_named, load_dataset, parse_spec
+    from calibrant.data import find_named, load_dataset, own_data, parse_spec
 
+    if own := own_data(name):
+        digest(own)  # refuses a module that does not exist
+        return
     spec = parse_spec(name)
     if spec.path and spec.kind in ("arrays", "folder"):
         path = Path(spec.path).expanduser()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
+from calibrant.data import own_data
 from calibrant.errors import did_you_mean, invalid
 from calibrant.files import read_toml, write_text
 from calibrant.own_code import digest, in_words, own_parts, require
@@ -302,8 +303,10 @@ class Recipe(RecipeSection):
         return self if found == self.own_code else self.changed({"own_code": found})
 
     def own_names(self) -> tuple[str, ...]:
-        """The parts of the method and the network that are the user's own code."""
-        return tuple(dict.fromkeys((*own_parts(self.method.name), *own_parts(self.model.name))))
+        """The parts of the method, the network and the data that are the user's own code."""
+        data = own_data(self.data.name)
+        parts = (*own_parts(self.method.name), *own_parts(self.model.name), *([data] if data else []))
+        return tuple(dict.fromkeys(parts))
 
     def with_trusted_code(self, *, trust_code: bool = False) -> Self:
         """`with_code_digests`, and a refusal where code is named that the user does not trust; nothing is imported.

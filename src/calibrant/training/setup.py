@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import methods
-from calibrant.data import StreamedDataset, StreamedImages, open_dataset
+from calibrant.data import StreamedDataset, StreamedImages, open_dataset, own_data
 from calibrant.errors import InvalidInput, importing, invalid
 from calibrant.logs import at_level
 from calibrant.pruning import ConfidencePruner
@@ -23,6 +23,7 @@ from calibrant.training.data import TrainingData
 from calibrant.training.launch import FABRIC_LOGGERS
 from calibrant.training.mixup import Mixup
 from calibrant.training.network import Freezing, choose_input, make_model, rate_factors, with_input
+from calibrant.training.own_data import own_training_data
 from calibrant.training.recipe import OptimiserSection, Recipe
 from calibrant.training.sam import SharpnessAware
 from calibrant.training.seeds import derive_seed
@@ -88,6 +89,8 @@ def load_data(recipe: Recipe, data_dir: str | Path | None) -> TrainingData:
             f"the run was begun from Python on data of its own ({recipe.data.name}). "
             "Continue it there with calibrant.training.resume(path, data=...)."
         )
+    if own_data(recipe.data.name):
+        return own_training_data(recipe)
     data, reason = open_dataset(recipe.data.name, data_dir=data_dir, data_path=recipe.engine.data_path)
     if isinstance(data, StreamedDataset):
         return replace(TrainingData.stream(recipe, data), reason=reason)

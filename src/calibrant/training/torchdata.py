@@ -56,10 +56,10 @@ class TorchData:
         if len(set(names)) != len(names):
             raise invalid("class_names", "be distinct", repr(names))
         items = SeededItems(self.train, recipe.seed)
-        image = _first_image("train", self.train)
+        image = first_image("train", self.train)
         for argument, others in (("validation", self.validation), ("test", self.test)):
-            if _first_image(argument, others).shape != image.shape:
-                shape = tuple(_first_image(argument, others).shape)
+            if first_image(argument, others).shape != image.shape:
+                shape = tuple(first_image(argument, others).shape)
                 raise invalid(
                     f"{argument} images", f"have the shape of the training images, {tuple(image.shape)}", shape
                 )
@@ -87,20 +87,18 @@ class TorchData:
     def _targets(self, items: "SeededItems") -> Tensor:
         given: Any = self.targets if self.targets is not None else getattr(self.train, "targets", None)
         if given is None:
-            given = [_label("train", items[row], row) for row in range(len(items))]
+            given = [label_of("train", items[row], row) for row in range(len(items))]
         targets = labels("targets", torch.as_tensor(given), rows=len(items), n_classes=len(self.class_names))
-        first = _label("train", items[0], 0)
+        first = label_of("train", items[0], 0)
         if int(targets[0]) != first:
             raise invalid("targets", f"agree with the items, whose first label is {first}", int(targets[0]))
         return targets.to(torch.int64)
 
     def _check_held_out(self, argument: str, items: Any) -> None:
         """Refuse wrong labels before the training: all labels where the dataset lists them, else the first item's."""
-        _label(argument, items[0], 0)
+        label_of(argument, items[0], 0)
         first = torch.as_tensor(items[0][1])
-        known = _whole_numbers(
-            items.tensors[1] if isinstance(items, TensorDataset) else getattr(items, "targets", None)
-        )
+        known = whole_numbers(items.tensors[1] if isinstance(items, TensorDataset) else getattr(items, "targets", None))
         # A `target_transform` may change the items' labels: then the list does not describe them and is not checked.
         agrees = known is not None and len(known) == _length(items) and bool(known[0] == first)
         read = known if known is not None and agrees else first[None]
@@ -136,7 +134,7 @@ class SeededItems(TorchDataset[Any]):
             random.setstate(before[2])
 
 
-def _whole_numbers(values: Any) -> Tensor | None:
+def whole_numbers(values: Any) -> Tensor | None:
     """A flat list of integers as a tensor; None for anything else that a dataset may call `targets`."""
     try:
         labels = torch.as_tensor(values)
@@ -145,7 +143,7 @@ def _whole_numbers(values: Any) -> Tensor | None:
     return labels if labels.dim() == 1 and len(labels) and not labels.is_floating_point() else None
 
 
-def _label(argument: str, item: Any, row: int) -> int:
+def label_of(argument: str, item: Any, row: int) -> int:
     """The label of an item, a whole number or a tensor that holds one."""
     label = item[1]
     try:
@@ -166,7 +164,7 @@ def _names(split: str, items: TorchDataset[Any]) -> tuple[str, ...]:
     return tuple(f"{split}-{row:06d}" for row in range(_length(items)))
 
 
-def _first_image(argument: str, items: Any) -> Tensor:
+def first_image(argument: str, items: Any) -> Tensor:
     """The first image of a dataset; anything that is not a dataset of images and labels is refused."""
     if not hasattr(items, "__getitem__") or not hasattr(items, "__len__"):
         raise invalid(argument, "be a map-style dataset with a length", type(items).__name__)
