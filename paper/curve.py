@@ -4,6 +4,19 @@ from collections.abc import Mapping, Sequence
 
 from calibrant.report import BudgetLine
 from calibrant.study import Record, curve_line, find_controls, summarise_row
+from paper.groups import Groups
+
+
+def budget_pictures(groups: Groups) -> dict[str, tuple[str, list[BudgetLine]]]:
+    """Name of each picture, one for each data set, network and schedule with a curve, to its title and its lines."""
+    return {
+        f"budget-{data}-{model.replace(':', '-')}" + (f"-{number + 1}" if number else ""): (
+            f"{data}, {model}: {label}",
+            lines,
+        )
+        for (data, model), by_label in groups.items()
+        for number, (label, lines) in enumerate(budget_curves_of(by_label).items())
+    }
 
 
 def budget_curves_of(by_label: Mapping[str, Sequence[Record]]) -> dict[str, list[BudgetLine]]:

@@ -148,10 +148,13 @@ def _chosen(found: Sequence[Finding], most: int = _MOST) -> list[Finding]:
     return [each for each in found if any(each is other for other in chosen)]
 
 
-def _rank(each: Finding) -> tuple[int, float]:
+def _rank(each: Finding) -> tuple[int, float, float]:
+    # The budget that our studies are about.
+    distance = abs(each.ours[0].samples_seen / each.ours[0].samples_full - 0.6)
     scores = [record.validation_nll_scaled for record in each.ours]
     known = [score for score in scores if score is not None]
-    return -each.seeds, statistics.fmean(known) if len(known) == len(scores) else float("inf")
+    score = statistics.fmean(known) if len(known) == len(scores) else float("inf")
+    return -each.seeds, round(distance, 1), score
 
 
 def _default(place: tuple[str, str], by_label: Mapping[str, Sequence[Record]]) -> list[Finding]:

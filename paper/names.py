@@ -37,6 +37,9 @@ def _words(record: Record) -> list[str]:
         words.append(str(changed["kind"]))
     if "epochs" in changed:
         words.append(f"{changed['epochs']} epochs")
+    budget = changed.get("budget")
+    if isinstance(budget, float):
+        words.append(f"{100 * budget:g} %")
     return words
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from calibrant.report import Grid, to_markdown
 from calibrant.study import read_records
+from paper.curve import budget_pictures
 from paper.findings import ECE, ERROR, METRICS, NLL, Finding, Metric, all_plans, findings, unfair
 from paper.groups import Groups, group_records
 
@@ -58,7 +59,7 @@ def results_page(folder: str | Path) -> str:
         *shows,
         _LIMITS + _unfair(groups),
         "",
-        _MORE,
+        _MORE + _curves(groups),
     ]
     return "\n".join(part.rstrip("\n") for part in parts) + "\n"
 
@@ -101,7 +102,7 @@ def sentences(found: Sequence[Finding], plans: Sequence[Finding]) -> list[str]:
     if kinds["default"]:
         made.append(f"- **{_headline(kinds['default'])}**: {'; '.join(map(_default, kinds['default']))}.")
     if kinds["plan"]:
-        made.append(f"- {_worth(plans)} {' '.join(map(_plan, kinds['plan']))}")
+        made.append(f"- {_worth(plans)} {_CONTROL}{'; '.join(map(_plan, kinds['plan']))}.")
     parts = [*map(_huber, kinds["huber"]), *map(_pruning, kinds["pruning"])]
     if parts:
         made.append("- " + " ".join(parts))
@@ -160,13 +161,17 @@ def _worth(plans: Sequence[Finding]) -> str:
     return f"**Pruning has to beat fewer epochs, {head}** (plans beside their control, by NLL: {counts})."
 
 
+_CONTROL = (
+    "The control of a plan has the same loss and schedule on all data, and as many updates. NLL after a temperature, "
+    "plan against control: "
+)
+
+
 def _plan(each: Finding) -> str:
     recovered = "nothing" if each.recovered is None or each.recovered <= 0 else f"{100 * each.recovered:.0f} %"
     return (
-        f"On {each.where} ({_seeds(each)}) {each.name}, has NLL {NLL.mean(each.ours):.3f} after a temperature; its "
-        f"control, the same loss and schedule on all data for as many updates, {NLL.mean(each.control):.3f}: a "
-        f"difference of {_difference(each, NLL)} ({each.verdict(NLL)}), so that it recovers {recovered} of what fewer "
-        "epochs lose."
+        f"on {each.where}, {each.name} ({_seeds(each)}), {_against(each, NLL)}, a difference of "
+        f"{_difference(each, NLL)}: {each.verdict(NLL)}; it recovers {recovered} of what fewer epochs lose"
     )
 
 
@@ -195,7 +200,14 @@ def _settings(found: Sequence[Finding]) -> str:
     """The legend of short names."""
     known = {each.ours[0].variant: each.name.split("`")[1] for each in found if each.kind == "plan"}
     lines = [f"`{name}`: {settings}." for settings, name in known.items() if settings]
-    return "Settings of " + " ".join(lines) + "\n" if lines else ""
+    return textwrap.fill("Settings of " + " ".join(lines), 120, break_on_hyphens=False) + "\n" if lines else ""
+
+
+def _curves(groups: Groups) -> str:
+    return "".join(
+        f"- [The budget curve of {title}]({name}.svg): what fewer updates cost, with plans and without.\n"
+        for name, (title, _) in budget_pictures(groups).items()
+    )
 
 
 def _unfair(groups: Groups) -> str:

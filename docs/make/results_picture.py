@@ -1,11 +1,12 @@
-"""Make docs/results.{png,svg}, each finding beside its control, and docs/paper.{png,svg}, ours beside the paper's.
+"""Make docs/results.{png,svg}, each finding beside its control, docs/paper.{png,svg}, ours beside the paper's, and
+docs/budget-DATA-NETWORK.{png,svg}, what a budget of updates buys, where there are curves.
 
 python docs/make/results_picture.py
 """
 
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from calibrant.report import BLUE, GREY, VERMILLION, new_figure, save_figure, styled
+from calibrant.report import BLUE, GREY, VERMILLION, budget_curves, new_figure, save_figure, styled
 from calibrant.study import Record, read_records
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # `paper` is not part of the installed package
 
+from paper.curve import budget_pictures
 from paper.findings import ECE, ERROR, NLL, Finding, Metric, findings
 from paper.groups import group_records
 from paper.numbers import METRICS, paper_rows
@@ -158,7 +160,16 @@ def legend(figure: "Figure", marks: list[Line2D]) -> None:
 
 PICTURES = {"results": findings_picture, "paper": paper_picture}
 
-if __name__ == "__main__":
+
+def figures() -> Iterator[tuple[str, "Figure"]]:
     for name, picture in PICTURES.items():
-        for path in save_figure(picture(), DOCS / name):
+        yield name, picture()
+    groups = group_records(read_records(ROOT / "results"))
+    for name, (title, curves) in budget_pictures(groups).items():
+        yield name, budget_curves(curves, title=title)
+
+
+if __name__ == "__main__":
+    for name, figure in figures():
+        for path in save_figure(figure, DOCS / name):
             print(f"wrote {path.relative_to(ROOT)}")

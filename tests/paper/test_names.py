@@ -14,9 +14,18 @@ def test_names_are_short_and_differ_where_labels_do(make_record):
         changed(plain, **{"schedule.kind": "cosine", "method.options.gamma": 1}),
         changed(plain, **{"schedule.kind": "cosine", "method.options.gamma": 2}),
         changed(plain, **{"method.options.gamma": 2}),
+        changed(plain, budget=0.6),
     ]
     names = short_names(records)
-    expected = ["nll", "nll, averaged, 96 epochs", "nll, averaged", "nll, cosine a", "nll, cosine b", "nll a"]
+    expected = [
+        "nll",
+        "nll, averaged, 96 epochs",
+        "nll, averaged",
+        "nll, cosine a",
+        "nll, cosine b",
+        "nll a",
+        "nll, 60 %",
+    ]
     assert [names[record.label] for record in records] == expected
     assert len(set(names.values())) == len(records)
 

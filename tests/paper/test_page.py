@@ -113,8 +113,8 @@ def test_sentences_follow_the_verdicts_and_name_the_control(runs, gain, verdict,
     lines = sentences(findings(groups), [plan])
     assert len(lines) == 3
     assert words in lines[1]
-    assert f"({verdict})" in lines[1]
-    assert "its control, the same loss and schedule on all data for as many updates" in lines[1]
+    assert f": {verdict}; it recovers" in lines[1]
+    assert "The control of a plan has the same loss and schedule on all data, and as many updates." in lines[1]
 
 
 def test_numbers_of_the_page_are_those_of_the_records(runs, tmp_path):
