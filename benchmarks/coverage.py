@@ -141,8 +141,6 @@ TABLES = {
     "verdicts-twin": "the same, of a twin",
     "ranges-rescaled": "percent of ranges behind these verdicts that hold the true difference of a rescaled model",
     "ranges-twin": "the same, of a twin",
-    "clear-rescaled": "the same of a rescaled model, where the intervals of both errors leave 0 out",
-    "clear-twin": "the same, of a twin",
 }
 
 
@@ -229,10 +227,8 @@ def compared(
             found.append(((f"verdicts-{model}", row.name, case), said == 0.0 or said * truth[row.name] > 1e-9, True))
             ends = b.difference(a, row.name)
             if ends is not None:
-                held = holds(ends, truth[row.name]), holds(ends, row.difference)
-                found.append(((f"ranges-{model}", row.name, case), *held))
-                if min(each.plausible[row.name].low for each in (a, b)) > 0.0:
-                    found.append(((f"clear-{model}", row.name, case), *held))
+                key = f"ranges-{model}", row.name, case
+                found.append((key, holds(ends, truth[row.name]), holds(ends, row.difference)))
     return found
 
 

@@ -1,6 +1,8 @@
-"""Files of predictions: CSV with and without pyarrow, then `evaluate` and `route apply` of a large Parquet folder.
+"""Files of predictions: CSV with and without pyarrow, then `evaluate` and `route apply` of a large folder and file.
 
-    python benchmarks/predictions.py [--rows 1000000] [--large 2000000]
+    python benchmarks/predictions.py [--rows 1000000] [--large 2000000] [--large-csv 2000000]
+
+results/benchmarks/predictions.txt is made with --rows 0 --large 20000000 --large-csv 20000000.
 
 Prints seconds of wall clock and of processor time (which other work on the machine does not change), their ratio, and
 the peak resident memory of each command. Without pyarrow a file is read as every file was read before.
@@ -14,12 +16,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import csv, parquet
 
 from calibrant import Predictions
 from calibrant.routing import RoutingRule
@@ -77,15 +80,29 @@ def command(*arguments: object) -> tuple[float, float, float]:
     return time.perf_counter() - start, float(found[0]), float(found[1])
 
 
-def run_commands(folder: Path, rows: int) -> None:
-    """Both commands over a folder of Parquet files."""
+def write_csv(folder: Path, path: Path) -> None:
+    """The rows of a folder of Parquet files as one CSV."""
+    parts = sorted(folder.iterdir())
+    with csv.CSVWriter(path, parquet.read_schema(parts[0])) as writer:
+        for part in parts:
+            writer.write_table(parquet.read_table(part))
+
+
+def run_commands(folder: Path, rows: int, *, as_csv: bool = False) -> None:
+    """Both commands over a folder of Parquet files, or over one CSV of the same rows."""
+    source, out = (folder / "rows.csv", "out.csv") if as_csv else (folder / "parts", "out.parquet")
     write_parts(folder / "parts", rows)
-    RoutingRule(threshold=0.9, n_classes=CLASSES).save(folder / "rule.json")
     rows = rows // PARTS * PARTS
-    print(f"Parquet, {rows:,} rows of {CLASSES} classes and two other columns in {PARTS} files")
+    told = f"{rows:,} rows of {CLASSES} classes and two other columns"
+    if as_csv:
+        write_csv(folder / "parts", source)
+        print(f"CSV, {told}, {source.stat().st_size / 1e6:.0f} MB")
+    else:
+        print(f"Parquet, {told} in {PARTS} files")
+    RoutingRule(threshold=0.9, n_classes=CLASSES).save(folder / "rule.json")
     for name, arguments in (
-        ("evaluate", ["evaluate", folder / "parts"]),
-        ("route apply", ["route", "apply", folder / "rule.json", folder / "parts", "-o", folder / "out.parquet"]),
+        ("evaluate", ["evaluate", source]),
+        ("route apply", ["route", "apply", folder / "rule.json", source, "-o", folder / out]),
     ):
         wall, processor, peak = command(*arguments)
         print(f"  {name:12} {wall:7.1f} s wall {processor:7.1f} s processor {peak:7.0f} MB {rows / wall:12,.0f} rows/s")
@@ -95,12 +112,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the CSV")
     parser.add_argument("--large", type=int, default=2_000_000, help="rows of the Parquet folder")
+    parser.add_argument("--large-csv", type=int, default=2_000_000, help="rows of the large CSV")
     options = parser.parse_args()
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{platform.machine()}, pyarrow {pa.__version__}, {used:.0f} MB before anything is read")
-    with tempfile.TemporaryDirectory() as name:
-        compare_csv(Path(name), options.rows)
-        run_commands(Path(name), options.large)
+    for rows, job in (
+        (options.rows, compare_csv),
+        (options.large, run_commands),
+        (options.large_csv, partial(run_commands, as_csv=True)),
+    ):
+        if rows:
+            with tempfile.TemporaryDirectory() as name:
+                job(Path(name), rows)
 
 
 if __name__ == "__main__":

@@ -151,3 +151,17 @@ def test_other_rows_are_refused():
     compare(a, model(40, ids=np.arange(40).astype(str)), n_resamples=20)  # a table has its ids as text
     with pytest.raises(InvalidInput, match="be at least 20 to compare, got 0"):
         compare(a, a, n_resamples=0)
+
+
+def test_accuracies_of_small_sets_have_no_interval_of_their_difference():
+    def confident(rows):
+        top = np.r_[np.full(rows, 0.97), np.full(400 - rows, 0.6)]
+        return Predictions.from_probabilities(np.stack([top, 1 - top], axis=1), (np.arange(400) % 20 == 0).astype(int))
+
+    large, larger, small = (
+        compare(confident(200), confident(rows), thresholds=(0.9,), n_resamples=20)["accuracy@0.9"].interval
+        for rows in (200, 300, 199)
+    )
+    assert large is not None
+    assert larger is not None
+    assert small is None

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 import calibrant.report
-from calibrant.metrics.proportion import wilson
+from calibrant.metrics.proportion import mid_p, wilson
 
 
 @given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -35,3 +35,26 @@ def test_other_levels_have_their_own_quantile(level):
 def test_the_report_page_writes_out_the_same_quantile():
     script = Path(calibrant.report.__file__).with_name("assets") / "numbers.js"
     assert f"NORMAL_QUANTILE = {float(norm.ppf(0.975))!r};" in script.read_text()
+
+
+@given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))
+def test_beyond_the_ends_of_mid_p_the_result_is_as_rare_as_the_level_says(case, level):
+    right, cases = case
+    low, high = mid_p(right, cases, level=level)
+    assert low == 0.0 if right == 0 else mid_chance(right, cases, low, more=True) == pytest.approx((1 - level) / 2)
+    assert (
+        high == 1.0 if right == cases else mid_chance(right, cases, high, more=False) == pytest.approx((1 - level) / 2)
+    )
+
+
+def mid_chance(right, cases, share, *, more):
+    beyond = binom.sf(right, cases, share) if more else binom.cdf(right - 1, cases, share)
+    return beyond + binom.pmf(right, cases, share) / 2
+
+
+@pytest.mark.parametrize("share", [0.8, 0.95, 0.985])
+def test_mid_p_holds_the_truth_where_wilson_falls_short(share):
+    cases, level = 80, 1 - 0.05 / 3
+    counts = np.arange(cases + 1)
+    held = [low <= share <= high for low, high in (mid_p(int(k), cases, level=level) for k in counts)]
+    assert 0.975 < binom.pmf(counts, cases, share)[held].sum() < 0.996

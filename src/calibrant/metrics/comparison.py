@@ -27,6 +27,8 @@ from calibrant.predictions import Predictions, require_predictions
 Verdict = Literal["better", "worse", "cannot tell"]
 # Fewer rows than this in a high-confidence set (or in all) and the verdict is "cannot tell".
 ENOUGH = 30
+# And fewer than this in a set have no interval of the difference of accuracies.
+_ENOUGH_FOR_AN_INTERVAL = 200
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Difference:
         a: Value of the first model; None where it is not defined.
         b: Value of the second.
         difference: b - a.
-        interval: Interval of the difference; None where it is not defined, and for calibration errors.
+        interval: Interval of the difference; None where it is not defined, for calibration errors, and
+            for accuracies in sets of fewer than 200 rows.
         verdict: What b is, seen from a: "better" or "worse" where a difference of 0 is not plausible, else "cannot
             tell".
     """
@@ -159,11 +162,22 @@ def differences(a: Resampled, b: Resampled) -> tuple[Difference, ...]:
             values_b[name],
             b.difference(a, name),
             few=rests_on_few(name, values_a, values_b, a.evaluation.n),
-            # Near 0 no range of a difference of calibration errors covers as often as it says; docs/metrics.md.
-            printed=name not in a.plausible,
+            printed=_has_interval(name, a, b),
         )
         for name in values_a
     )
+
+
+def _has_interval(name: str, a: Resampled, b: Resampled) -> bool:
+    """Whether the range of a difference covers as often as it says; see docs/metrics.md for what was counted.
+
+    That of calibration errors does not near 0, that of accuracies does not in small sets: they are too wide there.
+    """
+    metric, _, threshold = name.partition("@")
+    if metric != "accuracy":
+        return name not in a.plausible
+    shares = (each.evaluation.values()[f"share@{threshold}"] for each in (a, b))
+    return all(round((share or 0.0) * a.evaluation.n) >= _ENOUGH_FOR_AN_INTERVAL for share in shares)
 
 
 def rests_on_few(name: str, a: Mapping[str, float | None], b: Mapping[str, float | None], n: int) -> bool:

@@ -1,9 +1,9 @@
 """The interval of every metric, each by the method that covers the truth as often as it says; see docs/metrics.md.
 
-Shares of rows have Wilson's interval, calibration errors that of `inversion`, everything else the percentiles of a
-bootstrap. MCE and class-wise ECE have none: one bin with a few rows decides the first; how far noise raises the second
-depends on whether the true gaps lie in many cells or in a few, which no sample tells. Every interval holds the value
-that stands beside it.
+Shares of rows have Wilson's or the mid-P interval, calibration errors that of `inversion`, everything else the
+percentiles of a bootstrap. MCE and class-wise ECE have none: one bin with a few rows decides the first; how far noise
+raises the second depends on whether the true gaps lie in many cells or in a few, which no sample tells. Every interval
+holds the value that stands beside it.
 """
 
 import math
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calibrant.metrics.evaluation import Evaluation, Interval
 from calibrant.metrics.inversion import Plausible, calibration_errors
 from calibrant.metrics.names import set_metric
-from calibrant.metrics.proportion import wilson
+from calibrant.metrics.proportion import mid_p, wilson
 from calibrant.metrics.resampling import WeightedMetrics, resample
 from calibrant.predictions import Predictions
 
@@ -108,7 +108,10 @@ def resample_models(
 
 
 def share_intervals(evaluation: Evaluation, level: float = 0.95) -> dict[str, Interval]:
-    """Wilson intervals of shares of rows: where nothing is wrong, a bootstrap would claim certainty."""
+    """Intervals of shares of rows: where nothing is wrong, a bootstrap would claim certainty.
+
+    Wilson's; the mid-P ones at levels above 95 %, which groups have.
+    """
     counts = {"test_error": (evaluation.test_error, evaluation.n)}
     for row in evaluation.thresholds:
         counts[set_metric("share", row.threshold)] = (row.share, evaluation.n)
@@ -116,7 +119,8 @@ def share_intervals(evaluation: Evaluation, level: float = 0.95) -> dict[str, In
             counts[set_metric("accuracy", row.threshold)] = (row.accuracy, round(row.share * evaluation.n))
     ends = {}
     for name, (share, trials) in counts.items():
-        low, high = wilson(round(share * trials), trials, level=level)
+        counted = round(share * trials)
+        low, high = wilson(counted, trials, level=level) if level <= 0.95 else mid_p(counted, trials, level=level)
         ends[name] = (float(low), float(high))
     return ends
 
