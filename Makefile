@@ -31,7 +31,7 @@ docs: .venv/.dev
 
 # The site as it is: site/index.html. A broken link or a missing page ends it.
 site: .venv/.dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "wrote site/index.html; with search: $(BIN)/python -m http.server --directory site"
 
 # Damaged files for every reader. What breaks the rule of tests/fuzz/outcome.py is kept in fuzz-findings/.

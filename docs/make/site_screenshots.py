@@ -24,7 +24,7 @@ def main():
     page, folder = sys.argv[1:] or ("index.html", ROOT / "docs" / "screenshots")
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
         subprocess.run(
-            [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", temporary],
+            [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", temporary],
             cwd=ROOT,
             check=True,
         )
