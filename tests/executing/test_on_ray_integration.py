@@ -17,6 +17,7 @@ from calibrant.metrics import evaluate_parts
 from calibrant.routing import choose_threshold, route_parts
 from calibrant.study import Study, StudySpec
 from calibrant.study.record import digests
+from calibrant.sweep import Sweep, SweepSpec, run_sweep
 from calibrant.training import train
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'calibrant[ray]'")
@@ -92,6 +93,13 @@ def test_parts_on_a_cluster_give_the_numbers_of_one_machine(on_ray, tmp_path):
     counts = route_parts(rule, tmp_path / "parts", tmp_path / "decisions", executor=on_ray)
     assert counts == route_parts(rule, tmp_path / "parts", tmp_path / "here")
     assert read_table(tmp_path / "decisions").equals(read_table(tmp_path / "here"))
+
+
+def test_a_sweep_searches_in_workers_of_the_cluster(on_ray, tmp_path):
+    spec = SweepSpec(data="digits", model="tiny", recipe={"epochs": 1, "engine.accelerator": "cpu"}, search=("drop",))
+    outcome = run_sweep(Sweep(tmp_path / "sweep", spec), trials=1, jobs=1, executor=on_ray)
+    assert outcome.broken == []
+    assert len(outcome.sweep.finished()) == 1
 
 
 def test_faults_come_home_as_one_line(on_ray, tmp_path, monkeypatch):
