@@ -129,6 +129,7 @@ def test_groups_stand_on_the_page_with_the_worst_named(calibrant, tmp_path):
     assert "Worst by test error: south. Intervals of the 2 groups hold together with 95 %" in html
     assert "Worse than all cases beyond chance: south." in html
     assert html.index(">south<") < html.index(">north<")
+    assert "automated at 0.95, %" in html
     assert (tmp_path / "figures" / "1-groups.png").is_file()
     code, _, err = calibrant("report", tmp_path / "a.npz", "-o", *where, "--groups", "sight")
     assert code == 2

@@ -52,6 +52,7 @@ def test_a_shortlist_that_misses_the_true_class_is_noticed(listed):
     assert signal.alarm > 1000
     assert watched.broken
     assert "the promised coverage of the shortlist of 0.9" in headline(watched)
+    assert advice(watched)[-1].startswith("Then choose the shortlist again with the new rule")
     assert "True class on the shortlist" in build_monitor_page(watched)
 
 

@@ -94,6 +94,8 @@ def advice(watched: Watched) -> list[str]:
         f"not of the automated ones alone: calibrant route {'binary' if binary else command}. "
         f"{watched.labelled_since:,} are labelled.{enough}"
     )
+    if "shortlist" in broken and len(broken) > 1:
+        steps.append("Then choose the shortlist again with the new rule: calibrant route shortlist.")
     return steps
 
 

@@ -5,6 +5,7 @@ from calibrant.predictions import Predictions
 from calibrant.report.figures.reliability import group_reliability
 from calibrant.report.grid import Grid
 from calibrant.report.sections import Section
+from calibrant.report.wording import confidence
 
 # More rows than this are a list that nobody reads; the worst groups are kept.
 _ROWS = 50
@@ -39,7 +40,14 @@ def group_grid(grouped: GroupedEvaluation) -> Grid:
         (group, f"{result.n:,}", *(_cell(result, each) for each in metrics))
         for group, result in (("all", grouped.overall), *worst_first[:_ROWS])
     )
-    return Grid("Groups", _caption(grouped), ("group", "cases", *(f"{label(each)} %" for each in metrics)), rows)
+    return Grid("Groups", _caption(grouped), ("group", "cases", *map(_heading, metrics)), rows)
+
+
+def _heading(metric: str) -> str:
+    kind, _, threshold = metric.partition("@")
+    if not threshold:
+        return f"{label(metric)} %"
+    return f"automated at {confidence(float(threshold))}, %" if kind == "share" else "right among these, %"
 
 
 def _caption(grouped: GroupedEvaluation) -> str:
