@@ -19,6 +19,7 @@ _HOME = {
 
 _ROOMS = (
     "data",
+    "executing",
     "integrations",
     "losses",
     "methods",
