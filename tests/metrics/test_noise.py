@@ -5,7 +5,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.metrics import expected_calibration_error, noise_floor
-from calibrant.metrics.noise import _Group, _surplus
+from calibrant.metrics.noise import NoiseBin, _surplus
 
 
 def make(top, right):
@@ -35,7 +35,7 @@ def test_certain_rows_make_no_noise():
 @pytest.mark.parametrize("top", [0.8, 1 - 1e-3, 1 - 1e-6, 1e-4])
 def test_limit_laws_of_large_bins_have_the_exact_moments(top):
     rows, draws = 12_000, 20_000
-    group = _Group()
+    group = NoiseBin()
     group.add(np.full(rows, top))
     found = _surplus(group, draws, np.random.default_rng(1))
     exact = np.random.default_rng(2).binomial(rows, top, draws) - rows * top
