@@ -185,15 +185,15 @@ class Enough(Exception):
 class Watch(Quiet):
     """Notes when the first step is done, the memory of all processes, and the files read in each epoch."""
 
-    def __init__(self) -> None:
-        self.started, self.first, self.steps = time.perf_counter(), 0.0, 0
+    def __init__(self, limit: int = 0) -> None:
+        self.started, self.first, self.steps, self.limit = time.perf_counter(), 0.0, 0, limit
         self.memory: list[tuple[int, float]] = []
         self.reads: list[int] = []
 
     def begin_epoch(self, epoch: int, steps: int) -> None:
         """Note what was read so far, and end the run after two epochs."""
         self.reads.append(READS.value)
-        self.every = max(1, steps // 10)
+        self.every = max(1, min(steps, self.limit or steps) // 10)
         if epoch == 3:
             raise Enough
 
@@ -202,6 +202,8 @@ class Watch(Quiet):
         self.steps += 1
         if self.steps == 2:  # a step is told before it begins
             self.first = time.perf_counter() - self.started
+        if self.steps > self.limit > 0:
+            raise Enough
         if self.steps % self.every == 0:
             self.memory.append((self.steps * BATCH, memory_of_all()))
 
@@ -215,8 +217,8 @@ def memory_of_all() -> float:
     return total / 1000
 
 
-def watch_a_run(folder: Path, out: Path, size: int, workers: int) -> Watch:
-    """Two epochs, the second of them on 60 %."""
+def watch_a_run(folder: Path, out: Path, size: int, workers: int, limit: int = 0) -> Watch:
+    """Two epochs, the second of them on 60 %; or the first `limit` steps."""
     recipe = Recipe().changed(
         {
             "data.name": f"folder:{folder}?size={size}",
@@ -230,7 +232,7 @@ def watch_a_run(folder: Path, out: Path, size: int, workers: int) -> Watch:
             "engine.accelerator": "cpu",
         }
     )
-    watch = Watch()
+    watch = Watch(limit)
     try:
         train(recipe, out, reporter=watch)
     except Enough:
@@ -239,9 +241,10 @@ def watch_a_run(folder: Path, out: Path, size: int, workers: int) -> Watch:
 
 
 def show_run(title: str, watch: Watch) -> None:
-    first, second = (after - before for before, after in zip(watch.reads, watch.reads[1:], strict=False))
     print(f"\n{title}: first step done {watch.first:.1f} s after `train` was called")
-    print(f"files read: {first:,} in the first epoch, {second:,} in the second ({second / first:.1%})")
+    if len(watch.reads) == 3:
+        first, second = watch.reads[1] - watch.reads[0], watch.reads[2] - watch.reads[1]
+        print(f"files read: {first:,} in the first epoch, {second:,} in the second ({second / first:.1%})")
     print("memory of all processes, each shared page once, after images trained on:")
     print("  " + ", ".join(f"{images:,}: {memory:,.0f} MB" for images, memory in watch.memory))
 
@@ -254,6 +257,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=12_800, help="read by each loop each time")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--limit", type=int, default=0, help="steps of the watched run on all files; 0 for two epochs")
     parser.add_argument("--size", type=int, default=32, help="side of the pictures in the watched run")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -280,7 +284,8 @@ def main() -> None:
         for each in sorted(folder.iterdir())[: given.classes // 10]:
             (few / each.name).symlink_to(each)
         for title, where in ((f"{given.files // 10:,} files", few), (f"{given.files:,} files", folder)):
-            watch = watch_a_run(where, Path(place) / f"run-{where.name}", given.size, given.workers)
+            limit = 0 if where == few else given.limit
+            watch = watch_a_run(where, Path(place) / f"run-{where.name}", given.size, given.workers, limit)
             show_run(title, watch)
             sys.stdout.flush()
     if given.listed:
