@@ -39,7 +39,7 @@ def compare(
     trust_code: TrustCode = False,
     page: Annotated[bool, Parameter(negative="--no-page")] = True,
     raw: Annotated[bool, Switch] = False,
-    groups: Path | None = None,
+    group_file: Path | None = None,
     as_json: Json = False,
 ) -> None:
     """Run methods over seeds and data sets, and end with the paper's tables. Run it again to go on where it stopped.
@@ -67,7 +67,7 @@ def compare(
         trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
         page: Also write the report page.
         raw: Leave out the table of the runs behind their own calibrators.
-        groups: CSV file with a column group, one row for each test case in order: also a table by group.
+        group_file: CSV file with a column group, one row for each test case in order: also a table by group.
         as_json: Print everything as JSON.
     """
     from calibrant.study import plan_study, run_study
@@ -86,7 +86,7 @@ def compare(
     )
     with make_executor(executor, address=address) as place:
         how: dict[str, Any] = {"jobs": jobs, "data_dir": data_dir, "trust_code": trust_code, "executor": place}
-        outcome = run_study(study, **how, record=record, page=page, raw=raw, groups=groups)
+        outcome = run_study(study, **how, record=record, page=page, raw=raw, groups=group_file)
     if as_json:
         say_json(outcome.content)
     else:
