@@ -247,6 +247,15 @@ def test_another_outcome_of_the_same_settings_is_not_replaced_unasked(make_recor
     assert read_records(tmp_path) == [other]
 
 
+def test_drafts_of_a_killed_process_go_with_the_next_record_of_the_name(make_record, tmp_path):
+    first = make_record("nll")
+    name = first.file_name
+    for left in (f".{name}.12570.tmp", f".{name}.7.tmp", f".other-{name}.7.tmp"):
+        (tmp_path / left).write_text("{")
+    write_record(first, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, f".other-{name}.7.tmp"])
+
+
 def test_reading_back_is_exact_and_damage_is_one_line(record, tmp_path):
     path = write_record(record, tmp_path)
     assert Record.load(path) == record

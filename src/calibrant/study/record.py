@@ -1,5 +1,6 @@
 """What one run really measured, as one JSON file without machine names: the unit of `results/` and of every table."""
 
+import glob
 import json
 import math
 from collections.abc import Mapping
@@ -283,6 +284,8 @@ def write_record(record: Record, folder: str | Path, *, replace: bool = False) -
             raise InvalidInput(
                 f"{path} holds another outcome of the same settings and seed. Keep it, or replace it with --replace."
             )
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # of a process that was killed
+        draft.unlink(missing_ok=True)
     write_json(path, record.to_dict())
     return path
 
