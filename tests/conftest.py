@@ -30,6 +30,17 @@ _NEEDS = {
     "real_data": (_DATA is not None, "CALIBRANT_DATA is not set"),
 }
 
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
 
 def pytest_collection_modifyitems(config, items):
     """Leave out what this machine cannot run and say so; under CALIBRANT_REQUIRE_ALL run it and let it fail."""
@@ -157,3 +168,52 @@ def _open_bracket(path):
 def damage(request):
     """`damage(path)` spoils an .npz file; what zipfile and NumPy raise on reading it differs from one to the next."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """Debian's browser, started once."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=list(_FLAGS))
+        yield browser
+        browser.close()
+
+
+def _visitor(chromium):
+    contexts, complaints = [], []
+
+    def visit(path, *, width=1200, scheme="light"):
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+        address = path.resolve().as_uri()
+        page.on("request", lambda request: _note(request.url, address, complaints))
+        page.goto(address)
+        page.wait_for_selector("html[data-ready=true]")
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def open_page(chromium):
+    """Open a file from disk and wait until it is live; fails the test on a console message or a network request."""
+    yield from _visitor(chromium)
+
+
+@pytest.fixture(scope="module")
+def open_once(chromium):
+    """The same for a page that the tests of a module share: reading Plotly anew for each would take a minute."""
+    yield from _visitor(chromium)
+
+
+def _note(url, address, complaints):
+    if not url.startswith((address, "data:")):
+        complaints.append(f"request: {url}")

@@ -5,9 +5,7 @@ import pytest
 
 from calibrant.study import write_record
 from paper.all_results import all_results_csv, all_results_page
-from tests.report.conftest import chromium, open_page
 
-__all__ = ["chromium", "open_page"]
 NASTY = "mine:<img src=x onerror=alert(1)>"
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, invalid, printable
 from calibrant.files import as_path, read_json, sha256_of, write_json
 from calibrant.metrics import Evaluation, evaluate, rests_on_few
 from calibrant.own_code import is_own
@@ -361,7 +361,7 @@ def _without_paths(recipe: Recipe) -> Recipe:
 
 
 def _word(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else printable(str(value))
 
 
 def _digest(content: Any) -> str:
