@@ -1,5 +1,7 @@
 # `make demo` and `make test` are all that a fresh machine needs: each makes .venv with the pins of constraints.txt.
 PYTHON ?= python3
+# One more test process than cores: many tests wait for processes that they have started.
+WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 1) + 1 )))
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -10,7 +12,7 @@ demo: .venv/.run
 
 test: .venv/.dev lint
 	scripts/system-packages.sh chromium postgresql
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n $(WORKERS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
