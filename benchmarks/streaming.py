@@ -1,6 +1,6 @@
 """Folders that stream: time to the first step, images per second, memory, and what pruning saves.
 
-    python benchmarks/streaming.py [--files 200000] [--classes 1000] [--listed 1281167] [--images 12800]
+    python benchmarks/streaming.py [--files 200000] [--classes 1000] [--listed 1281167] [--images 12800] [--processes 8]
 
 Writes JPEG files of 256x256 into a temporary folder (5 GB for 200,000), which is removed at the end: a tenth as many
 different pictures, each in ten files that differ by a comment. Speeds of the loops are measured in turns, in one run;
@@ -49,7 +49,7 @@ def counted(path: Path) -> bytes:
 # The files.
 
 
-def write_classes(folder: Path, classes: range, per_class: int, *, empty: bool) -> None:
+def write_classes(folder: Path, classes: range, counts: list[int], *, empty: bool) -> None:
     """Parts of one large picture, each at a random place of its own."""
     rng = np.random.default_rng(classes.start)
     small = Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8))
@@ -58,7 +58,7 @@ def write_classes(folder: Path, classes: range, per_class: int, *, empty: bool) 
     for label in classes:
         place = folder / f"n{label:08d}"
         place.mkdir()
-        for index in range(per_class):
+        for index in range(counts[label]):
             path = place / f"n{label:08d}_{index}.jpg"
             if empty:
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
@@ -73,12 +73,13 @@ def write_classes(folder: Path, classes: range, per_class: int, *, empty: bool) 
             path.write_bytes(picture[:2] + marker + picture[2:])
 
 
-def write_files(folder: Path, files: int, classes: int, *, empty: bool = False) -> float:
-    """Write all files with two processes; returns seconds."""
+def write_files(folder: Path, files: int, classes: int, processes: int, *, empty: bool = False) -> float:
+    """Write all files with several processes; returns seconds. Files that are left over go to the first folders."""
     started = time.perf_counter()
-    parts = [range(start, classes, 2) for start in range(2)]
-    with ProcessPoolExecutor(2) as pool:
-        for job in [pool.submit(write_classes, folder, part, files // classes, empty=empty) for part in parts]:
+    counts = [files // classes + (label < files % classes) for label in range(classes)]
+    with ProcessPoolExecutor(processes) as pool:
+        parts = [range(start, classes, processes) for start in range(processes)]
+        for job in [pool.submit(write_classes, folder, part, counts, empty=empty) for part in parts]:
             job.result()
     return time.perf_counter() - started
 
@@ -257,6 +258,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=12_800, help="read by each loop each time")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 2, help="write the files")
     parser.add_argument("--limit", type=int, default=0, help="steps of the watched run on all files; 0 for two epochs")
     parser.add_argument("--size", type=int, default=32, help="side of the pictures in the watched run")
     given = parser.parse_args()
@@ -267,7 +269,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder, few = Path(place) / "all", Path(place) / "few"
         folder.mkdir()
-        seconds = write_files(folder, given.files, given.classes)
+        seconds = write_files(folder, given.files, given.classes, given.processes)
         stored = sum(path.stat().st_size for path in next(folder.iterdir()).iterdir()) * given.classes / 1e9
         print(f"{given.files:,} JPEG files of {SIDE}x{SIDE}, {stored:.1f} GB, written in {seconds:.0f} s")
         started = time.perf_counter()
@@ -290,7 +292,7 @@ def main() -> None:
             sys.stdout.flush()
     if given.listed:
         with tempfile.TemporaryDirectory() as place:
-            write_files(Path(place), given.listed, given.classes, empty=True)
+            write_files(Path(place), given.listed, given.classes, given.processes, empty=True)
             started = time.perf_counter()
             found = list_folder(parse_spec(f"folder:{place}?size=64"))
             kept = found.pictures.paths.text.numel() + 8 * found.pictures.paths.ends.numel()
