@@ -14,32 +14,46 @@ def draw(n=400, classes=4, seed=0, missing=False):
     return Predictions.from_logits(logits, targets)
 
 
-def by_hand(p, k, n_bins):
+def by_hand(p, k, n_bins, weights):
     """One class, row by row."""
-    rows = wrong = predicted = 0
+    rows = size = wrong = predicted = 0
     gap, bins = 0.0, [0.0] * n_bins
-    for row, target in zip(p.probabilities, p.targets, strict=True):
+    for row, target, weight in zip(p.probabilities, p.targets, weights, strict=True):
         rows += target == k
-        wrong += target == k and row.argmax() != k
+        size += weight * (target == k)
+        wrong += weight * (target == k and row.argmax() != k)
         predicted += row.argmax() == k
-        gap += row[k] - (target == k)
+        gap += weight * (row[k] - (target == k))
         place = next(j for j in range(n_bins) if row[k] <= (j + 1) / n_bins)
-        bins[place] += row[k] - (target == k)
-    return rows, wrong / rows if rows else None, predicted, gap / len(p), sum(map(abs, bins)) / len(p)
+        bins[place] += weight * (row[k] - (target == k))
+    error = wrong / size if size else None
+    return rows, error, predicted, gap / weights.sum(), sum(map(abs, bins)) / weights.sum()
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("missing", [False, True])
-def test_every_class_is_what_a_loop_says(missing):
+def test_every_class_is_what_a_loop_says(missing, weighted):
     p = draw(missing=missing)
-    found = evaluate_classes(p, 10)
+    weights = np.random.default_rng(1).exponential(size=len(p)) if weighted else None
+    found = evaluate_classes(p, 10, weights=weights)
     for k, each in enumerate(found.classes):
-        rows, error, predicted, gap, ece = by_hand(p, k, 10)
+        rows, error, predicted, gap, ece = by_hand(p, k, 10, np.ones(len(p)) if weights is None else weights)
         assert (each.name, each.n, each.predicted) == (str(k), rows, predicted)
         assert each.error == pytest.approx(error) if rows else each.error is None
         assert (each.gap, each.ece) == (pytest.approx(gap), pytest.approx(ece))
     known = [each.error for each in found.classes if each.n]
     assert found.balanced_error == pytest.approx(sum(known) / len(known))
-    assert np.mean([each.ece for each in found.classes]) == pytest.approx(evaluate(p, 10).classwise_ece)
+    assert np.mean([each.ece for each in found.classes]) == pytest.approx(
+        evaluate(p, 10, weights=weights).classwise_ece
+    )
+
+
+def test_a_class_without_weight_has_no_error():
+    p = draw()
+    found = evaluate_classes(p, weights=p.targets != 2)
+    assert (found.classes[2].error, found.classes[2].n) == (None, int((p.targets == 2).sum()))
+    others = [found.classes[k].error for k in (0, 1, 3)]
+    assert found.balanced_error == pytest.approx(np.mean(others))
 
 
 def test_always_naming_the_frequent_class_has_a_small_error_and_a_large_balanced_one():

@@ -167,6 +167,7 @@ def test_fifteen_bins_unless_told(metric):
         *(m.debiased_calibration_error, m.classwise_calibration_error, m.smooth_calibration_error),
         *(m.ks_calibration_error, m.auroc, m.aurc, m.accuracy_coverage, m.accuracy, m.error_rate),
         *(m.negative_log_likelihood, m.brier_score, m.confident_set, m.noise_floor, m.reliability_bins),
+        m.evaluate_classes,
     ],
 )
 def test_a_bare_array_is_refused_in_one_line(metric):

@@ -48,14 +48,22 @@ def test_ks_is_the_largest_cumulative_gap(pairs):
     assert m.ks_calibration_error(make(*zip(*pairs, strict=True))) == pytest.approx(max(gaps), abs=1e-14)
 
 
-@given(rows)
-def test_accuracy_coverage_is_what_thresholds_keep(pairs):
-    curve = m.accuracy_coverage(make(*zip(*pairs, strict=True)))
+@given(rows, st.booleans())
+def test_accuracy_coverage_is_what_thresholds_keep(pairs, weighted):
+    weights = np.arange(len(pairs)) % 3 + 0.5 if weighted else np.ones(len(pairs))
+    curve = m.accuracy_coverage(make(*zip(*pairs, strict=True)), weights=weights if weighted else None)
     assert curve.threshold.tolist() == sorted({c for c, _ in pairs}, reverse=True)
     for threshold, coverage, accuracy in zip(curve.threshold, curve.coverage, curve.accuracy, strict=True):
-        kept = [hit for c, hit in pairs if c >= threshold]
-        assert coverage == pytest.approx(len(kept) / len(pairs))
-        assert accuracy == pytest.approx(np.mean(kept))
+        kept = sum(w for (c, _), w in zip(pairs, weights, strict=True) if c >= threshold)
+        right = sum(w for (c, hit), w in zip(pairs, weights, strict=True) if c >= threshold and hit)
+        assert coverage == pytest.approx(kept / weights.sum())
+        assert accuracy == pytest.approx(right / kept)
+
+
+def test_accuracy_coverage_leaves_out_rows_without_weight():
+    curve = m.accuracy_coverage(make([0.9, 0.8, 0.7], [True, False, True]), weights=[1, 0, 3])
+    assert curve.threshold.tolist() == [0.9, 0.7]
+    assert (curve.coverage.tolist(), curve.accuracy.tolist()) == ([0.25, 1.0], [1.0, 1.0])
 
 
 def test_perfect_order_and_no_order():

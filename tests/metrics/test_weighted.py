@@ -1,9 +1,11 @@
 """Weighted metrics against rows that are repeated, and against plain loops for weights that are no whole numbers."""
 
+import inspect
+
 import numpy as np
 import pytest
 
-from calibrant import Predictions, evaluate
+from calibrant import Predictions, evaluate, metrics
 from calibrant.errors import InvalidInput
 from calibrant.metrics import (
     accuracy,
@@ -47,6 +49,22 @@ def draw(n=300, seed=0, *, ties=False):
     z = z.round() if ties else z
     y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
     return Predictions.from_logits(z, y, extras={"w": rng.random(n) + 0.2, "patient": np.arange(n) // 3})
+
+
+# What reads predictions, but is no metric: columns, groups of rows, what the bootstrap of unweighted rows is made of.
+NO_METRIC = {"bootstrap", "column_of", "default_resamples", "edge_precision", "group_rows", "is_confident"}
+NO_METRIC |= {"split_groups"}
+
+
+def test_every_metric_and_every_meter_takes_weights():
+    for name in set(metrics.__all__) - NO_METRIC:
+        each = getattr(metrics, name)
+        taken = inspect.signature(each).parameters if inspect.isfunction(each) else {}
+        if {"predictions", "a"} & set(taken) and name not in ("differences", "rests_on_few"):
+            # Those of groups hand their settings to `evaluate` and `compare`.
+            assert "weights" in taken or "settings" in taken, name
+        if inspect.isclass(each) and issubclass(each, metrics.Meter):
+            assert "weights" in inspect.signature(each.update).parameters, name
 
 
 @pytest.mark.parametrize("ties", [False, True])

@@ -106,7 +106,7 @@ def evaluate(
             made = {name: each.overall for name, each in own.items()}
         results |= made
         if per_class:
-            classes |= {name: evaluate_classes(each, n_bins) for name, each in found.items()}
+            classes |= {name: evaluate_classes(each, n_bins, weights=weights) for name, each in found.items()}
         judged |= [*made.items()][:1]
     if as_json:
         content = evaluations_dict(results) if groups is None else grouped_dict(grouped)

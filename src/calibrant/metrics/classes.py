@@ -8,8 +8,9 @@ import numpy as np
 from calibrant.display import FEW, Displayed, Overview
 from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins
 from calibrant.metrics.errors import balanced_error
+from calibrant.metrics.tops import Weights, weighted_rows
 from calibrant.metrics.totals import read_totals
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, require_predictions
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class ClassMetrics:
     Attributes:
         name: Its name, or its number as text.
         n: Rows of this class.
-        error: Share of these rows that are predicted as another class; None without rows.
+        error: Share of these rows that are predicted as another class; None without rows, or without weight on them.
         predicted: Rows that are predicted as this class.
         gap: Mean probability of this class minus its share, over all rows; above 0: said too often.
         ece: Calibration error of this class's probability against all others.
@@ -83,33 +84,42 @@ class ClassEvaluation(Displayed):
         )
 
 
-def evaluate_classes(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) -> ClassEvaluation:
+def evaluate_classes(
+    predictions: Predictions, n_bins: int = DEFAULT_N_BINS, *, weights: Weights | None = None
+) -> ClassEvaluation:
     """Error and calibration class by class.
 
     Args:
         predictions: What the model said.
         n_bins: Bins of each class's calibration error.
+        weights: Name of an extra column, or one number per row: importance weights. Only their ratios matter; `n` and
+            `predicted` are numbers of rows all the same.
 
     >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]], [0, 0, 0, 1])
     >>> evaluate_classes(predictions).balanced_error
     0.5
     """
+    require_predictions(predictions)
     check_bins(n_bins)
-    gaps, count, n = read_totals(predictions, n_bins).gap_sum, predictions.n_classes, len(predictions)
-    rows = np.bincount(predictions.targets, minlength=count)
-    right = np.bincount(predictions.targets[predictions.correct], minlength=count)
-    predicted = np.bincount(predictions.predicted, minlength=count)
+    count, n, targets, correct = predictions.n_classes, len(predictions), predictions.targets, predictions.correct
+    if weights is None:
+        own, gaps = None, read_totals(predictions, n_bins).gap_sum
+    else:
+        rows = weighted_rows(predictions, weights)
+        own, gaps = rows.weights, rows.class_gaps(n_bins)
+    weight = np.bincount(targets, own, count)
+    right = np.bincount(targets[correct], None if own is None else own[correct], count)
+    size, predicted = (np.bincount(each, minlength=count) for each in (targets, predictions.predicted))
     names = predictions.class_names or tuple(str(k) for k in range(count))
-    errors = [1.0 - int(right[k]) / int(rows[k]) if rows[k] else None for k in range(count)]
     classes = tuple(
         ClassMetrics(
             name=str(names[k]),
-            n=int(rows[k]),
-            error=errors[k],
+            n=int(size[k]),
+            error=1.0 - float(right[k]) / float(weight[k]) if weight[k] else None,
             predicted=int(predicted[k]),
             gap=float(gaps[:, k].sum()) / n,
             ece=float(np.abs(gaps[:, k]).sum()) / n,
         )
         for k in range(count)
     )
-    return ClassEvaluation(balanced_error(predictions.targets, ~predictions.correct), classes)
+    return ClassEvaluation(balanced_error(targets, ~correct, own), classes)

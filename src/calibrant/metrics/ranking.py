@@ -117,8 +117,20 @@ class AccuracyCoverage:
     accuracy: NDArray[np.float64]
 
 
-def accuracy_coverage(predictions: Predictions) -> AccuracyCoverage:
-    """Accuracy against coverage as the threshold falls from the top confidence to the lowest."""
+def accuracy_coverage(predictions: Predictions, *, weights: Weights | None = None) -> AccuracyCoverage:
+    """Accuracy against coverage as the threshold falls from the top confidence to the lowest.
+
+    Args:
+        predictions: What the model said.
+        weights: Name of an extra column, or one number per row: importance weights. Shares are then shares of weight,
+            and rows without any are left out.
+    """
+    if weights is not None:
+        rows = weighted_rows(predictions, weights)
+        used = rows.weights > 0
+        confidence, place = np.unique(-rows.confidence[used], return_inverse=True)
+        count, right = (np.cumsum(np.bincount(place, rows.weights[used] * each)) for each in (1.0, rows.correct[used]))
+        return AccuracyCoverage(-confidence, count / rows.n, np.minimum(right / count, 1.0))
     groups = zip(*SortedTops(Tops.of(predictions)).groups(), strict=True)
     confidence, size, wrong = (np.concatenate(parts)[::-1] for parts in groups)
     count = np.cumsum(size)

@@ -98,14 +98,18 @@ class WeightedRows:
             terms = np.where(effective < 2 - 1e-9, 0.0, bins.gap**2 - chance)
         return float(np.sqrt(max(0.0, np.nansum(bins.count * np.where(bins.count > 0, terms, 0.0)) / self.n)))
 
-    def classwise(self, n_bins: int) -> float:
-        """Class-wise ECE."""
+    def class_gaps(self, n_bins: int) -> Floats:
+        """Shape (n_bins, K): weighted sums over a class's bin of probability minus (target is that class)."""
         edges = bin_edges(n_bins, self.precision)
         total = np.zeros((n_bins, self.predictions.n_classes))
         for part, probabilities in self.predictions.chunks():
             residual = minus_target(probabilities, self.predictions.targets[part]) * self.weights[part, None]
             total += sum_gaps(probabilities, residual, edges)
-        return float(np.abs(total).sum() / (self.n * self.predictions.n_classes))
+        return total
+
+    def classwise(self, n_bins: int) -> float:
+        """Class-wise ECE."""
+        return float(np.abs(self.class_gaps(n_bins)).sum() / (self.n * self.predictions.n_classes))
 
     def smooth(self) -> float:
         """Smooth ECE."""

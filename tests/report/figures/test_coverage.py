@@ -14,6 +14,8 @@ def test_curves_by_hand_with_a_tie():
     assert axes.lines[0].get_xydata() == pytest.approx(np.array([[0.25, 1], [0.75, 2 / 3], [1, 0.5]]))
     (axes,) = risk_coverage_curves({"m": predictions}).axes
     assert axes.lines[0].get_xydata() == pytest.approx(np.array([[0.25, 0], [0.75, 1 / 3], [1, 0.5]]))
+    (axes,) = risk_coverage_curves({"m": predictions}, weights=[2, 2, 3, 1]).axes
+    assert axes.lines[0].get_xydata() == pytest.approx(np.array([[0.25, 0], [0.625, 0.2], [1, 0.5]]))
 
 
 def test_every_method_has_its_line_even_thirty_of_them(make):

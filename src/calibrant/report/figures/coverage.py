@@ -28,27 +28,39 @@ if TYPE_CHECKING:
 
 
 def accuracy_coverage_curves(
-    methods: Mapping[str, Predictions], *, title: str = "", ax: "Axes | None" = None
+    methods: Mapping[str, Predictions],
+    *,
+    weights: metrics.Weights | None = None,
+    title: str = "",
+    ax: "Axes | None" = None,
 ) -> "Figure":
     """Accuracy of the most confident share of the samples, over that share; one line for each method.
 
     Args:
         methods: Name to predictions.
+        weights: Name of an extra column, or one number per row: how much each row counts.
         title: Text above; empty for none.
         ax: Axes to draw into; by default those of a new figure.
     """
-    return _over_coverage(methods, "Accuracy of what is automated", lambda accuracy: accuracy, title, ax)
+    return _over_coverage(methods, "Accuracy of what is automated", lambda accuracy: accuracy, weights, title, ax)
 
 
-def risk_coverage_curves(methods: Mapping[str, Predictions], *, title: str = "", ax: "Axes | None" = None) -> "Figure":
+def risk_coverage_curves(
+    methods: Mapping[str, Predictions],
+    *,
+    weights: metrics.Weights | None = None,
+    title: str = "",
+    ax: "Axes | None" = None,
+) -> "Figure":
     """Error of the most confident share of the samples, over that share; the area below is the AURC.
 
     Args:
         methods: Name to predictions.
+        weights: Name of an extra column, or one number per row: how much each row counts.
         title: Text above; empty for none.
         ax: Axes to draw into; by default those of a new figure.
     """
-    return _over_coverage(methods, "Error of what is automated", lambda accuracy: 1 - accuracy, title, ax)
+    return _over_coverage(methods, "Error of what is automated", lambda accuracy: 1 - accuracy, weights, title, ax)
 
 
 @styled
@@ -108,6 +120,7 @@ def _over_coverage(
     methods: Mapping[str, Predictions],
     label: str,
     of_accuracy: Callable[[Floats], Floats],
+    weights: metrics.Weights | None,
     title: str,
     ax: "Axes | None",
 ) -> "Figure":
@@ -115,7 +128,7 @@ def _over_coverage(
     beside = len(methods) > 6
     figure, axes = figure_with(ax, 7.6 if beside else 5.6, max(4.0, 0.3 + 0.2 * len(methods)))
     for index, (name, predictions) in enumerate(methods.items()):
-        curve = metrics.accuracy_coverage(predictions)
+        curve = metrics.accuracy_coverage(predictions, weights=weights)
         axes.plot(curve.coverage, of_accuracy(curve.accuracy), label=name, **line_style(index))
     percent_axis(axes.xaxis)
     percent_axis(axes.yaxis)
