@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError  # only the error that torch raises on a damaged file
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -121,14 +122,17 @@ def _installed(model: str, library: str, way_out: str) -> Iterator[None]:
 def _with_weights(models: Any, name: str, weights: str | None) -> nn.Module:
     try:
         model: nn.Module = models.get_model(name, weights=weights)
-    except (OSError, RuntimeError) as error:  # no network, a full disk, a download whose digest is wrong
+    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:  # no network, a full disk, a damaged file
         if weights is None:
             raise
-        kept = Path(torch.hub.get_dir()) / "checkpoints"
         url = getattr(getattr(models.get_model_weights(name), weights), "url", "")
+        folder = Path(torch.hub.get_dir()) / "checkpoints"
+        kept = folder / url.rpartition("/")[2]
+        where = f"{kept}" if kept.is_file() else f"{folder}, nor downloaded there"
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         raise InvalidInput(
-            f"the weights {weights} of torchvision:{name} could not be read from {kept}, nor downloaded there "
-            f"({type(error).__name__}: {str(error)[:100]}). Put {url or 'their file'} there, or leave weights out."
+            f"the weights {weights} of torchvision:{name} could not be read from {where} ({reason}). "
+            f"Put {url or 'their file'} there, or leave weights out."
         ) from error
     return model
 
