@@ -21,6 +21,7 @@ from calibrant.pruning import (
     OrderDP,
     RandomSubset,
     RePB,
+    Selective,
     Unbiased,
 )
 from calibrant.pruning.ranks import mean_over_ranks
@@ -37,6 +38,7 @@ PLANS = {
     "infobatch": {"policy": InfoBatch(0.5), "anneal": 1, "epochs": EPOCHS},
     "infobatch budget": {"policy": InfoBatch(), "budget": 0.7, "epochs": EPOCHS},
     "orderdp": {"policy": OrderDP(0.8, 0.6)},
+    "selective": {"policy": Selective(0.4)},
     "repb": {"policy": RePB(0.5)},
     "plateau": {"policy": RandomSubset(0.3), "schedule": OnPlateau(1)},
 }

@@ -1,4 +1,4 @@
-"""OrderDP and RePB against plain loops from their definitions."""
+"""OrderDP, Selective and RePB against plain loops from their definitions."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
-from calibrant.pruning import ConfidencePruner, OrderDP, RePB
+from calibrant.pruning import ConfidencePruner, OrderDP, RePB, Selective
+from calibrant.pruning.ordered import scaled_to, systematic
 from calibrant.pruning.sampling import DRAW, generator_for
 
 N, CLASSES = 61, 3
@@ -75,6 +76,59 @@ def test_repb_is_its_definition(seed, ratio, batch_size):
             assert weights[i] == pytest.approx((epoch + 1) / selected[i] if i in following else 0, rel=1e-6)
 
 
+def chances(ranks, power, total):
+    """min(1, c (k / n)**power) with the sum `total`, by halving an interval for c."""
+    low, high = 0.0, 1e40
+    for _ in range(300):
+        middle = (low + high) / 2
+        if sum(min(1.0, middle * (k / len(ranks)) ** power) for k in ranks) < total:
+            low = middle
+        else:
+            high = middle
+    return [min(1.0, high * (k / len(ranks)) ** power) for k in ranks]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.permutations(range(1, 24)), st.sampled_from([0.5, 1.0, 3.0, 20.0]), st.integers(1, 23))
+def test_the_chances_of_selective_are_its_definition(ranks, power, total):
+    found = scaled_to((np.array(ranks) / len(ranks)) ** power, total)
+    np.testing.assert_allclose(found, chances(ranks, power, total), rtol=1e-9)
+
+
+def test_each_is_drawn_as_often_as_its_chance_says():
+    chance = scaled_to((np.arange(1, 13) / 12) ** 2.0, 5)
+    generator = torch.Generator().manual_seed(0)
+    draws = np.array([systematic(chance, 5, generator) for _ in range(4000)])
+    assert (draws.sum(1) == 5).all()
+    # Five standard errors of 4,000 draws.
+    np.testing.assert_allclose(draws.mean(0), chance, atol=5 * 0.5 / 4000**0.5)
+    assert draws[:, chance == 1].all()
+
+
+def test_selective_prefers_large_losses_and_lets_the_stated_number_rest():
+    pruner = ConfidencePruner(LABELS, policy=Selective(0.4, 3.0), seed=5)
+    _, losses = observe(pruner, 5)
+    ranks = {i: k for k, i in enumerate(sorted(losses, key=lambda i: (losses[i], i)), start=1)}
+    chance = dict(zip(ranks, chances(list(ranks.values()), 3.0, N - int(0.4 * N)), strict=True))
+    times = np.zeros(N)
+    for seed in range(400):
+        again = ConfidencePruner(LABELS, policy=Selective(0.4, 3.0), seed=seed)
+        again.observe(torch.arange(N), logits_of(5, 0))
+        again.step()
+        assert len(again.kept) == N - int(0.4 * N)
+        assert again.weights(again.kept).eq(1).all()
+        times[again.kept] += 1
+    np.testing.assert_allclose(times / 400, [chance[i] for i in range(N)], atol=5 * 0.5 / 400**0.5)
+
+
+def test_selective_meets_a_budget_to_the_sample():
+    pruner = ConfidencePruner(LABELS, policy=Selective(power=2.0), epochs=7, budget=0.55)
+    for _ in range(7):
+        observe(pruner, 3)
+        pruner.step()
+    assert pruner.report().seen == 55 * 7 * N // 100
+
+
 def test_orderdp_meets_a_budget_to_the_sample():
     pruner = ConfidencePruner(LABELS, policy=OrderDP(0.8), epochs=7, budget=0.55)
     for _ in range(7):
@@ -97,7 +151,7 @@ def test_both_say_that_steps_are_not_known_ahead():
         ConfidencePruner(LABELS, policy=RePB(), batch_size=8).total_steps(5, batch_size=8)
 
 
-@pytest.mark.parametrize("policy", [OrderDP(0.5, 0.2), RePB(0.9)])
+@pytest.mark.parametrize("policy", [OrderDP(0.5, 0.2), RePB(0.9), Selective(0.7, 4.0)])
 def test_the_class_floor_holds(policy):
     pruner = ConfidencePruner(LABELS, policy=policy, minimum_per_class=17, batch_size=8)
     for _ in range(4):
@@ -107,7 +161,11 @@ def test_the_class_floor_holds(policy):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: OrderDP(0), lambda: OrderDP(1.1), lambda: OrderDP(0.5, 1), lambda: RePB(0), lambda: RePB(1)]
+    "make",
+    [
+        *(lambda: OrderDP(0), lambda: OrderDP(1.1), lambda: OrderDP(0.5, 1), lambda: RePB(0), lambda: RePB(1)),
+        *(lambda: Selective(0), lambda: Selective(1), lambda: Selective(0.5, 0), lambda: Selective(0.5, float("nan"))),
+    ],
 )
 def test_nonsense_is_refused(make):
     with pytest.raises(InvalidInput, match=r"must .*, got"):

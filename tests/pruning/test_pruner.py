@@ -25,6 +25,7 @@ from calibrant.pruning import (
     OrderDP,
     RandomSubset,
     RePB,
+    Selective,
     Unbiased,
     load_audit,
 )
@@ -52,6 +53,7 @@ RUNS = {
     },
     "easy and hard": {"policy": EasyHard(easy=0.6, hard=0.1, weights="mean"), "schedule": Every(1, start=2)},
     "orderdp": {"policy": OrderDP(0.8, 0.5)},
+    "selective": {"policy": Selective(0.5, 2.0)},
     "repb": {"policy": RePB(0.6), "batch_size": 16},
 }
 

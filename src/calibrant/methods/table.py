@@ -22,6 +22,7 @@ from calibrant.pruning import (
     Policy,
     RandomSubset,
     RePB,
+    Selective,
     Unbiased,
 )
 
@@ -116,6 +117,7 @@ _SETTINGS: dict[str, Setting] = {
     "weights": Setting("full", "every sample's expected weight is 1; 'mean' and 'none' are candidates"),
     "ratio": Setting(0.5, "Qin et al. 2024"),
     "pool": Setting(0.8, "Jin et al. 2026, their script for CIFAR-100"),
+    "power": Setting(1.0, "Jiang et al. 2019: half of all samples train, as a rule"),
     "top": Setting(0.75, "ours: with the pool 60 % train"),
     "easy": Setting(0.9, "ours, not yet measured"),
     "hard": Setting(0.0, "ours, not yet measured: 0 lets the learned rest alone"),
@@ -241,6 +243,12 @@ PRUNING: dict[str, Part[Policy]] = {
         _settings("pool", "top", *_ALWAYS) | _DRAWS | _NO_ANNEAL,
         lambda s: OrderDP(s["pool"], s["top"]),
         free="top",
+    ),
+    "selective": Part(
+        "the larger its last loss, the likelier a sample trains, drawn anew each epoch",
+        _settings("rest", "power", *_ALWAYS) | _DRAWS | _NO_ANNEAL,
+        lambda s: Selective(s["rest"], s["power"]),
+        free="rest",
     ),
     "repb": Part(
         "those with a loss below the mean of their batch rest with a fixed probability; weights by past epochs",

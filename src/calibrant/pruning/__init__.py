@@ -1,7 +1,7 @@
 """Which samples are trained on, and when: the paper's EMA-confidence pruning and its alternatives."""
 
 from calibrant.pruning.audit import Note, PruningAudit, PruningReport, Suspect, load_audit
-from calibrant.pruning.ordered import OrderDP, RePB
+from calibrant.pruning.ordered import OrderDP, RePB, Selective
 from calibrant.pruning.policies import (
     Choice,
     ErrorNorm,
@@ -45,6 +45,7 @@ __all__ = [
     "Schedule",
     "Scorer",
     "Scoring",
+    "Selective",
     "Snapshot",
     "Suspect",
     "Unbiased",

@@ -1,4 +1,4 @@
-"""Policies that compare a sample's last loss with those of a random pool (OrderDP) or of its own batch (RePB)."""
+"""Policies that compare a sample's last loss with those of a random pool, of all samples, or of its own batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -8,12 +8,13 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from calibrant.checks import number
+from calibrant.checks import number, positive
 from calibrant.errors import invalid
 from calibrant.pruning.policies import Choice, Policy, Snapshot
 from calibrant.pruning.resting import above_floor, most_that_may_rest
-from calibrant.pruning.selection import Quota, descending, exact_fraction, lowest
+from calibrant.pruning.selection import Mask, Quota, descending, exact_fraction, lowest
 from calibrant.pruning.table import LOSS_COLUMNS
 
 
@@ -69,6 +70,85 @@ class OrderDP(Policy):
         rests[drawn] = ~lowest(keys, np.zeros(size, dtype=np.int64), [train])
         quota = above_floor(rests, pool, n_classes=len(leave))
         return Choice(~rests, quota=quota)
+
+
+@dataclass(frozen=True)
+class Selective(Policy):
+    """The larger its last loss, the likelier a sample trains (Selective-Backprop with stale losses, Jiang et al. 2019).
+
+    Each epoch all but `floor(fraction * n)` of the `n` samples train, with weight 1. The one with the `k`-th smallest
+    loss does so with probability `min(1, c * (k / n)**power)`, where `c` makes the sum of these the number that trains.
+    Classes are not looked at, save that none falls below its floor.
+
+    Args:
+        fraction: Part of all samples that rests, in (0, 1).
+        power: How strongly large losses are preferred, above 0.
+        counted: Set by a budget: as many rest as it asks for, and `fraction` is not used.
+    """
+
+    fraction: float = 0.4
+    power: float = 1.0
+    counted: bool = field(default=False, kw_only=True)
+    redraws: ClassVar[bool] = True
+    known_ahead: ClassVar[bool] = False
+    free: ClassVar[str] = "fraction"
+    carries: ClassVar[bool] = True
+    columns: ClassVar[tuple[str, ...]] = LOSS_COLUMNS
+
+    def __post_init__(self) -> None:
+        exact_fraction("fraction", self.fraction)
+        positive("power", self.power)
+
+    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
+        """The most that may rest: all down to the class floor."""
+        return most_that_may_rest(sizes, minimum)
+
+    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> Self:  # noqa: ARG002 (Policy's)
+        """A copy that lets as many rest as asked."""
+        return replace(self, counted=True)
+
+    def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
+        """Draw by the rank of the loss; ties by index."""
+        n = len(pool.targets)
+        rank = np.empty(n)
+        rank[np.argsort(pool.scores["loss"], kind="stable")] = np.arange(1, n + 1)
+        out = sum(leave) if self.counted else int(exact_fraction("fraction", self.fraction) * n)
+        chance = scaled_to((rank / n) ** self.power, n - out)
+        rests = ~systematic(chance, n - out, pool.generator)
+        quota = above_floor(rests, pool, n_classes=len(leave))
+        return Choice(~rests, quota=quota)
+
+
+def scaled_to(chance: NDArray[np.float64], total: int) -> NDArray[np.float64]:
+    """`min(1, c * chance)`, with the `c` for which the sum is `total`.
+
+    >>> scaled_to(np.array([0.25, 0.5, 1.0]), 2).tolist()
+    [0.3333333333333333, 0.6666666666666666, 1.0]
+    """
+    low = np.sort(chance)
+    # If the k largest are 1, the others share total - k. The least k that leaves all of these at 1 or below is right.
+    k = np.arange(total + 1)
+    shared = np.concatenate([[0.0], np.cumsum(low)])[len(low) - k]
+    largest = np.concatenate([[0.0], low])[len(low) - k]
+    fits = np.flatnonzero((total - k) * largest <= shared)[0]
+    return np.minimum(chance * ((total - fits) / shared[fits]), 1) if shared[fits] else np.ones_like(chance)
+
+
+def systematic(chance: NDArray[np.float64], total: int, generator: torch.Generator) -> Mask:
+    """Draw exactly `total` samples, each with its own chance; the chances sum to `total`.
+
+    They are laid end to end in a random order, and a sample is drawn where a whole number plus one random offset falls
+    into its stretch (systematic sampling). No stretch is longer than 1, so none is drawn twice.
+    """
+    order = torch.randperm(len(chance), generator=generator).numpy()
+    offset = float(torch.rand((), generator=generator, dtype=torch.float64))
+    ends = np.cumsum(chance[order])
+    # The last end is `total` but for rounding, which must not lose or add a sample.
+    passed = np.clip(np.floor(ends - offset) + 1, 0, total)
+    passed[-1] = total
+    drawn = np.zeros(len(chance), dtype=np.bool_)
+    drawn[order] = np.diff(passed, prepend=0) > 0
+    return drawn
 
 
 @dataclass(frozen=True)
