@@ -1,6 +1,7 @@
 """How often do the intervals of `evaluate` and `compare` hold the truth? Prints one row per metric.
 
 Run: python benchmarks/coverage.py [--draws 400] [--processes 16] [--out results/benchmarks/coverage.txt]
+     --alone counts `evaluate` and groups only, in half the time; --worlds, --classes and --rows choose cases
 
 Worlds: logits are normal, and targets are drawn from their softmax (calibrated) or from that of 0.7 times the logits
 (overconfident). The truth is the value of the same metric, with the same bins, over endlessly many rows: it is computed
@@ -10,7 +11,8 @@ same logits times 0.7 (what is overconfident becomes about calibrated) or times 
 it predicts other classes now and then; a twin b has the logits of a with the noise alone. Differences of calibration
 errors have a verdict and no interval; counted is how often that verdict is wrong.
 
-In `groups`, the rows fall into three groups of unequal size, whose intervals shall hold the truth all at once.
+In `groups`, the rows fall into three groups of unequal size, whose intervals shall hold the truth all at once; counted
+are draws in which all three have one. A cell is blank where fewer than half of the draws have an interval.
 Of 119 draws, the third smallest is the 2.5 % quantile: so few are enough here.
 """
 
@@ -19,13 +21,14 @@ import multiprocessing
 import platform
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant import Predictions, evaluate
+from calibrant import Evaluation, Predictions, evaluate
 from calibrant.metrics import differences, evaluate_groups, resample_models
 from calibrant.metrics.binning import bin_edges
 from calibrant.metrics.intervals import Resampled
@@ -158,6 +161,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1, help="the numbers do not depend on it")
     parser.add_argument("--classes", type=int, nargs="+", default=[2, 10, 100])
     parser.add_argument("--rows", type=int, nargs="+", default=[400, 10_000])
+    parser.add_argument("--worlds", nargs="+", default=["calibrated", "overconfident"])
+    parser.add_argument("--alone", action="store_true", help="leave out comparisons")
     parser.add_argument("--every", type=int, default=20, help="write the tables so far after so many draws")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--markdown", type=Path, help="print the tables of this output as docs/metrics.md shows them")
@@ -165,20 +170,22 @@ def main() -> None:
     if options.markdown is not None:
         print(markdown(options.markdown.read_text()))
         return
-    chosen = [case for case in cases() if case[0] in options.classes and case[2] in options.rows]
+    asked = options.classes, options.worlds, options.rows
+    chosen = [case for case in cases() if all(own in each for own, each in zip(case, asked, strict=True))]
     worlds = [(world, classes, model) for classes, world in dict.fromkeys(c[:2] for c in chosen) for model in MODELS]
     with multiprocessing.get_context("spawn").Pool(options.processes, torch.set_num_threads, (1,)) as pool:
         truths = dict(zip(worlds, pool.starmap(true_values, worlds, chunksize=1), strict=True))
         counts = defaultdict[Key, list[int]](lambda: [0, 0, 0])
         # All cases take turns, so that a table that is stopped early is as good for one as for the other.
-        tasks = ((case, number, options.resamples, truths) for number in range(1, options.draws + 1) for case in chosen)
-        for done, found in enumerate(pool.imap(one_draw, tasks), 1):
+        count, resamples = one_alone if options.alone else one_draw, options.resamples
+        tasks = ((case, number, resamples, truths) for number in range(1, options.draws + 1) for case in chosen)
+        for done, found in enumerate(pool.imap(count, tasks), 1):
             for key, held, own in found:
                 counts[key] = [a + b for a, b in zip(counts[key], (1, held, own), strict=True)]
             number, left = divmod(done, len(chosen))
             if not left and (number % options.every == 0 or number == options.draws):
                 text = f"Python {platform.python_version()}, NumPy {np.__version__}; {options.resamples} resamples\n"
-                text += "".join(table(what, number, chosen, counts) for what in TABLES)
+                text += "".join(table(what, number, chosen, counts) for what in dict.fromkeys(key[0] for key in counts))
                 print(text, flush=True)
                 if options.out is not None:
                     options.out.write_text(text)
@@ -198,7 +205,7 @@ def one_draw(task: tuple[Case, int, int, Truths]) -> list[tuple[Key, bool, bool]
     evaluations = [evaluate(model, BINS, thresholds=THRESHOLDS) for model in models]
     resampled = resample_models(models, evaluations, n_resamples=resamples, seed=seed, level=LEVEL)
     first = truths[world, classes, "first"]
-    found = alone(resampled[0], first, case)
+    found = alone(replace(evaluations[0], intervals=resampled[0].intervals()), first, case)
     for model, other in zip(MODELS[1:], resampled[1:], strict=True):
         true = truths[world, classes, model]
         found += compared(resampled[0], other, {name: true[name] - first[name] for name in first}, model, case)
@@ -206,8 +213,19 @@ def one_draw(task: tuple[Case, int, int, Truths]) -> list[tuple[Key, bool, bool]
     return found + grouped(models[0], groups, first, resamples, case)
 
 
-def alone(model: Resampled, truth: dict[str, float], case: Case) -> list[tuple[Key, bool, bool]]:
-    values, intervals = model.evaluation.values(), model.intervals()
+def one_alone(task: tuple[Case, int, int, Truths]) -> list[tuple[Key, bool, bool]]:
+    """The same of the first model, and of its groups, without comparisons."""
+    case, seed, resamples, truths = task
+    classes, world, rows = case
+    rng = np.random.default_rng([seed, classes, rows, len(world)])
+    logits, truth = draw(world, rows, classes, rng)
+    model = Predictions.from_logits(logits, targets_of(truth, rng))
+    groups = rng.choice(len(GROUPS), size=rows, p=GROUPS)
+    return grouped(model, groups, truths[world, classes, "first"], resamples, case, overall=True)
+
+
+def alone(model: Evaluation, truth: dict[str, float], case: Case) -> list[tuple[Key, bool, bool]]:
+    values, intervals = model.values(), model.intervals or {}
     return [
         (("evaluate", name, case), holds(ends, truth[name]), holds(ends, values[name]))
         for name, ends in intervals.items()
@@ -233,14 +251,22 @@ def compared(
 
 
 def grouped(
-    model: Predictions, groups: NDArray[np.int64], truth: dict[str, float], resamples: int, case: Case
+    model: Predictions,
+    groups: NDArray[np.int64],
+    truth: dict[str, float],
+    resamples: int,
+    case: Case,
+    *,
+    overall: bool = False,
 ) -> list[tuple[Key, bool, bool]]:
     made = evaluate_groups(model, groups, n_bins=BINS, thresholds=THRESHOLDS, n_resamples=resamples, level=LEVEL)
     held = defaultdict[str, list[tuple[bool, bool]]](list)
     for each in made.groups.values():
         for name, ends in (each.intervals or {}).items():
             held[name].append((holds(ends, truth[name]), holds(ends, each.values()[name])))
-    return [(("groups", name, case), *map(all, zip(*each, strict=True))) for name, each in held.items()]
+    found = alone(made.overall, truth, case) if overall else []
+    complete = ((name, each) for name, each in held.items() if len(each) == len(GROUPS))
+    return found + [(("groups", name, case), *map(all, zip(*each, strict=True))) for name, each in complete]
 
 
 def holds(ends: tuple[float, float], value: float | None) -> bool:
@@ -254,7 +280,7 @@ def table(what: str, draws: int, columns: list[Case], counts: dict[Key, list[int
     lines.append(f"{'n':>16}" + "".join(f"{n:11,}" for _, _, n in columns) + "   holds its value")
     for name in dict.fromkeys(name for kind, name, _ in counts if kind == what):
         found = [counts.get((what, name, case), [0, 0, 0]) for case in columns]
-        shares = "".join(f"{100 * held / there:11.1f}" if there else f"{'-':>11}" for there, held, _ in found)
+        shares = "".join(f"{100 * held / n:11.1f}" if 2 * n >= draws else f"{'-':>11}" for n, held, _ in found)
         own = 100 * sum(each[2] for each in found) / sum(each[0] for each in found)
         lines.append(f"{name:>16}{shares}{own:18.1f}")
     return "\n".join(lines) + "\n"

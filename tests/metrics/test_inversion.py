@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrant import Predictions, evaluate
+from calibrant import Predictions, compare, evaluate
 from calibrant.metrics.inversion import calibration_errors
 
 ERRORS = ("ece", "ece_equal_mass", "smooth_ece", "debiased_ece", "ks", "ece@0.8", "ece_inside@0.8")
@@ -46,9 +46,17 @@ def test_the_printed_value_lies_inside_its_interval():
 
 
 def test_a_few_right_rows_prove_little():
-    p = Predictions.from_probabilities([[0.98, 0.02]] * 5, [0] * 5)
-    # An accuracy of 0.6 shows five right rows of five in 8 % of draws, so a gap of 0.38 cannot be ruled out.
-    assert found(p, n_resamples=400)["ece@0.8"].high > 0.38
+    p = Predictions.from_probabilities([[0.98, 0.02]] * 10, [0] * 10)
+    # An accuracy of 0.8 shows ten right rows of ten in 11 % of draws, so a gap of 0.18 cannot be ruled out.
+    assert found(p, n_resamples=400)["ece@0.8"].high > 0.18
+
+
+def test_errors_of_sets_of_fewer_than_ten_rows_have_no_range_and_their_differences_none_either():
+    p = Predictions.from_probabilities([[0.98, 0.02]] * 9 + [[0.6, 0.4]] * 30, [0] * 30 + [1] * 9)
+    assert not {"ece@0.8", "ece_inside@0.8"} & found(p, n_resamples=20).keys()
+    few = compare(p, p, thresholds=[0.8], n_resamples=20)
+    assert all(few[name].interval is None for name in ("ece@0.8", "ece_inside@0.8"))
+    assert all(few[name].verdict == "cannot tell" for name in ("ece@0.8", "ece_inside@0.8"))
 
 
 def test_gaps_of_both_signs_are_held():

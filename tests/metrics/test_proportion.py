@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom, norm
+from scipy.stats import beta, binom, norm
 
 import calibrant.report
-from calibrant.metrics.proportion import mid_p, wilson
+from calibrant.metrics.proportion import jeffreys, wilson
 
 
 @given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -38,23 +38,18 @@ def test_the_report_page_writes_out_the_same_quantile():
 
 
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))
-def test_beyond_the_ends_of_mid_p_the_result_is_as_rare_as_the_level_says(case, level):
+def test_jeffreys_ends_leave_out_as_much_as_the_level_says_and_hold_the_share(case, level):
     right, cases = case
-    low, high = mid_p(right, cases, level=level)
-    assert low == 0.0 if right == 0 else mid_chance(right, cases, low, more=True) == pytest.approx((1 - level) / 2)
-    assert (
-        high == 1.0 if right == cases else mid_chance(right, cases, high, more=False) == pytest.approx((1 - level) / 2)
-    )
-
-
-def mid_chance(right, cases, share, *, more):
-    beyond = binom.sf(right, cases, share) if more else binom.cdf(right - 1, cases, share)
-    return beyond + binom.pmf(right, cases, share) / 2
+    low, high = jeffreys(right, cases, level=level)
+    known = beta(right + 0.5, cases - right + 0.5)
+    assert low == 0.0 if right == 0 else known.cdf(low) == pytest.approx((1 - level) / 2)
+    assert high == 1.0 if right == cases else known.sf(high) == pytest.approx((1 - level) / 2)
+    assert low <= right / cases <= high
 
 
 @pytest.mark.parametrize("share", [0.8, 0.95, 0.985])
-def test_mid_p_holds_the_truth_where_wilson_falls_short(share):
-    cases, level = 80, 1 - 0.05 / 3
-    counts = np.arange(cases + 1)
-    held = [low <= share <= high for low, high in (mid_p(int(k), cases, level=level) for k in counts)]
-    assert 0.975 < binom.pmf(counts, cases, share)[held].sum() < 0.996
+@pytest.mark.parametrize("cases", [26, 80])
+def test_jeffreys_holds_the_truth_where_wilson_falls_short(share, cases):
+    level, counts = 1 - 0.05 / 3, np.arange(cases + 1)
+    held = [low <= share <= high for low, high in (jeffreys(int(k), cases, level=level) for k in counts)]
+    assert 0.965 < binom.pmf(counts, cases, share)[held].sum() < 0.996

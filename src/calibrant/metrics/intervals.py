@@ -1,9 +1,9 @@
 """The interval of every metric, each by the method that covers the truth as often as it says; see docs/metrics.md.
 
-Shares of rows have Wilson's or the mid-P interval, calibration errors that of `inversion`, everything else the
+Shares of rows have Wilson's or Jeffreys' interval, calibration errors that of `inversion`, everything else the
 percentiles of a bootstrap. MCE and class-wise ECE have none: one bin with a few rows decides the first; how far noise
-raises the second depends on whether the true gaps lie in many cells or in a few, which no sample tells. Every interval
-holds the value that stands beside it.
+raises the second depends on whether the true gaps lie in many cells or in a few, which no sample tells. Errors of sets
+of fewer than ten rows have none either. Every interval holds the value that stands beside it.
 """
 
 import math
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calibrant.metrics.evaluation import Evaluation, Interval
 from calibrant.metrics.inversion import Plausible, calibration_errors
 from calibrant.metrics.names import set_metric
-from calibrant.metrics.proportion import mid_p, wilson
+from calibrant.metrics.proportion import jeffreys, wilson
 from calibrant.metrics.resampling import WeightedMetrics, resample
 from calibrant.predictions import Predictions
 
@@ -56,8 +56,8 @@ class Resampled:
     def difference(self, other: "Resampled", name: str) -> Interval | None:
         """What this model's value minus that of another one, which was resampled by the same draws, could be in truth.
 
-        None for MCE and class-wise ECE, and where a value is not defined. Of calibration errors this range is made for
-        verdicts alone: where it leaves 0 out it is right, but near 0 it is wider than its level says.
+        None for MCE and class-wise ECE, and where a value or its range is not defined. Of calibration errors this range
+        is made for verdicts alone: where it leaves 0 out it is right, but near 0 it is wider than its level says.
         """
         ours, theirs = self.evaluation.values()[name], other.evaluation.values()[name]
         if ours is None or theirs is None or name in _WITHOUT:
@@ -66,6 +66,8 @@ class Resampled:
         if parts[0] is not None and parts[1] is not None:
             together = _correlation(self.draws[name], other.draws[name])
             return _around(ours - theirs, *subtract(parts[0], parts[1], together))
+        if "@" in name:
+            return None  # of errors in sets of few rows
         with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
             ends = percentiles(self.draws[name] - other.draws[name], self.level)
             return None if ends is None else _around(ours - theirs, *ends)
@@ -110,7 +112,7 @@ def resample_models(
 def share_intervals(evaluation: Evaluation, level: float = 0.95) -> dict[str, Interval]:
     """Intervals of shares of rows: where nothing is wrong, a bootstrap would claim certainty.
 
-    Wilson's; the mid-P ones at levels above 95 %, which groups have.
+    Wilson's; Jeffreys' at levels above 95 %, which groups have.
     """
     counts = {"test_error": (evaluation.test_error, evaluation.n)}
     for row in evaluation.thresholds:
@@ -120,7 +122,7 @@ def share_intervals(evaluation: Evaluation, level: float = 0.95) -> dict[str, In
     ends = {}
     for name, (share, trials) in counts.items():
         counted = round(share * trials)
-        low, high = wilson(counted, trials, level=level) if level <= 0.95 else mid_p(counted, trials, level=level)
+        low, high = wilson(counted, trials, level=level) if level <= 0.95 else jeffreys(counted, trials, level=level)
         ends[name] = (float(low), float(high))
     return ends
 

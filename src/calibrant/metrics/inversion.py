@@ -31,6 +31,8 @@ _GROUPS = 128
 _CELLS = 128
 # Draws to see the tails of a high level (that of many groups at once) are cheap, but not endless.
 _MOST_FOR_TAILS = 1000
+# The error of a set of fewer rows takes so few different values that its interval holds too much, and says nothing.
+_ENOUGH = 10
 # So many times the rows have no noise left, and every error is that of the world itself.
 _ENDLESS = 1e9
 
@@ -52,7 +54,10 @@ class Plausible(NamedTuple):
 def calibration_errors(
     predictions: Predictions, n_bins: int, thresholds: list[float], *, n_resamples: int, seed: int, level: float
 ) -> dict[str, Plausible]:
-    """The plausible true values of every calibration error but MCE and class-wise ECE, by flat name."""
+    """The plausible true values of every calibration error but MCE and class-wise ECE, by flat name.
+
+    Errors of sets of fewer than ten rows are left out.
+    """
     # Half of the draws for each of the two signs that a gap can have, but enough to see the tails.
     draws = max(-(-n_resamples // 2), min(_MOST_FOR_TAILS, math.ceil(2.0 / (1.0 - level))))
     tails = (1.0 - level) / 2.0, 0.5, (1.0 + level) / 2.0
@@ -64,7 +69,7 @@ def calibration_errors(
     for threshold in thresholds:
         limit = float(rounded(np.asarray([threshold]), tops.precision)[0])
         start = int(rows.places(np.nextafter(np.asarray([limit], dtype=tops.confidence.dtype), 0))[0])
-        if start < len(rows):
+        if len(rows) - start >= _ENOUGH:
             inside = bin_edges(n_bins, tops.precision, low=threshold)
             groups = _Groups.of(rows, start, [width, inside, rows.equal_mass_edges(n_bins, start)])
             own = _invert(groups, groups.set_errors, draws, tails, generator)

@@ -30,30 +30,19 @@ def wilson(
     return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
 
 
-def mid_p(successes: int, trials: int, *, level: float) -> tuple[float, float]:
-    """Mid-P interval of a proportion (Lancaster 1961): where the chance of more, or less, is (1 - level) / 2.
+def jeffreys(successes: int, trials: int, *, level: float) -> tuple[float, float]:
+    """Jeffreys' interval of a proportion (Brown, Cai and DasGupta 2001): quantiles of Beta(k + 1/2, n - k + 1/2).
 
-    A result counts as half beyond itself. At levels above 95 % it is better than Wilson's, which there holds shares
-    near 1 too rarely: of 25 to 80 cases, at 98.3 %, it holds shares of 0.975 and 0.985 in 94.6 to 98.5 %.
+    At levels above 95 % it is better than Wilson's, which there holds shares near 1 too rarely, and narrower than the
+    mid-P one: of three groups with 1 to 80 cases each, all at once at 98.3 %, it holds shares of 0.66 to 0.98 in 93.4
+    to 97.6 % (Wilson's 88.5 to 97.4 %, mid-P 95.8 to 99.7 %).
 
-    >>> low, high = mid_p(98, 100, level=0.99)
+    >>> low, high = jeffreys(98, 100, level=0.99)
     >>> print(f"{low:.4f} {high:.4f}")
-    0.9165 0.9985
+    0.9191 0.9979
     """
-    from scipy.special import betainc
+    from scipy.special import betaincinv
 
-    def at_most(p: float) -> float:
-        """The chance of fewer successes, and half of that of as many."""
-        fewer = 0.0 if successes == 0 else 1.0 - betainc(successes, trials - successes + 1, p)
-        as_many = 1.0 if successes == trials else 1.0 - betainc(successes + 1, trials - successes, p)
-        return float(fewer + as_many) / 2.0
-
-    def crossing(chance: float) -> float:
-        low, high = 0.0, 1.0
-        while high - low > 1e-12:
-            middle = (low + high) / 2.0
-            low, high = (middle, high) if at_most(middle) > chance else (low, middle)
-        return (low + high) / 2.0
-
-    tail = (1.0 - level) / 2.0
-    return 0.0 if successes == 0 else crossing(1.0 - tail), 1.0 if successes == trials else crossing(tail)
+    tail, a, b = (1.0 - level) / 2.0, successes + 0.5, trials - successes + 0.5
+    low = 0.0 if successes == 0 else float(betaincinv(a, b, tail))
+    return low, 1.0 if successes == trials else float(betaincinv(a, b, 1.0 - tail))
