@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +34,11 @@ for line in sys.stdin:
     if pid:
         print(pid, flush=True)
         continue
+    os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ |= job["environment"]
+    # What a process that trains with others starts them with.
+    sys.orig_argv = [sys.executable, "-m", "calibrant", *job["arguments"]]
     for number, name in ((0, "/dev/null"), (1, job["out"]), (2, job["err"])):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644), number)
     if job["largest_file"]:
@@ -59,7 +66,7 @@ for line in sys.stdin:
 
 
 class Child:
-    """A running `calibrant` command."""
+    """A running `calibrant` command, in a session of its own."""
 
     def __init__(self, zygote, pid, stem):
         self._zygote, self.pid, self._stem = zygote, pid, stem
@@ -71,9 +78,37 @@ class Child:
             self._code = self._zygote.ask({"wait": self.pid})
         return self._code
 
+    def wait_at_most(self, seconds):
+        """Wait for the end of the command and of all that it started; what does not end by itself fails the test."""
+        ends = time.monotonic() + seconds
+        try:
+            while self.alive():
+                assert time.monotonic() < ends, f"{self.alive()} did not end: {self.err}"
+                time.sleep(0.01)
+        finally:
+            self.end()
+        return self.wait()
+
+    def end(self):
+        """Kill what is left of the session."""
+        for process in self.alive() if self._code is None else []:
+            os.kill(process, signal.SIGKILL)
+
     def signal(self, number):
         """Send a signal."""
         os.kill(self.pid, number)
+
+    def alive(self):
+        """Processes of the session that have not ended."""
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                words = stat.read_text().rsplit(")", 1)[1].split()
+            except OSError:  # ended just now
+                continue
+            if int(words[3]) == self.pid and words[0] != "Z":
+                found.append(int(stat.parent.name))
+        return found
 
     @property
     def running(self):
@@ -95,7 +130,7 @@ class Zygote:
     """Starts `calibrant` commands as separate processes without waiting for imports."""
 
     def __init__(self, folder):
-        self._folder, self._number = folder, 0
+        self._folder, self._started = folder, []
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "CALIBRANT_COMMIT": "test"}
         self._process = subprocess.Popen(
             [sys.executable, "-c", _ZYGOTE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -108,29 +143,45 @@ class Zygote:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def start(self, *arguments, largest_file=0, terminal=None, die_at=0):
+    def step(self, tasks, *arguments):
+        """Start the tasks of a job step as srun does, on one machine: one process for each, with Slurm's variables."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        step = {"SLURM_STEP_NUM_TASKS": str(tasks), "SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0"}
+        step |= {"SLURM_STEP_TASKS_PER_NODE": str(tasks), "SLURM_NTASKS": str(tasks), "MASTER_PORT": port}
+        ranks = [{"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(tasks)]
+        return [self.start(*arguments, environment=step | rank) for rank in ranks]
+
+    def start(self, *arguments, largest_file=0, terminal=None, die_at=0, environment=None):
         """Start a command.
 
         Args:
             arguments: What follows `calibrant`.
+            environment: Variables beside those of this process.
             largest_file: The system refuses to write larger files.
             terminal: Path of one, to which standard error goes.
             die_at: The process is killed right before its so-many-th rename, removal or new folder; a kill anywhere
                 between two of these leaves the same files.
         """
-        self._number += 1
-        name = f"child-{self._number}"
+        name = f"child-{len(self._started)}"
+        (self._folder / f"{name}.err").touch()
         job = {
             "arguments": [str(argument) for argument in arguments],
             "out": str(self._folder / f"{name}.out"),
             "err": terminal or str(self._folder / f"{name}.err"),
             "largest_file": largest_file,
             "die_at": die_at,
+            "environment": environment or {},
         }
-        return Child(self, self.ask(job), self._folder / name)
+        child = Child(self, self.ask(job), self._folder / name)
+        self._started.append(child)
+        return child
 
     def stop(self):
-        """End it, without waiting for the interpreter to take itself apart."""
+        """End it, without waiting for the interpreter to take itself apart, and what failed tests have left."""
+        for child in self._started:
+            child.end()
         self._process.kill()
         self._process.communicate()
 

@@ -155,13 +155,6 @@ def test_a_folder_without_permission_is_one_line(children, tmp_path):
 # Several processes.
 
 
-def launch(*command):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, env=environment, check=False
-    )
-
-
 def assert_equal_but_for_rounding(run, expected, tolerance):
     """Weights and losses agree to the tolerance; who was kept, and what was counted, agrees exactly."""
     assert [line["kept"] for line in run.epochs()] == [line["kept"] for line in expected.epochs()]
@@ -190,10 +183,10 @@ def test_two_processes_equal_one_on_the_digits(children, tmp_path):
         *("--set", "method.options.readmit=true", "--set", "method.options.scoring=resting"),
     ]
     one = children.start("train", *settings, "--out", tmp_path / "one")
-    two = launch("calibrant", "train", *settings, "--devices", "2", "--out", str(tmp_path / "two"))
+    two = children.start("train", *settings, "--devices", "2", "--out", tmp_path / "two")
     assert one.wait() == 0, one.err
-    assert two.returncode == 0, two.stderr
-    assert two.stdout.count("test error") == 1
+    assert two.wait() == 0, two.err
+    assert two.out.count("test error") == 1
     expected = Run.open(tmp_path / "one")
     assert expected.summary["samples_scored"] > 0
     assert_equal_but_for_rounding(Run.open(tmp_path / "two"), expected, tolerance=1e-10)
@@ -203,8 +196,8 @@ def test_two_processes_equal_one_on_the_digits(children, tmp_path):
     shutil.copytree(expected.path, folder)
     (folder / "summary.json").unlink()
     (folder / "checkpoints" / "epoch-00004.json").unlink()
-    torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "-m", "calibrant", "train"]
-    changed = launch(*torchrun, "--resume", str(folder))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "calibrant", "train"]
+    changed = subprocess.run([*torchrun, "--resume", folder], capture_output=True, text=True, check=False)
     assert changed.returncode == 0, changed.stderr
     assert "going on after epoch 3" in changed.stderr
     assert_equal_but_for_rounding(Run.open(folder), expected, tolerance=1e-10)
@@ -226,9 +219,9 @@ def test_two_processes_equal_one_with_mixup_sharpness_aware_steps_and_an_adaptiv
         *("--set", "method.options.adafocal_bins=3", "--set", "method.options.adafocal_switch=0.9"),
     ]
     one = children.start("train", *settings, "--out", tmp_path / "one")
-    two = launch("calibrant", "train", *settings, "--devices", "2", "--out", str(tmp_path / "two"))
+    two = children.step(2, "train", *settings, "--out", tmp_path / "two")
     assert one.wait() == 0, one.err
-    assert two.returncode == 0, two.stderr
+    assert [task.wait_at_most(300) for task in two] == [0, 0], two[0].err
     expected = Run.open(tmp_path / "one")
     assert expected.summary["gradient_passes"] == 2 * 3 * 108
     assert_equal_but_for_rounding(Run.open(tmp_path / "two"), expected, tolerance=1e-9)
@@ -253,8 +246,7 @@ def test_two_processes_equal_one_on_real_images(children, real_data_dir, tmp_pat
         *("--precision", "64-true"),
     ]
     one = children.start("train", *settings, "--out", tmp_path / "one")
-    torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "-m", "calibrant", "train"]
-    two = launch(*torchrun, *settings, "--out", str(tmp_path / "two"))
+    two = children.step(2, "train", *settings, "--out", tmp_path / "two")
     assert one.wait() == 0, one.err
-    assert two.returncode == 0, two.stderr
+    assert [task.wait_at_most(300) for task in two] == [0, 0], two[0].err
     assert_equal_but_for_rounding(Run.open(tmp_path / "two"), Run.open(tmp_path / "one"), tolerance=1e-10)
