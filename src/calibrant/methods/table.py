@@ -118,6 +118,7 @@ _SETTINGS: dict[str, Setting] = {
     "ratio": Setting(0.5, "Qin et al. 2024"),
     "pool": Setting(0.8, "Jin et al. 2026, their script for CIFAR-100"),
     "power": Setting(1.0, "Jiang et al. 2019: half of all samples train, as a rule"),
+    "by": Setting("rank", "Jiang et al. 2019; 'error' is ours"),
     "top": Setting(0.75, "ours: with the pool 60 % train"),
     "easy": Setting(0.9, "ours, not yet measured"),
     "hard": Setting(0.0, "ours, not yet measured: 0 lets the learned rest alone"),
@@ -246,8 +247,8 @@ PRUNING: dict[str, Part[Policy]] = {
     ),
     "selective": Part(
         "the larger its last loss, the likelier a sample trains, drawn anew each epoch",
-        _settings("rest", "power", *_ALWAYS) | _DRAWS | _NO_ANNEAL,
-        lambda s: Selective(s["rest"], s["power"]),
+        _settings("rest", "power", "by", *_ALWAYS) | _DRAWS | _NO_ANNEAL,
+        lambda s: Selective(s["rest"], s["power"], by=s["by"]),
         free="rest",
     ),
     "repb": Part(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import floor
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from calibrant.pruning.policies import Choice, Policy, Snapshot
 from calibrant.pruning.resting import above_floor, most_that_may_rest
 from calibrant.pruning.selection import Mask, Quota, descending, exact_fraction, lowest
 from calibrant.pruning.table import LOSS_COLUMNS
+
+
+_LEAST_ERROR = 1e-4
 
 
 @dataclass(frozen=True)
@@ -78,16 +81,20 @@ class Selective(Policy):
 
     Each epoch all but `floor(fraction * n)` of the `n` samples train, with weight 1. The one with the `k`-th smallest
     loss does so with probability `min(1, c * (k / n)**power)`, where `c` makes the sum of these the number that trains.
-    Classes are not looked at, save that none falls below its floor.
+    With `by="error"` the error `1 - p` stands in place of the rank `k / n`, where `p` is the probability that the label
+    got: the length of the gradient grows with it, so the preference follows what is left to learn. Classes are not
+    looked at, save that none falls below its floor.
 
     Args:
         fraction: Part of all samples that rests, in (0, 1).
         power: How strongly large losses are preferred, above 0.
+        by: "rank" or "error".
         counted: Set by a budget: as many rest as it asks for, and `fraction` is not used.
     """
 
     fraction: float = 0.4
     power: float = 1.0
+    by: Literal["rank", "error"] = field(default="rank", kw_only=True)
     counted: bool = field(default=False, kw_only=True)
     redraws: ClassVar[bool] = True
     known_ahead: ClassVar[bool] = False
@@ -98,6 +105,8 @@ class Selective(Policy):
     def __post_init__(self) -> None:
         exact_fraction("fraction", self.fraction)
         positive("power", self.power)
+        if self.by not in ("rank", "error"):
+            raise invalid("by", "be 'rank' or 'error'", repr(self.by))
 
     def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
         """The most that may rest: all down to the class floor."""
@@ -108,12 +117,17 @@ class Selective(Policy):
         return replace(self, counted=True)
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Draw by the rank of the loss; ties by index."""
+        """Draw by the rank of the loss, ties by index, or by the error."""
         n = len(pool.targets)
-        rank = np.empty(n)
-        rank[np.argsort(pool.scores["loss"], kind="stable")] = np.arange(1, n + 1)
+        losses = pool.scores["loss"].astype(np.float64)
+        if self.by == "error":
+            # Never 0, so that everyone can be drawn.
+            size = np.maximum(-np.expm1(-losses), _LEAST_ERROR)
+        else:
+            size = np.empty(n)
+            size[np.argsort(losses, kind="stable")] = np.arange(1, n + 1) / n
         out = sum(leave) if self.counted else int(exact_fraction("fraction", self.fraction) * n)
-        chance = scaled_to((rank / n) ** self.power, n - out)
+        chance = scaled_to(size**self.power, n - out)
         rests = ~systematic(chance, n - out, pool.generator)
         quota = above_floor(rests, pool, n_classes=len(leave))
         return Choice(~rests, quota=quota)
