@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.checks import whole
+from calibrant.display import preformatted
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput
 from calibrant.executing import Executor
 from calibrant.report import save_figure, to_terminal
@@ -87,6 +88,9 @@ class Outcome:
     text: list[str] = field(default_factory=list)
     content: dict[str, Any] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.describe())
 
     def raise_failures(self) -> None:
         """Raise where runs failed, or where a record could not be written."""
