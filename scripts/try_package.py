@@ -31,6 +31,15 @@ from calibrant.serving import export_onnx
 x, y = load_iris(return_X_y=True)
 print(export_onnx(LogisticRegression(max_iter=500).fit(x, y), "iris.onnx", example=x.astype("float32")).path)
 """
+_SERVE = """
+import json, subprocess, sys, urllib.request
+command = [sys.executable, "-m", "calibrant", "serve", "../../export/work/run/model.onnx", "--port", "0"]
+server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+address = server.stdout.readline().split()[-1]
+body = json.dumps({"inputs": [[[[0.0] * 8] * 8]]}).encode()
+print(json.load(urllib.request.urlopen(address + "/decisions", data=body))["decisions"][0]["decision"])
+server.terminate()
+"""
 _VISION = """
 from calibrant.models import build_model
 build_model("torchvision:resnet18", n_classes=3, image_shape=(3, 32, 32))
@@ -42,14 +51,15 @@ USES: dict[str, list[list[str]]] = {
     "tables": [["python", "-c", _TABLES], ["calibrant", "evaluate", "s.parquet", "--n-resamples", "0"]],
     "tensorboard": [[*_TRAIN, "--tensorboard"]],
     "export": [_TRAIN, ["calibrant", "export", "run"]],
-    "serve": [["python", "-c", "from calibrant.serving import DecisionLog; print(DecisionLog('log.db'))"]],
+    "mlflow": [[*_TRAIN, "--mlflow"]],
+    "wandb": [[*_TRAIN, "--wandb"]],
+    "serve": [["python", "-c", _SERVE]],  # what `export` wrote
     "study": [["calibrant", "sweep", "--data", "digits", "--epochs", "1", "--trials", "1", "--out", "sweep"]],
     "sklearn-export": [["python", "-c", _SKLEARN]],
-    "postgres": [["python", "-c", "import psycopg; print(psycopg.__version__)"]],
-    "transformers": [
-        ["python", "-c", "from calibrant.integrations.transformers import CalibratedTrainer as C; print(C)"]
-    ],
+    "postgres": [["python", "-c", "from psycopg import pq; print('libpq', pq.version(), pq.__impl__)"]],
+    "transformers": [["python", str(ROOT / "examples/huggingface_text/after.py")]],
     "vision": [["python", "-c", _VISION]],
+    "ray": [["calibrant", "compare", *_TRAIN[2:6], "--methods", "nll", "--executor", "ray", "--out", "study"]],
 }
 # What an installation without extras says: one line, exit code 2, before any work.
 MISSING = [
@@ -90,6 +100,7 @@ class Place:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CALIBRANT_"))
         }
+        environment |= {"WANDB_MODE": "offline"}
         program = self.folder / "env/bin" / command[0]
         settings = {"cwd": self.folder / "work", "env": environment, "capture_output": True, "text": True}
         done, seconds = timed([str(program), *command[1:]], **settings)

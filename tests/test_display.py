@@ -1,11 +1,17 @@
 """Overviews: aligned text, and HTML in which every text from data is escaped."""
 
+import importlib
+import inspect
+import pkgutil
 import re
+from dataclasses import dataclass, is_dataclass
 from html import unescape
 
+import numpy as np
 import pytest
 
-from calibrant.display import Displayed, Overview
+import calibrant
+from calibrant.display import Displayed, Overview, ShownFields, preformatted
 
 HOSTILE = "<script>alert(\"x\")</script> & 'y'\x1b[31m\u202e"
 
@@ -59,3 +65,62 @@ def test_a_class_shows_its_overview_and_its_summary():
     assert Short()._repr_html_() == Overview("Short: all", [("a", 1), ("b", 2)]).html()
     with pytest.raises(NotImplementedError):
         repr(Displayed())
+
+
+def test_a_small_dataclass_shows_its_fields_and_only_the_size_of_large_ones():
+    @dataclass
+    class Small(ShownFields):
+        mean_length: float
+        name: str
+        low: float | None
+        array: np.ndarray
+        many: list
+        pair: tuple
+        part: object = None
+
+    shown = Small(1 / 3, HOSTILE, None, np.zeros((2, 3)), list(range(21)), (0.5, "x"), Small)
+    rows = dict(cells(shown._repr_html_()))
+    assert rows["mean length"] == "0.333333"
+    assert rows["low"] == "-"
+    assert (rows["array"], rows["many"], rows["pair"]) == ("array of shape (2, 3)", "21 values", "0.5, x")
+    assert "<script>" not in shown._repr_html_()
+    assert repr(shown).startswith(f"{Small.__qualname__}(mean_length=0.333")
+
+
+def test_text_that_is_aligned_stays_so_and_is_escaped():
+    assert preformatted("a  <b>\n1    2\x1b") == "<pre>a  &lt;b&gt;\n1    2\\x1b</pre>"
+
+
+# Settings, and what is handed from one room to the next: nobody looks at these as a result.
+_NO_RESULTS = {
+    *(
+        "Augmentation",
+        "Extent",
+        "Images",
+        "Method",
+        "Plan",
+        "PruningPlan",
+        "Setting",
+        "ModelInput",
+        "CalibrationModule",
+    ),
+    *("Ended", "Exit", "Task", "Gates", "Stream", "Block", "Origin", "Rows", "RowsPart", "Scan", "Choice", "Quota"),
+    *("Snapshot", "BudgetLine", "Automated", "Section", "Contents", "InputSpec", "Logged", "Parts", "PlannedRun"),
+    *("Recorded", "Checkpoint", "TorchData", "TrainingData"),
+}
+
+
+def test_every_public_result_shows_itself_in_a_notebook():
+    rooms = [f"calibrant.{each.name}" for each in pkgutil.iter_modules(calibrant.__path__)]
+    public = {name: getattr(room, name) for room in map(importlib.import_module, rooms) for name in _named(room)}
+    classes = {name: each for name, each in public.items() if inspect.isclass(each)}
+    settings = (calibrant.pruning.Policy, calibrant.pruning.Schedule)
+    dataclasses = {name for name, each in classes.items() if is_dataclass(each) and not issubclass(each, settings)}
+    assert classes.keys() >= _NO_RESULTS
+    shown = {name for name, each in classes.items() if hasattr(each, "_repr_html_")}
+    assert dataclasses - shown == _NO_RESULTS & dataclasses
+    assert {"Predictions", "Run", "Study", "Sweep", "Calibrator"} <= shown
+
+
+def _named(room):
+    return [] if room.__name__ == "calibrant.cli" else getattr(room, "__all__", [])

@@ -1,8 +1,9 @@
 """How results show themselves in a notebook and at the prompt: one small table, every text in it escaped."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from html import escape
+from typing import Any
 
 from calibrant.errors import one_line, printable
 
@@ -74,6 +75,35 @@ class Displayed:
 
     def _named(self, overview: Overview) -> Overview:
         return replace(overview, title=f"{type(self).__name__}: {overview.title}")
+
+
+class ShownFields:
+    """Base of a small dataclass: a notebook shows a table of its fields. The prompt shows what dataclasses show."""
+
+    def _repr_html_(self) -> str:
+        names = [each.name for each in fields(self)]  # type: ignore[arg-type]  # every class below is a dataclass
+        rows = [(name.replace("_", " "), _short(getattr(self, name))) for name in names]
+        return Overview(type(self).__name__, rows).html()
+
+
+def preformatted(text: str) -> str:
+    """HTML for text whose lines are aligned already."""
+    return f"<pre>{_escaped(text)}</pre>"
+
+
+def _short(value: Any) -> str:
+    """One cell: numbers and texts as they are, of larger parts what they are and their size."""
+    if hasattr(value, "shape"):
+        return f"array of shape {tuple(value.shape)}"
+    if is_dataclass(value):
+        return type(value).__name__
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple | dict) and len(value) > FEW:
+        return f"{len(value):,} values"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_short, value)) or "-"
+    return "-" if value is None else str(value)
 
 
 def _escaped(cell: object) -> str:

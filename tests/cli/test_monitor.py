@@ -59,6 +59,17 @@ def test_a_log_names_its_own_rule(calibrant, files):
     assert "1 cases, 1 automated, 1 of these labelled." in out
 
 
+def test_the_old_name_of_false_alarms_is_taken_and_named(calibrant, files, monkeypatch):
+    monkeypatch.chdir(files)
+    arguments = ("monitor", "decisions.csv", "--rule", "rule.json", "--json")
+    new = calibrant(*arguments, "--false-alarms", 0.2)
+    old = calibrant(*arguments, "--level", 0.2)
+    assert old[:2] == new[:2]
+    assert json.loads(old[1])["level"] == 0.2
+    assert new[2] == ""
+    assert old[2] == "calibrant: warning: --level of monitor is called --false-alarms; the old name will go.\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -66,7 +77,7 @@ def test_a_log_names_its_own_rule(calibrant, files):
         (("decisions.csv", "--rule", "rule.json", "--groups", "site"), "groups must be a column of the cases"),
         (("decisions.csv", "--rule", "rule.json", "--reference", "new.npz"), "be the file that the rule was chosen on"),
         (("missing.db",), "does not exist"),
-        (("decisions.csv", "--rule", "rule.json", "--level", "5"), "level must lie strictly between 0 and 1"),
+        (("decisions.csv", "--rule", "rule.json", "--false-alarms", "5"), "level must lie strictly between 0 and 1"),
     ],
 )
 def test_bad_input_is_2(calibrant, files, monkeypatch, arguments, message):

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import json
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -28,6 +29,7 @@ def build(folder: Path) -> None:
         for suffix in ("npz", "csv", "parquet"):
             made.save(folder / f"{name}.{suffix}")
     _routing(folder)
+    _later(folder)
     _images(folder, rng)
     _public_sets(folder, rng)
     _run(folder)
@@ -47,6 +49,35 @@ def _routing(folder: Path) -> None:
     _calibrant("route", "fit", val, *fit, "--out", folder / "rule.json")
     behind = ("--calibrator", folder / "calibrator.json")
     _calibrant("route", "shortlist", folder / "rule.json", fresh, *behind, "--out", folder / "shortlist.json")
+
+
+def _later(folder: Path) -> None:
+    """What comes after a rule: decisions, their log, labels, predictions in parts, and bodies for a service."""
+    from calibrant.routing import RoutingRule
+    from calibrant.serving import Decision, DecisionLog
+
+    fresh, behind = folder / "fresh.npz", ("--calibrator", folder / "calibrator.json")
+    for suffix in ("csv", "parquet"):
+        _calibrant("route", "apply", folder / "rule.json", fresh, *behind, "--out", folder / f"decisions.{suffix}")
+    cases = Predictions.load(fresh)
+    labels = [f"fresh-{row},{CLASSES[k]}" for row, k in enumerate(cases.targets[:300].tolist())]
+    (folder / "labels.csv").write_text("\n".join(["id,target", *labels]) + "\n")
+    (folder / "parts").mkdir()
+    for number in range(2):
+        cases.subset(np.arange(200) + 200 * number).save(folder / "parts" / f"{number}.parquet")
+    rule = RoutingRule.load(folder / "rule.json")
+    with DecisionLog(folder / "decisions.db", model="0" * 64, n_classes=3, class_names=CLASSES) as log:
+        digest = log.add_rule(rule)
+        confidence = np.linspace(0.4, 1.0, 60).tolist()
+        made = [
+            Decision(f"case-{n}", n % 3, c, c >= rule.thresholds[n % 3], (0, 1), extras={"site": n % 2})
+            for n, c in enumerate(confidence)
+        ]
+        log.append(made, rule=digest)
+        log.label_all({f"case-{n}": CLASSES[n % 3] for n in range(40)})
+    body = {"inputs": [[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]], "ids": ["a", "b"], "extras": [{"site": "north"}, {"age": 4}]}
+    (folder / "body.json").write_text(json.dumps(body))
+    (folder / "told.json").write_text(json.dumps({"labels": {"case-50": "cat", "case-51": 2}}))
 
 
 def _images(folder: Path, rng: np.random.Generator) -> None:
@@ -105,6 +136,11 @@ def _run(folder: Path) -> None:
     lines = ["methods = ['nll', 'brier']", "seeds = [0, 1]", "data = ['digits']", "[recipe]", "epochs = 1"]
     (folder / "study.toml").write_text("\n".join(lines) + "\n")
     (folder / "recipe.toml").write_text((folder / "run" / "recipe.toml").read_text())
+    # A network of transformers, as far as its own files say how pictures are prepared for it.
+    prepared = {"size": {"height": 8, "width": 8}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3, "do_rescale": True}
+    (folder / "network").mkdir()
+    (folder / "network" / "preprocessor_config.json").write_text(json.dumps(prepared | {"rescale_factor": 1 / 255}))
+    (folder / "network" / "config.json").write_text(json.dumps({"model_type": "vit", "image_size": 8}))
     # As a run is left by a process that ended after its last epoch.
     paused = shutil.copytree(folder / "run", folder / "paused")
     (paused / "summary.json").unlink()

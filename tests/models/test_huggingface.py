@@ -126,3 +126,25 @@ def test_what_cannot_be_used_is_one_line(vit, tmp_path):
     (other / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoConfig": "code.Config"}}))
     (other / "code.py").write_text("raise SystemExit('run')")
     build(other)  # the code that a folder brings along is not run
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        {"image_std": [0.5, 0.0, 0.5]},
+        {"image_std": [0.5, -0.5, 0.5]},
+        {"image_mean": [float("inf"), 0.5, 0.5]},
+        {"image_mean": [0.5, 0.5]},
+        {"image_mean": "half"},
+        {"image_mean": 5},
+        {"rescale_factor": 0},
+        {"rescale_factor": "none"},
+        {"size": {"height": 10**9, "width": 10**9}},
+    ],
+)
+def test_images_that_a_damaged_folder_asks_for_are_refused_in_one_line(tmp_path, processor):
+    usual = {"size": 8, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(usual | processor))
+    with pytest.raises(InvalidInput) as caught:
+        expected_input(f"transformers:{tmp_path}")
+    assert len(str(caught.value)) < 300

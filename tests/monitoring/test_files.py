@@ -1,10 +1,13 @@
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
 from calibrant.monitoring import Stream, is_log, read_reference, read_stream
 from calibrant.posthoc import TemperatureScaling
+from calibrant.predictions import parquet_table
 from calibrant.routing import RoutingRule, choose_threshold, route_file, route_parts
 from tests.monitoring.conftest import draw
 
@@ -147,3 +150,36 @@ def test_a_folder_of_parts_is_the_stream_of_its_rows(tmp_path, what):
     found, expected = read_stream(folder, rule), read_stream(file, rule)
     for name in ("automate", "predicted", "confidence", "targets", "ids"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_a_damaged_part_of_a_folder_is_one_line(rule, cases, tmp_path):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "0.parquet").write_bytes(b"no table")
+    with pytest.raises(InvalidInput, match=r"0\.parquet must be a whole Parquet file"):
+        read_stream(tmp_path / "parts", rule)
+
+
+@pytest.mark.parametrize("predicted", ["0.5", "nan", "1e300"])
+def test_predicted_classes_are_whole_numbers(tmp_path, predicted):
+    decisions = write(tmp_path / "d.csv", f"{HEAD}\nx,auto,{predicted},1,0.99\n")
+    with pytest.raises(InvalidInput, match=r"predicted must be numbers of classes, got .* in row 0"):
+        read_stream(decisions, RoutingRule(0.9, 2))
+
+
+def test_decisions_that_unfold_to_far_more_than_their_file_are_refused_before_they_are_read(tmp_path):
+    rows = 3_000_000
+    codes = pa.array(np.zeros(rows, np.int8))
+    columns = {
+        name: pa.DictionaryArray.from_arrays(codes, pa.array([name])) for name in ("id", "decision", "predicted")
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "d.parquet")
+    with pytest.raises(InvalidInput, match="unfold to at most 100 times its size"):
+        read_stream(tmp_path / "d.parquet", RoutingRule(0.9, 2))
+
+
+def test_a_long_text_that_a_file_holds_once_is_kept_once(tmp_path):
+    parquet.write_table(pa.table({"note": ["x" * 100_000] * 500 + [None], "n": range(501)}), tmp_path / "d.parquet")
+    found = parquet_table(tmp_path / "d.parquet")
+    assert found["note"][0] is found["note"][499]
+    assert found["note"][500] is None
+    assert found["n"] == list(range(501))

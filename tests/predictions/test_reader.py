@@ -312,3 +312,12 @@ def test_categories_of_any_width_are_read(tmp_path, index):
     scores = {f"logit_{name}": SCORES[:, k] for k, name in enumerate("ab")}
     parquet.write_table(pa.table({"target": target, **scores}), tmp_path / "p.parquet")
     assert Predictions.load(tmp_path / "p.parquet").targets.tolist() == [0, 1, 0, 0, 1]
+
+
+def test_a_column_that_a_later_part_has_twice_is_refused_in_one_line(tmp_path):
+    scores = {"logit_0": [0.5], "logit_1": [1.5]}
+    parquet.write_table(pa.table({"target": [0], **scores}), tmp_path / "0.parquet")
+    names = ["target", "target", *scores]
+    parquet.write_table(pa.Table.from_arrays([[0], [1], [0.5], [1.5]], names), tmp_path / "1.parquet")
+    with pytest.raises(InvalidInput, match=r"1\.parquet must name each column once, got 'target' twice"):
+        scan(tmp_path)

@@ -273,6 +273,5 @@ def test_odd_sets_open_without_a_complaint(make, open_page, tmp_path):
         page = open_page(write_report(entries, tmp_path / f"{words}.html", n_resamples=0))
         name = "this model" if len(entries) == 1 else entries[0][0]
         assert page.text_content("#headline") == headline(name, automated(entries[0][1], 0.95))
-        for box in page.locator(".chart:visible").all():
-            box.scroll_into_view_if_needed()
+        for box in page.locator(".chart:visible").all():  # nobody has scrolled to them
             page.wait_for_selector(f"#{box.get_attribute('id')}[data-drawn]")

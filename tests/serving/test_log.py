@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput, OutputError
+from calibrant.monitoring import Stream
 from calibrant.routing import RoutingRule
 from calibrant.serving import ContradictingLabel, Decision, DecisionLog, DuplicateId, UnknownId, rule_digest
 
@@ -275,3 +276,45 @@ def test_what_was_appended_survives_a_kill(place, python):
         assert set(said) <= ids
         assert len(ids) <= len(said) + 2
         log.append(cases(1))
+
+
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        ("UPDATE calibrant_decisions SET extras = ?", "{"),
+        ("UPDATE calibrant_decisions SET extras = ?", None),
+        ("UPDATE calibrant_decisions SET shortlist = ?", "7"),
+        ("UPDATE calibrant_decisions SET confidence = ?", "high"),
+        ("UPDATE calibrant_decisions SET predicted = ?", 2**63 - 1),
+        ("UPDATE calibrant_log SET class_names = ?", "5"),
+        ("UPDATE calibrant_log SET class_names = ?", "[" * 100_000),
+        ("UPDATE calibrant_log SET n_classes = ?", "three"),
+    ],
+)
+def test_a_damaged_log_is_one_line(tmp_path, change, value):
+    with DecisionLog(tmp_path / "d.db", model=MODEL, n_classes=3, class_names=NAMES) as log:
+        log.append([Decision("a", 1, 0.97, True)], rule=log.add_rule(RULE))
+    with sqlite3.connect(tmp_path / "d.db") as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, 'NOT NULL', '')")
+    with sqlite3.connect(tmp_path / "d.db") as connection:
+        connection.execute(change, (value,))
+
+    def read():
+        with DecisionLog(tmp_path / "d.db") as log:
+            Stream.of_log(log)
+
+    with pytest.raises(InvalidInput) as caught:
+        read()
+    assert len(str(caught.value)) < 300
+
+
+def test_reading_changes_no_file_that_is_not_a_log(tmp_path):
+    (tmp_path / "empty.db").touch()
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE somebody (name TEXT)")
+    for name in ("empty.db", "other.db"):
+        before = (tmp_path / name).read_bytes()
+        with pytest.raises(InvalidInput, match="holds no decision log"):
+            DecisionLog(tmp_path / name)
+        assert (tmp_path / name).read_bytes() == before

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 from typing import Annotated, Any
+from warnings import warn
 
 from cyclopts import Parameter
 
 from calibrant.cli._flags import Address, CalibratorFile, Columns, ExecutorFlag, Json, KindFlag
 from calibrant.cli._say import say, say_json
-from calibrant.errors import CheckFailed
+from calibrant.errors import CalibrantWarning, CheckFailed
 from calibrant.executing import make_executor, refuse_on_cluster
 from calibrant.monitoring import (
     describe,
@@ -32,7 +33,8 @@ def monitor(
     labels: Path | None = None,
     reference: Path | None = None,
     groups: str | None = None,
-    level: float = 0.05,
+    false_alarms: float = 0.05,
+    old_level: Annotated[float | None, Parameter(name="--level", show=False)] = None,
     seed: int = 0,
     calibrator: CalibratorFile = None,
     page: Annotated[Path | None, Parameter(name=["--out", "-o", "--page"])] = None,
@@ -44,8 +46,8 @@ def monitor(
 ) -> None:
     """Test whether a rule's promise still holds; exit code 0 where nothing contradicts it, 1 for an alarm.
 
-    Run it as often as you like, after every case if you like: the probability of a false alarm, ever, stays below the
-    level.
+    Run it as often as you like, after every case if you like: the probability of a false alarm, ever, stays below
+    --false-alarms.
 
     Parameters
     ----------
@@ -65,7 +67,7 @@ def monitor(
         still theirs. That needs no labels.
     groups:
         A column of the cases: the promise is tested in each of its groups as well.
-    level:
+    false_alarms:
         Probability that any test ever raises a false alarm.
     seed:
         Of the random choice between equal confidences.
@@ -73,6 +75,10 @@ def monitor(
         Write a page with curves over time here.
     """
     from calibrant.report import write_monitor_page
+
+    if old_level is not None:
+        warn("--level of monitor is called --false-alarms; the old name will go.", CalibrantWarning, stacklevel=2)
+        false_alarms = old_level
 
     own = None if rule is None else read_rule(rule)
     lists = None if shortlist is None else Shortlist.load(shortlist)
@@ -87,7 +93,7 @@ def monitor(
     cases = None
     if reference is not None:
         cases = read_reference(reference, stream.rule, calibrator=calibrator, kind=kind, columns=columns)
-    watched = watch(stream, reference=cases, groups=groups, shortlist=lists, level=level, seed=seed)
+    watched = watch(stream, reference=cases, groups=groups, shortlist=lists, level=false_alarms, seed=seed)
     written = None if page is None else write_monitor_page(watched, page)
     if as_json:
         say_json({**watched.to_dict(), "page": None if written is None else str(written)})

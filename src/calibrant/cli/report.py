@@ -29,6 +29,7 @@ def report(
     pictures: bool = True,
     data_dir: DataDir = None,
     groups: str | None = None,
+    group_file: Path | None = None,
     figures: Path | None = None,
     as_json: Json = False,
 ) -> None:
@@ -51,15 +52,19 @@ def report(
         n_resamples: Bootstrap resamples behind the intervals, at least 20; 0 for none.
         pictures: Whether images of single cases are shown; leave them out where they are private.
         data_dir: Where image sets lie; by default CALIBRANT_DATA, then the user's cache.
-        groups: A column of the predictions: each model group by group too, with the worst group named.
+        groups: A column of the predictions: each model group by group too, with the worst group named. Of a study the
+            means over seeds.
+        group_file: The same where that column lies elsewhere: a CSV file with a column group, one row for each case in
+            order.
         figures: Folder for the same pictures as SVG and PNG files.
         as_json: Print JSON, in fractions, for machines.
     """
     from calibrant.report import read_entries, require_matplotlib, save_figures, write_report
-    from calibrant.study import holds_study, report_study
+    from calibrant.study import holds_study, read_groups, report_study
 
     shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
-    shared |= {"data_dir": data_dir} | ({} if title is None else {"title": title})
+    shared |= {"data_dir": data_dir, "n_bins": n_bins} | ({} if title is None else {"title": title})
+    shared["groups"] = groups if group_file is None else read_groups(group_file, instead_of=groups)
     if holds_study(sources):
         own: dict[str, Any] = {
             "calibrator": calibrator,
@@ -68,16 +73,18 @@ def report(
             "name": name,
             "images": images,
         }
-        own |= {"kind": kind, "columns": columns, "groups": groups, "figures": figures}
-        _tell(report_study(sources, out, not_for_studies=own, raw=raw, n_bins=n_bins, **shared), [], as_json=as_json)
+        own |= {"kind": kind, "columns": columns, "figures": figures}
+        _tell(report_study(sources, out, not_for_studies=own, raw=raw, **shared), [], as_json=as_json)
         return
     if figures is not None:
         require_matplotlib()
     entries = read_entries(sources, names=name or (), images=images, kind=kind, columns=columns)
-    parts: dict[str, Any] = {"calibrator": calibrator, "rule": rule, "raw": raw, "n_bins": n_bins, "groups": groups}
+    parts: dict[str, Any] = {"calibrator": calibrator, "rule": rule, "raw": raw}
     with Console(stderr=True).status("Measuring ..."):
         page = write_report(entries, out, shortlist=shortlist, **shared, **parts)
-        made = [] if figures is None else save_figures(entries, figures, **parts)
+        made = (
+            [] if figures is None else save_figures(entries, figures, n_bins=n_bins, groups=shared["groups"], **parts)
+        )
     _tell([page], made, as_json=as_json)
 
 

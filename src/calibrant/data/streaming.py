@@ -17,6 +17,7 @@ from calibrant.data.folder import FolderPictures, Form, Listing, decode_listing,
 from calibrant.data.load import load_dataset
 from calibrant.data.pictures import decoded, large_pictures_expected, pixel_memory
 from calibrant.data.spec import parse_spec
+from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, invalid
 
 # Mean, deviation and colour of a larger set come from this many of its training pictures, spread evenly. Of CIFAR-100
@@ -108,8 +109,8 @@ class StreamedImages(TorchDataset[Any]):
         into[:] = array.transpose(2, 0, 1) if array.ndim == 3 else array
 
 
-@dataclass(frozen=True, eq=False)
-class StreamedDataset:
+@dataclass(frozen=True, eq=False, repr=False)
+class StreamedDataset(Displayed):
     """A set like `Dataset` whose pictures stay on disk.
 
     Args:
@@ -131,6 +132,17 @@ class StreamedDataset:
     std: tuple[float, ...]
     augmentation: Augmentation
     origin: str = ""
+
+    def _overview(self) -> Overview:
+        channels, height, width = self.image_shape
+        rows = [
+            ("training pictures", f"{len(self.train):,}"),
+            ("test pictures", f"{len(self.test):,}"),
+            ("classes", ", ".join([*self.class_names[:5], *(["..."] if self.n_classes > 5 else [])])),
+            ("decoded as", f"{width} x {height}, {channels} channels"),
+            ("origin", self.origin or "-"),
+        ]
+        return Overview(f"{self.name}, {self.n_classes} classes, read from disk as needed", rows)
 
     @property
     def n_classes(self) -> int:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.checks import whole
+from calibrant.display import ShownFields
 from calibrant.predictions import Precision, Predictions, share
 
 _Sums = TypeVar("_Sums", NDArray[np.float64], Tensor)
@@ -83,7 +84,7 @@ def _small_index(values: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Bins:
+class Bins(ShownFields):
     """Sums over bins of confidence; what a reliability diagram shows.
 
     Attributes:

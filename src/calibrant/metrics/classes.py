@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.display import FEW, Displayed, Overview
+from calibrant.display import FEW, Displayed, Overview, ShownFields
 from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins
 from calibrant.metrics.errors import balanced_error
 from calibrant.metrics.tops import Weights, weighted_rows
@@ -14,7 +14,7 @@ from calibrant.predictions import Predictions, require_predictions
 
 
 @dataclass(frozen=True)
-class ClassMetrics:
+class ClassMetrics(ShownFields):
     """One class.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calibrant.display import Displayed, Overview
+from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins
 from calibrant.metrics.evaluation import (
@@ -32,7 +32,7 @@ _ENOUGH_FOR_AN_INTERVAL = 200
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(ShownFields):
     """One metric of two models.
 
     Attributes:

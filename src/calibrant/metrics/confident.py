@@ -6,13 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction
+from calibrant.display import ShownFields
 from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, check_bins, edge_precision, rounded, sum_bins
 from calibrant.metrics.tops import Tops, Weights, weighted_rows
 from calibrant.predictions import Predictions, require_predictions
 
 
 @dataclass(frozen=True)
-class ConfidentSet:
+class ConfidentSet(ShownFields):
     """The rows with confidence >= threshold.
 
     Attributes:

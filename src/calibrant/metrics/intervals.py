@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.display import ShownFields
 from calibrant.metrics.evaluation import Evaluation, Interval
 from calibrant.metrics.inversion import Plausible, calibration_errors
 from calibrant.metrics.names import set_metric
@@ -27,7 +28,7 @@ _MOST_TOGETHER = 0.9
 
 
 @dataclass(frozen=True)
-class Resampled:
+class Resampled(ShownFields):
     """One model's numbers, and what chance could have made of them.
 
     Attributes:

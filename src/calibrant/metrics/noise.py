@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.display import ShownFields
 from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, bin_index, check_bins, expected_error
 from calibrant.metrics.tops import Tops, Weights, weighted_rows
 from calibrant.predictions import Predictions
@@ -15,7 +16,7 @@ _LARGE = 10_000
 
 
 @dataclass(frozen=True)
-class NoiseFloor:
+class NoiseFloor(ShownFields):
     """Chance alone.
 
     Attributes:

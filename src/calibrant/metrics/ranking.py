@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.display import ShownFields
 from calibrant.metrics.tops import SortedTops, Tops, Weights, weighted_rows
 from calibrant.predictions import Predictions
 
@@ -103,7 +104,7 @@ def ks_calibration_error(predictions: Predictions, *, weights: Weights | None = 
 
 
 @dataclass(frozen=True)
-class AccuracyCoverage:
+class AccuracyCoverage(ShownFields):
     """What remains when only confident rows are kept, from the most confident group to all rows.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, invalid, one_line
 from calibrant.files import read_json
 from calibrant.logs import at_level
 from calibrant.models.inputs import ModelInput
@@ -73,12 +73,16 @@ def transformers_input(path: str) -> ModelInput:
     mean, std = processor.get("image_mean"), processor.get("image_std")
     if not processor.get("do_normalize", True) or mean is None or std is None:
         return ModelInput(size)
-    # Its numbers are for pixels times this factor; ours are for pixels from 0 to 1.
-    factor = _UINT8 * (float(processor.get("rescale_factor", 1 / _UINT8)) if processor.get("do_rescale", True) else 1.0)
-    offset = 1.0 if processor.get("rescale_offset") else 0.0
-    return ModelInput(
-        size, tuple((float(value) + offset) / factor for value in mean), tuple(float(value) / factor for value in std)
-    )
+    try:
+        # Its numbers are for pixels times this factor; ours are for pixels from 0 to 1.
+        rescaled = float(processor.get("rescale_factor", 1 / _UINT8)) if processor.get("do_rescale", True) else 1.0
+        factor, offset = _UINT8 * rescaled, 1.0 if processor.get("rescale_offset") else 0.0
+        mean = tuple((float(value) + offset) / factor for value in mean)
+        std = tuple(float(value) / factor for value in std)
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+        where = f"{path}/preprocessor_config.json"
+        raise invalid(where, "say with numbers how images are prepared", one_line(error, most=100)) from error
+    return ModelInput(size, mean, std)
 
 
 def _sides(size: Any) -> tuple[int, int] | None:

@@ -1,5 +1,6 @@
 """What a pretrained network expects of its images: their size and their normalisation."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -11,6 +12,7 @@ from torch.nn import functional
 from calibrant.errors import invalid
 
 _CHANNELS = 3
+_LARGEST_SIDE = 4096
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,16 @@ class ModelInput:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what no image can be given: a file says it, and a deviation of 0 would make every pixel infinite."""
+        size, given = self.size, [each for each in (self.mean, self.std) if each is not None]
+        if size is not None and (len(size) != 2 or not all(_is_side(side) for side in size)):
+            raise invalid("the network's size of images", f"be two whole numbers from 1 to {_LARGEST_SIDE}", size)
+        if any(len(each) not in (1, _CHANNELS) or not all(map(math.isfinite, each)) for each in given):
+            raise invalid("the network's mean and deviation of images", "be 1 or 3 finite numbers each", given)
+        if self.std is not None and min(self.std) <= 0:
+            raise invalid("the network's deviation of images", "be above 0", self.std)
+
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
         return asdict(self)
@@ -34,6 +46,10 @@ class ModelInput:
         """Read what `to_dict` returned, also after JSON has made lists of its tuples."""
         known = {key: content.get(key) for key in ("size", "mean", "std")}
         return cls(**{key: None if value is None else tuple(value) for key, value in known.items()})
+
+
+def _is_side(side: object) -> bool:
+    return isinstance(side, int) and not isinstance(side, bool) and 1 <= side <= _LARGEST_SIDE
 
 
 class Fitted(nn.Module):

@@ -1,5 +1,6 @@
 """What a watched stream says to a person: what is promised, what was seen, since when it drifts, what to do."""
 
+from calibrant.display import Overview
 from calibrant.metrics import plain_table
 from calibrant.monitoring.signals import PROMISED, Signal
 from calibrant.monitoring.watch import Watched
@@ -114,6 +115,11 @@ def describe(watched: Watched) -> str:
         lines.append(f"The clock went back {stream.clock_went_back:,} times; cases are taken in their own order.")
     lines += [signal_table(watched), *(f"- {step}" for step in advice(watched))]
     return "\n".join(lines)
+
+
+def watched_overview(watched: Watched) -> Overview:
+    """What to know first, and a row for each test."""
+    return Overview(headline(watched), [row_of(each) for each in watched.signals], SIGNAL_HEADINGS)
 
 
 def signal_table(watched: Watched) -> str:

@@ -19,8 +19,9 @@ from calibrant.predictions import (
     Scan,
     csv_records,
     load_part,
-    parquet_module,
+    parquet_columns,
     parquet_parts,
+    parquet_table,
     scan,
 )
 from calibrant.routing import BinaryRule, RoutingRule, Shortlist, as_seen_by, calibrator_for, chosen_behind
@@ -131,7 +132,7 @@ def _tables(path: Path, executor: Executor | None) -> dict[str, list[Any]]:
     parts = [part.absolute() for part in parquet_parts(path)] if path.is_dir() else []
     if executor is not None and parts:
         executor.check_shared(parts[0], parts[-1])
-    if not parts or "decision" not in parquet_module().parquet.read_schema(parts[0]).names:
+    if not parts or "decision" not in parquet_columns(parts[0]):
         return {}
     whole: dict[str, list[Any]] = {}
     for number, table in enumerate(as_mapper(executor)(_table, parts)):
@@ -167,7 +168,7 @@ def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, label
     return Stream.of_decisions(
         rule,
         [word == "auto" for word in words],
-        _numbers(table["predicted"], f"{where}: predicted").astype(np.int64),
+        _whole_numbers(table["predicted"], f"{where}: predicted"),
         _numbers(table["confidence"], f"{where}: confidence"),
         targets=truth,
         ids=ids,
@@ -182,6 +183,15 @@ def _numbers(values: list[Any], where: str) -> NDArray[np.float64]:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise invalid(where, "be numbers", str(error)) from error
+
+
+def _whole_numbers(values: list[Any], where: str) -> NDArray[np.int64]:
+    numbers = _numbers(values, where)
+    whole = np.isfinite(numbers) & (numbers == np.round(numbers)) & (np.abs(numbers) < 2**53)
+    if not whole.all():
+        row = int(np.argmin(whole))
+        raise invalid(where, "be numbers of classes", f"{numbers[row]:g} in row {row}")
+    return numbers.astype(np.int64)
 
 
 def _own_labels(table: dict[str, list[Any]], names: tuple[str, ...], where: str) -> NDArray[np.int64]:
@@ -238,14 +248,7 @@ def _plain(value: Any) -> str:
 def _table(path: Path) -> dict[str, list[Any]]:
     """All columns of a table; of CSV as text."""
     if path.suffix.lower() == ".parquet":
-        arrow = parquet_module()
-        try:
-            table = arrow.parquet.read_table(path, page_checksum_verification=True)
-        except FileNotFoundError as error:
-            raise InvalidInput(f"{path} does not exist.") from error
-        except (arrow.ArrowException, OSError) as error:
-            raise invalid(str(path), "be a whole Parquet file", f"something else ({error})") from error
-        return {name: table.column(name).to_pylist() for name in table.column_names}
+        return parquet_table(path)
     if path.suffix.lower() != ".csv":
         raise invalid(str(path), "end in .csv or .parquet", path.suffix or "no ending")
     records = csv_records(path, str(path))

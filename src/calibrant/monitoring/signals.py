@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.display import ShownFields
 from calibrant.monitoring.betting import error_bounds, likeliest_start, log_ratios, promise_capital, rank_capital
 from calibrant.monitoring.ranks import conformal_ranks
 
@@ -24,7 +25,7 @@ _POINTS = 400
 
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(ShownFields):
     """What was seen over time, at some cases.
 
     Attributes:
@@ -45,7 +46,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Signal:
+class Signal(ShownFields):
     """One test.
 
     Attributes:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction
+from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.monitoring.signals import PROMISED, About, Signal, promise_signal, sameness_signal
 from calibrant.monitoring.stream import Stream
@@ -15,8 +16,8 @@ from calibrant.predictions import Predictions
 from calibrant.routing import BinaryRule, RoutingRule, Shortlist, cases_at_rate
 
 
-@dataclass(frozen=True)
-class Watched:
+@dataclass(frozen=True, repr=False)
+class Watched(Displayed):
     """What a stream says about a rule.
 
     Attributes:
@@ -67,6 +68,11 @@ class Watched:
         stream = self.stream
         identity = None if stream.ids is None else str(stream.ids[case - 1])
         return {"case": case, "id": identity, "time": None if stream.times is None else str(stream.times[case - 1])}
+
+    def _overview(self) -> Overview:
+        from calibrant.monitoring.describe import watched_overview
+
+        return watched_overview(self)
 
     def to_dict(self, *, curves: bool = False) -> dict[str, Any]:
         """Plain JSON values."""

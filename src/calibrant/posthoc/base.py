@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from calibrant.checks import as_array
+from calibrant.display import ShownFields
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
 from calibrant.files import MOST_CLASSES, check_format, read_json, typed, write_with_digest
 from calibrant.posthoc._arrays import (
@@ -41,7 +42,7 @@ BLOCK = 65536
 
 
 @dataclass(frozen=True)
-class FitSummary:
+class FitSummary(ShownFields):
     """What happened in `fit`.
 
     Attributes:

@@ -5,12 +5,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from calibrant.display import ShownFields
 from calibrant.errors import CalibrantWarning
 from calibrant.predictions import Kind, Origin, Predictions, RowsPart
 
 
 @dataclass(frozen=True)
-class Provenance:
+class Provenance(ShownFields):
     """Everything is None where it is not known: for a fit on arrays, or for a file that does not say.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from calibrant.display import Displayed, Overview
+from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
 from calibrant.posthoc._arrays import Floats, Integers, Matrix, as_arrays, check_fit, log_softmax
 from calibrant.posthoc._folds import check_folds, stratified_folds
@@ -57,7 +57,7 @@ METHODS: dict[str, Callable[[], Calibrator]] = {
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Candidate(ShownFields):
     """One line of the comparison.
 
     Attributes:

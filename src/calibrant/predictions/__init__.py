@@ -17,6 +17,7 @@ from calibrant.predictions.files import load_part
 from calibrant.predictions.guard import require_predictions
 from calibrant.predictions.origin import Origin, RowsPart
 from calibrant.predictions.parquet_file import parquet_module
+from calibrant.predictions.parquet_table import parquet_columns, parquet_table
 from calibrant.predictions.reader import Block, DistinctIds, Scan, parquet_parts, scan
 from calibrant.predictions.rows import FEW_CLASSES, Rows, check_rows, check_tops, logits_of, probabilities_of
 from calibrant.predictions.threads import share
@@ -43,8 +44,10 @@ __all__ = [
     "in_order_of",
     "load_part",
     "logits_of",
+    "parquet_columns",
     "parquet_module",
     "parquet_parts",
+    "parquet_table",
     "parse_columns",
     "probabilities_of",
     "refuse_scores",

@@ -97,6 +97,8 @@ class ParquetSource:
                 raise InvalidInput(
                     f"{part}: column {name[:40]!r} is not there. There are: {shortened(schema.names, 12)}."
                 )
+            if schema.names.count(name) > 1:
+                raise invalid(str(part), "name each column once", f"{name[:40]!r} twice")
         for name in (*own, *first.extras):
             if not self._is_plain(schema.field(name).type):
                 rule = "have one number, text or date per row"

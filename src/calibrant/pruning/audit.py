@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import labels
-from calibrant.display import Displayed, Overview
+from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import invalid
 from calibrant.files import atomic_write, parse_json
 from calibrant.npz import read_npz
@@ -19,7 +19,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Suspect:
+class Suspect(ShownFields):
     """A sample whose label may be wrong: the model keeps predicting another class.
 
     Attributes:
@@ -51,7 +51,7 @@ def find_suspects(table: ScoreTable, labels: NDArray[np.integer], *, limit: int)
 
 
 @dataclass(frozen=True)
-class Note:
+class Note(ShownFields):
     """Something the pruner refused or could not do, and the epoch when it first happened."""
 
     epoch: int
@@ -142,8 +142,8 @@ class PruningReport(Displayed):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class PruningAudit:
+@dataclass(frozen=True, repr=False)
+class PruningAudit(Displayed):
     """What `pruning.npz` holds; all arrays are in the order of the data set.
 
     Attributes:
@@ -172,6 +172,14 @@ class PruningAudit:
     kept_counts: NDArray[np.int64]
     class_sizes: NDArray[np.int64]
     settings: dict[str, Any]
+
+    def _overview(self) -> Overview:
+        rows = [
+            ("left for good", f"{int((self.left >= 0).sum()):,}"),
+            ("train in the coming epoch", f"{int(self.kept.sum()):,}"),
+            ("sample updates", f"{int(self.kept_counts.sum()):,} of {len(self.index) * len(self.kept_counts):,}"),
+        ]
+        return Overview(f"{len(self.index):,} samples, {len(self.kept_counts)} epochs", rows)
 
     @property
     def kept_share(self) -> NDArray[np.float64]:

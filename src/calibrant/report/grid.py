@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calibrant.display import Displayed, Overview
+
 _LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}"}
 _LATEX |= {
     "^": r"\textasciicircum{}",
@@ -32,8 +34,8 @@ _LATEX |= {
 _NUMBER = tuple("0123456789+-")
 
 
-@dataclass(frozen=True)
-class Grid:
+@dataclass(frozen=True, repr=False)
+class Grid(Displayed):
     """A table of text: the first column names the row; `best` are the rows to set in bold, by column."""
 
     title: str
@@ -41,6 +43,9 @@ class Grid:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     best: tuple[frozenset[int], ...] = ()
+
+    def _overview(self) -> Overview:
+        return Overview(self.title, self.rows, self.columns)
 
     def is_text(self, column: int) -> bool:
         """Whether a column holds words, which are set to the left; numbers, and gaps among them, to the right."""

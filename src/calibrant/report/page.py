@@ -11,7 +11,7 @@ from typing import Any
 from calibrant import __version__
 from calibrant.errors import InvalidInput, invalid, printable
 from calibrant.files import as_path, write_text
-from calibrant.metrics import DEFAULT_N_BINS, FEWEST_RESAMPLES
+from calibrant.metrics import DEFAULT_N_BINS, FEWEST_RESAMPLES, Groups
 from calibrant.report.comparison import comparison
 from calibrant.report.content import method_contents, run_content
 from calibrant.report.entries import ReportEntry, Sources, read_entries
@@ -44,7 +44,7 @@ def write_report(
     n_resamples: int = 1000,
     pictures: bool = True,
     data_dir: str | Path | None = None,
-    groups: str | None = None,
+    groups: Groups | None = None,
     sections: Sequence[Section] = (),
 ) -> Path:
     """Write the page.
@@ -65,7 +65,8 @@ def write_report(
         n_resamples: Bootstrap resamples behind the intervals of the comparison table; 0 for none.
         pictures: Whether mistakes and suspect labels are shown with their images; False where those are private.
         data_dir: Where image sets lie, for these images; by default where training looks for them.
-        groups: Name of an extra column of the predictions: each model group by group, the worst group named.
+        groups: Name of an extra column of the predictions, or one value for each case: each model group by group, the
+            worst group named.
         sections: Tables and pictures of several runs, below the comparison.
     """
     entries = read_entries(sources)
@@ -104,7 +105,7 @@ def build_page(
     n_resamples: int = 1000,
     pictures: bool = True,
     data_dir: str | Path | None = None,
-    groups: str | None = None,
+    groups: Groups | None = None,
     sections: Sequence[Section] = (),
 ) -> str:
     """The page of `write_report` as text; the same sources give the same text."""

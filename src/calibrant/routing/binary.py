@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from calibrant.checks import fraction, whole
-from calibrant.display import Displayed, Overview
+from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.routing.bounds import cases_without_error, interval
@@ -18,7 +18,7 @@ Decision = Literal["negative", "positive", "review"]
 
 
 @dataclass(frozen=True)
-class BinaryRates:
+class BinaryRates(ShownFields):
     """How a threshold, or two, does on labelled cases of two classes.
 
     Attributes:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import positive
+from calibrant.display import ShownFields
 from calibrant.errors import invalid
 from calibrant.routing.bounds import check_numbers, cluster_p_value, error_p_value
 
@@ -38,7 +39,7 @@ def default_starts(target_accuracy: float) -> dict[float, float]:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(ShownFields):
     """The test of every threshold.
 
     Attributes:

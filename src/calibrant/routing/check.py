@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrant.display import Displayed, Overview
+from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import InvalidInput
 from calibrant.metrics import group_rows
 from calibrant.predictions import Predictions
@@ -13,7 +13,7 @@ from calibrant.routing.rule import RoutingRule
 
 
 @dataclass(frozen=True)
-class GroupCheck:
+class GroupCheck(ShownFields):
     """The check of all automated cases, or of those with one predicted class.
 
     Attributes:

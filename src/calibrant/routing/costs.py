@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import as_array, positive
+from calibrant.display import ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
 from calibrant.predictions import Predictions, shortened
@@ -19,7 +20,7 @@ CostMatrix = Sequence[Sequence[float]] | NDArray[Any]
 
 
 @dataclass(frozen=True)
-class CostModel:
+class CostModel(ShownFields):
     """Costs in one unit; a person who looks at a case decides it rightly.
 
     Attributes:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.display import ShownFields
 from calibrant.errors import invalid
 from calibrant.predictions import Predictions
 from calibrant.routing.bounds import check_numbers, interval
@@ -15,7 +16,7 @@ from calibrant.routing.rule import Routed, RoutingRule
 
 
 @dataclass(frozen=True)
-class CoverageRow:
+class CoverageRow(ShownFields):
     """One line of the risk-coverage table.
 
     Attributes:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction, positive, whole
-from calibrant.display import Displayed, Overview
+from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES
 from calibrant.predictions import (
@@ -28,7 +28,7 @@ from calibrant.routing.saved import Saved
 
 
 @dataclass(frozen=True)
-class Routed:
+class Routed(ShownFields):
     """Decisions, one per row.
 
     Attributes:
@@ -48,7 +48,7 @@ class Routed:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Evidence(ShownFields):
     """What the rule was chosen on.
 
     Attributes:
@@ -76,7 +76,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class GroupEvidence:
+class GroupEvidence(ShownFields):
     """What the rule was chosen on, in one group.
 
     Attributes:
@@ -95,7 +95,7 @@ class GroupEvidence:
 
 
 @dataclass(frozen=True)
-class Costs:
+class Costs(ShownFields):
     """Cost of an automated error and of one review, in the same unit.
 
     Attributes:

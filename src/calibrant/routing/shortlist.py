@@ -177,8 +177,8 @@ def choose_shortlist(
     return replace(draft, cases=cases, missed=missed, mean_length=length, note=note, fitted_on=digest)
 
 
-@dataclass(frozen=True)
-class ShortlistCheck:
+@dataclass(frozen=True, repr=False)
+class ShortlistCheck(Displayed):
     """What new cases say about a shortlist's promise.
 
     Attributes:
@@ -198,6 +198,17 @@ class ShortlistCheck:
     high: float
     mean_length: float
     held: bool
+
+    def _overview(self) -> Overview:
+        if self.covered is None:
+            return Overview("No case goes to a person: nothing is said of the shortlist.")
+        rows = [
+            ("true class off the list", f"{self.missed:,}"),
+            ("interval", f"{100 * self.low:.2f} to {100 * self.high:.2f} %"),
+            ("classes listed, mean", f"{self.mean_length:.2f}"),
+            ("promise contradicted", "no" if self.held else "YES"),
+        ]
+        return Overview(f"the true class is listed in {100 * self.covered:.2f} % of {self.cases:,} cases", rows)
 
 
 def check_shortlist(

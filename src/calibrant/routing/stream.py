@@ -13,6 +13,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.display import ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, atomic_stream
 from calibrant.posthoc import Calibrator
@@ -40,7 +41,7 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
-class RouteCounts:
+class RouteCounts(ShownFields):
     """How many cases a file had.
 
     Attributes:

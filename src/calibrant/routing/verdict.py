@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from calibrant.display import ShownFields
 from calibrant.predictions import Predictions
 from calibrant.routing.check import PromiseCheck, check_promise
 from calibrant.routing.describe import describe_check, describe_shortlist_check
@@ -12,7 +13,7 @@ from calibrant.routing.shortlist import Shortlist, ShortlistCheck, check_shortli
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(ShownFields):
     """What new cases say about the promises of a rule and of its shortlist.
 
     Attributes:

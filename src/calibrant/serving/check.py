@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.display import ShownFields
 from calibrant.errors import CheckFailed
 from calibrant.predictions import probabilities_of
 from calibrant.serving.decider import Decider
@@ -21,7 +22,7 @@ _AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class ExportCheck:
+class ExportCheck(ShownFields):
     """How a file compares with Python on the same cases.
 
     Attributes:

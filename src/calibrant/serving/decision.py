@@ -8,11 +8,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.display import ShownFields
+
 Extra = str | int | float | bool | None
 
 
 @dataclass(frozen=True)
-class Decision:
+class Decision(ShownFields):
     """One case.
 
     Attributes:
@@ -41,7 +43,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class LoggedDecisions:
+class LoggedDecisions(ShownFields):
     """Decisions of a log in their order, as columns; one entry for each decision.
 
     Attributes:

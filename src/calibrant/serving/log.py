@@ -5,6 +5,7 @@ import math
 import re
 import time as clock
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -72,7 +73,7 @@ class DecisionLog:
         self._url = url_of(place)
         sqlalchemy()
         self._check_place(create=model is not None)
-        self._engine = connect(self._url)
+        self._engine = connect(self._url, create=model is not None)
         try:
             self._open(model, n_classes, class_names)
         except BaseException:
@@ -102,13 +103,13 @@ class DecisionLog:
             raise invalid("decision log", f"have format {FORMAT}", row.format, "Use the calibrant that wrote it.")
         if model is not None and row.model != model:
             way_out = "Begin another log for another model."
-            raise invalid(
-                "decision log", f"be one of the model {model[:12]}...", f"one of {row.model[:12]}...", way_out
-            )
+            told = f"one of {str(row.model)[:12]}..."
+            raise invalid("decision log", f"be one of the model {model[:12]}...", told, way_out)
         self.model: str = row.model
-        self.n_classes: int = row.n_classes
-        names = None if row.class_names is None else json.loads(row.class_names)
-        self.class_names: tuple[str, ...] | None = as_class_names(names, self.n_classes)
+        self.n_classes: int = whole("n_classes of the decision log", row.n_classes, 2)
+        with _undamaged():
+            names = None if row.class_names is None else json.loads(row.class_names)
+            self.class_names: tuple[str, ...] | None = as_class_names(names, self.n_classes)
 
     def _about(self) -> Any:
         sa = sqlalchemy()
@@ -237,7 +238,9 @@ class DecisionLog:
                 rows = connection.execute(query.where(table.c.sequence > last)).all()
             if not rows:
                 return
-            yield _columns(rows)
+            with _undamaged():
+                columns = _columns(rows)
+            yield columns
             last = rows[-1].sequence
 
     def find(self, id: str) -> Logged | None:  # noqa: A002 (the word of every file of ours)
@@ -249,9 +252,10 @@ class DecisionLog:
             row = connection.execute(query).first()
         if row is None:
             return None
-        shortlist, extras = tuple(json.loads(row.shortlist)), json.loads(row.extras)
-        decision = Decision(row.id, row.predicted, row.confidence, row.automate, shortlist, row.reason, extras)
-        return Logged(decision, row.sequence, datetime.fromtimestamp(row.time / 1e6, UTC), row.rule, row.target)
+        with _undamaged():
+            shortlist, extras = tuple(json.loads(row.shortlist)), json.loads(row.extras)
+            decision = Decision(row.id, row.predicted, row.confidence, row.automate, shortlist, row.reason, extras)
+            return Logged(decision, row.sequence, datetime.fromtimestamp(row.time / 1e6, UTC), row.rule, row.target)
 
     # -- labels ---------------------------------------------------------------------------------------------------
 
@@ -334,6 +338,16 @@ def _rule(digest: str, content: str) -> RoutingRule:
     if rule_digest(rule) != digest:
         raise invalid(where, "be undamaged", "another one", "Restore the log from a copy.")
     return rule
+
+
+@contextmanager
+def _undamaged() -> Iterator[None]:
+    """Turn values of other types than ours, which SQLite keeps in any column, into one line."""
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        told = one_line(error, most=100).removesuffix(".")
+        raise invalid("decision log", "be undamaged", told, "Restore it from a copy.") from error
 
 
 def _columns(rows: Sequence[Any]) -> LoggedDecisions:

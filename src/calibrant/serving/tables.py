@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -82,13 +82,18 @@ def tables() -> SimpleNamespace:
     return SimpleNamespace(data=data, about=about, rules=rules, decisions=decisions, labels=labels)
 
 
-def connect(url: str) -> "Engine":
-    """An engine whose committed transactions survive the death of the process, and for SQLite that of the machine."""
+def connect(url: str, *, create: bool) -> "Engine":
+    """An engine whose committed transactions survive the death of the process, and for SQLite that of the machine.
+
+    Args:
+        url: Of the database.
+        create: Whether it may be new; one that is only read keeps its mode, because it may not be ours.
+    """
     sa = sqlalchemy()
     with faults(url, ImportError, ValueError):  # of drivers and of URLs
         engine: Engine = sa.create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
     if engine.dialect.name == "sqlite":
-        sa.event.listen(engine, "connect", _set_up_sqlite)
+        sa.event.listen(engine, "connect", partial(_set_up_sqlite, create=create))
         sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
 
@@ -99,12 +104,13 @@ def url_of(place: str | Path) -> str:
     return text if isinstance(place, str) and "://" in text else f"sqlite:///{Path(text).absolute()}"
 
 
-def _set_up_sqlite(connection: Any, _: Any) -> None:
+def _set_up_sqlite(connection: Any, _: Any, *, create: bool) -> None:
     # Python's module would begin transactions on its own, after reading: too late for the lock.
     connection.isolation_level = None
     # The other process may be changing the mode of a new file: patience first.
     connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
-    connection.execute("PRAGMA journal_mode = WAL")
+    if create:
+        connection.execute("PRAGMA journal_mode = WAL")
     # Each commit waits for the disk: an answered decision outlives a power cut, too.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")

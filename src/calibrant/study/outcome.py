@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.checks import whole
+from calibrant.display import preformatted
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput
 from calibrant.executing import Executor
 from calibrant.report import save_figure, to_terminal
@@ -88,6 +89,9 @@ class Outcome:
     content: dict[str, Any] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
 
+    def _repr_html_(self) -> str:
+        return preformatted(self.describe())
+
     def raise_failures(self) -> None:
         """Raise where runs failed, or where a record could not be written."""
         if self.failed is not None:
@@ -125,7 +129,7 @@ def run_study(
         page: Whether to write report pages.
         raw: Leave out the table of the runs behind their own calibrators.
         groups: A CSV file with a column `group`, one row for each test case in the order of the test set: adds a table
-            by group, with the worst one named.
+            by group to the others and to the pages, with the worst one named.
     """
     by_group = None if groups is None else read_groups(groups)
     outcome = _run(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, executor=executor)
@@ -139,7 +143,7 @@ def run_study(
         shown = [grid for results in all_results for grid in paper_tables(results, brief=True)]
         outcome.text = [to_terminal(grid) + "\n" for grid in (*shown, *calibrated)]
         if page:
-            pages, complaint = try_pages(study, all_results, data_dir=data_dir, raw=raw)
+            pages, complaint = try_pages(study, all_results, data_dir=data_dir, raw=raw, groups=by_group)
             outcome.files += pages
             outcome.text += [complaint] if complaint else []
     outcome.complaints = [] if record is None else record_all(study, record)

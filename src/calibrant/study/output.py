@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, write_json, write_text
+from calibrant.metrics import Groups
 from calibrant.report import Grid, to_latex, to_markdown
 from calibrant.study.calibrated import calibrated_tables
 from calibrant.study.curve import budget_figure
+from calibrant.study.groups import group_tables
 from calibrant.study.spec import file_word
 from calibrant.study.study import Study
 from calibrant.study.summary import Results
@@ -46,6 +48,7 @@ def write_pages(
     *,
     path: str | Path | None = None,
     raw: bool = False,
+    groups: Groups | None = None,
     **settings: Any,
 ) -> list[Path]:
     """One report page for each data set and network: the tables over all seeds, and the first seed of every row.
@@ -56,32 +59,35 @@ def write_pages(
         path: The page, where there is one data set and network; None for `report.html` in the study's folder, or one
             page for each.
         raw: Leave out what the calibrators and rules in the runs make.
+        groups: Name of an extra column of the runs' test predictions, or one value for each test case in the order of
+            the test set: also a table of the means over seeds in each group.
         settings: Further arguments of `write_report`.
     """
     from calibrant.report import ReportEntry, write_report
 
-    groups: dict[tuple[str, str], dict[str, ReportEntry]] = {}
+    places: dict[tuple[str, str], dict[str, ReportEntry]] = {}
     several = len(study.spec.seeds) > 1
     for planned in study.finished():
         run = Run.open(study.folder(planned))
         place = (planned.recipe.data.name, planned.recipe.model.name)
         name = f"{planned.label} (seed {planned.recipe.seed})" if several else planned.label
-        if planned.label not in groups.setdefault(place, {}):
-            groups[place][planned.label] = ReportEntry(name, run.predictions("test"), run)
-    if path is not None and len(groups) > 1:
+        if planned.label not in places.setdefault(place, {}):
+            places[place][planned.label] = ReportEntry(name, run.predictions("test"), run)
+    if path is not None and len(places) > 1:
         raise invalid("path", "be left out for a study of several data sets or networks", str(path))
     all_results = study.results() if all_results is None else all_results
-    calibrated = [] if raw else calibrated_tables(study)
+    tables = [] if raw else calibrated_tables(study)
+    tables += [] if groups is None else group_tables(study, groups)
     pages = []
     # Both are in the order of the finished runs.
-    for (data, model), entries, results in zip(groups, groups.values(), all_results, strict=True):
-        name = "report.html" if len(groups) == 1 else f"report-{file_word(data)}-{file_word(model)}.html"
-        extra = [grid for grid in calibrated if grid.title.startswith(f"{data}, {model}:")]
+    for (data, model), entries, results in zip(places, places.values(), all_results, strict=True):
+        name = "report.html" if len(places) == 1 else f"report-{file_word(data)}-{file_word(model)}.html"
+        extra = [grid for grid in tables if grid.title.startswith(f"{data}, {model}:")]
         given = {"title": f"{data}, {model}: what may each model decide alone?", **settings}
         target = study.path / name if path is None else path
         sections = _sections(results, extra)
         pages.append(write_report(list(entries.values()), target, raw=raw, sections=sections, **given))
-    if len(groups) > 1:
+    if len(places) > 1:
         # A page from when the study had one data set would look like the whole study; that set has its own page now.
         (study.path / "report.html").unlink(missing_ok=True)
     return pages
@@ -122,7 +128,7 @@ def report_study(
         sources: The folder of a study, alone.
         path: As for `write_pages`.
         not_for_studies: Arguments that a study has no use for; one that is given is refused.
-        settings: Further arguments of `write_report`.
+        settings: Further arguments of `write_pages`.
     """
     if len(sources) > 1:
         raise invalid("sources", "be one study alone, or runs and files", f"{len(sources)} sources")
@@ -148,11 +154,9 @@ def write_curves(study: Study, all_results: Sequence[Results]) -> list[Path]:
     return paths
 
 
-def try_pages(
-    study: Study, all_results: Sequence[Results], *, data_dir: str | Path | None = None, raw: bool = False
-) -> tuple[list[Path], str]:
-    """The pages; where they cannot be made, none and one line that says why."""
+def try_pages(study: Study, all_results: Sequence[Results], **settings: Any) -> tuple[list[Path], str]:
+    """The pages of `write_pages`; where they cannot be made, none and one line that says why."""
     try:
-        return write_pages(study, all_results, data_dir=data_dir, raw=raw), ""
+        return write_pages(study, all_results, **settings), ""
     except InvalidInput as error:  # plotly or jinja2 is not installed
         return [], f"no report page: {error}"

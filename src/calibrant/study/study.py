@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from calibrant.display import Displayed, Overview
 from calibrant.errors import CheckFailed, InvalidInput, invalid
 from calibrant.executing import Executor, Task, run_tasks
 from calibrant.files import as_path, output_error, read_json, write_json
@@ -25,7 +26,7 @@ from calibrant.training import Run, check_inputs, state_of, trained_data
 _CONCURRENCY = TypeAdapter(dict[str, Annotated[int, Field(ge=1, lt=2**31)]])
 
 
-class Study:
+class Study(Displayed):
     """A study folder.
 
     It holds `study.toml`, the settings; `runs/NAME/`, the run folders; `recipes/NAME.toml`; `logs/NAME.log`, the output
@@ -46,6 +47,19 @@ class Study:
             )
         self.spec = spec if spec is not None else StudySpec.load(self.path / "study.toml")
         self.runs = self.spec.runs()
+
+    def _overview(self) -> Overview:
+        """How many runs of each row are finished; a run that was made by other settings is not."""
+        rows: dict[tuple[str, str, str], list[bool]] = {}
+        for planned in self.runs:
+            place = (planned.recipe.data.name, planned.recipe.model.name, planned.label)
+            try:
+                done = state_of(self.folder(planned), planned.recipe) == "finished"
+            except InvalidInput:
+                done = False
+            rows.setdefault(place, []).append(done)
+        told = [(label, data, model, f"{sum(done)} of {len(done)}") for (data, model, label), done in rows.items()]
+        return Overview(str(self.path), told, ("row", "data", "model", "runs finished"))
 
     def folder(self, planned: PlannedRun) -> Path:
         """The folder of a run."""

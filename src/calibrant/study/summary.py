@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import invalid
 from calibrant.metrics import Verdict, higher_is_better, rests_on_few
 from calibrant.study.automation import Automation
@@ -21,7 +22,7 @@ Over = Literal["seeds", "images"]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(ShownFields):
     """A number with its spread.
 
     Attributes:
@@ -92,7 +93,7 @@ class PairedDifference:
 
 
 @dataclass(frozen=True)
-class AgainstControl:
+class AgainstControl(ShownFields):
     """One metric of a plan, its control and the run on all updates, as means over seeds.
 
     Attributes:
@@ -119,8 +120,8 @@ class AgainstControl:
     recovered: float | None
 
 
-@dataclass(frozen=True)
-class Results:
+@dataclass(frozen=True, repr=False)
+class Results(Displayed):
     """All rows of one data set and network.
 
     `unfinished` are the seeds of each row that failed or were stopped: the rows know nothing of them. `best` are rows
@@ -136,6 +137,12 @@ class Results:
     unfinished: dict[str, tuple[int, ...]] = field(default_factory=dict)
     best: tuple[Row, ...] = ()
     controls: tuple[AgainstControl, ...] = ()
+
+    def _overview(self) -> Overview:
+        from calibrant.study.tables import paper_tables
+
+        table = paper_tables(self)[0]
+        return Overview(table.title, table.rows, table.columns)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, in fractions."""

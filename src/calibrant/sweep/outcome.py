@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrant.display import preformatted
 from calibrant.errors import CheckFailed
 from calibrant.executing import Executor, Task, run_tasks
 from calibrant.report import to_terminal
@@ -62,6 +63,9 @@ class SweepOutcome:
     content: dict[str, Any]
     broken: list[str]
     jobs: int
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.text)
 
     def raise_failures(self) -> None:
         """Raise where processes failed, or where no trial finished."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, output_error, parse_json, read_toml, write_text
 from calibrant.sweep.liveness import is_dead, living_worker
@@ -91,7 +92,7 @@ class SweepSpec(BaseModel, metaclass=OneLineErrors):
         return recipe
 
 
-class Sweep:
+class Sweep(Displayed):
     """A sweep on disk: `sweep.toml`, `sweep.db` (unless another storage is named), `runs/trial-DIGEST/`.
 
     Args:
@@ -133,6 +134,14 @@ class Sweep:
         self.study = self._open(self._url, sampler_seed)
         # Last: a search that the storage refuses must not replace the one that is there.
         self.spec.save(self.path / "sweep.toml")
+
+    def _overview(self) -> Overview:
+        from calibrant.sweep.output import front_table
+
+        front = front_table(self)
+        return Overview(
+            f"{self.path}, {len(self.finished())} trials finished. {front.title}", front.rows, front.columns
+        )
 
     def _open(self, url: str, sampler_seed: int | None) -> "OptunaStudy":
         optuna = load_optuna()

@@ -160,6 +160,16 @@
     });
   }, { rootMargin: "600px" });
   Object.keys(charts).forEach((id) => near.observe(document.getElementById(id)));
+  // What is far below is drawn when the browser has time: whoever jumps there, or takes a picture of the whole page, finds
+  // no empty boxes.
+  const idle = window.requestIdleCallback || ((work) => setTimeout(work, 200));
+  function rest() {
+    const id = Object.keys(charts).find((id) => !drawn.has(id) && !document.getElementById(id).closest("[hidden]"));
+    if (id === undefined) return;
+    draw(id);
+    idle(rest);
+  }
+  idle(rest);
   // Paper has no scrolling: whatever was never near the screen is drawn before printing.
   window.addEventListener("beforeprint", () => Object.keys(charts).forEach((id) => draw(id)));
   document.documentElement.dataset.ready = "true";

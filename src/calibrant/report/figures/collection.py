@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from calibrant.files import as_path
-from calibrant.metrics import DEFAULT_N_BINS
+from calibrant.metrics import DEFAULT_N_BINS, Groups
 from calibrant.report.audit import audit_of, names_of
 from calibrant.report.entries import ReportEntry, Sources, read_entries
 from calibrant.report.figures.coverage import accuracy_coverage_curves, risk_coverage_curves, threshold_curves
@@ -26,7 +26,7 @@ def save_figures(
     rule: RuleLike = None,
     raw: bool = False,
     n_bins: int = DEFAULT_N_BINS,
-    groups: str | None = None,
+    groups: Groups | None = None,
 ) -> list[Path]:
     """Write every figure that the sources have the data for, as SVG and PNG.
 
