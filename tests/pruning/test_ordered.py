@@ -1,5 +1,7 @@
 """OrderDP, Selective and RePB against plain loops from their definitions."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -76,23 +78,23 @@ def test_repb_is_its_definition(seed, ratio, batch_size):
             assert weights[i] == pytest.approx((epoch + 1) / selected[i] if i in following else 0, rel=1e-6)
 
 
-def chances(ranks, power, total):
-    """min(1, c (k / n)**power) with the sum `total`, by halving an interval for c."""
+def chances(sizes, power, total):
+    """min(1, c size**power) with the sum `total`, by halving an interval for c."""
     low, high = 0.0, 1e40
     for _ in range(300):
         middle = (low + high) / 2
-        if sum(min(1.0, middle * (k / len(ranks)) ** power) for k in ranks) < total:
+        if sum(min(1.0, middle * size**power) for size in sizes) < total:
             low = middle
         else:
             high = middle
-    return [min(1.0, high * (k / len(ranks)) ** power) for k in ranks]
+    return [min(1.0, high * size**power) for size in sizes]
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.permutations(range(1, 24)), st.sampled_from([0.5, 1.0, 3.0, 20.0]), st.integers(1, 23))
 def test_the_chances_of_selective_are_its_definition(ranks, power, total):
     found = scaled_to((np.array(ranks) / len(ranks)) ** power, total)
-    np.testing.assert_allclose(found, chances(ranks, power, total), rtol=1e-9)
+    np.testing.assert_allclose(found, chances([k / len(ranks) for k in ranks], power, total), rtol=1e-9)
 
 
 def test_each_is_drawn_as_often_as_its_chance_says():
@@ -105,20 +107,25 @@ def test_each_is_drawn_as_often_as_its_chance_says():
     assert draws[:, chance == 1].all()
 
 
-def test_selective_prefers_large_losses_and_lets_the_stated_number_rest():
-    pruner = ConfidencePruner(LABELS, policy=Selective(0.4, 3.0), seed=5)
-    _, losses = observe(pruner, 5)
-    ranks = {i: k for k, i in enumerate(sorted(losses, key=lambda i: (losses[i], i)), start=1)}
-    chance = dict(zip(ranks, chances(list(ranks.values()), 3.0, N - int(0.4 * N)), strict=True))
+@pytest.mark.parametrize("by", ["rank", "error"])
+def test_selective_is_its_definition(by):
+    """Drawn as often as the plain loop says, and always as many as stated, with weight 1."""
+    policy = Selective(0.4, 3.0, by=by)
+    first = ConfidencePruner(LABELS, policy=policy, seed=5)
+    _, losses = observe(first, 5)
+    in_order = sorted(range(N), key=lambda i: (losses[i], i))
+    size = {i: (k / N if by == "rank" else 1 - math.exp(-losses[i])) for k, i in enumerate(in_order, start=1)}
+    expected = chances([size[i] for i in range(N)], 3.0, N - int(0.4 * N))
     times = np.zeros(N)
     for seed in range(400):
-        again = ConfidencePruner(LABELS, policy=Selective(0.4, 3.0), seed=seed)
-        again.observe(torch.arange(N), logits_of(5, 0))
-        again.step()
-        assert len(again.kept) == N - int(0.4 * N)
-        assert again.weights(again.kept).eq(1).all()
-        times[again.kept] += 1
-    np.testing.assert_allclose(times / 400, [chance[i] for i in range(N)], atol=5 * 0.5 / 400**0.5)
+        pruner = ConfidencePruner(LABELS, policy=policy, seed=seed)
+        pruner.observe(torch.arange(N), logits_of(5, 0))
+        pruner.step()
+        assert len(pruner.kept) == N - int(0.4 * N)
+        assert pruner.weights(pruner.kept).eq(1).all()
+        times[pruner.kept] += 1
+    # Five standard errors of 400 draws.
+    np.testing.assert_allclose(times / 400, expected, atol=5 * 0.5 / 400**0.5)
 
 
 def test_selective_meets_a_budget_to_the_sample():
@@ -165,6 +172,7 @@ def test_the_class_floor_holds(policy):
     [
         *(lambda: OrderDP(0), lambda: OrderDP(1.1), lambda: OrderDP(0.5, 1), lambda: RePB(0), lambda: RePB(1)),
         *(lambda: Selective(0), lambda: Selective(1), lambda: Selective(0.5, 0), lambda: Selective(0.5, float("nan"))),
+        lambda: Selective(0.5, by="loss"),
     ],
 )
 def test_nonsense_is_refused(make):

@@ -17,7 +17,6 @@ from calibrant.pruning.resting import above_floor, most_that_may_rest
 from calibrant.pruning.selection import Mask, Quota, descending, exact_fraction, lowest
 from calibrant.pruning.table import LOSS_COLUMNS
 
-
 _LEAST_ERROR = 1e-4
 
 
