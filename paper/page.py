@@ -198,8 +198,8 @@ def _against(each: Finding, metric: Metric) -> str:
 
 def _settings(found: Sequence[Finding]) -> str:
     """The legend of short names."""
-    known = {each.ours[0].variant: each.name.split("`")[1] for each in found if each.kind == "plan"}
-    lines = [f"`{name}`: {settings}." for settings, name in known.items() if settings]
+    plans = [each for each in found if each.kind == "plan" and each.ours[0].variant]
+    lines = [f"`{each.name.split('`')[1]}` on {each.where}: {each.ours[0].variant}." for each in plans]
     return textwrap.fill("Settings of " + " ".join(lines), 120, break_on_hyphens=False) + "\n" if lines else ""
 
 
