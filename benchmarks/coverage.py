@@ -1,6 +1,8 @@
 """How often do the intervals of `evaluate` and `compare` hold the truth? Prints one row per metric.
 
 Run: python benchmarks/coverage.py [--draws 400] [--processes 16] [--out results/benchmarks/coverage.txt]
+     --zero counts calibration errors of calibrated worlds only, and --first says with which draw to begin
+     --shares counts shares and accuracies of groups only, which need no resampling: --draws 20000 take a minute
      --alone counts `evaluate` and groups only, in half the time; --worlds, --classes and --rows choose cases
 
 Worlds: logits are normal, and targets are drawn from their softmax (calibrated) or from that of 0.7 times the logits
@@ -23,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -32,7 +35,8 @@ from calibrant import Evaluation, Predictions, evaluate
 from calibrant.metrics import differences, evaluate_groups, resample_models
 from calibrant.metrics.binning import bin_edges
 from calibrant.metrics.intervals import Resampled
-from calibrant.metrics.inversion import _ENDLESS, _Groups
+from calibrant.metrics.inversion import _ENDLESS, _Groups, calibration_errors
+from calibrant.metrics.proportion import jeffreys
 from calibrant.metrics.tops import SortedTops, Tops
 
 BINS, THRESHOLDS, ROWS, NOISE, LEVEL = 15, (0.8, 0.95), 600_000, 0.6, 0.95
@@ -163,6 +167,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[400, 10_000])
     parser.add_argument("--worlds", nargs="+", default=["calibrated", "overconfident"])
     parser.add_argument("--alone", action="store_true", help="leave out comparisons")
+    parser.add_argument("--zero", action="store_true", help="calibration errors that are truly 0, five times as fast")
+    parser.add_argument("--shares", action="store_true", help="shares and accuracies of groups alone")
+    parser.add_argument("--first", type=int, default=1, help="number of the first draw")
     parser.add_argument("--every", type=int, default=20, help="write the tables so far after so many draws")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--markdown", type=Path, help="print the tables of this output as docs/metrics.md shows them")
@@ -172,13 +179,22 @@ def main() -> None:
         return
     asked = options.classes, options.worlds, options.rows
     chosen = [case for case in cases() if all(own in each for own, each in zip(case, asked, strict=True))]
+    if options.zero:
+        chosen = [case for case in chosen if case[1] == "calibrated"]
     worlds = [(world, classes, model) for classes, world in dict.fromkeys(c[:2] for c in chosen) for model in MODELS]
     with multiprocessing.get_context("spawn").Pool(options.processes, torch.set_num_threads, (1,)) as pool:
+        worlds = [] if options.zero else worlds
         truths = dict(zip(worlds, pool.starmap(true_values, worlds, chunksize=1), strict=True))
         counts = defaultdict[Key, list[int]](lambda: [0, 0, 0])
+        if options.shares:
+            for case in chosen:
+                counts |= shares_of_groups(case, truths[case[1], case[0], "first"], options.draws)
+            print(table("groups", options.draws, chosen, counts))
+            return
         # All cases take turns, so that a table that is stopped early is as good for one as for the other.
-        count, resamples = one_alone if options.alone else one_draw, options.resamples
-        tasks = ((case, number, resamples, truths) for number in range(1, options.draws + 1) for case in chosen)
+        count = one_zero if options.zero else one_alone if options.alone else one_draw
+        numbers = range(options.first, options.first + options.draws)
+        tasks = ((case, number, options.resamples, truths) for number in numbers for case in chosen)
         for done, found in enumerate(pool.imap(count, tasks), 1):
             for key, held, own in found:
                 counts[key] = [a + b for a, b in zip(counts[key], (1, held, own), strict=True)]
@@ -222,6 +238,50 @@ def one_alone(task: tuple[Case, int, int, Truths]) -> list[tuple[Key, bool, bool
     model = Predictions.from_logits(logits, targets_of(truth, rng))
     groups = rng.choice(len(GROUPS), size=rows, p=GROUPS)
     return grouped(model, groups, truths[world, classes, "first"], resamples, case, overall=True)
+
+
+def one_zero(task: tuple[Case, int, int, Truths]) -> list[tuple[Key, bool, bool]]:
+    """Whether the intervals of errors that are truly 0 begin at 0.
+
+    The simulations of perfect calibration alone decide that: one more world is enough to tell that it was left out.
+    """
+    case, seed, resamples, _ = task
+    classes, world, rows = case
+    rng = np.random.default_rng([seed, classes, rows, len(world)])
+    logits, truth = draw(world, rows, classes, rng)
+    model = Predictions.from_logits(logits, targets_of(truth, rng))
+    groups = rng.choice(len(GROUPS), size=rows, p=GROUPS)
+    parts = [(model, LEVEL)]
+    parts += [(model.subset(np.flatnonzero(groups == k)), 1 - (1 - LEVEL) / len(GROUPS)) for k in range(len(GROUPS))]
+    with mock.patch("calibrant.metrics.inversion._WORLDS", (0.0, 1.0)):
+        ranges = [
+            calibration_errors(part, BINS, list(THRESHOLDS), n_resamples=resamples, seed=seed, level=level)
+            for part, level in parts
+        ]
+    found = [(("evaluate", name, case), each.low <= 1e-12, True) for name, each in ranges[0].items()]
+    names = [name for name in ranges[1] if all(name in each for each in ranges[1:])]
+    return found + [
+        (("groups", name, case), all(each[name].low <= 1e-12 for each in ranges[1:]), True) for name in names
+    ]
+
+
+def shares_of_groups(case: Case, truth: dict[str, float], draws: int) -> dict[Key, list[int]]:
+    """How often the intervals of all three groups hold a share: counts of cases are drawn, not the cases."""
+    rng, level, found = np.random.default_rng(case[::2]), 1 - (1 - LEVEL) / len(GROUPS), {}
+    groups = rng.multinomial(case[2], GROUPS, size=draws)
+    shares = [("test_error", groups, truth["test_error"])]
+    for threshold in THRESHOLDS:
+        share = truth[f"share@{threshold}"]
+        shares.append((f"share@{threshold}", groups, share))
+        shares.append((f"accuracy@{threshold}", rng.binomial(groups, share), truth[f"accuracy@{threshold}"]))
+    for name, trials, share in shares:
+        pairs = np.stack([rng.binomial(trials, share), trials], axis=-1)
+        different, place = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
+        held = np.array([n > 0 and holds(jeffreys(int(k), int(n), level=level), share) for k, n in different])
+        complete = (trials > 0).all(axis=1)
+        right = held[place.ravel()].reshape(trials.shape)[complete].all(axis=1)
+        found["groups", name, case] = [int(complete.sum()), int(right.sum()), int(complete.sum())]
+    return found
 
 
 def alone(model: Evaluation, truth: dict[str, float], case: Case) -> list[tuple[Key, bool, bool]]:

@@ -1,7 +1,7 @@
 """`docs/results.md` and the findings of the README, written from `results/` alone: no number is typed by hand."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from calibrant.report import Grid, to_markdown
@@ -65,9 +65,10 @@ def results_page(folder: str | Path) -> str:
 
 
 def readme_findings(folder: str | Path) -> str:
-    """What the page shows, for the README."""
+    """What the page shows, for the README: one row of figures for each kind, the others by their verdict."""
     groups = group_records(read_records(folder))
-    return "\n".join(_wrapped(line) for line in sentences(findings(groups), all_plans(groups))) + "\n"
+    lines = sentences(findings(groups), all_plans(groups), brief=True)
+    return "\n".join(map(_wrapped, lines)) + "\n"
 
 
 def _wrapped(line: str) -> str:
@@ -90,23 +91,34 @@ def table(found: Sequence[Finding]) -> str:
     return to_markdown(Grid("", "", heads, tuple(rows)))
 
 
-def sentences(found: Sequence[Finding], plans: Sequence[Finding]) -> list[str]:
+def sentences(found: Sequence[Finding], plans: Sequence[Finding], *, brief: bool = False) -> list[str]:
     """What the rows say, as three list items; each names the control.
 
     Args:
         found: The rows.
         plans: Every plan that has its control, for the verdict on plans: the rows hold a few of them.
+        brief: Figures of the first row of each kind alone.
     """
     kinds = {kind: [each for each in found if each.kind == kind] for kind in ("default", "plan", "huber", "pruning")}
     made = []
     if kinds["default"]:
-        made.append(f"- **{_headline(kinds['default'])}**: {'; '.join(map(_default, kinds['default']))}.")
+        made.append(f"- **{_headline(kinds['default'])}**: {_told(kinds['default'], _default, ERROR, brief)}.")
     if kinds["plan"]:
-        made.append(f"- {_worth(plans)} {_CONTROL}{'; '.join(map(_plan, kinds['plan']))}.")
+        made.append(f"- {_worth(plans)} {_CONTROL}{_told(kinds['plan'], _plan, NLL, brief)}.")
     parts = [*map(_huber, kinds["huber"]), *map(_pruning, kinds["pruning"])]
     if parts:
         made.append("- " + " ".join(parts))
     return made
+
+
+def _told(found: Sequence[Finding], sentence: Callable[[Finding], str], metric: Metric, brief: bool) -> str:
+    if not brief:
+        return "; ".join(map(sentence, found))
+    first, *others = found
+    verdicts: dict[str, list[str]] = {}
+    for each in others:
+        verdicts.setdefault(each.verdict(metric), []).append(f"{each.where.replace(', ', ' with ')} ({_paid(each)})")
+    return "; ".join([sentence(first), *(f"{word} too on {', '.join(places)}" for word, places in verdicts.items())])
 
 
 def _cell(each: Finding, metric: Metric) -> str:
@@ -140,10 +152,14 @@ def _headline(found: Sequence[Finding]) -> str:
     return "The default beside the paper's `nll` recipe" + ("" if "worse" in words else ", not always told apart")
 
 
-def _default(each: Finding) -> str:
+def _paid(each: Finding) -> str:
     ours, control = each.cost
     cost = "as many samples seen" if ours == control else f"{ours:.1f} against {control:.1f} million samples seen"
-    text = f"on {each.where} ({_seeds(each)}, {cost}) error {_against(each, ERROR)} %"
+    return f"{_seeds(each)}, {cost}"
+
+
+def _default(each: Finding) -> str:
+    text = f"on {each.where} ({_paid(each)}) error {_against(each, ERROR)} %"
     shares = each.automated()
     if shares and any(shares):
         covered, beside = (f"{share:.0f} %" if share else "nothing" for share in shares)

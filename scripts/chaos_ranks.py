@@ -26,7 +26,7 @@ class Ranks:
     """A command and all processes that come from it, which are known by a variable in their environment."""
 
     def __init__(self, command: list[str], log: Path, *, torchrun: bool = False) -> None:
-        self.log, self.token = log, f"CHAOS={uuid.uuid4()}"
+        self.log, self.torchrun, self.token = log, torchrun, f"CHAOS={uuid.uuid4()}"
         self.parts = log.with_suffix(".ranks")
         shutil.rmtree(self.parts, ignore_errors=True)
         # Each process has a file for what it says, because torchrun adds a traceback of its own to its own output.
@@ -66,9 +66,9 @@ class Ranks:
         return not left
 
     def said(self) -> list[str]:
-        """What the processes said: one text for those that share a file."""
-        parts = sorted(self.parts.rglob("stderr.log"))
-        return [path.read_text() for path in parts or [self.log]]
+        """What the processes said: one text for those that share a file. What torchrun says itself is not ours."""
+        parts = sorted(self.parts.rglob("stderr.log")) if self.torchrun else [self.log]
+        return [path.read_text() for path in parts]
 
 
 def whole(command: list[str], log: Path, *, torchrun: bool = False) -> tuple[int, float, str]:

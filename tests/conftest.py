@@ -80,6 +80,17 @@ def state_folder(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(autouse=True, scope="session")
+def few_draws():
+    """Intervals of studies from a tenth of the draws: what the draws give is tested with the metrics."""
+    from calibrant.study import images, record
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(images, "N_RESAMPLES", 40)
+        patch.setattr(record, "_N_RESAMPLES", 40)
+        yield
+
+
 @pytest.fixture
 def own_module(tmp_path, monkeypatch):
     """Write a module into the working directory, as a new process would find it: `own_module("mine", text)`.

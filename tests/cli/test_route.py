@@ -30,7 +30,7 @@ def fit(calibrant, val, *arguments):
 def test_fit_apply_check(calibrant, val, tmp_path):
     out, rule = fit(calibrant, val)
     assert f"Threshold: {rule.threshold:.6f}" in out
-    assert "accuracy of 0.97 with confidence 0.95" in out
+    assert "accuracy of at least 0.97 with confidence 0.95" in out
     assert "Of 1,000 cases a person sees" in out
     assert rule.class_names == ("a", "b", "c")
     fresh = draw(800, seed=1, ids=np.array([f"x{i}" for i in range(800)]))

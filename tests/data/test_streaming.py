@@ -155,3 +155,12 @@ def test_a_part_goes_to_another_process(photographs):
     assert torch.equal(copy[2][0], part[2][0])
     (photographs / part.ids()[2]).unlink()
     assert "No such file" in part.__getitems__([2]).problems[0][1]
+
+
+def test_small_files_with_far_more_pixels_are_refused_unless_they_are_resized(tmp_path):
+    for name in ("cat/0", "cat/1", "cat/2", "cat/3", "dog/0", "dog/1", "dog/2", "dog/3"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("L", (2000, 2000)).save(tmp_path / f"{name}.png")
+    with pytest.raises(InvalidInput, match=r"the pictures must unfold to at most 100 times its size.*Add \?size=64"):
+        stream_dataset(f"folder:{tmp_path}")
+    assert stream_dataset(f"folder:{tmp_path}?size=8").image_shape == (1, 8, 8)

@@ -1,6 +1,7 @@
 """A cluster of two nodes on this machine: a study that loses one of them, folders of parts, and bad addresses."""
 
 import contextlib
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput, invalid
 from calibrant.executing import Task, make_executor, run_tasks
 from calibrant.metrics import evaluate_parts
+from calibrant.posthoc import Calibrator, TemperatureScaling
 from calibrant.routing import choose_threshold, route_parts
 from calibrant.study import Study, StudySpec
 from calibrant.study.record import digests
@@ -23,6 +25,7 @@ from calibrant.training import train
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'calibrant[ray]'")
 
 pytestmark = pytest.mark.ray
+ON_RAY = ("--executor", "ray")
 
 
 @pytest.fixture(scope="module")
@@ -80,19 +83,56 @@ def _kill_in_the_middle(node, study, ended):
                 return
 
 
-def test_parts_on_a_cluster_give_the_numbers_of_one_machine(on_ray, tmp_path):
+def test_parts_on_a_cluster_give_the_numbers_of_one_machine(on_ray, calibrant, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the nodes were started in another folder
+    whole = _write_parts(Path("parts"))
+    found = evaluate_parts("parts", executor=on_ray).values()
+    assert found == pytest.approx(evaluate(whole).values(), rel=1e-12)
+    rule = choose_threshold(whole, 0.7)
+    rule.save("rule.json")
+    code, out, err = calibrant("route", "apply", "rule.json", "parts", "--out", "decided", *ON_RAY)
+    assert (code, err) == (0, "")
+    counts = route_parts(rule, "parts", "decided-here")
+    assert f"{counts.automated:,} of {counts.cases:,}" in out
+    assert read_table("decided").equals(read_table("decided-here"))
+
+
+def test_a_temperature_of_parts_on_a_cluster_is_that_of_all_rows(on_ray, calibrant, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole = _write_parts(Path("parts"))
+    code, out, err = calibrant("calibrate", "parts", "--apply", "parts", "--out", "fitted", "--json", *ON_RAY)
+    assert (code, err) == (0, "")
+    here = TemperatureScaling().fit(whole)
+    assert Calibrator.load("fitted.calibrator.json").temperature_ == pytest.approx(here.temperature_, rel=1e-9)
+    assert json.loads(out)["after"]["nll"] == pytest.approx(evaluate(here(whole)).nll, rel=1e-9)
+    together = Predictions.load("fitted")
+    np.testing.assert_allclose(together.probabilities, here(whole).probabilities, rtol=1e-9)
+    np.testing.assert_array_equal(together.targets, whole.targets)
+
+
+@pytest.mark.parametrize("kind", ["predictions", "decisions"])
+def test_monitoring_parts_on_a_cluster_says_what_one_machine_says(on_ray, calibrant, tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    rule = choose_threshold(_write_parts(Path("predictions")), 0.7)
+    rule.save("rule.json")
+    if kind == "decisions":
+        route_parts(rule, "predictions", "decisions")
+    monitored = ("monitor", kind, "--rule", "rule.json", "--json")
+    on_cluster, here = calibrant(*monitored, *ON_RAY), calibrant(*monitored)
+    assert json.loads(on_cluster[1]) == json.loads(here[1])
+    assert on_cluster == here
+    assert json.loads(here[1])["cases"] == 4000
+
+
+def _write_parts(folder):
+    """4,000 predictions in two files of different size; returns all of them."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(4000, 3))
     whole = Predictions.from_logits(logits, (logits + 2 * rng.gumbel(size=logits.shape)).argmax(axis=1))
-    (tmp_path / "parts").mkdir()
+    folder.mkdir()
     for number, part in enumerate(np.array_split(np.arange(4000), [1500])):
-        whole.subset(part).save(tmp_path / "parts" / f"{number}.parquet")
-    expected, found = evaluate(whole).values(), evaluate_parts(tmp_path / "parts", executor=on_ray).values()
-    assert found == pytest.approx(expected, rel=1e-12)
-    rule = choose_threshold(whole, 0.7)
-    counts = route_parts(rule, tmp_path / "parts", tmp_path / "decisions", executor=on_ray)
-    assert counts == route_parts(rule, tmp_path / "parts", tmp_path / "here")
-    assert read_table(tmp_path / "decisions").equals(read_table(tmp_path / "here"))
+        whole.subset(part).save(folder / f"{number}.parquet")
+    return whole
 
 
 def test_a_sweep_searches_in_workers_of_the_cluster(on_ray, tmp_path):

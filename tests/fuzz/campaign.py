@@ -76,6 +76,8 @@ def main() -> int:
                 done += 1
             if done // 500 > (done - len(seeds)) // 500:
                 _say(f"{done} files, {sum(_broken(counts).values())} break the rule")
+                if options.table is not None:  # so that a campaign that is stopped leaves what it has done
+                    options.table.write_text(table(counts, most, options.seed))
     text = table(counts, most, options.seed)
     _say(text)
     if options.table is not None:

@@ -55,6 +55,44 @@ def _audit() -> None:
     np.savez_compressed("run/pruning.npz", **arrays, noise=noise)
 
 
+def _decisions() -> None:
+    """Decisions of four million cases in a few kilobytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    codes = pa.array(np.zeros(4_000_000, np.int8))
+    values = {"id": ["a"], "decision": ["auto"], "predicted": [1], "confidence": [0.99], "site": ["x" * 100_000]}
+    columns = {name: pa.DictionaryArray.from_arrays(codes, pa.array(one)) for name, one in values.items()}
+    pq.write_table(pa.table(columns), "decisions.parquet")
+
+
+def _parts() -> None:
+    """Two parts of predictions, each of nearly 64 MB in a few kilobytes."""
+    _parquet()
+    for number in range(2):
+        Path("parts", f"{number}.parquet").write_bytes(Path("rows.parquet").read_bytes())
+
+
+def _body(middle: str) -> Callable[[], None]:
+    """A body of as many bytes as the service takes."""
+
+    def make() -> None:
+        Path("body.json").write_text('{"inputs": [' + middle * ((2**24 - 100) // len(middle)) + middle[:-1] + "]}")
+
+    return make
+
+
+def _served() -> object:
+    return targets._served(Path())
+
+
+def _streamed() -> object:
+    from calibrant.data import stream_dataset
+
+    found = stream_dataset("folder:pictures?size=64")
+    return found.train.__getitems__(range(len(found.train)))
+
+
 def _gzip_bomb() -> None:
     """Images of MNIST's form that unfold to four gigabytes."""
     with gzip.open("sets/train-images.gz", "wb") as handle:
@@ -101,6 +139,18 @@ CASES = (
     Case(0, "24 pictures of 4,096 x 4,096", "data check folder:pictures", _twenty(4096)),
     Case(0, "24 pictures of 8,192 x 8,192, resized", "data check folder:pictures?size=64", _twenty(8192)),
     Case(0, "four pictures of 13,000 x 13,000", "data check folder:pictures", lambda: made.pictures(13_000)),
+    Case(0, "24 pictures of 8,192 x 8,192, streamed", "pictures, streamed", _twenty(8192), _streamed),
+    Case(
+        0,
+        "24 pictures of 4,096 x 4,096, streamed whole",
+        "train --data folder:pictures --model tiny --epochs 1 --set engine.data_path=stream --out new",
+        _twenty(4096),
+    ),
+    Case(0, "decisions of 4 million equal cases", "monitor decisions.parquet --rule rule.json", _decisions),
+    Case(0, "two parts of 4 million equal rows", "evaluate parts", _parts),
+    Case(0, "body of 16 MB, numbers", "body", _body("[1,2,3],"), _served),
+    Case(0, "body of 16 MB, empty lists", "body", _body("[],"), _served),
+    Case(0, "body of 16 MB, objects", "body", _body('{"a":1},'), _served),
     Case(0, "MNIST's form, 4,000 MB in 4 MB", "images", _gzip_bomb, lambda: targets._read_idx(Path())),
 )
 

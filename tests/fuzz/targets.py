@@ -222,13 +222,13 @@ def _served(here: Path) -> Any:
     from torch import nn, tensor
 
     from calibrant.serving import Decider
-    from calibrant.serving.http import CasesBody, _read, _Service
+    from calibrant.serving.http import MOST_BYTES, MOST_CASES, CasesBody, _read, _Service
 
     example = tensor([[-9.0] * 3, [9.0] * 3])
     with TemporaryDirectory() as place:
         behind = {"calibrator": here / "calibrator.json", "rule": here / "rule.json"}
         decider = Decider(nn.Identity(), example=example, **behind, log=Path(place) / "log.db")
-        told = _Service(decider, 1000, 2**20).decide(_read((here / "body.json").read_bytes(), CasesBody))
+        told = _Service(decider, MOST_CASES, MOST_BYTES).decide(_read((here / "body.json").read_bytes(), CasesBody))
         assert decider.log is not None
         decider.log.close()
     return json.dumps(told, allow_nan=False)

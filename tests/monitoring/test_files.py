@@ -32,6 +32,29 @@ def test_decisions_and_labels_give_what_predictions_give(rule, cases, tmp_path, 
     assert found.ids.tolist() == cases.ids.tolist()
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_column_that_decisions_keep_groups_them(rule, cases, tmp_path, ending):
+    sites, scores = np.where(np.arange(200) < 80, "=north", "south"), np.arange(200) / 7
+    grouped = Predictions.from_logits(
+        cases.logits,
+        cases.targets,
+        ids=cases.ids,
+        class_names=cases.class_names,
+        extras={"site": sites, "x": scores, "confidence": scores},
+    )
+    grouped.save(tmp_path / "new.npz")
+    target = tmp_path / f"decisions.{ending}"
+    route_file(rule, tmp_path / "new.npz", target, keep=["site", "x"])
+    found = read_stream(target, rule)
+    assert list(found.extras) == ["site", "x"]
+    assert found.extras["site"].tolist() == sites.tolist()
+    assert np.asarray(found.extras["x"], dtype=float).tolist() == scores.tolist()
+    with pytest.raises(InvalidInput, match=r"keep must name columns .* got 'sit'\. Did you mean 'site'"):
+        route_file(rule, tmp_path / "new.npz", target, keep=["sit"])
+    with pytest.raises(InvalidInput, match=r"keep must name columns .* that decisions have not, got 'confidence'"):
+        route_file(rule, tmp_path / "new.npz", target, keep=["confidence"])
+
+
 def test_predictions_are_decided_by_the_rule(rule, cases, tmp_path):
     found = read_stream(tmp_path / "new.npz", rule)
     assert np.array_equal(found.automate, rule.route(cases).automate)

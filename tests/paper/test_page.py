@@ -1,12 +1,13 @@
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from calibrant.report import save_figure
 from calibrant.study import write_record
-from paper.findings import ECE, NLL, all_plans, findings, unfair
+from paper.findings import ECE, ERROR, NLL, all_plans, findings, unfair
 from paper.groups import group_records
 from paper.page import readme_findings, results_page, sentences
 
@@ -115,6 +116,16 @@ def test_sentences_follow_the_verdicts_and_name_the_control(runs, gain, verdict,
     assert words in lines[1]
     assert f": {verdict}; it recovers" in lines[1]
     assert "The control of a plan has the same loss and schedule on all data, and as many updates." in lines[1]
+
+
+def test_the_readme_has_figures_of_the_first_place_and_verdicts_of_the_others(runs):
+    groups = group_records(runs())
+    rows = findings(groups)
+    default = next(row for row in rows if row.kind == "default")
+    other = replace(default, place=("svhn", "resnet32"))
+    line = sentences([*rows, other], all_plans(groups), brief=True)[0]
+    assert line.endswith(f"; {other.verdict(ERROR)} too on SVHN with ResNet-32 (3 seeds, as many samples seen).")
+    assert line.count("against") == sentences(rows, all_plans(groups))[0].count("against")
 
 
 def test_numbers_of_the_page_are_those_of_the_records(runs, tmp_path):

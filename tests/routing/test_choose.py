@@ -24,7 +24,7 @@ def test_lowest_threshold_that_is_kept(draw):
     exact = binomtest(int(automate.sum()), len(automate)).proportion_ci(0.95, method="exact")
     assert (rule.evidence.automation_low, rule.evidence.automation_high) == pytest.approx((exact.low, exact.high))
     assert (rule.target_accuracy, rule.confidence, rule.n_classes) == (0.97, 0.95, 3)
-    assert rule.note.startswith("What is automated has an accuracy of 0.97")
+    assert rule.note.startswith("What is automated has an accuracy of at least 0.97")
     assert "every class" not in rule.note
 
 

@@ -17,15 +17,18 @@ def write_parts(folder, rows, ids=None):
     folder.mkdir()
     for number, part in enumerate(np.array_split(np.arange(rows), [rows // 5, rows // 2])):
         names = None if ids is None else np.asarray(ids)[part]
-        Predictions.from_logits(logits[part], targets[part], ids=names).save(folder / f"{number}.parquet")
+        extras = {"site": np.where(part % 3, "a", "b"), "patient": part // 4}
+        own = Predictions.from_logits(logits[part], targets[part], ids=names, extras=extras)
+        own.save(folder / f"{number}.parquet")
     return whole
 
 
 @pytest.mark.parametrize("ids", [None, [f"case {n}" for n in range(3000)]], ids=["numbered", "named"])
 def test_parts_are_decided_as_the_whole(tmp_path, ids):
     rule = choose_threshold(write_parts(tmp_path / "parts", 3000, ids), 0.8)
-    counts = route_parts(rule, tmp_path / "parts", tmp_path / "decisions")
-    assert counts == route_file(rule, tmp_path / "parts", tmp_path / "whole.parquet")
+    kept = {"keep": ["patient", "site"]} if ids is None else {}
+    counts = route_parts(rule, tmp_path / "parts", tmp_path / "decisions", **kept)
+    assert counts == route_file(rule, tmp_path / "parts", tmp_path / "whole.parquet", **kept)
     assert parquet.read_table(tmp_path / "decisions").equals(parquet.read_table(tmp_path / "whole.parquet"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["decisions", "parts", "whole.parquet"]
 

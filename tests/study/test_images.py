@@ -3,7 +3,8 @@ import pytest
 
 from calibrant.metrics import evaluate, resample_models
 from calibrant.predictions import Predictions
-from calibrant.study.images import N_RESAMPLES, ImageNoise
+from calibrant.study import images
+from calibrant.study.images import ImageNoise
 from calibrant.study.summary import summarise
 
 ROWS = 599
@@ -59,7 +60,7 @@ def test_the_noise_of_errors_and_sets_is_the_mean_over_pairs_of_what_compare_fin
         for seed in "01":
             names = f"nll{seed}", f"flsd{seed}"
             a, b = resample_models(
-                [models[name] for name in names], [evaluations[name] for name in names], n_resamples=N_RESAMPLES
+                [models[name] for name in names], [evaluations[name] for name in names], n_resamples=images.N_RESAMPLES
             )
             low, high = b.difference(a, metric)
             difference = b.evaluation.values()[metric] - a.evaluation.values()[metric]

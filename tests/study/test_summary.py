@@ -3,6 +3,7 @@ import pytest
 from scipy import stats
 
 from calibrant import compare
+from calibrant.study import images
 from calibrant.study.summary import COMPARED, estimate, over_seeds, summarise
 from calibrant.training import Run
 
@@ -121,7 +122,7 @@ def test_with_one_seed_the_differences_are_the_paired_bootstrap_over_images(fini
     records = {planned.label: [finished_study.record(planned)] for planned in cells}
     tests = {planned.label: Run.open(finished_study.folder(planned)).predictions("test") for planned in cells}
     found = summarise(records, "nll", predictions_of=lambda record, scaled: tests[record.method])
-    reference = compare(tests["nll"], tests["flsd+h+p-ema"], n_bins=10, n_resamples=400)
+    reference = compare(tests["nll"], tests["flsd+h+p-ema"], n_bins=10, n_resamples=images.N_RESAMPLES)
     ece = found.differences[0]
     assert (ece.metric, ece.over, ece.pairs) == ("ece", "images", 1)
     assert (ece.difference, ece.interval, ece.verdict) == (

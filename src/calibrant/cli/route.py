@@ -6,7 +6,18 @@ from typing import Annotated, Any
 
 from cyclopts import App
 
-from calibrant.cli._flags import Address, CalibratorFile, Columns, ExecutorFlag, Json, KindFlag, Out, OutOr, Switch
+from calibrant.cli._flags import (
+    Address,
+    CalibratorFile,
+    Columns,
+    ExecutorFlag,
+    Json,
+    KindFlag,
+    Many,
+    Out,
+    OutOr,
+    Switch,
+)
 from calibrant.cli._say import say, say_json
 from calibrant.errors import CheckFailed
 from calibrant.executing import make_executor
@@ -216,6 +227,7 @@ def apply_(
     calibrator: CalibratorFile = None,
     kind: KindFlag = None,
     columns: Columns = None,
+    keep: Annotated[list[str] | None, Many] = None,
     executor: ExecutorFlag = "local",
     address: Address = None,
     as_json: Json = False,
@@ -233,6 +245,8 @@ def apply_(
         Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence.
     shortlist:
         Written by "calibrant route shortlist" with this rule: adds a column, the classes to look at first.
+    keep:
+        Other columns of the source that are written behind the decisions: groups for "calibrant monitor".
     executor:
         Ray decides the parts of a folder of Parquet files in many processes, and --out is a folder, too.
     """
@@ -243,6 +257,7 @@ def apply_(
     mapping = calibrator_for(loaded, calibrator, Origin(path), near=calibrators_near(rule, path))
     lists = None if shortlist is None else Shortlist.load(shortlist)
     decider: dict[str, Any] = {"kind": kind, "columns": columns, "calibrator": mapping, "shortlist": lists}
+    decider["keep"] = keep or ()
     with make_executor(executor, address=address) as place:
         if place is None:
             counts = route_file(loaded, path, out, **decider)

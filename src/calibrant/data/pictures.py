@@ -191,4 +191,9 @@ def _check_memory(shape: tuple[int, ...], stored: int) -> None:
     if memory and needed > memory:
         raise invalid("the pictures", "fit into memory", f"{needed / 2**30:.1f} GB", f"{RESIZE}, or a smaller one.")
     if stored:
-        check_unfolded("the pictures", needed, stored, f"{RESIZE} to resize all of them.", most=_MOST_UNFOLDED)
+        check_pixels(needed, stored)
+
+
+def check_pixels(needed: int, stored: int) -> None:
+    """Refuse pictures whose pixels take far more bytes than their files."""
+    check_unfolded("the pictures", needed, stored, f"{RESIZE} to resize all of them.", most=_MOST_UNFOLDED)

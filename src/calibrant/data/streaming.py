@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
 from calibrant.data.dataset import Augmentation, Dataset, channel_histogram, histogram_statistics
-from calibrant.data.decoder import Decoder, Unreadable, different_sizes
+from calibrant.data.decoder import Decoder, Picture, Unreadable, different_sizes
 from calibrant.data.folder import FolderPictures, Form, Listing, decode_listing, list_folder
 from calibrant.data.load import load_dataset
-from calibrant.data.pictures import decoded, large_pictures_expected, pixel_memory
+from calibrant.data.pictures import check_pixels, decoded, large_pictures_expected, pixel_memory
 from calibrant.data.spec import parse_spec
 from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, invalid
@@ -198,6 +198,10 @@ def open_dataset(spec: str, *, data_dir: str | Path | None = None, data_path: st
 
 def _opened(found: Listing, form: Form) -> StreamedDataset:
     height, width = found.decode_first(form).shape[2:]
+    if form.size is None:
+        # A batch of small files may be too large for any memory.
+        some = _sampled(found, found.train)
+        check_pixels(3 * height * width * len(some), sum(picture.stored for picture in some))
     histogram, any_colour = _survey(found, found.train, form)
     if not histogram.any():
         raise invalid(str(found.folder), "hold training pictures that can be read", "none")
@@ -213,9 +217,13 @@ def _opened(found: Listing, form: Form) -> StreamedDataset:
     return StreamedDataset(name, train, test, names, mean, std, Augmentation(), origin=str(found.folder))
 
 
+def _sampled(found: Listing, rows: Tensor) -> list[Picture]:
+    return [found.pictures[row] for row in rows[:: max(1, len(rows) // _SAMPLED)].tolist()]
+
+
 def _survey(found: Listing, rows: Tensor, form: Form) -> tuple[Tensor, bool]:
     """Histogram of each of three channels over a sample of these pictures, and whether any has colours."""
-    some = [found.pictures[row] for row in rows[:: max(1, len(rows) // _SAMPLED)].tolist()]
+    some = _sampled(found, rows)
     histogram, any_colour = torch.zeros(3, 256, dtype=torch.int64), False
     decode = Decoder(form.size, form.colour, form.fit)
     with large_pictures_expected(), closing(decoded(some, decode)) as results:

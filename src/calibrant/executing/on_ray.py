@@ -118,7 +118,7 @@ class RayExecutor:
         rows = ray.data.from_items(list(range(len(items))), override_num_blocks=max(1, len(items)))
         early: dict[int, Any] = {}
         due = 0
-        with at_level(logging.WARNING, "ray.data"):
+        with at_level(logging.ERROR, "ray.data"):
             context = ray.data.DataContext.get_current()
             context.enable_progress_bars = False
             try:

@@ -174,7 +174,7 @@ def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, label
         ids=ids,
         times=None if "time" not in table else [str(value) for value in table["time"]],
         label_order=order,
-        extras={name: column for name, column in table.items() if name not in _OWN},
+        extras={name: [_plain(value) for value in column] for name, column in table.items() if name not in _OWN},
     )
 
 

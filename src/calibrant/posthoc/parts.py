@@ -95,6 +95,8 @@ def calibrate_parts(
     """
     parts, _ = _parts(source, kind, columns, executor)
     with atomic_folder(target) as draft:
+        if executor is not None:
+            executor.check_shared(draft)
         files = [draft / f"part-{number:05}.parquet" for number in range(len(parts))]
         for _ in as_mapper(executor)(partial(_write, calibrator=calibrator), list(zip(parts, files, strict=True))):
             pass

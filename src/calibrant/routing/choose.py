@@ -233,7 +233,7 @@ def _note(
     target: float,
     confidence: float,
 ) -> str:
-    promise = f"an accuracy of {target:.4g} with confidence {confidence:.4g}"
+    promise = f"an accuracy of at least {target:.4g} with confidence {confidence:.4g}"
     if rule.automates:
         return f"What is automated has {promise}{' in every class' if len(tables) > 1 else ''}."
     if needed is None:

@@ -1,7 +1,7 @@
 """Apply a rule to a folder of Parquet files, each part by itself: one file of decisions for each of them."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -28,6 +28,7 @@ def route_parts(
     columns: Mapping[str, str] | None = None,
     calibrator: Calibrator | None = None,
     shortlist: Shortlist | None = None,
+    keep: Sequence[str] = (),
     executor: Executor | None = None,
 ) -> RouteCounts:
     """Route every row of a folder of Parquet files; the rows of all parts together are those that `route_file` writes.
@@ -41,9 +42,10 @@ def route_parts(
         columns: Where the id has another name.
         calibrator: Applied before the rule decides.
         shortlist: Adds a column for the cases that go to a person.
+        keep: Names of other columns that are written, too.
         executor: Where parts are decided; None for this process, one after the other.
     """
-    decider: dict[str, Any] = {"calibrator": calibrator, "shortlist": shortlist}
+    decider: dict[str, Any] = {"calibrator": calibrator, "shortlist": shortlist, "keep": keep}
     opened = open_for(rule, Path(source).absolute(), kind=kind, columns=columns, **decider)
     # A part without rows has no decisions.
     parts = [part for part in opened.parts() if part.n_rows != 0]
@@ -65,8 +67,15 @@ def route_parts(
 
 
 def _route_part(
-    item: _Part, *, rule: RoutingRule, secret: bytes, calibrator: Calibrator | None, shortlist: Shortlist | None
+    item: _Part,
+    *,
+    rule: RoutingRule,
+    secret: bytes,
+    calibrator: Calibrator | None,
+    shortlist: Shortlist | None,
+    keep: Sequence[str],
 ) -> tuple[RouteCounts, DistinctIds]:
     part, first, target = item
-    with writer(target, part.class_names or (), lists=shortlist is not None) as write:
-        return route_rows(rule, part, write, calibrator=calibrator, shortlist=shortlist, first=first, secret=secret)
+    decider: dict[str, Any] = {"calibrator": calibrator, "shortlist": shortlist, "keep": keep}
+    with writer(target, part.class_names or (), lists=shortlist is not None, keep=keep) as write:
+        return route_rows(rule, part, write, **decider, first=first, secret=secret)

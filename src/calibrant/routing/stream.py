@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.display import ShownFields
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, atomic_stream
 from calibrant.posthoc import Calibrator
 from calibrant.predictions import (
@@ -33,7 +33,7 @@ from calibrant.routing.shortlist import Shortlist
 
 COLUMNS = ("id", "decision", "predicted", "class", "confidence")
 SHORTLIST = "shortlist"
-Write = Callable[[NDArray[Any], Routed, list[list[str]]], None]
+Write = Callable[[NDArray[Any], Routed, list[list[str]], Sequence[NDArray[Any]]], None]
 # What a spreadsheet takes for a formula, except numbers.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _NOT_PLAIN = r'^[=+\-@\t]|[",\r\n]'
@@ -62,6 +62,7 @@ def route_file(
     columns: Mapping[str, str] | None = None,
     calibrator: Calibrator | None = None,
     shortlist: Shortlist | None = None,
+    keep: Sequence[str] = (),
 ) -> RouteCounts:
     """Route every row of `source` and write `target`; both are read and written in blocks.
 
@@ -78,10 +79,13 @@ def route_file(
         calibrator: Applied before the rule decides: for raw scores and a rule that was chosen behind a calibrator.
         shortlist: Adds a column `shortlist` for the cases that go to a person: class names, most probable first, as a
             list in Parquet and as a JSON list in CSV; empty for automated ones.
+        keep: Names of other columns of the source that are written behind the decisions, as groups for the monitor.
     """
-    opened = open_for(rule, source, kind=kind, columns=columns, calibrator=calibrator, shortlist=shortlist)
-    with writer(as_path(target, "target"), opened.class_names or (), lists=shortlist is not None) as write:
-        counts, distinct = route_rows(rule, opened, write, calibrator=calibrator, shortlist=shortlist)
+    decider: dict[str, Any] = {"calibrator": calibrator, "shortlist": shortlist, "keep": keep}
+    opened = open_for(rule, source, kind=kind, columns=columns, **decider)
+    path, lists = as_path(target, "target"), shortlist is not None
+    with writer(path, opened.class_names or (), lists=lists, keep=keep) as write:
+        counts, distinct = route_rows(rule, opened, write, **decider)
         distinct.check(opened.column)
         if counts.cases == 0:
             raise InvalidInput(f"{source} must have at least one row, got none.")
@@ -96,12 +100,18 @@ def open_for(
     columns: Mapping[str, str] | None,
     calibrator: Calibrator | None,
     shortlist: Shortlist | None,
+    keep: Sequence[str],
 ) -> Scan:
     """Predictions with the classes of the rule in their order; refused where they do not fit to what decides."""
     if shortlist is not None:
         shortlist.check_fits(rule)
     opened = scan(source, kind=kind, columns=columns)
     rule.check_classes(opened.n_classes)
+    for name in keep:
+        if name not in opened.extras or name in (*COLUMNS, SHORTLIST):
+            known = [each for each in opened.extras if each not in (*COLUMNS, SHORTLIST)]
+            way_out = did_you_mean(name, known) if known else "There are no other columns."
+            raise invalid("keep", f"name columns of {opened.where} that decisions have not", repr(name), way_out)
     if calibrator is not None:
         calibrator.refuse_other_kind(opened.kind)
     # Columns may stand in any order; names decide.
@@ -115,6 +125,7 @@ def route_rows(
     *,
     calibrator: Calibrator | None,
     shortlist: Shortlist | None,
+    keep: Sequence[str],
     first: int = 0,
     secret: bytes | None = None,
 ) -> tuple[RouteCounts, DistinctIds]:
@@ -126,19 +137,21 @@ def route_rows(
         write: Is given the rows of a block.
         calibrator: Applied before the rule decides.
         shortlist: For the cases that go to a person.
+        keep: Other columns that are written, too.
         first: Number of the first row, where rows have no ids.
         secret: See `DistinctIds`.
     """
     cases = automated = 0
     distinct = DistinctIds(secret)
-    for block in opened.blocks(targets=False, extras=()):
+    for block in opened.blocks(targets=False, extras=keep):
         numbers = np.arange(first + block.start, first + block.start + len(block))
         if block.ids is not None:
             distinct.add(block.ids)
         probabilities = _probabilities(rule, block, opened, calibrator)
         routed = rule.decide(probabilities)
         lists = [] if shortlist is None else _lists(shortlist, probabilities, routed.automate)
-        write(numbers if block.ids is None else block.ids, routed, lists)
+        ids = numbers if block.ids is None else block.ids
+        write(ids, routed, lists, [block.extras[name] for name in keep])
         cases += len(block)
         automated += int(routed.automate.sum())
     return RouteCounts(cases, automated), distinct
@@ -165,37 +178,46 @@ def _lists(shortlist: Shortlist, probabilities: NDArray[np.float64], automate: N
 
 
 @contextmanager
-def writer(path: Path, names: Sequence[str], *, lists: bool) -> Iterator[Write]:
+def writer(path: Path, names: Sequence[str], *, lists: bool, keep: Sequence[str]) -> Iterator[Write]:
     """A function that appends the rows of a block; the file appears when all is written."""
     writers = {".csv": _csv_writer, ".parquet": _parquet_writer}
     if path.suffix.lower() not in writers:
         raise invalid("output", f"end in one of {', '.join(writers)}", str(path))
-    with atomic_stream(path) as handle, writers[path.suffix.lower()](handle, names, lists=lists) as write:
+    headings = [*COLUMNS, *([SHORTLIST] if lists else []), *keep]
+    with atomic_stream(path) as handle, writers[path.suffix.lower()](handle, names, headings, lists=lists) as write:
         yield write
 
 
 @contextmanager
-def _csv_writer(handle: IO[bytes], names: Sequence[str], *, lists: bool) -> Iterator[Write]:
-    handle.write((",".join([*COLUMNS, SHORTLIST] if lists else COLUMNS) + "\n").encode())
+def _csv_writer(handle: IO[bytes], names: Sequence[str], headings: Sequence[str], *, lists: bool) -> Iterator[Write]:
+    handle.write(_csv_lines([[_harmless(heading) for heading in headings]]))
     classes = np.array([_harmless(name) for name in names], dtype=object)
 
-    def write(ids: NDArray[Any], routed: Routed, shortlists: list[list[str]]) -> None:
-        quick = None if lists else _plain_lines(ids, routed, classes)
+    def write(ids: NDArray[Any], routed: Routed, shortlists: list[list[str]], kept: Sequence[NDArray[Any]]) -> None:
+        quick = None if lists or kept else _plain_lines(ids, routed, classes)
         if quick is not None:
             handle.write(quick)
             return
-        shown = [_harmless(value) for value in ids] if ids.dtype.kind in "OU" else ids.tolist()
-        columns: list[list[Any]] = [shown, routed.decisions, routed.predicted.tolist()]
+        columns: list[list[Any]] = [_shown(ids), routed.decisions, routed.predicted.tolist()]
         columns += [classes[routed.predicted].tolist(), routed.confidence.tolist()]
         if lists:
             # JSON: a class may have any name, with commas and semicolons in it.
             columns.append([json.dumps(own, ensure_ascii=False) if own else "" for own in shortlists])
-        # A text layer over the file would cost as much again as the formatting: it is called for every row.
-        text = StringIO()
-        csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
-        handle.write(text.getvalue().encode())
+        columns += [_shown(column) for column in kept]
+        handle.write(_csv_lines(zip(*columns, strict=True)))
 
     yield write
+
+
+def _csv_lines(rows: Iterable[Iterable[Any]]) -> bytes:
+    # A text layer over the file would cost as much again as the formatting: it is called for every row.
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def _shown(column: NDArray[Any]) -> list[Any]:
+    return [_harmless(str(value)) for value in column] if column.dtype.kind in "OU" else column.tolist()
 
 
 def _plain_lines(ids: NDArray[Any], routed: Routed, classes: NDArray[Any]) -> bytes | None:
@@ -232,20 +254,22 @@ def _harmless(text: str) -> str:
 
 
 @contextmanager
-def _parquet_writer(handle: IO[bytes], names: Sequence[str], *, lists: bool) -> Iterator[Write]:
+def _parquet_writer(
+    handle: IO[bytes], names: Sequence[str], headings: Sequence[str], *, lists: bool
+) -> Iterator[Write]:
     arrow = parquet_module()
     types = [arrow.string(), arrow.int64(), arrow.string(), arrow.float64()]
     types += [arrow.list_(arrow.string())] if lists else []
     classes = np.array(names, dtype=object)
     writers: list[Any] = []
 
-    def write(ids: NDArray[Any], routed: Routed, shortlists: list[list[str]]) -> None:
+    def write(ids: NDArray[Any], routed: Routed, shortlists: list[list[str]], kept: Sequence[NDArray[Any]]) -> None:
         columns: list[Any] = [routed.decisions, routed.predicted, classes[routed.predicted], routed.confidence]
         columns += [shortlists] if lists else []
-        own = arrow.array(ids, arrow.string() if ids.dtype.kind in "OU" else None)
+        own, *others = (arrow.array(each, arrow.string() if each.dtype.kind in "OU" else None) for each in (ids, *kept))
         # Types are told, not guessed: a first block without any list would have lists of nothing.
         arrays = [arrow.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-        table = arrow.table([own, *arrays], names=[*COLUMNS, SHORTLIST] if lists else list(COLUMNS))
+        table = arrow.table([own, *arrays, *others], names=list(headings))
         if not writers:
             writers.append(arrow.parquet.ParquetWriter(handle, table.schema, write_page_checksum=True))
         writers[0].write_table(table)

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant.errors import InvalidInput
-from calibrant.metrics import compare
-from calibrant.study.images import N_RESAMPLES, ImageNoise
+from calibrant.study.images import ImageNoise
 from calibrant.study.record import Record
-from calibrant.study.summary import AgainstControl, Over, PairedDifference, estimate, over_seeds
+from calibrant.study.summary import AgainstControl, PairedDifference, estimate, over_images, over_seeds
 from calibrant.training import Recipe
 
 # Epochs are whole: updates of a plan and of its control may differ by this share, or by half an epoch if that is more.
@@ -150,7 +149,4 @@ def _difference(found: Controlled, metric: str, scaled: bool, noise: ImageNoise 
     if len(ours) > 1 or noise is None:
         least = 0.0 if noise is None else noise.half_width(metric, found.plan, found.control, scaled=scaled)
         return over_seeds(found.label, metric, ours, theirs, scaled=scaled, least=least)
-    both = (noise.predictions_of(runs[0], scaled) for runs in (found.control, found.plan))
-    row = compare(*both, n_bins=10, n_resamples=N_RESAMPLES)[metric]
-    over: Over | None = None if row.difference is None else "images"
-    return PairedDifference(found.label, metric, scaled, row.difference, row.interval, over, 1, row.verdict)
+    return over_images(found.label, metric, found.plan[0], found.control[0], noise, scaled=scaled)

@@ -9,7 +9,7 @@ from calibrant.predictions import Predictions
 from calibrant.study.record import Record
 
 if TYPE_CHECKING:
-    from calibrant.metrics import Resampled
+    from calibrant.metrics import Comparison, Resampled
 
 PredictionsOf = Callable[[Record, bool], Predictions]
 """Test predictions of a record's run, temperature-scaled or not."""
@@ -24,8 +24,19 @@ class ImageNoise:
     """
 
     def __init__(self, predictions_of: PredictionsOf) -> None:
-        self.predictions_of = predictions_of
+        self._predictions_of = predictions_of
         self._resampled: dict[tuple[str, bool], Resampled] = {}
+        self._compared: dict[tuple[str, str, bool], Comparison] = {}
+
+    def comparison(self, ours: Record, theirs: Record, *, scaled: bool) -> "Comparison":
+        """What `compare` says of one run and another, made once for all metrics."""
+        from calibrant.metrics import compare
+
+        key = (ours.predictions_sha256["test"], theirs.predictions_sha256["test"], scaled)
+        if key not in self._compared:
+            both = (self._predictions_of(each, scaled) for each in (theirs, ours))
+            self._compared[key] = compare(*both, n_bins=10, n_resamples=N_RESAMPLES)
+        return self._compared[key]
 
     def half_width(self, metric: str, ours: Sequence[Record], theirs: Sequence[Record], *, scaled: bool) -> float:
         """How far chance may move the mean difference over pairs of runs to either side; 0 where it is not defined.
@@ -53,7 +64,7 @@ class ImageNoise:
 
         key = (record.predictions_sha256["test"], scaled)
         if key not in self._resampled:
-            predictions = self.predictions_of(record, scaled)
+            predictions = self._predictions_of(record, scaled)
             evaluation = evaluate(predictions, 10, thresholds=(0.95,))
             (self._resampled[key],) = resample_models([predictions], [evaluation], n_resamples=N_RESAMPLES)
         return self._resampled[key]

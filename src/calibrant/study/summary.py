@@ -10,7 +10,7 @@ from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import invalid
 from calibrant.metrics import Verdict, higher_is_better, rests_on_few
 from calibrant.study.automation import Automation
-from calibrant.study.images import N_RESAMPLES, ImageNoise, PredictionsOf
+from calibrant.study.images import ImageNoise, PredictionsOf
 from calibrant.study.record import TABLED, Record
 
 COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95")
@@ -269,8 +269,9 @@ def _differences(
     if not common:
         return []
     ours, theirs = ([each[seed] for seed in common] for each in by_seed)
+    compared = [(metric, False) for metric in COMPARED] + [(metric, True) for metric in COMPARED_SCALED]
     if len(common) == 1 and noise is not None:
-        return _over_images(label, ours[0], theirs[0], noise.predictions_of)
+        return [over_images(label, metric, ours[0], theirs[0], noise, scaled=scaled) for metric, scaled in compared]
     return [
         over_seeds(
             label,
@@ -281,8 +282,7 @@ def _differences(
             least=0.0 if noise is None else noise.half_width(metric, ours, theirs, scaled=scaled),
             few=any(_few(metric, *pair, scaled=scaled) for pair in zip(theirs, ours, strict=True)),
         )
-        for scaled, metrics in ((False, COMPARED), (True, COMPARED_SCALED))
-        for metric in metrics
+        for metric, scaled in compared
     ]
 
 
@@ -325,19 +325,13 @@ def _t_half_width(values: Sequence[float]) -> float:
     return float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
 
 
-def _over_images(label: str, ours: Record, theirs: Record, predictions_of: PredictionsOf) -> list[PairedDifference]:
-    from calibrant.metrics import compare
-
-    made = []
-    for scaled, metrics in ((False, COMPARED), (True, COMPARED_SCALED)):
-        result = compare(
-            predictions_of(theirs, scaled), predictions_of(ours, scaled), n_bins=10, n_resamples=N_RESAMPLES
-        )
-        for metric in metrics:
-            row = result[metric]
-            over: Over | None = None if row.difference is None else "images"
-            made.append(PairedDifference(label, metric, scaled, row.difference, row.interval, over, 1, row.verdict))
-    return made
+def over_images(
+    label: str, metric: str, ours: Record, theirs: Record, noise: ImageNoise, *, scaled: bool
+) -> PairedDifference:
+    """The paired difference of one run and another over test images."""
+    row = noise.comparison(ours, theirs, scaled=scaled)[metric]
+    over: Over | None = None if row.difference is None else "images"
+    return PairedDifference(label, metric, scaled, row.difference, row.interval, over, 1, row.verdict)
 
 
 def _verdict(metric: str, interval: tuple[float, float]) -> Verdict:
