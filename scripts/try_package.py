@@ -39,6 +39,7 @@ address = server.stdout.readline().split()[-1]
 body = json.dumps({"inputs": [[[[0.0] * 8] * 8]]}).encode()
 print(json.load(urllib.request.urlopen(address + "/decisions", data=body))["decisions"][0]["decision"])
 server.terminate()
+server.wait()
 """
 _VISION = """
 from calibrant.models import build_model
