@@ -10,6 +10,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 demo: .venv/.run
 	$(BIN)/calibrant demo
 
+# Bytecode is written even where the environment says not to: the processes that tests start would each compile it anew.
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.dev lint
 	scripts/system-packages.sh chromium postgresql
 	$(BIN)/pytest -n $(WORKERS)

@@ -16,12 +16,9 @@ def test_the_demo_ends_with_two_tables_and_a_report_and_does_not_train_twice(cal
     written = [path.stat().st_mtime_ns for path in summaries]
     assert calibrant(*arguments)[0] == 0
     assert [path.stat().st_mtime_ns for path in summaries] == written
-
-
-def test_both_trainings_see_as_many_samples(calibrant, tmp_path):
-    assert calibrant("demo", "--out", tmp_path, "--epochs", "4", "--n-resamples", "20")[0] == 0
-    seen = {Run.open(tmp_path / name).summary["samples_seen"] for name in ("recommended", "plain-training")}
-    assert len(seen) == 1
+    assert len({Run.open(path.parent).summary["samples_seen"] for path in summaries}) == 1, (
+        "the trainings cost the same"
+    )
 
 
 def test_a_folder_with_other_settings_is_not_touched(calibrant, tmp_path):
