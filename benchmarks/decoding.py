@@ -3,7 +3,7 @@
     python benchmarks/decoding.py [--pictures 400] [--repeats 5]
 
 One process and one thread decode JPEG files from memory to squares: with Pillow as calibrant does it, with Pillow and
-torch's resizing, and, where torchvision can be imported, with its decoder and torch's resizing, which is that of
+torch's resizing, and, where torchvision can be imported, with its decoder and either resizing; torch's is that of
 torchvision's `resize`. The ways take turns in one run; processor time hardly depends on other work on the machine.
 """
 
@@ -72,7 +72,15 @@ def ways(size: int) -> dict[str, Callable[[bytes], np.ndarray]]:
         stored = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
         return resized(decode_jpeg(stored, ImageReadMode.RGB), size)
 
-    return found | {"torchvision, torch resizes": torchvision_and_torch}
+    def torchvision_and_pillow(content: bytes) -> np.ndarray:
+        stored = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
+        whole = Image.fromarray(decode_jpeg(stored, ImageReadMode.RGB).permute(1, 2, 0).numpy())
+        return np.array(whole.resize((size, size), Image.Resampling.BILINEAR))
+
+    return found | {
+        "torchvision, torch resizes": torchvision_and_torch,
+        "torchvision, Pillow resizes": torchvision_and_pillow,
+    }
 
 
 def measure(width: int, height: int, size: int, count: int, repeats: int) -> None:

@@ -250,22 +250,8 @@ def show_run(title: str, watch: Watch) -> None:
     print("  " + ", ".join(f"{images:,}: {memory:,.0f} MB" for images, memory in watch.memory))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=200_000)
-    parser.add_argument("--classes", type=int, default=1_000)
-    parser.add_argument("--listed", type=int, default=0)
-    parser.add_argument("--images", type=int, default=12_800, help="read by each loop each time")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 2, help="write the files")
-    parser.add_argument("--limit", type=int, default=0, help="steps of the watched run on all files; 0 for two epochs")
-    parser.add_argument("--size", type=int, default=32, help="side of the pictures in the watched run")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    print(f"$ python {' '.join(sys.argv)}")
-    machine = platform.processor() or platform.machine()
-    print(f"{machine}, {os.cpu_count()} cores, torch {torch.__version__}, Pillow {PIL.__version__}")
+def measure_files(given: argparse.Namespace) -> None:
+    """The loops, then the watched runs."""
     with tempfile.TemporaryDirectory() as place:
         folder, few = Path(place) / "all", Path(place) / "few"
         folder.mkdir()
@@ -278,7 +264,7 @@ def main() -> None:
 
         print("\n| side | loop | images/s, median | from to | ratio | processor ms per image |")
         print("| --- | --- | --- | --- | --- | --- |")
-        for size in (64, 128, 224):
+        for size in (64, 128, 224) if given.images else ():
             compare_loops(folder, size, given.images, given.workers, given.repeats)
 
         Path.read_bytes = counted  # type: ignore[method-assign]
@@ -290,16 +276,41 @@ def main() -> None:
             watch = watch_a_run(where, Path(place) / f"run-{where.name}", given.size, given.workers, limit)
             show_run(title, watch)
             sys.stdout.flush()
+
+
+def measure_listing(given: argparse.Namespace) -> None:
+    """As many empty files as ImageNet has."""
+    with tempfile.TemporaryDirectory() as place:
+        write_files(Path(place), given.listed, given.classes, given.processes, empty=True)
+        started = time.perf_counter()
+        found = list_folder(parse_spec(f"folder:{place}?size=64"))
+        kept = found.pictures.paths.text.numel() + 8 * found.pictures.paths.ends.numel()
+        print(
+            f"\n{len(found.pictures):,} files in {given.classes:,} folders: listed and split in "
+            f"{time.perf_counter() - started:.1f} s; their paths take {kept / 1e6:.0f} MB"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=200_000, help="0 for nothing but --listed")
+    parser.add_argument("--classes", type=int, default=1_000)
+    parser.add_argument("--listed", type=int, default=0)
+    parser.add_argument("--images", type=int, default=12_800, help="read by each loop each time; 0 for no loops")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 2, help="write the files")
+    parser.add_argument("--limit", type=int, default=0, help="steps of the watched run on all files; 0 for two epochs")
+    parser.add_argument("--size", type=int, default=32, help="side of the pictures in the watched run")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"$ python {' '.join(sys.argv)}")
+    machine = platform.processor() or platform.machine()
+    print(f"{machine}, {os.cpu_count()} cores, torch {torch.__version__}, Pillow {PIL.__version__}")
+    if given.files:
+        measure_files(given)
     if given.listed:
-        with tempfile.TemporaryDirectory() as place:
-            write_files(Path(place), given.listed, given.classes, given.processes, empty=True)
-            started = time.perf_counter()
-            found = list_folder(parse_spec(f"folder:{place}?size=64"))
-            kept = found.pictures.paths.text.numel() + 8 * found.pictures.paths.ends.numel()
-            print(
-                f"\n{len(found.pictures):,} files in {given.classes:,} folders: listed and split in "
-                f"{time.perf_counter() - started:.1f} s; their paths take {kept / 1e6:.0f} MB"
-            )
+        measure_listing(given)
 
 
 if __name__ == "__main__":
