@@ -150,32 +150,39 @@ def _two_classes() -> None:
 
 def _interrupt_two() -> object:
     """Ctrl-C where two processes train one run, and the same where the second is killed."""
-    from tests.training.test_launch_integration import _SETTINGS, Pair
+    sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+    from chaos_ranks import Ranks
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    begin = "train --data digits --model tiny --epochs 200 --batch-size 256 --accelerator cpu --devices 2 --out two"
     for what in ("Ctrl-C", "second process killed"):
-        pair = Pair(Path(), *(("--resume", "two") if Path("two").exists() else (*_SETTINGS, "--out", "two")))
-        pair.wait_for_an_epoch()
+        ranks = Ranks(shlex.split("train --resume two" if Path("two").exists() else begin), Path("said.txt"))
+        log = Path("two/metrics.jsonl")
+        before = len(log.read_bytes()) if log.exists() else 0
+        while ranks.first.poll() is None and (not log.exists() or len(log.read_bytes()) == before):
+            time.sleep(0.1)
         begun = time.monotonic()
         if what == "Ctrl-C":
-            os.killpg(pair.first.pid, signal.SIGINT)
+            os.killpg(ranks.first.pid, signal.SIGINT)
         else:
-            (second,) = set(pair.alive()) - {pair.first.pid}
-            os.kill(second, signal.SIGKILL)
-        code, said = pair.end()
-        sys.stderr.write(f"{what}: exit {code}, both ended after {time.monotonic() - begun:.0f} s: {said[1:]} ")
+            os.kill(max(set(ranks.alive()) - {ranks.first.pid}), signal.SIGKILL)
+        ended = ranks.end(60.0)
+        said = [line for line in ranks.said()[0].splitlines() if line.startswith("calibrant: ") or "Traceback" in line]
+        told = f"{'both ended' if ended else 'NOT BOTH ENDED'} after {time.monotonic() - begun:.0f} s: {said}"
+        sys.stderr.write(f"{what}: exit {ranks.first.returncode}, {told} ")
     return None
 
 
 def _killed_apply() -> object:
     """Kill a `route apply` while it writes."""
+    before = set(Path().iterdir())
     child = os.fork()
     if not child:
-        os._exit(run(shlex.split("route apply rule2.json rows.csv --out decisions.csv")))
+        os._exit(run(shlex.split("route apply rule2.json rows.csv --out killed.csv")))
     time.sleep(2.0)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    left = sorted(path.name for path in Path().iterdir() if "decisions" in path.name)
+    left = sorted(path.name for path in set(Path().iterdir()) - before)
     return sys.stdout.write(f"left behind: {left}\n")
 
 
