@@ -5,6 +5,7 @@ from scipy import stats
 from calibrant import compare
 from calibrant.study import images
 from calibrant.study.summary import COMPARED, estimate, over_seeds, summarise
+from calibrant.study.temperature import scaled_by
 from calibrant.training import Run
 
 
@@ -121,12 +122,14 @@ def test_with_one_seed_the_differences_are_the_paired_bootstrap_over_images(fini
     cells = [planned for planned in finished_study.runs if planned.recipe.seed == 0]
     records = {planned.label: [finished_study.record(planned)] for planned in cells}
     tests = {planned.label: Run.open(finished_study.folder(planned)).predictions("test") for planned in cells}
-    found = summarise(records, "nll", predictions_of=lambda record, scaled: tests[record.method])
-    reference = compare(tests["nll"], tests["flsd+h+p-ema"], n_bins=10, n_resamples=images.N_RESAMPLES)
-    ece = found.differences[0]
-    assert (ece.metric, ece.over, ece.pairs) == ("ece", "images", 1)
-    assert (ece.difference, ece.interval, ece.verdict) == (
-        reference["ece"].difference,
-        reference["ece"].interval,
-        reference["ece"].verdict,
+    cool = {name: scaled_by(each, 3.0) for name, each in tests.items()}
+    found = summarise(
+        records, "nll", predictions_of=lambda record, scaled: cool[record.method] if scaled else tests[record.method]
     )
+    references = [
+        compare(both["nll"], both["flsd+h+p-ema"], n_bins=10, n_resamples=images.N_RESAMPLES) for both in (tests, cool)
+    ]
+    assert found.differences[0].over == "images"
+    for item in found.differences:
+        row = references[item.scaled][item.metric]
+        assert (item.difference, item.interval, item.verdict) == (row.difference, row.interval, row.verdict)
