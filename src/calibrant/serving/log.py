@@ -239,8 +239,8 @@ class DecisionLog:
             if not rows:
                 return
             with _undamaged():
-                columns = _columns(rows)
-            yield columns
+                found = _columns(rows)
+            yield found
             last = rows[-1].sequence
 
     def find(self, id: str) -> Logged | None:  # noqa: A002 (the word of every file of ours)
