@@ -12,16 +12,17 @@ from numpy.typing import NDArray
 
 from calibrant.checks import number, positive
 from calibrant.errors import invalid
-from calibrant.pruning.policies import Choice, Policy, Snapshot
-from calibrant.pruning.resting import above_floor, most_that_may_rest
-from calibrant.pruning.selection import Mask, Quota, descending, exact_fraction, lowest
+from calibrant.pruning.policies import Choice, Snapshot
+from calibrant.pruning.resting import OnePool, above_floor
+from calibrant.pruning.selection import Mask, descending, exact_fraction, lowest
 from calibrant.pruning.table import LOSS_COLUMNS
 
 _LEAST_ERROR = 1e-4
+"""Smaller errors count as this, so that everyone can be drawn."""
 
 
 @dataclass(frozen=True)
-class OrderDP(Policy):
+class OrderDP(OnePool):
     """Each epoch a random pool is drawn, and of the pool those with the largest last losses train (Jin et al. 2026).
 
     The pool has `s = floor(pool * n)` samples, of which `q = floor(top * s)` train, all with weight 1. Classes are not
@@ -36,8 +37,6 @@ class OrderDP(Policy):
     pool: float = 0.8
     top: float = 0.75
     counted: bool = field(default=False, kw_only=True)
-    redraws: ClassVar[bool] = True
-    known_ahead: ClassVar[bool] = False
     free: ClassVar[str] = "top"
     carries: ClassVar[bool] = True
     columns: ClassVar[tuple[str, ...]] = LOSS_COLUMNS
@@ -46,10 +45,6 @@ class OrderDP(Policy):
         exact_fraction("top", self.top)
         if number("pool", self.pool) != 1:
             exact_fraction("pool", self.pool)
-
-    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """The most that may rest: all down to the class floor."""
-        return most_that_may_rest(sizes, minimum)
 
     def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> Self:
         """A copy that trains on as many of the pool as asked; the pool must be large enough for them."""
@@ -75,7 +70,7 @@ class OrderDP(Policy):
 
 
 @dataclass(frozen=True)
-class Selective(Policy):
+class Selective(OnePool):
     """The larger its last loss, the likelier a sample trains (Selective-Backprop with stale losses, Jiang et al. 2019).
 
     Each epoch all but `floor(fraction * n)` of the `n` samples train, with weight 1. The one with the `k`-th smallest
@@ -95,8 +90,6 @@ class Selective(Policy):
     power: float = 1.0
     by: Literal["rank", "error"] = field(default="rank", kw_only=True)
     counted: bool = field(default=False, kw_only=True)
-    redraws: ClassVar[bool] = True
-    known_ahead: ClassVar[bool] = False
     free: ClassVar[str] = "fraction"
     carries: ClassVar[bool] = True
     columns: ClassVar[tuple[str, ...]] = LOSS_COLUMNS
@@ -107,10 +100,6 @@ class Selective(Policy):
         if self.by not in ("rank", "error"):
             raise invalid("by", "be 'rank' or 'error'", repr(self.by))
 
-    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """The most that may rest: all down to the class floor."""
-        return most_that_may_rest(sizes, minimum)
-
     def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> Self:  # noqa: ARG002 (Policy's)
         """A copy that lets as many rest as asked."""
         return replace(self, counted=True)
@@ -120,7 +109,6 @@ class Selective(Policy):
         n = len(pool.targets)
         losses = pool.scores["loss"].astype(np.float64)
         if self.by == "error":
-            # Never 0, so that everyone can be drawn.
             size = np.maximum(-np.expm1(-losses), _LEAST_ERROR)
         else:
             size = np.empty(n)
@@ -165,7 +153,7 @@ def systematic(chance: NDArray[np.float64], total: int, generator: torch.Generat
 
 
 @dataclass(frozen=True)
-class RePB(Policy):
+class RePB(OnePool):
     """A sample is compared with the batch in which it was just trained on (RePB, Zhou et al., ICLR 2026).
 
     Of the samples that trained in this epoch, those with a loss below the mean of their batch rest with probability
@@ -177,17 +165,11 @@ class RePB(Policy):
     """
 
     ratio: float = 0.5
-    redraws: ClassVar[bool] = True
     within_batch: ClassVar[bool] = True
-    known_ahead: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = (*LOSS_COLUMNS, "count")
 
     def __post_init__(self) -> None:
         exact_fraction("ratio", self.ratio)
-
-    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """The most that may rest: all down to the class floor."""
-        return most_that_may_rest(sizes, minimum)
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
         """Compare within batches, bring some of the others back, and weigh by how often each was trained on."""

@@ -21,8 +21,20 @@ _MOST = 0.9
 """Under a budget at most this part of those that qualify rests, so that no weight exceeds 10."""
 
 
+class OnePool(Policy):
+    """Base of policies that draw anew each epoch, all classes in one pool; how many rest follows from the scores."""
+
+    redraws: ClassVar[bool] = True
+    known_ahead: ClassVar[bool] = False
+
+    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
+        """The most that may rest: all down to the class floor."""
+        most = [max(size - minimum, 0) for size in sizes]
+        return Quota(most, most)
+
+
 @dataclass(frozen=True)
-class Resting(Policy):
+class Resting(OnePool):
     """Each epoch a random part of the samples that qualify rests; the others of them make up for it by their weight.
 
     A subclass says which samples qualify. Classes are not looked at, save that none falls below its floor. Each sample
@@ -39,18 +51,12 @@ class Resting(Policy):
     ratio: float = 0.5
     weights: Weighting = field(default="full", kw_only=True)
     counted: bool = field(default=False, kw_only=True)
-    redraws: ClassVar[bool] = True
-    known_ahead: ClassVar[bool] = False
     free: ClassVar[str] = "ratio"
     carries: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         exact_fraction("ratio", self.ratio)
         check_weighting(self.weights)
-
-    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """The most that may rest: all down to the class floor."""
-        return most_that_may_rest(sizes, minimum)
 
     def most(self, sizes: Sequence[int], minimum: int) -> list[int]:
         """Nine tenths of each class, limited by the class floor."""
@@ -75,12 +81,6 @@ class Resting(Policy):
         weight = count / max(count - int(rests.sum()), 1) if self.counted else 1 / (1 - self.ratio)
         weights = np.where(rests, 0, np.where(may, weight, 1)).astype(np.float32)
         return Choice(~rests, weigh(weights, self.weights), quota)
-
-
-def most_that_may_rest(sizes: Sequence[int], minimum: int) -> Quota:
-    """All down to the class floor: the limit for a policy whose numbers are not known ahead."""
-    most = [max(size - minimum, 0) for size in sizes]
-    return Quota(most, most)
 
 
 def above_floor(rests: Mask, pool: Snapshot, *, n_classes: int) -> Quota:
