@@ -229,14 +229,20 @@ def one_draw(task: tuple[Case, int, int, Truths]) -> list[tuple[Key, bool, bool]
     return found + grouped(models[0], groups, first, resamples, case)
 
 
-def one_alone(task: tuple[Case, int, int, Truths]) -> list[tuple[Key, bool, bool]]:
-    """The same of the first model, and of its groups, without comparisons."""
-    case, seed, resamples, truths = task
+def drawn_alone(case: Case, seed: int) -> tuple[Predictions, NDArray[np.int64]]:
+    """One draw of the first model, and the group of each row."""
     classes, world, rows = case
     rng = np.random.default_rng([seed, classes, rows, len(world)])
     logits, truth = draw(world, rows, classes, rng)
     model = Predictions.from_logits(logits, targets_of(truth, rng))
-    groups = rng.choice(len(GROUPS), size=rows, p=GROUPS)
+    return model, rng.choice(len(GROUPS), size=rows, p=GROUPS)
+
+
+def one_alone(task: tuple[Case, int, int, Truths]) -> list[tuple[Key, bool, bool]]:
+    """The same of the first model, and of its groups, without comparisons."""
+    case, seed, resamples, truths = task
+    classes, world, _ = case
+    model, groups = drawn_alone(case, seed)
     return grouped(model, groups, truths[world, classes, "first"], resamples, case, overall=True)
 
 
@@ -246,11 +252,7 @@ def one_zero(task: tuple[Case, int, int, Truths]) -> list[tuple[Key, bool, bool]
     The simulations of perfect calibration alone decide that: one more world is enough to tell that it was left out.
     """
     case, seed, resamples, _ = task
-    classes, world, rows = case
-    rng = np.random.default_rng([seed, classes, rows, len(world)])
-    logits, truth = draw(world, rows, classes, rng)
-    model = Predictions.from_logits(logits, targets_of(truth, rng))
-    groups = rng.choice(len(GROUPS), size=rows, p=GROUPS)
+    model, groups = drawn_alone(case, seed)
     parts = [(model, LEVEL)]
     parts += [(model.subset(np.flatnonzero(groups == k)), 1 - (1 - LEVEL) / len(GROUPS)) for k in range(len(GROUPS))]
     with mock.patch("calibrant.metrics.inversion._WORLDS", (0.0, 1.0)):
