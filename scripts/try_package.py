@@ -33,7 +33,7 @@ print(export_onnx(LogisticRegression(max_iter=500).fit(x, y), "iris.onnx", examp
 """
 _SERVE = """
 import json, subprocess, sys, urllib.request
-command = [sys.executable, "-m", "calibrant", "serve", "../../export/work/run/model.onnx", "--port", "0"]
+command = [sys.executable, "-m", "calibrant", "serve", "../../export/tried/run/model.onnx", "--port", "0"]
 server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 address = server.stdout.readline().split()[-1]
 body = json.dumps({"inputs": [[[[0.0] * 8] * 8]]}).encode()
@@ -85,7 +85,7 @@ class Place:
     def make(self, what: str) -> float:
         """Install, and return the seconds of computing."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        (self.folder / "work").mkdir(parents=True)
+        (self.folder / "tried").mkdir(parents=True)
         subprocess.run([sys.executable, "-m", "venv", str(self.folder / "env")], check=True)
         python, uv = str(self.folder / "env/bin/python"), shutil.which("uv")
         pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
@@ -103,7 +103,7 @@ class Place:
         }
         environment |= {"WANDB_MODE": "offline"}
         program = self.folder / "env/bin" / command[0]
-        settings = {"cwd": self.folder / "work", "env": environment, "capture_output": True, "text": True}
+        settings = {"cwd": self.folder / "tried", "env": environment, "capture_output": True, "text": True}
         done, seconds = timed([str(program), *command[1:]], **settings)
         said = (done.stderr if done.returncode else done.stdout).strip().splitlines() or [""]
         return done.returncode, said[-1].strip(), seconds
@@ -175,11 +175,11 @@ def try_core(folder: Path, wheel: Path, sdist: Path, constraints: tuple[str, ...
     ]
     core = Place(folder / "core", constraints)
     failed = try_one(core, str(wheel), "wheel", uses, tell)
-    page = core.folder / "work/demo/report.html"
+    page = core.folder / "tried/demo/report.html"
     tell(f"{'':<32}the demo's page: {page.stat().st_size / 1e6:.1f} MB")
-    (core.folder / "work/s.parquet").write_bytes(b"PAR1")
-    (core.folder / "work/model.onnx").write_bytes(b"")
-    (core.folder / "work/decisions.db").write_bytes(b"")
+    (core.folder / "tried/s.parquet").write_bytes(b"PAR1")
+    (core.folder / "tried/model.onnx").write_bytes(b"")
+    (core.folder / "tried/decisions.db").write_bytes(b"")
     for command in MISSING:
         code, line, seconds = core.run(command)
         failed |= "calibrant[" not in line
