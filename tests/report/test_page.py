@@ -145,7 +145,8 @@ def test_a_perfect_model_has_no_mistakes_to_show(visible_text):
     text = visible_text(build_page([("mine", predictions)], n_resamples=20))
     assert "Not one of the 2 cases is wrong." in text
     assert not re.search(r"[a-z]\.[A-Z]", text)
-    assert "cannot be told from a perfectly calibrated one with 2 cases. Mean confidence 100.00 %" in text
+    assert "Mean confidence 100.00 %, accuracy 100.00 %: level on average. The expected calibration error" in text
+    assert "cannot be told from a perfectly calibrated one with 2 cases." in text
     assert "this model decides 100.0 % of cases alone and is right in 100.0 % of them" in text
 
 
@@ -196,7 +197,8 @@ def test_the_promise_is_the_headline_and_calibration_is_told(make, visible_text)
     calibrator = TemperatureScaling().fit(some)
     rule = choose_threshold(calibrator(some), 0.9)
     text = visible_text(build_page({"nll": rest}, calibrator=calibrator, rule=rule, n_resamples=0))
-    assert text.index(rule.note) < text.index("The promise holds here.") < text.index("At confidence")
+    assert text.index(rule.note) < text.index(f"the rule (threshold {confidence(rule.threshold)}) decides")
+    assert "The promise holds here. At most 5 % of rules chosen in this way break their promise." in text
     before, after = evaluate(rest).ece, evaluate(calibrator(rest)).ece
     assert f"ECE {percent(before, 2)} before and {percent(after, 2)} after".replace("\N{NO-BREAK SPACE}", " ") in text
     assert "1 model, calibrated and raw" in text

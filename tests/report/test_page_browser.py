@@ -7,6 +7,7 @@ from calibrant import Predictions, evaluate
 from calibrant.report import read_entries, write_report
 from calibrant.report.statistics import automated
 from calibrant.report.wording import fixed, headline, interval, per_thousand, percent
+from calibrant.routing import RoutingRule
 
 pytestmark = pytest.mark.browser
 THRESHOLDS = (0.0, 0.334, 0.5, 0.85, 0.9, 0.95, 0.99, 0.999, 1.0)
@@ -159,6 +160,20 @@ def test_choosing_a_method_in_the_table_shows_it(page, methods):
     assert page.text_content("#headline") == headline("flsd+h", automated(methods["flsd+h"], 0.95))
     visible = page.eval_on_selector_all("[data-method]", "b => b.filter(x => !x.hidden).map(x => x.dataset.method)")
     assert set(visible) == {"1"}
+
+
+def test_the_threshold_has_a_sentence_of_its_own_away_from_the_rule(make, open_page, tmp_path):
+    made = {"with a rule": make(seed=1), "without": make(seed=2)}
+    rule = RoutingRule(threshold=0.8, n_classes=4, note="A promise.")
+    page = open_page(write_report(made, tmp_path / "report.html", rule={"with a rule": rule}, n_resamples=0))
+    assert page.is_hidden("#headline")
+    set_slider(page, 0.7)
+    assert page.text_content("#headline") == headline("with a rule", automated(made["with a rule"], 0.7))
+    page.click("button[data-method][data-threshold]")
+    assert page.is_hidden("#headline")
+    page.select_option("#method", "1")
+    assert page.is_visible("#headline")
+    assert page.is_hidden("button[data-method][data-threshold]")
 
 
 def test_keyboard_moves_the_slider_and_screen_readers_hear_it(page, methods):

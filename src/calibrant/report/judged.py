@@ -15,7 +15,7 @@ from calibrant.report.exported import exported
 from calibrant.report.promised import Promised, promised, promised_by, validation_of
 from calibrant.report.statistics import Automated
 from calibrant.report.tables import class_names
-from calibrant.report.wording import decided, percent
+from calibrant.report.wording import confidence, decided, percent
 from calibrant.routing import RoutingRule, Shortlist, as_seen_by, check_promise, check_shortlist, chosen_behind
 from calibrant.training import Run
 
@@ -190,7 +190,8 @@ def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist |
     routed = rule.route(own)
     right = int((routed.automate & (routed.predicted == own.targets)).sum())
     result = Automated(rule.threshold or 0.0, len(own), int(routed.automate.sum()), right, None)
-    sentences = [f"On these {result.cases:,} cases the rule {decided(result)}"]
+    at = "" if rule.threshold is None else f" (threshold {confidence(rule.threshold)})"
+    sentences = [f"On these {result.cases:,} cases the rule{at} {decided(result)}"]
     if rule.target_accuracy is not None and rule.automates:
         check = check_promise(rule, own)
         sentences.append("The promise is BROKEN here: the cases contradict it.")
@@ -199,6 +200,9 @@ def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist |
         elif check.held:
             below = "That is below the promise, but by no more than chance."
             sentences[-1] = "The promise holds here." if check.reached else below
+        if check.tested:
+            wrong = percent(1 - check.confidence, 0)
+            sentences.append(f"At most {wrong} of rules chosen in this way break their promise.")
     if rule.class_thresholds is not None:
         sentences.append("Each class has a threshold of its own; the slider below has one for all of them.")
     if rule.fitted_on is not None and rule.fitted_on == predictions.origin.sha256:

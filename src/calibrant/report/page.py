@@ -125,6 +125,7 @@ def build_page(
         sections = [*sections, *(group_section(each.name, each.predictions, groups, **of_groups) for each in made)]
     methods = method_contents(made, n_resamples=n_resamples, pictures=pictures, data_dir=data_dir, **settings)
     for method, each in zip(methods, shown, strict=True):
+        method["rule_threshold"] = each.threshold
         method["metrics"] |= {f"promised@{target:g}": share for target, (share, _) in each.promised.items()}
         method["intervals"] |= {
             f"promised@{target:g}": list(pair) for target, (_, pair) in each.promised.items() if pair

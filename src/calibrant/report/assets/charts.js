@@ -75,20 +75,20 @@
     const ends = { type: "scatter", mode: "lines", x: some.map((row) => row.threshold), line: { width: 0 }, hoverinfo: "skip",
       showlegend: false };
     const traces = [
-      { type: "scatter", mode: "lines", name: "automated", x: thresholds, y: rows.map((row) => row.share), line: lineOf(0),
-        hovertemplate: "%{y:.1%} automated<extra></extra>" },
+      { type: "scatter", mode: "lines", name: "decided alone", x: thresholds, y: rows.map((row) => row.share), line: lineOf(0),
+        hovertemplate: "%{y:.1%} decided alone<extra></extra>" },
       { ...ends, y: some.map((row) => row.interval[0]) },
       { ...ends, y: some.map((row) => row.interval[1]), fill: "tonexty", fillcolor: "rgba(213,94,0,0.2)" },
-      { type: "scatter", mode: "lines", name: "right", x: some.map((row) => row.threshold),
+      { type: "scatter", mode: "lines", name: "of these right", x: some.map((row) => row.threshold),
         y: some.map((row) => row.accuracy), line: { ...lineOf(1), dash: "dash" },
-        hovertemplate: "%{y:.2%} right<extra></extra>" },
+        hovertemplate: "%{y:.2%} of these right<extra></extra>" },
       { type: "scatter", mode: "lines", name: "ECE", yaxis: "y2", x: some.map((row) => row.threshold),
         y: some.map((row) => row.ece), line: lineOf(2), hovertemplate: "ECE %{y:.2%}<extra></extra>" },
     ];
     return [traces, layout({
       height: 460, hovermode: "x unified", shapes: marker(low),
       xaxis: axis("Confidence threshold", { range: [low, 1], anchor: "y2", hoverformat: ".3f" }),
-      yaxis: axis("Share of cases", { range: [0, 1.02], domain: [0.34, 1], tickformat: ".0%" }),
+      yaxis: axis("Share", { range: [0, 1.02], domain: [0.34, 1], tickformat: ".0%" }),
       yaxis2: axis("ECE", { domain: [0, 0.24], rangemode: "tozero", tickformat: ".1%" }),
     })];
   }

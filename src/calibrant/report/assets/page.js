@@ -25,6 +25,8 @@ const page = (() => {
   function showNumbers() {
     const result = current();
     const { percent, range, perThousand } = numbers;
+    // At the rule's own threshold the promise above says the same.
+    $("headline").hidden = state.threshold === data.methods[state.method].rule_threshold;
     $("headline").textContent = numbers.headline(displayName(), result);
     $("out-share").textContent = percent(result.share);
     $("out-share-note").textContent = `${result.automated.toLocaleString("en-US")} of ${result.cases.toLocaleString("en-US")} cases`;
