@@ -3,8 +3,9 @@
     python benchmarks/decoding.py [--pictures 400] [--repeats 5]
 
 One process and one thread decode JPEG files from memory to squares: with Pillow as calibrant does it, with Pillow and
-torch's resizing, and, where torchvision can be imported, with its decoder and either resizing; torch's is that of
-torchvision's `resize`. The ways take turns in one run; processor time hardly depends on other work on the machine.
+torch's resizing, and, where torchvision can be imported, with `decoder=torchvision`, which resizes with torch, and with
+torchvision's decoder and Pillow's resizing. The ways take turns in one run; processor time hardly depends on other work
+on the machine.
 """
 
 import argparse
@@ -14,6 +15,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -22,6 +25,13 @@ import torch
 from PIL import Image
 
 from calibrant.data.decoder import Decoder, Picture
+
+
+def torchvision_version() -> str:
+    try:
+        return version("torchvision")
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def make_pictures(count: int, width: int, height: int) -> list[bytes]:
@@ -46,9 +56,8 @@ def resized(pixels: torch.Tensor, size: int) -> np.ndarray:
 
 def ways(size: int) -> dict[str, Callable[[bytes], np.ndarray]]:
     """What is compared, by name."""
-    decoder = Decoder(size, "rgb")
 
-    def ours(content: bytes) -> np.ndarray:
+    def ours(content: bytes, decoder: Decoder) -> np.ndarray:
         return np.array(decoder(Picture(PurePosixPath("a.jpg"), "a.jpg", len(content), lambda: content)))
 
     def pillow_and_torch(content: bytes, *, draft: bool) -> np.ndarray:
@@ -58,7 +67,7 @@ def ways(size: int) -> dict[str, Callable[[bytes], np.ndarray]]:
             return resized(torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1), size)
 
     found: dict[str, Callable[[bytes], np.ndarray]] = {
-        "Pillow (calibrant)": ours,
+        "Pillow (calibrant)": partial(ours, decoder=Decoder(size, "rgb")),
         "Pillow with draft, torch resizes": lambda content: pillow_and_torch(content, draft=True),
         "Pillow without draft, torch resizes": lambda content: pillow_and_torch(content, draft=False),
     }
@@ -68,17 +77,13 @@ def ways(size: int) -> dict[str, Callable[[bytes], np.ndarray]]:
         print(f"(torchvision cannot be imported: {str(error).splitlines()[0]})")
         return found
 
-    def torchvision_and_torch(content: bytes) -> np.ndarray:
-        stored = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
-        return resized(decode_jpeg(stored, ImageReadMode.RGB), size)
-
     def torchvision_and_pillow(content: bytes) -> np.ndarray:
         stored = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
         whole = Image.fromarray(decode_jpeg(stored, ImageReadMode.RGB).permute(1, 2, 0).numpy())
         return np.array(whole.resize((size, size), Image.Resampling.BILINEAR))
 
     return found | {
-        "torchvision, torch resizes": torchvision_and_torch,
+        "torchvision (calibrant)": partial(ours, decoder=Decoder(size, "rgb", library="torchvision")),
         "torchvision, Pillow resizes": torchvision_and_pillow,
     }
 
@@ -116,7 +121,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     print(f"$ python {' '.join(sys.argv)}")
-    print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}, Pillow {PIL.__version__}\n")
+    versions = f"torch {torch.__version__}, Pillow {PIL.__version__}, torchvision {torchvision_version()}"
+    print(f"{platform.processor() or platform.machine()}, {versions}\n")
     print(
         "| file | side | way | processor ms, median | from to | speed against calibrant "
         "| mean difference of pixels | largest |"

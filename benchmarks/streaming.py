@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from calibrant.data import parse_spec, stream_dataset
 from calibrant.data.folder import list_folder
+from calibrant.data.jpeg import check_torchvision
+from calibrant.errors import InvalidInput
 from calibrant.training import Quiet, Recipe, Setup, TrainingData, make_fabric, train
 
 SIDE, BATCH, COPIES = 256, 128, 10
@@ -111,6 +114,14 @@ class Plain(Dataset):
         return (cropped - self.mean) / self.std, self.labels[index]
 
 
+def torchvision_is_here() -> bool:
+    try:
+        check_torchvision()
+    except InvalidInput:
+        return False
+    return True
+
+
 def processor_seconds() -> float:
     """Processor time of this process and of its children that have ended."""
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -128,26 +139,29 @@ def speed(batches: Iterator[object]) -> tuple[float, int]:
 
 def compare_loops(folder: Path, size: int, images: int, workers: int, repeats: int) -> None:
     """Images per second of both loops, in turns, without a network."""
-    streamed = stream_dataset(f"folder:{folder}?size={size}")
-    rows = torch.randperm(len(streamed.train), generator=torch.Generator().manual_seed(0))[:images]
-    some = streamed.train.take(rows)
+    names = {"calibrant, streamed": f"folder:{folder}?size={size}"}
+    if torchvision_is_here():
+        names["the same by torchvision"] = f"{names['calibrant, streamed']}&decoder=torchvision"
+    sets = {name: stream_dataset(data) for name, data in names.items()}
+    whole = sets["calibrant, streamed"].train
+    rows = torch.randperm(len(whole), generator=torch.Generator().manual_seed(0))[:images]
+    some = whole.take(rows)
     paths, labels = [str(folder / name) for name in some.ids()], some.labels.tolist()
     found: dict[str, list[tuple[float, float]]] = {}
 
-    recipe = Recipe().changed(
-        {
-            "data.name": f"folder:{folder}?size={size}",
-            "optimiser.batch_size": BATCH,
-            "engine.workers": workers,
-            "engine.data_path": "stream",
-            "engine.accelerator": "cpu",
-        }
-    )
-    data = replace(TrainingData.stream(recipe, streamed), train=some, targets=some.labels)
-    fabric = make_fabric(recipe)
-
-    def ours() -> Iterator[object]:
-        source = Setup(recipe, fabric, data).steps.source
+    def ours(name: str) -> Iterator[object]:
+        recipe = Recipe().changed(
+            {
+                "data.name": names[name],
+                "optimiser.batch_size": BATCH,
+                "engine.workers": workers,
+                "engine.data_path": "stream",
+                "engine.accelerator": "cpu",
+            }
+        )
+        part = sets[name].train.take(rows)
+        data = replace(TrainingData.stream(recipe, sets[name]), train=part, targets=part.labels)
+        source = Setup(recipe, make_fabric(recipe), data).steps.source
         source.begin(1)
         yield from source.batches()
 
@@ -156,7 +170,7 @@ def compare_loops(folder: Path, size: int, images: int, workers: int, repeats: i
         yield from DataLoader(items, batch_size=BATCH, shuffle=True, num_workers=workers)
 
     ways = {
-        "calibrant, streamed": ours,
+        **{name: partial(ours, name) for name in names},
         "plain loop": lambda: plain(draft=False),
         "plain loop with draft": lambda: plain(draft=True),
     }

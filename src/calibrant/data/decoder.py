@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from calibrant.data.jpeg import pixels_by_torchvision
 from calibrant.data.spec import LARGEST_SIDE
 from calibrant.errors import InvalidInput, invalid
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Colour = Literal["auto", "grey", "rgb"]
 Fit = Literal["stretch", "crop", "pad"]
+Library = Literal["pillow", "torchvision"]
 RESIZE = "Add ?size=64 (or another side length) to the name of the data"
 # What is decoded at the same time, whatever the number of threads; a larger picture is decoded alone.
 PIXELS_AT_ONCE = 2**25
@@ -59,10 +61,12 @@ class Decoder:
         colour: `auto` gives a grey picture one channel and any other three.
         fit: How a picture becomes a square: `stretch` changes its aspect, `crop` cuts its longer side off evenly at
             both ends, `pad` adds black at both ends of its shorter side.
+        library: What decodes and resizes JPEG files. Pillow does the rest, and is the default, because pixels differ
+            by a few of 255 and numbers shall not depend on what is installed.
     """
 
-    def __init__(self, size: int | None, colour: Colour, fit: Fit = "stretch") -> None:
-        self.size, self.colour, self.fit = size, colour, fit
+    def __init__(self, size: int | None, colour: Colour, fit: Fit = "stretch", library: Library = "pillow") -> None:
+        self.size, self.colour, self.fit, self.library = size, colour, fit, library
         self._free, self._changed = PIXELS_AT_ONCE, threading.Condition()
         self._first: tuple[Picture, tuple[int, int]] | None = None
 
@@ -72,8 +76,9 @@ class Decoder:
 
         check_size(picture.place, picture.stored)
         try:
-            with Image.open(io.BytesIO(picture.read())) as image:
-                return self._decode(picture, image)
+            content = picture.read()
+            with Image.open(io.BytesIO(content)) as image:
+                return self._decode(picture, image, content)
         except InvalidInput:
             raise
         except Image.DecompressionBombError as error:
@@ -85,7 +90,7 @@ class Decoder:
                 f"{picture.place} cannot be read as an image ({reason}). Replace the file or take it away."
             ) from error
 
-    def _decode(self, picture: Picture, image: "ImageFile") -> np.ndarray[Any, Any]:
+    def _decode(self, picture: Picture, image: "ImageFile", content: bytes) -> np.ndarray[Any, Any]:
         from PIL import ImageOps
 
         # Until here only the header was read.
@@ -101,10 +106,14 @@ class Decoder:
             way_out = "Choose the range that matters and convert it to 8 bits; docs/data.md shows how."
             raise Unreadable(str(invalid(picture.place, "have 8 bits per channel", f"mode {image.mode}", way_out)))
         mode = "L" if self.colour == "grey" or (self.colour == "auto" and image.mode in _GREY_MODES) else "RGB"
-        if self.size is not None:
-            # A JPEG can be decoded at a fraction of its size, which is faster.
-            image.draft(mode, (2 * self.size, 2 * self.size))
         with self._room_for(min(pixels, PIXELS_AT_ONCE)):
+            if self.library == "torchvision":
+                found = pixels_by_torchvision(image, content, grey=mode == "L", size=self.size, fit=self.fit)
+                if found is not None:
+                    return found
+            if self.size is not None:
+                # A JPEG can be decoded at a fraction of its size, which is faster.
+                image.draft(mode, (2 * self.size, 2 * self.size))
             ImageOps.exif_transpose(image, in_place=True)
             upright = image if image.mode == mode else image.convert(mode)
             if self.size is not None and upright.size != (self.size, self.size):

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from calibrant.data.dataset import Augmentation, Dataset, Images, channel_statistics
-from calibrant.data.decoder import Colour, Fit, Picture, Unreadable
+from calibrant.data.decoder import Colour, Decoder, Fit, Library, Picture, Unreadable
 from calibrant.data.formats.reader import Progress
+from calibrant.data.jpeg import check_torchvision
 from calibrant.data.paths import Paths, folders_in, pictures_below
 from calibrant.data.pictures import decode_pictures, picture_file
 from calibrant.data.spec import Spec
@@ -20,7 +21,12 @@ from calibrant.errors import CalibrantWarning, invalid
 
 _TEST_FRACTION = 0.2
 _SPLIT_SEED = 0
-_CHOICES = {"colour": ("auto", "grey", "rgb"), "fit": ("stretch", "crop", "pad"), "unreadable": ("refuse", "skip")}
+_CHOICES = {
+    "colour": ("auto", "grey", "rgb"),
+    "fit": ("stretch", "crop", "pad"),
+    "unreadable": ("refuse", "skip"),
+    "decoder": ("pillow", "torchvision"),
+}
 # How many names a warning gives.
 _NAMED = 5
 
@@ -51,6 +57,11 @@ class Form(NamedTuple):
     colour: Colour
     fit: Fit
     skip: bool
+    library: Library = "pillow"
+
+    def decoder(self) -> Decoder:
+        """What decodes such pictures."""
+        return Decoder(self.size, self.colour, self.fit, self.library)
 
     @classmethod
     def of(cls, spec: Spec) -> Self:
@@ -65,8 +76,14 @@ class Form(NamedTuple):
         if size is None and chosen["fit"] != "stretch":
             way_out = f"Say ?size=224&fit={chosen['fit']}, or another side length."
             raise invalid("fit in the name of the data", "come with a size", repr(chosen["fit"]), way_out)
-        colour, fit = cast("Colour", chosen["colour"]), cast("Fit", chosen["fit"])
-        return cls(size, colour, fit, chosen["unreadable"] == "skip")
+        colour, fit, library = (
+            cast("Colour", chosen["colour"]),
+            cast("Fit", chosen["fit"]),
+            cast("Library", chosen["decoder"]),
+        )
+        if library == "torchvision":
+            check_torchvision()
+        return cls(size, colour, fit, chosen["unreadable"] == "skip", library)
 
 
 @dataclass(frozen=True)
@@ -93,9 +110,7 @@ class Listing:
         """Pixels of the first picture, or the first that can be read where others are left out: `(1, C, H, W)`."""
         for row in range(len(self.pictures)):
             try:
-                return torch.from_numpy(
-                    decode_pictures([self.pictures[row]], size=form.size, colour=form.colour, fit=form.fit)
-                )
+                return torch.from_numpy(decode_pictures([self.pictures[row]], form.decoder()))
             except Unreadable:
                 if not form.skip:
                     raise
@@ -162,16 +177,7 @@ def load_folder(spec: Spec, *, progress: Progress | None = None) -> Dataset:
 def decode_listing(found: Listing, form: Form, *, progress: Progress | None = None) -> Dataset:
     """Decode all pictures of a folder into memory."""
     left_out: dict[int, str] | None = {} if form.skip else None
-    pixels = torch.from_numpy(
-        decode_pictures(
-            found.pictures,
-            size=form.size,
-            colour=form.colour,
-            fit=form.fit,
-            left_out=left_out,
-            progress=progress,
-        )
-    )
+    pixels = torch.from_numpy(decode_pictures(found.pictures, form.decoder(), left_out=left_out, progress=progress))
     if left_out:
         warn_of_unreadable([found.pictures.paths[row] for row in left_out])
         found = found.without(list(left_out))

@@ -16,9 +16,7 @@ import numpy as np
 from calibrant.data.decoder import (
     PIXELS_AT_ONCE,
     RESIZE,
-    Colour,
     Decoder,
-    Fit,
     Picture,
     Unreadable,
     check_size,
@@ -75,10 +73,8 @@ def read_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo | str) -> 
 
 def decode_pictures(
     pictures: Sequence[Picture],
+    decoder: Decoder,
     *,
-    size: int | None = None,
-    colour: Colour = "auto",
-    fit: Fit = "stretch",
     left_out: dict[int, str] | None = None,
     progress: Progress | None = None,
 ) -> np.ndarray[Any, Any]:
@@ -86,18 +82,14 @@ def decode_pictures(
 
     Args:
         pictures: At least one.
-        size: Side of the square to which every picture is resized; None leaves them as they are, and then they must all
-            have one size.
-        colour: `auto` gives one channel where every picture is grey, else three.
-        fit: How a picture becomes a square; see `Decoder`.
+        decoder: Without a size, all pictures must have one size; with the colour `auto`, the result has one channel
+            where every picture is grey, else three.
         left_out: Where given, pictures that cannot be read are left out of the result, and this says why, by position.
             Else the first of them is an error.
         progress: Called with the number done and the total.
     """
-    with (
-        large_pictures_expected(),
-        closing(decoded(pictures, Decoder(size, colour, fit), progress=progress)) as results,
-    ):
+    size, colour = decoder.size, decoder.colour
+    with large_pictures_expected(), closing(decoded(pictures, decoder, progress=progress)) as results:
         first: tuple[Picture, tuple[int, ...]] | None = None
         filled, any_colour = 0, False
         for position, array in results:

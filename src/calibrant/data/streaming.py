@@ -98,7 +98,7 @@ class StreamedImages(TorchDataset[Any]):
 
     def _decode(self, row: int, into: np.ndarray[Any, Any]) -> None:
         # Grey sets are decoded in the colours of each picture, so that a colour picture among them is noticed.
-        self._decoder = self._decoder or Decoder(self.form.size, self.form.colour, self.form.fit)
+        self._decoder = self._decoder or self.form.decoder()
         picture = self.pictures[row]
         array = self._decoder(picture)
         if array.shape[:2] != self.shape[1:]:
@@ -225,7 +225,7 @@ def _survey(found: Listing, rows: Tensor, form: Form) -> tuple[Tensor, bool]:
     """Histogram of each of three channels over a sample of these pictures, and whether any has colours."""
     some = _sampled(found, rows)
     histogram, any_colour = torch.zeros(3, 256, dtype=torch.int64), False
-    decode = Decoder(form.size, form.colour, form.fit)
+    decode = form.decoder()
     with large_pictures_expected(), closing(decoded(some, decode)) as results:
         for _, result in results:
             if isinstance(result, Unreadable):

@@ -8,7 +8,7 @@ import torch
 
 from calibrant.data.class_names import CHEST_XRAY
 from calibrant.data.dataset import Images, Splits
-from calibrant.data.decoder import Picture
+from calibrant.data.decoder import Decoder, Picture
 from calibrant.data.formats.reader import Progress, Reader, Source, existing
 from calibrant.data.pictures import decode_pictures, open_zip, pictures_in_folder, pictures_in_zip
 from calibrant.data.spec import Spec
@@ -48,7 +48,7 @@ class ChestXray(Reader):
                 raise invalid(str(source.paths[0]), "hold train and test with NORMAL and PNEUMONIA", "none of them")
             size = spec.size(_DEFAULT_SIZE)
             pixels = torch.from_numpy(
-                decode_pictures([picture for _, picture in chosen], size=size, colour="grey", progress=progress)
+                decode_pictures([picture for _, picture in chosen], Decoder(size, "grey"), progress=progress)
             )
         train, test = (_split(chosen, pixels, split) for split in ("train", "test"))
         return Splits(train, test, verified="number of images (no digest is published)")

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from calibrant.data.dataset import Images, Splits
-from calibrant.data.decoder import Picture
+from calibrant.data.decoder import Decoder, Picture
 from calibrant.data.formats.digests import check_file
 from calibrant.data.formats.reader import Progress, Reader, Source, existing
 from calibrant.data.pictures import (
@@ -63,7 +63,7 @@ class TinyImageNet(Reader):
                 ids, names, labels = _tables(lambda name: _read_bytes(source.paths[0] / name))
             train, test = _sort(pictures, ids, labels)
             pixels = torch.from_numpy(
-                decode_pictures([picture for picture, _ in (*train, *test)], size=64, colour="rgb", progress=progress)
+                decode_pictures([picture for picture, _ in (*train, *test)], Decoder(64, "rgb"), progress=progress)
             )
         splits = (_images(pixels[: len(train)], train), _images(pixels[len(train) :], test))
         return Splits(*splits, class_names=names, verified=verified)
