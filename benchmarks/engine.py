@@ -34,7 +34,7 @@ def random_set(n: int) -> Dataset:
     return Dataset("random", part, Images(images[:100], labels[:100]), names, MEAN, STD, Augmentation())
 
 
-def _nothing(step: int) -> None:
+def nothing(step: int) -> None:
     """No learning-rate changes while timing."""
 
 
@@ -83,7 +83,7 @@ def engine_epochs(recipe: Recipe, dataset: Dataset, epochs: int) -> tuple[Setup,
         started = time.perf_counter()
         setup.learner.meter.reset()
         setup.steps.source.begin(epoch)
-        setup.steps.run_epoch(_nothing)
+        setup.steps.run_epoch(nothing)
         samples = setup.learner.meter.read()["samples"]
         setup.pruner.step(loss=1.0)
         measured.append((samples, time.perf_counter() - started))
@@ -117,7 +117,7 @@ def engine_curve(mode: str, model: str, epochs: int) -> list[dict[str, float]]:
         setup.learner.meter.reset()
         setup.steps.source.begin(epoch)
         setup.set_learning_rate(recipe.learning_rate(epoch - 1))
-        setup.steps.run_epoch(_nothing)
+        setup.steps.run_epoch(nothing)
         curve.append(setup.learner.meter.read())
         setup.pruner.step(loss=curve[-1]["loss"])
     return curve

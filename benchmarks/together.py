@@ -16,7 +16,7 @@ from multiprocessing.synchronize import Barrier
 import torch
 
 from calibrant.training import Recipe, Setup, TrainingData, make_fabric
-from engine import _nothing, random_set, wait
+from engine import nothing, random_set, wait
 
 
 def train_for(seconds: float, model: str, engine: dict[str, bool], ready: Barrier, results: "Queue[float]") -> None:
@@ -30,7 +30,7 @@ def train_for(seconds: float, model: str, engine: dict[str, bool], ready: Barrie
     def epoch(number: int) -> int:
         setup.learner.meter.reset()
         setup.steps.source.begin(number)
-        setup.steps.run_epoch(_nothing)
+        setup.steps.run_epoch(nothing)
         samples = int(setup.learner.meter.read()["samples"])
         wait(setup.fabric.device)
         return samples
