@@ -3,10 +3,10 @@
     python scripts/environments.py lowest --folder ~/lowest --tests tests/metrics tests/routing
     python scripts/environments.py newest --folder ~/newest --python python3.13
 
-The folder lies outside the repository. It gets a virtual environment, the wheel of this tree with its extra `all`, the
-unpacked sdist, whose tests are run, and what they need. "lowest" holds every package that pyproject.toml names to the
-version behind its `>=`; what those need in turn is as new as pip allows. An environment that is there already is used
-again, with the wheel built anew.
+The folder lies outside the repository. It gets a virtual environment, the wheel of this tree with every extra that a
+user can ask for, the unpacked sdist, whose tests are run, and what they need. "lowest" holds every package that
+pyproject.toml names to the version behind its `>=`; what those need in turn is as new as pip allows. An environment
+that is there already is used again, with the wheel built anew.
 
 The tests run against the installed wheel, not against `src/`. Tests that compare with the packages of the extra `peers`
 skip themselves unless `--peers` installs those too: their own bounds would raise ours.
@@ -25,15 +25,21 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 # What runs the tests; these have no lowest version, because no user needs them.
-TOOLS = ("pytest", "pytest-xdist", "hypothesis", "sybil", "httpx2", "psutil", "playwright", "build")
+TOOLS = (
+    *("pytest", "pytest-xdist", "hypothesis", "sybil", "httpx2", "psutil", "playwright", "build"),
+    *("nbclient", "ipykernel", "check-jsonschema"),
+)
+EXTRAS = "all,mlflow,wandb,ray,vision"
+# What only developers install: no bound of theirs is tried, and `docs` needs a newer jinja2 than a report does.
+DEVELOPERS = ("dev", "docs", "peers")
 
 
 def lowest_versions(project: dict) -> list[str]:
-    """One `name==version` for each package that the core or an extra but `dev` and `peers` names with a lower bound."""
+    """One `name==version` for each package that the core or an extra for users names with a lower bound."""
     extras = project["optional-dependencies"]
     named = [
         *project["dependencies"],
-        *(each for name in extras if name not in ("dev", "peers") for each in extras[name]),
+        *(each for name in extras if name not in DEVELOPERS for each in extras[name]),
     ]
     bounds: dict[str, set[str]] = {}
     for requirement in map(Requirement, named):
@@ -58,10 +64,11 @@ def make(folder: Path, which: str, interpreter: str, *, peers: bool) -> Path:
         _run([*pip, "build"])
     wheel = _build(folder, python)
     if not (folder / "made").exists():
+        extras = EXTRAS + (",docs" if which == "newest" else "") + (",peers" if peers else "")
         constraints = folder / "versions.txt"
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         constraints.write_text("\n".join(lowest_versions(project)) + "\n" if which == "lowest" else "")
-        _run([*pip, "-c", str(constraints), f"{wheel}[{'all,peers' if peers else 'all'}]", *TOOLS])
+        _run([*pip, "-c", str(constraints), f"{wheel}[{extras}]", *TOOLS])
         (folder / "made").touch()
     _run([*pip, "--no-deps", "--force-reinstall", str(wheel)])
     return python

@@ -11,9 +11,8 @@ SOURCE = ROOT / "src" / "calibrant"
 # A room may import rooms with a smaller number, and of these only what their `__init__` exports.
 # The files at number 0 are what all rooms share; they may import each other.
 ROOMS = {
-    **dict.fromkeys(
-        ("errors", "checks", "files", "npz", "lock", "distributed", "logs", "own_code", "display", "executing"), 0
-    ),
+    **dict.fromkeys(("errors", "checks", "files", "npz", "lock", "distributed", "logs", "own_code", "display"), 0),
+    **dict.fromkeys(("defaults", "gates", "executing"), 0),
     **dict.fromkeys(("predictions", "data", "models", "losses"), 1),
     **dict.fromkeys(("metrics", "posthoc", "pruning", "samples"), 2),
     **dict.fromkeys(("routing", "methods"), 3),

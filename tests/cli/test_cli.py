@@ -44,6 +44,25 @@ def test_importing_the_package_loads_nothing_heavy(python):
     assert result.stdout.strip() == "[]"
 
 
+def test_no_help_waits_for_torch(python):
+    """Of every command and of every command below one; what a signature shows comes from light files."""
+    script = """if True:
+        import contextlib, io, sys
+        from calibrant.cli import _COMMANDS, app, run
+        for command in _COMMANDS:
+            below = [each for each in app[command] if not each.startswith("-")]
+            for words in [[command], *([command, each] for each in below)]:
+                with contextlib.redirect_stdout(io.StringIO()) as out:
+                    assert run([*words, "--help"]) == 0
+                heavy = {"torch", "numpy", "scipy"} & set(sys.modules)
+                print(*words, "ok" if not heavy and "Usage: calibrant" in out.getvalue() else heavy)
+    """
+    result = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
+    told = result.stdout.splitlines()
+    assert {"route fit ok", "data check ok", "evaluate ok"} <= set(told)
+    assert [line for line in told if not line.endswith(" ok")] == []
+
+
 def test_a_fault_of_ours_is_one_line_that_asks_for_a_report_and_code_70(calibrant, monkeypatch):
     def broken(*_, **__):
         raise KeyError("per_1000")

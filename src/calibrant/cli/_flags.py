@@ -6,11 +6,13 @@ from typing import Annotated
 
 from cyclopts import Parameter, Token
 
+from calibrant.defaults import Kind
 from calibrant.executing import ExecutorName
-from calibrant.predictions import Kind, parse_columns
 
 
 def _columns(_: type, tokens: Sequence[Token]) -> dict[str, str]:
+    from calibrant.predictions import parse_columns
+
     return parse_columns(tokens[0].value)
 
 

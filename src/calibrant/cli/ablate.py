@@ -5,13 +5,10 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from calibrant.checks import whole
 from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, Out, TrustCode
 from calibrant.cli._say import say, say_json
-from calibrant.data import own_data
 from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
-from calibrant.training import names_in, parse_option, shared_recipe
 
 
 def ablate(
@@ -59,7 +56,10 @@ def ablate(
         trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
         as_json: Print everything as JSON.
     """
+    from calibrant.checks import whole
+    from calibrant.data import own_data
     from calibrant.study import Study, ablation_spec, run_ablation
+    from calibrant.training import names_in, parse_option, shared_recipe
 
     if jobs is not None:
         whole("jobs", jobs, 1)

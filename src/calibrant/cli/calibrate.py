@@ -8,9 +8,6 @@ from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag,
 from calibrant.cli._say import say, say_json, steps
 from calibrant.executing import Executor, make_executor, refuse_on_cluster
 from calibrant.files import refuse_overwriting
-from calibrant.metrics import evaluate, evaluate_parts, evaluations_table
-from calibrant.posthoc import calibrate_parts, fit_calibrator, fit_parts, warn_if_in_sample, warn_if_worse
-from calibrant.training import calibrated_paths, calibration_sources, load_predictions
 
 Method = Literal[
     "best",
@@ -67,6 +64,10 @@ def calibrate(
         Ray fits a temperature on a folder of Parquet files and calibrates another one in many processes; --out is a
         folder, too.
     """
+    from calibrant.metrics import evaluate, evaluations_table
+    from calibrant.posthoc import fit_calibrator, warn_if_in_sample, warn_if_worse
+    from calibrant.training import calibrated_paths, calibration_sources, load_predictions
+
     fitted_on, applied_to = calibration_sources(source, apply)
     refuse_on_cluster(executor, share=share)
     with make_executor(executor, address=address) as place:
@@ -115,6 +116,9 @@ def _over_parts(
     as_json: bool,
     **names: Any,
 ) -> None:
+    from calibrant.metrics import evaluate_parts, evaluations_table
+    from calibrant.posthoc import calibrate_parts, fit_parts
+
     target = out or applied_to.with_name(f"{applied_to.name}.calibrated")
     refuse_overwriting([target], [fitted_on, applied_to])
     calibrator = fit_parts(fitted_on, method, **names, executor=place)

@@ -5,13 +5,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.checks import whole
 from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, OutOr, Switch, TrustCode
 from calibrant.cli._say import say, say_json
-from calibrant.data import own_data
 from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
-from calibrant.training import names_in, shared_recipe
 
 
 def compare(
@@ -70,7 +67,10 @@ def compare(
         group_file: CSV file with a column group, one row for each test case in order: also a table by group.
         as_json: Print everything as JSON.
     """
+    from calibrant.checks import whole
+    from calibrant.data import own_data
     from calibrant.study import plan_study, run_study
+    from calibrant.training import names_in, shared_recipe
 
     if jobs is not None:
         whole("jobs", jobs, 1)

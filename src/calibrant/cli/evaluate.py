@@ -7,28 +7,10 @@ from cyclopts import Parameter
 
 from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag, Many, NBins, Repeated, Switch
 from calibrant.cli._say import say, say_json, say_table
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import CheckFailed
 from calibrant.executing import make_executor, refuse_on_cluster
-from calibrant.metrics import (
-    DEFAULT_N_BINS,
-    NO_INTERVALS,
-    ClassEvaluation,
-    Evaluation,
-    Gates,
-    GroupedEvaluation,
-    default_resamples,
-    describe_rounding,
-    evaluate_classes,
-    evaluate_groups,
-    evaluate_parts,
-    evaluations_dict,
-    evaluations_table,
-    grouped_dict,
-    grouped_table,
-    without_intervals,
-)
-from calibrant.metrics import evaluate as evaluate_predictions
-from calibrant.training import load_judged
+from calibrant.gates import Gates
 
 
 def evaluate(
@@ -80,6 +62,25 @@ def evaluate(
     executor:
         Ray reads the parts of a folder of Parquet files in many processes; without intervals, groups and weights.
     """
+    from calibrant.metrics import (
+        NO_INTERVALS,
+        ClassEvaluation,
+        Evaluation,
+        GroupedEvaluation,
+        default_resamples,
+        describe_rounding,
+        evaluate_classes,
+        evaluate_groups,
+        evaluate_parts,
+        evaluations_dict,
+        evaluations_table,
+        grouped_dict,
+        grouped_table,
+        without_intervals,
+    )
+    from calibrant.metrics import evaluate as evaluate_predictions
+    from calibrant.training import load_judged
+
     gates.check(thresholds)
     settings: dict[str, Any] = {"thresholds": thresholds, "seed": seed, "level": level}
     settings |= {"weights": weights, "clusters": clusters}

@@ -8,7 +8,6 @@ from cyclopts import Parameter
 from calibrant.cli._flags import Json, Out, Repeated, TrustCode
 from calibrant.cli._say import say, say_json
 from calibrant.files import refuse_overwriting
-from calibrant.serving import export_onnx, open_model, parse_ranges, read_example
 
 
 def export(
@@ -59,6 +58,8 @@ def export(
     raw:
         Leave out the run's own calibrator.
     """
+    from calibrant.serving import export_onnx, open_model, parse_ranges, read_example
+
     if out is not None:
         refuse_overwriting([out], [weights, cases, rule, calibrator, shortlist])
     written = export_onnx(

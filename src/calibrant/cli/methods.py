@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from calibrant import methods
 from calibrant.cli._flags import Json
 from calibrant.cli._say import say, say_json, say_table
 from calibrant.own_code import trust_named
@@ -25,6 +24,8 @@ def main(
         epochs: For a training of this length.
         as_json: Print as JSON, settings and their sources included.
     """
+    from calibrant import methods
+
     trust_named(name)
     rows = [_row(each, data, model, epochs) for each in ([name] if name else methods.names())]
     if as_json:
@@ -36,6 +37,8 @@ def main(
 
 
 def _row(name: str, data: str | None, model: str | None, epochs: int | None) -> dict[str, Any]:
+    from calibrant import methods
+
     method, plan = methods.describe(name), methods.resolve(name, data=data, model=model, epochs=epochs)
     return {
         "name": name,
@@ -48,6 +51,8 @@ def _row(name: str, data: str | None, model: str | None, epochs: int | None) -> 
 
 
 def _print_all(rows: list[dict[str, Any]]) -> None:
+    from calibrant import methods
+
     columns = ("name", "loss", "pruning", "source")
     say_table(columns, [[row[column] for column in columns] for row in rows])
     say("Names compose, LOSS[+TERM...][+PLAN], also of your own module:name parts:")

@@ -10,18 +10,6 @@ from calibrant.cli._flags import Address, CalibratorFile, Columns, ExecutorFlag,
 from calibrant.cli._say import say, say_json
 from calibrant.errors import CalibrantWarning, CheckFailed
 from calibrant.executing import make_executor, refuse_on_cluster
-from calibrant.monitoring import (
-    describe,
-    headline,
-    is_log,
-    read_reference,
-    read_rule,
-    read_stream,
-    stream_of_log,
-    watch,
-)
-from calibrant.routing import Shortlist
-from calibrant.serving import DecisionLog
 
 
 def monitor(
@@ -74,7 +62,19 @@ def monitor(
     page:
         Write a page with curves over time here.
     """
+    from calibrant.monitoring import (
+        describe,
+        headline,
+        is_log,
+        read_reference,
+        read_rule,
+        read_stream,
+        stream_of_log,
+        watch,
+    )
     from calibrant.report import write_monitor_page
+    from calibrant.routing import Shortlist
+    from calibrant.serving import DecisionLog
 
     if old_level is not None:
         warn("--level of monitor is called --false-alarms; the old name will go.", CalibrantWarning, stacklevel=2)

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from calibrant.cli._flags import Columns, DataDir, Json, KindFlag, NBins, Out, Repeated, Switch
 from calibrant.cli._say import say, say_json
-from calibrant.metrics import DEFAULT_N_BINS
+from calibrant.defaults import DEFAULT_N_BINS
 
 
 def report(

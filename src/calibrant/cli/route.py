@@ -22,42 +22,6 @@ from calibrant.cli._say import say, say_json
 from calibrant.errors import CheckFailed
 from calibrant.executing import make_executor
 from calibrant.files import refuse_overwriting
-from calibrant.posthoc import Calibrator
-from calibrant.predictions import Origin
-from calibrant.routing import (
-    RoutingRule,
-    Shortlist,
-    as_seen_by,
-    calibrator_for,
-    cheapest_threshold,
-    check_rule,
-    choose_binary_rule,
-    choose_shortlist,
-    choose_threshold,
-    describe_counts,
-    describe_rule,
-    describe_shortlist,
-    note_weights,
-    read_cost_matrix,
-    risk_coverage,
-    route_file,
-    route_parts,
-    sample_by_weights,
-    unseen,
-    warn_if_apart,
-    warn_if_lost,
-    warn_if_seen,
-    with_temperature,
-)
-from calibrant.training import (
-    calibrators_near,
-    load_predictions,
-    own_calibrator,
-    rule_path,
-    run_calibrator,
-    shortlist_path,
-    source_path,
-)
 
 app = App(name="route", help="Choose what to automate and what to send to a person.")
 
@@ -130,6 +94,22 @@ def fit(
     out:
         Where to write the rule. Default: rule.json in the run folder that the predictions belong to, or beside them.
     """
+    from calibrant.posthoc import Calibrator
+    from calibrant.routing import (
+        cheapest_threshold,
+        choose_threshold,
+        describe_rule,
+        note_weights,
+        read_cost_matrix,
+        risk_coverage,
+        sample_by_weights,
+        unseen,
+        warn_if_apart,
+        warn_if_lost,
+        with_temperature,
+    )
+    from calibrant.training import load_predictions, own_calibrator, rule_path, run_calibrator, source_path
+
     path = source_path(source, "val")
     target = out or rule_path(path)
     refuse_overwriting([target], [path, calibrator])
@@ -202,6 +182,9 @@ def binary(
     out:
         Where to write the rule.
     """
+    from calibrant.routing import choose_binary_rule, note_weights, sample_by_weights
+    from calibrant.training import load_predictions, source_path
+
     path = source_path(source, "val")
     refuse_overwriting([out], [path])
     given = load_predictions(path, kind=kind, columns=columns)
@@ -250,6 +233,10 @@ def apply_(
     executor:
         Ray decides the parts of a folder of Parquet files in many processes, and --out is a folder, too.
     """
+    from calibrant.predictions import Origin
+    from calibrant.routing import RoutingRule, Shortlist, calibrator_for, describe_counts, route_file, route_parts
+    from calibrant.training import calibrators_near, own_calibrator, source_path
+
     path = source_path(source, "test")
     refuse_overwriting([out], [rule, path, calibrator, shortlist])
     loaded = RoutingRule.load(rule)
@@ -298,6 +285,9 @@ def check(
     shortlist:
         Check the promise of this shortlist too: broken where the whole interval lies below it, also with --strict.
     """
+    from calibrant.routing import RoutingRule, Shortlist, as_seen_by, calibrator_for, check_rule
+    from calibrant.training import calibrators_near, load_predictions, own_calibrator
+
     loaded, lists = RoutingRule.load(rule), None if shortlist is None else Shortlist.load(shortlist)
     cases = load_predictions(source, "test", kind=kind, columns=columns)
     calibrator = calibrator or own_calibrator(source, rule=loaded)
@@ -347,6 +337,18 @@ def shortlist_(
     out:
         Where to write the shortlist. Default: shortlist.json beside the rule.
     """
+    from calibrant.routing import (
+        RoutingRule,
+        as_seen_by,
+        calibrator_for,
+        choose_shortlist,
+        describe_shortlist,
+        note_weights,
+        sample_by_weights,
+        warn_if_seen,
+    )
+    from calibrant.training import calibrators_near, load_predictions, own_calibrator, shortlist_path, source_path
+
     path, target = source_path(source, "test"), out or shortlist_path(rule)
     refuse_overwriting([target], [rule, path, calibrator])
     loaded, cases = RoutingRule.load(rule), load_predictions(path, kind=kind, columns=columns)

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from calibrant.cli._flags import Switch
 from calibrant.cli._say import say
-from calibrant.serving import MOST_BYTES, MOST_CASES, serve_model
+from calibrant.defaults import MOST_BYTES, MOST_CASES
 
 
 def serve(
@@ -47,6 +47,8 @@ def serve(
     most_bytes:
         Length of a body.
     """
+    from calibrant.serving import serve_model
+
     serve_model(
         model,
         host=host,

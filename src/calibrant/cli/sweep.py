@@ -3,13 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from calibrant.checks import whole
 from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, OutOr, TrustCode
 from calibrant.cli._say import say, say_json
-from calibrant.data import own_data
 from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
-from calibrant.training import names_in, shared_recipe
 
 
 def sweep(
@@ -65,7 +62,10 @@ def sweep(
         trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
         as_json: Print everything as JSON.
     """
+    from calibrant.checks import whole
+    from calibrant.data import own_data
     from calibrant.sweep import run_sweep, sweep_from
+    from calibrant.training import names_in, shared_recipe
 
     if jobs is not None:
         whole("jobs", jobs, 1)

@@ -7,20 +7,7 @@ from cyclopts import Parameter
 
 from calibrant.cli._flags import Assignments, DataDir, Json, Out, Switch, TrustCode
 from calibrant.cli._say import complain, say, say_json
-from calibrant.data import own_data
 from calibrant.own_code import trust_named
-from calibrant.training import (
-    Run,
-    anchored_recipe,
-    default_folder,
-    first_process_speaks,
-    is_first_process,
-    make_reporter,
-    parse_assignment,
-    recipe_from,
-    refuse_settings,
-    resumable,
-)
 
 
 def train(
@@ -135,6 +122,20 @@ def train(
     wandb:
         Also log to Weights & Biases; WANDB_MODE=offline keeps everything on this machine.
     """
+    from calibrant.data import own_data
+    from calibrant.training import (
+        Run,
+        anchored_recipe,
+        default_folder,
+        first_process_speaks,
+        is_first_process,
+        make_reporter,
+        parse_assignment,
+        recipe_from,
+        refuse_settings,
+        resumable,
+    )
+
     changes = {
         "seed": seed,
         "epochs": epochs,

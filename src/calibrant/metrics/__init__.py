@@ -3,7 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from calibrant.metrics.binning import DEFAULT_N_BINS, Bins, accumulate_bins, edge_precision, expected_error
+from calibrant.defaults import DEFAULT_N_BINS
+from calibrant.gates import Gates
+from calibrant.metrics.binning import Bins, accumulate_bins, edge_precision, expected_error
 from calibrant.metrics.classes import ClassEvaluation, ClassMetrics, evaluate_classes
 from calibrant.metrics.comparison import Comparison, Difference, Verdict, compare, differences, rests_on_few
 from calibrant.metrics.confident import ConfidentSet, confident_set, is_confident
@@ -23,7 +25,6 @@ from calibrant.metrics.evaluation import (
     evaluate,
     without_intervals,
 )
-from calibrant.metrics.gates import Gates
 from calibrant.metrics.groups import (
     GroupedEvaluation,
     Groups,

@@ -18,8 +18,6 @@ from calibrant.display import ShownFields
 from calibrant.predictions import Precision, Predictions, share
 
 _Sums = TypeVar("_Sums", NDArray[np.float64], Tensor)
-DEFAULT_N_BINS = 15
-"""Bins of every binned metric unless told otherwise, as in most of the literature; the paper of this method uses 10."""
 _FEW_EDGES = 100  # twice their number fits in a byte
 _FEW_VALUES = 10_000
 _SMALL_BATCH = 2**15

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.display import FEW, Displayed, Overview, ShownFields
-from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins
+from calibrant.metrics.binning import check_bins
 from calibrant.metrics.errors import balanced_error
 from calibrant.metrics.tops import Weights, weighted_rows
 from calibrant.metrics.totals import read_totals

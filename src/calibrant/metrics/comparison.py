@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import InvalidInput, invalid
-from calibrant.metrics.binning import DEFAULT_N_BINS, check_bins
+from calibrant.metrics.binning import check_bins
 from calibrant.metrics.evaluation import (
     FEWEST_RESAMPLES,
     Interval,

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.display import ShownFields
-from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, check_bins, edge_precision, rounded, sum_bins
+from calibrant.metrics.binning import bin_edges, check_bins, edge_precision, rounded, sum_bins
 from calibrant.metrics.tops import Tops, Weights, weighted_rows
 from calibrant.predictions import Predictions, require_predictions
 

@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics.binning import DEFAULT_N_BINS, Bins, bin_edges, check_bins, edge_precision, sum_bins
+from calibrant.defaults import DEFAULT_N_BINS
+from calibrant.metrics.binning import Bins, bin_edges, check_bins, edge_precision, sum_bins
 from calibrant.metrics.tops import SortedTops, Tops, Weights, weighted_rows
 from calibrant.metrics.totals import read_totals
 from calibrant.predictions import Predictions, require_predictions

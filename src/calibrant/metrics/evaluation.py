@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction, whole
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import typed
-from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, check_bins, sum_bins
+from calibrant.metrics.binning import bin_edges, check_bins, sum_bins
 from calibrant.metrics.confident import ConfidentSet, check_threshold, confident_of
 from calibrant.metrics.errors import balanced_error, debiased_error
 from calibrant.metrics.names import METRICS, SET_METRICS, set_metric

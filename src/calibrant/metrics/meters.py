@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.checks import whole
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import invalid
 from calibrant.metrics.binning import (
-    DEFAULT_N_BINS,
     accumulate_bins,
     bin_edges,
     check_bins,

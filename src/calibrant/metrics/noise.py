@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.display import ShownFields
-from calibrant.metrics.binning import DEFAULT_N_BINS, bin_edges, bin_index, check_bins, expected_error
+from calibrant.metrics.binning import bin_edges, bin_index, check_bins, expected_error
 from calibrant.metrics.tops import Tops, Weights, weighted_rows
 from calibrant.predictions import Predictions
 

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import InvalidInput, invalid
 from calibrant.executing import Executor, as_mapper
-from calibrant.metrics.binning import DEFAULT_N_BINS, Bins, bin_edges, check_bins, expected_error, rounded, sum_bins
+from calibrant.metrics.binning import Bins, bin_edges, check_bins, expected_error, rounded, sum_bins
 from calibrant.metrics.confident import ConfidentSet
 from calibrant.metrics.counted import KeyCounts, count_keys
 from calibrant.metrics.errors import debiased_error

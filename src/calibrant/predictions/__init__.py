@@ -1,8 +1,8 @@
 """What a trained model says: the one thing that metrics, post-hoc calibration, routing and reports read."""
 
+from calibrant.defaults import Kind
 from calibrant.predictions.checks import (
     SUM_TOLERANCE,
-    Kind,
     Precision,
     as_class_names,
     as_scores,

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant.checks import as_array, labels
+from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 
-Kind = Literal["logits", "probabilities"]
 Precision = Literal["float16", "bfloat16", "float32", "float64"]
 
 PRECISIONS: dict[int, Precision] = {2: "float16", 4: "float32", 8: "float64"}

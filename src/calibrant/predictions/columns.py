@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.predictions.checks import PREFIXES, Kind
+from calibrant.predictions.checks import PREFIXES
 from calibrant.predictions.class_order import shortened
 
 ROLES = ("target", "id")

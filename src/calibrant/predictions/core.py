@@ -13,9 +13,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from calibrant.checks import fraction
+from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import checks
-from calibrant.predictions.checks import Kind, Precision
+from calibrant.predictions.checks import Precision
 from calibrant.predictions.display import predictions_html
 from calibrant.predictions.on_disk import OnDisk
 from calibrant.predictions.origin import Origin, RowsPart

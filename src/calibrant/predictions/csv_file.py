@@ -9,9 +9,10 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import atomic_write
-from calibrant.predictions.checks import Kind, Precision
+from calibrant.predictions.checks import Precision
 from calibrant.predictions.columns import layout
 from calibrant.predictions.on_disk import OnDisk
 from calibrant.predictions.rows import chunks

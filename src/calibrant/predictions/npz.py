@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.defaults import Kind
 from calibrant.errors import invalid
 from calibrant.files import atomic_write
 from calibrant.npz import Npz
-from calibrant.predictions.checks import PRECISIONS, Kind, Precision, as_class_names, check_shape
+from calibrant.predictions.checks import PRECISIONS, Precision, as_class_names, check_shape
 from calibrant.predictions.class_order import shortened
 from calibrant.predictions.columns import Layout, find_roles, resolve_kind
 from calibrant.predictions.on_disk import OnDisk

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import atomic_write
 from calibrant.npz import check_unfolded
-from calibrant.predictions.checks import Kind, Precision
+from calibrant.predictions.checks import Precision
 from calibrant.predictions.class_order import shortened
 from calibrant.predictions.columns import Layout, layout
 from calibrant.predictions.csv_file import header_of

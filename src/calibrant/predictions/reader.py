@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
-from calibrant.predictions.checks import Kind, Precision, as_class_names, check_id_lengths
+from calibrant.predictions.checks import Precision, as_class_names, check_id_lengths
 from calibrant.predictions.class_order import class_order
 from calibrant.predictions.columns import Labels, check_columns
 from calibrant.predictions.source import PredictionSource, RawBlock, Wanted

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.predictions.checks import SUM_TOLERANCE, Kind, Precision, refuse_scores
+from calibrant.defaults import Kind
+from calibrant.predictions.checks import SUM_TOLERANCE, Precision, refuse_scores
 from calibrant.predictions.threads import share
 
 if TYPE_CHECKING:

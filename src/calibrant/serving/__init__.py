@@ -1,11 +1,12 @@
 """One file for deployment: what a model says, how far it is calibrated, and what it may decide alone."""
 
+from calibrant.defaults import MOST_BYTES, MOST_CASES
 from calibrant.serving.check import TOLERANCE, ExportCheck, compare_onnx
 from calibrant.serving.contents import Contents
 from calibrant.serving.decider import Decider
 from calibrant.serving.decision import Decision, Logged, LoggedDecisions
 from calibrant.serving.folding import fold_temperature
-from calibrant.serving.http import MOST_BYTES, MOST_CASES, create_app, serve_model
+from calibrant.serving.http import create_app, serve_model
 from calibrant.serving.inputs import InputSpec
 from calibrant.serving.log import ContradictingLabel, DecisionLog, DuplicateId, UnknownId, rule_digest
 from calibrant.serving.onnx import Exported, export_onnx

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant import __version__
 from calibrant.checks import whole
+from calibrant.defaults import MOST_BYTES, MOST_CASES
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid, one_line, our_fault
 from calibrant.files import parse_json
 from calibrant.serving.decider import Decider, Outside
@@ -22,8 +23,6 @@ from calibrant.serving.onnx_file import library
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-MOST_CASES = 1000
-MOST_BYTES = 16 * 2**20
 _GRACE_S = 30
 _Body = TypeVar("_Body", bound=BaseModel)
 

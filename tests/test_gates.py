@@ -2,7 +2,7 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput
-from calibrant.metrics import Gates
+from calibrant.gates import Gates
 
 
 @pytest.fixture

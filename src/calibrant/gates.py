@@ -2,12 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from calibrant.errors import invalid
-from calibrant.metrics.evaluation import Evaluation
 
 # Everything else is a share.
 _UNBOUNDED = ("max_nll", "max_brier")
+
+
+class _Evaluation(Protocol):
+    """What of `calibrant.metrics.Evaluation` is looked at: that room loads torch, for which `--help` must not wait."""
+
+    @property
+    def test_error(self) -> float: ...
+
+    @property
+    def thresholds(self) -> Sequence[Any]: ...
+
+    def values(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +72,7 @@ class Gates:
             if name not in _UNBOUNDED and not 0.0 <= limit <= 1.0:
                 raise invalid(name, "be a fraction in 0..1", limit, "Write 0.02 for 2 %.")
 
-    def broken(self, result: Evaluation, *, name: str = "") -> list[str]:
+    def broken(self, result: _Evaluation, *, name: str = "") -> list[str]:
         """One short sentence for each limit that does not hold; `name` says in it what was evaluated."""
         values = result.values()
         values["accuracy"] = 1.0 - result.test_error
