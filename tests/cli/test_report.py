@@ -134,3 +134,6 @@ def test_groups_stand_on_the_page_with_the_worst_named(calibrant, tmp_path):
     code, _, err = calibrant("report", tmp_path / "a.npz", "-o", *where, "--groups", "sight")
     assert code == 2
     assert "groups must be a column of the predictions, got 'sight'" in err
+    code, _, err = calibrant("report", tmp_path / "a.npz", "--groups", "site", "--group-file", tmp_path / "groups.csv")
+    assert code == 2
+    assert "Mutually exclusive arguments: {--groups, --group-file}" in err

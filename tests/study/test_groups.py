@@ -65,8 +65,6 @@ def test_groups_are_read_from_a_table(tmp_path):
     (tmp_path / "other.csv").write_text("id,site\n1,north\n")
     with pytest.raises(InvalidInput, match="have one column group"):
         read_groups(tmp_path / "other.csv")
-    with pytest.raises(InvalidInput, match="groups must be left out where a group file is given"):
-        read_groups(tmp_path / "groups.csv", instead_of="site")
 
 
 @pytest.mark.browser

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter, Token
+from cyclopts import Group, Parameter, Token
+from cyclopts.validators import mutually_exclusive
 
 from calibrant.defaults import Kind
 from calibrant.executing import ExecutorName
@@ -34,6 +35,8 @@ NBins = Annotated[int, Parameter(help="Bins of every binned metric.")]
 OutOr = Parameter(name=["--out", "-o"])
 Out = Annotated[Path | None, OutOr]
 Switch = Parameter(negative="")
+# At most one of the flags of a command that carry it.
+OneOf = Parameter(group=("Parameters", Group("exclusive flags", show=False, validator=mutually_exclusive)))
 Many = Parameter(consume_multiple=True, negative="")
 Repeated = Parameter(negative="")
 Assignments = Annotated[list[str] | None, Parameter(name="--set", negative="")]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
-from calibrant.cli._flags import Columns, DataDir, Json, KindFlag, NBins, Out, Repeated, Switch
+from calibrant.cli._flags import Columns, DataDir, Json, KindFlag, NBins, OneOf, Out, Repeated, Switch
 from calibrant.cli._say import say, say_json
 from calibrant.defaults import DEFAULT_N_BINS
 
@@ -28,8 +28,8 @@ def report(
     n_resamples: int = 1000,
     pictures: bool = True,
     data_dir: DataDir = None,
-    groups: str | None = None,
-    group_file: Path | None = None,
+    groups: Annotated[str | None, OneOf] = None,
+    group_file: Annotated[Path | None, OneOf] = None,
     figures: Path | None = None,
     as_json: Json = False,
 ) -> None:
@@ -64,7 +64,7 @@ def report(
 
     shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
     shared |= {"data_dir": data_dir, "n_bins": n_bins} | ({} if title is None else {"title": title})
-    shared["groups"] = groups if group_file is None else read_groups(group_file, instead_of=groups)
+    shared["groups"] = groups if group_file is None else read_groups(group_file)
     if holds_study(sources):
         own: dict[str, Any] = {
             "calibrator": calibrator,

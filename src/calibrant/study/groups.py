@@ -46,15 +46,8 @@ class _Method(NamedTuple):
         return sorted(self.together.groups, key=lambda group: -(self.mean(group, "test_error") or 0.0))
 
 
-def read_groups(path: str | Path, *, instead_of: str | None = None) -> list[str]:
-    """The group of each test case, in the order of the test set: a CSV file with a column `group`.
-
-    Args:
-        path: The file.
-        instead_of: A column that was named, too; there is one way or the other.
-    """
-    if instead_of is not None:
-        raise invalid("groups", "be left out where a group file is given", repr(instead_of))
+def read_groups(path: str | Path) -> list[str]:
+    """The group of each test case, in the order of the test set: a CSV file with a column `group`."""
     records = csv_records(as_path(path, "groups"), str(path))
     header = next(records, [])
     if header.count("group") != 1:

@@ -40,7 +40,8 @@ def paper_tables(results: Results, *, brief: bool = False) -> list[Grid]:
 
 
 _SPREAD = (
-    "In percent, test set, last epoch, 10 bins unless stated; +TS: after temperature scaling on the validation set. "
+    "In percent, test set, last epoch, 10 bins unless stated. TE: test error; S95: the cases with a confidence of "
+    "0.95 or more, |S95|: their share; +TS: after temperature scaling on the validation set. "
     "± is the standard deviation over seeds; with one seed, the standard error over test images, "
     "which is the width of a 95 % interval divided by 3.92. "
     "Marked: the best mean, which may be so by chance."
