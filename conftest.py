@@ -1,5 +1,6 @@
 """Runs the Python blocks of the README and of docs/ as tests: what we print there works."""
 
+from importlib.util import find_spec
 from unittest import SkipTest
 
 import pytest
@@ -11,6 +12,8 @@ _PAGES = Sybil(
     patterns=["README.md", "docs/*.md", "docs/**/*.md"],
     excludes=["docs/tutorial/*.md"],  # tests/docs/test_tutorial.py runs its commands, too
 )
+# They import what only the extra docs brings.
+collect_ignore = [] if find_spec("mkdocs") else ["docs/theme"]
 
 
 def pytest_collect_file(file_path, parent):  # noqa: ANN001, ANN201 (pytest's)

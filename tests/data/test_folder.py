@@ -119,7 +119,7 @@ def test_a_picture_that_ends_early_is_named(tmp_path, picture):
 def test_sixteen_bits_are_refused_because_they_would_be_cut_off(tmp_path, picture):
     picture("a/1.png", pixels=np.full((5, 6), 60_000, np.uint16))
     picture("b/1.png", mode="L")
-    with pytest.raises(InvalidInput, match=r"a/1.png must have 8 bits per channel, got mode I;16. Choose the range"):
+    with pytest.raises(InvalidInput, match=r"a/1.png must have 8 bits per channel, got mode I(;16)?\. Choose the"):
         load_dataset(f"folder:{tmp_path}")
 
 

@@ -20,9 +20,12 @@ def test_a_module_maps_like_its_calibrator(method, classes):
     logits, targets = cases(classes)
     fitted = make_calibrator(method).fit(logits, targets)
     far = np.vstack([30.0 * logits[:50], 1000.0 * np.eye(classes), -1000.0 * np.eye(classes), np.zeros((1, classes))])
+    # The curve of isotonic regression rises by a hundredth within 3e-7 here: the last digit of a probability, which
+    # NumPy and torch may round apart, becomes 1e-10.
+    close = 1e-9 if method.startswith("isotonic") else 1e-12
     for matrix in (logits, far):
         mapped = fitted.to_module()(torch.from_numpy(matrix))
-        np.testing.assert_allclose(mapped.numpy(), fitted.transform_logits(matrix), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(mapped.numpy(), fitted.transform_logits(matrix), rtol=close, atol=close)
         assert torch.isfinite(mapped).all()
     assert fitted.identity_ == (method == "none")
 

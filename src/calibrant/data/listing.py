@@ -112,7 +112,7 @@ def describe_content(content: dict[str, Any]) -> list[str]:
     """What `check_dataset` found, one line for each thing and for each unreadable picture."""
     counts: dict[str, list[int]] = content["images_per_class"]
     plain = {key: value for key, value in content.items() if key not in _LISTED}
-    lines = [f"{key.replace('_', ' ')}: {value}" for key, value in plain.items()]
+    lines = [f"{key.replace('_', ' ')}: {'not known' if value is None else value}" for key, value in plain.items()]
     lines += [f"class {each}: {train} to train on, {test} to test on" for each, (train, test) in counts.items()]
     return [*lines, *content["unreadable"]]
 

@@ -94,7 +94,7 @@ def _warn_if_mixed(rule: RoutingRule, origin: Origin, near: Iterable[Path]) -> N
             advice = f"If {origin.path} holds raw scores, add --calibrator {path}"
             _warn(f"the rule was fitted on what {path} made. {advice}")
         elif is_from and not behind and rule.fitted_on is not None:
-            advice = "If it was fitted on raw scores, give it raw scores here too"
+            advice = "If it was fitted on raw scores, give it raw scores here too."
             _warn(f"{path} made {origin.path}, but the rule does not say that it was fitted on its scores. {advice}")
         if behind or is_from:
             return
