@@ -25,7 +25,7 @@ signal.signal(signal.SIGINT, lambda *_: None)
 if sys.argv[1] == "interrupt":
     os.kill(os.getpid(), signal.SIGINT)
 if sys.argv[1] == "none":
-    watch.stop()
+    watch.stop(complete=True)
     sys.exit(0)
 time.sleep(60)
 """

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import labels, require_tensor
+from calibrant.distributed import is_distributed
 from calibrant.errors import invalid
 from calibrant.losses.functional import pick
 
@@ -68,6 +69,10 @@ class Batch:
 
 def check(logits: Tensor, targets: Tensor, weights: Tensor | None, *, validate: bool = False) -> None:
     """Refuse what no loss can be computed from; values are looked at on the CPU, or where `validate` asks for it."""
+    require_tensor("logits", logits)
+    require_tensor("targets", targets)
+    if is_distributed() and logits.shape[:1] == targets.shape == (0,):
+        return  # of a batch with fewer samples than processes some get none, and take part in the sums all the same
     _check_shapes(logits, targets, weights)
     if torch.compiler.is_compiling() or not (validate or logits.device.type == "cpu"):
         return
@@ -89,8 +94,6 @@ def _check_values(n_classes: int, targets: Tensor, weights: Tensor | None) -> No
 
 
 def _check_shapes(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-    require_tensor("logits", logits)
-    require_tensor("targets", targets)
     if logits.ndim != 2 or not logits.is_floating_point():
         found = f"{logits.dtype} {tuple(logits.shape)}"
         way_out = _as_rows(logits.shape, targets.shape)

@@ -3,8 +3,8 @@
 Three things can keep such processes alive for ever. The first meeting of the processes and every collective operation
 wait in C++ for a process that may be gone. The destructors of torch's process group may wait for a lock that an
 interpreter does not give back when it ends. And children outlive their parent. So a thread in every process watches
-signals, children and parent, and ends the process where the main thread does not. That is safe at any moment: every
-file of a run is written so that a kill leaves it whole.
+signals, children, parent and the connection to the other processes, and ends the process where the main thread does
+not. That is safe at any moment: every file of a run is written so that a kill leaves it whole.
 """
 
 import logging
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from calibrant.errors import CalibrantError
 from calibrant.logs import at_level
 from calibrant.training.cluster import launched_by_srun
+from calibrant.training.lifeline import Lifeline
 from calibrant.training.run import is_run
 
 if TYPE_CHECKING:
@@ -91,12 +92,13 @@ def launched(fabric: "Fabric", path: Path) -> Iterator[None]:
     children = _start_children(fabric)
     watch = _Watch(children, path)
     watch.start()
-    patience = 0.0
+    complete = False
     try:
         with at_level(logging.WARNING, *FABRIC_LOGGERS):
+            watch.lifeline = _lifeline(fabric, path)
             fabric.launch()
         yield
-        patience = _PATIENCE
+        complete = True
     except RuntimeError as error:
         if watch.saw_interrupt():
             raise KeyboardInterrupt from error
@@ -104,8 +106,15 @@ def launched(fabric: "Fabric", path: Path) -> Iterator[None]:
             raise
         raise ProcessLost(lost_message("another process", path)) from error
     finally:
-        watch.stop()
-        _end(children, patience)
+        watch.stop(complete=complete)
+        _end(children, _PATIENCE if complete else 0.0)
+
+
+def _lifeline(fabric: "Fabric", path: Path) -> Lifeline:
+    try:
+        return Lifeline(fabric.global_rank, fabric.world_size)
+    except OSError as error:
+        raise ProcessLost(lost_message("another process", path)) from error
 
 
 def _start_children(fabric: "Fabric") -> list[subprocess.Popen[bytes]]:
@@ -176,6 +185,8 @@ class _Watch(threading.Thread):
         self._interrupted = False
         self._children, self._path = children, path
         self._parent = int(os.environ.get(_LAUNCHER, os.getppid()))
+        self.lifeline: Lifeline | None = None
+        """Once the processes have met."""
         self._done = threading.Event()
         self._signals: int | None = None
         self._before = -1
@@ -186,10 +197,12 @@ class _Watch(threading.Thread):
             os.set_blocking(write, False)
             self._before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
-    def stop(self) -> None:
-        """The main thread has left the run by itself."""
+    def stop(self, *, complete: bool) -> None:
+        """The main thread has left the run by itself; the other processes need not end where it is complete."""
         self._done.set()
         self.join()
+        if self.lifeline is not None:
+            self.lifeline.close(farewell=complete)
         if self._signals is not None:
             os.close(signal.set_wakeup_fd(self._before))
             os.close(self._signals)
@@ -206,6 +219,9 @@ class _Watch(threading.Thread):
                 if child.poll():
                     self._wait_for_the_main_thread()
                     self._leave(lost_message(f"process {rank} (exit code {child.returncode})", self._path), 2)
+            if self.lifeline is not None and self.lifeline.broken():
+                self._wait_for_the_main_thread()
+                self._leave(lost_message("another process", self._path), 2)
 
     def saw_interrupt(self) -> bool:
         """Whether SIGINT has come, also where the main thread does not know it yet."""
