@@ -101,16 +101,12 @@ class ConfidencePruner:
         self.samples, self.n_classes = len(self._labels), len(sizes)
         self.seed, self.batch_size, self.validate = int(seed), batch_size, validate
         self.scoring, self.scored = scoring, 0
+        # Samples of a batch over all ranks, where their parts differ in size.
         self.global_batch_size: int | None = None
-        """Samples of a batch over all ranks, where their parts differ in size."""
-
-        extra = policy.columns if policy is not None else ()
-        self.table = ScoreTable(
-            torch.from_numpy(self._labels), ema=float(ema), bias_correction=bias_correction, extra=extra
-        )
+        labels, extra = torch.from_numpy(self._labels), policy.columns if policy is not None else ()
+        self.table = ScoreTable(labels, ema=float(ema), bias_correction=bias_correction, extra=extra)
         self._state = PruningState(self._labels, sizes, fixed=fixed_batches)
-        self._base_order = 0
-        self._targets_digest = hashlib.sha256(self._labels.data).hexdigest()
+        self._base_order, self._targets_digest = 0, hashlib.sha256(self._labels.data).hexdigest()
         if device is not None:
             self.to(device)
 
@@ -195,9 +191,8 @@ class ConfidencePruner:
         # Where scores decide how many leave, an epoch in which nobody does is nothing to report.
         if choice.stay.all() and (policy.known_ahead or policy.within_batch):
             state.note("no sample left: every class is too small for the policy's fraction or the class floor")
-        stay = np.zeros(self.samples, dtype=np.bool_)
+        stay, weights = np.zeros(self.samples, dtype=np.bool_), choice.weights
         stay[pool] = choice.stay
-        weights = choice.weights
         if weights is not None and not policy.from_all:
             weights = np.zeros(self.samples, dtype=np.float32)
             weights[pool] = choice.weights
@@ -378,9 +373,8 @@ class ConfidencePruner:
         """
         inputs.check_settings(state, self.settings(), strict=strict)
         if state["rows"].shape != self.table.rows.shape:
-            raise invalid(
-                "state", f"hold scores for {self.timetable.policy}", f"columns for {state['settings']['policy']}"
-            )
+            found = f"columns for {state['settings']['policy']}"
+            raise invalid("state", f"hold scores for {self.timetable.policy}", found)
         self.table.rows.copy_(state["rows"])
         count = self.table.rows[:, self.table.columns.index("count")] if shared else state["shared_count"]
         self.table.shared_count.copy_(count)

@@ -8,11 +8,12 @@ from calibrant.serving.decision import Decision, Logged, LoggedDecisions
 from calibrant.serving.folding import fold_temperature
 from calibrant.serving.http import create_app, serve_model
 from calibrant.serving.inputs import InputSpec
-from calibrant.serving.log import ContradictingLabel, DecisionLog, DuplicateId, UnknownId, rule_digest
+from calibrant.serving.log import ContradictingLabel, DecisionLog, DuplicateId, UnknownId
 from calibrant.serving.onnx import Exported, export_onnx
 from calibrant.serving.onnx_file import OUTPUTS, SCORES, SHORTLIST
 from calibrant.serving.parts import Parts
 from calibrant.serving.sources import open_model, parse_ranges, read_example
+from calibrant.serving.stored import rule_digest
 
 __all__ = [
     "MOST_BYTES",

@@ -16,7 +16,7 @@ from calibrant.posthoc import Calibrator
 from calibrant.predictions import Kind, Origin, Precision, as_class_names, logits_of
 from calibrant.routing import Routed, RoutingRule, Shortlist, calibrator_for
 from calibrant.serving.inputs import InputSpec
-from calibrant.serving.log import rule_digest
+from calibrant.serving.stored import rule_digest
 
 FORMAT = 1
 _PRECISIONS: dict[str, Precision] = {"float32": "float32", "float64": "float64"}

@@ -1,30 +1,33 @@
 """`DecisionLog`: every decision of one model in a database, and the labels that come later."""
 
 import json
-import math
 import re
-import time as clock
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from calibrant.checks import whole
-from calibrant.errors import InvalidInput, OutputError, did_you_mean, invalid, one_line
-from calibrant.files import content_digest, parse_json
+from calibrant.errors import InvalidInput, OutputError, did_you_mean, invalid
 from calibrant.predictions import as_class_names
 from calibrant.routing import RoutingRule
 from calibrant.serving.decision import Decision, Logged, LoggedDecisions
+from calibrant.serving.stored import (
+    as_columns,
+    check_extras,
+    check_id,
+    microseconds,
+    now,
+    rule_digest,
+    stored_rule,
+    undamaged,
+)
 from calibrant.serving.tables import connect, create, reading, sqlalchemy, tables, url_of, writing
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 FORMAT = 1
-LONGEST_ID = 256
 # A statement of more values than this is refused by some databases.
 _AT_ONCE = 500
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -107,7 +110,7 @@ class DecisionLog:
             raise invalid("decision log", f"be one of the model {model[:12]}...", told, way_out)
         self.model: str = row.model
         self.n_classes: int = whole("n_classes of the decision log", row.n_classes, 2)
-        with _undamaged():
+        with undamaged():
             names = None if row.class_names is None else json.loads(row.class_names)
             self.class_names: tuple[str, ...] | None = as_class_names(names, self.n_classes)
 
@@ -154,7 +157,7 @@ class DecisionLog:
         with writing(self._engine, self._url) as connection:
             if connection.execute(rules.select().where(rules.c.digest == digest)).first() is None:
                 content = json.dumps(rule.to_dict(), allow_nan=False)
-                connection.execute(rules.insert(), {"digest": digest, "time": _now(), "content": content})
+                connection.execute(rules.insert(), {"digest": digest, "time": now(), "content": content})
         return digest
 
     def rules(self) -> dict[str, RoutingRule]:
@@ -162,7 +165,7 @@ class DecisionLog:
         rules = tables().rules
         with reading(self._engine, self._url) as connection:
             rows = connection.execute(rules.select().order_by(rules.c.time)).all()
-        return {row.digest: _rule(row.digest, row.content) for row in rows}
+        return {row.digest: stored_rule(row.digest, row.content) for row in rows}
 
     def append(self, decisions: Sequence[Decision], *, rule: str = "", time: datetime | None = None) -> None:
         """Add decisions, all or none; when this returns they are on disk.
@@ -175,7 +178,7 @@ class DecisionLog:
         if not decisions:
             return
         rows = [self._row(each) for each in decisions]
-        stamp = _now() if time is None else _microseconds(time)
+        stamp = now() if time is None else microseconds(time)
         table = tables().decisions
         with writing(self._engine, self._url) as connection:
             self._refuse_known(connection, [each.id for each in decisions])
@@ -228,7 +231,7 @@ class DecisionLog:
         columns = [*table.c, labels.c.target, labels.c.sequence.label("label_sequence")]
         query = sa.select(*columns).select_from(table.outerjoin(labels, table.c.id == labels.c.id))
         if isinstance(since, datetime):
-            query = query.where(table.c.time >= _microseconds(since))
+            query = query.where(table.c.time >= microseconds(since))
         if labelled is not None:
             query = query.where(labels.c.target.is_not(None) if labelled else labels.c.target.is_(None))
         query = query.order_by(table.c.sequence).limit(block)
@@ -238,8 +241,8 @@ class DecisionLog:
                 rows = connection.execute(query.where(table.c.sequence > last)).all()
             if not rows:
                 return
-            with _undamaged():
-                found = _columns(rows)
+            with undamaged():
+                found = as_columns(rows)
             yield found
             last = rows[-1].sequence
 
@@ -252,7 +255,7 @@ class DecisionLog:
             row = connection.execute(query).first()
         if row is None:
             return None
-        with _undamaged():
+        with undamaged():
             shortlist, extras = tuple(json.loads(row.shortlist)), json.loads(row.extras)
             decision = Decision(row.id, row.predicted, row.confidence, row.automate, shortlist, row.reason, extras)
             return Logged(decision, row.sequence, datetime.fromtimestamp(row.time / 1e6, UTC), row.rule, row.target)
@@ -266,7 +269,7 @@ class DecisionLog:
     def label_all(self, targets: Mapping[str, int | str], *, time: datetime | None = None) -> int:
         """Labels of several cases by id, all or none; returns how many were new."""
         numbers = {each: self._class_number(target) for each, target in targets.items()}
-        stamp = _now() if time is None else _microseconds(time)
+        stamp = now() if time is None else microseconds(time)
         labels = tables().labels
         with writing(self._engine, self._url) as connection:
             known = _labels_of(connection, list(numbers))
@@ -304,74 +307,6 @@ class ContradictingLabel(InvalidInput):
     """The case has another label already."""
 
 
-def rule_digest(rule: RoutingRule) -> str:
-    """SHA-256 of a rule's content: the version of a rule."""
-    return content_digest(rule.to_dict())
-
-
-def check_id(id: object) -> str:  # noqa: A002
-    """Refuse what cannot name a case."""
-    if not isinstance(id, str) or not 0 < len(id) <= LONGEST_ID or not _storable(id):
-        raise invalid("id", f"be text of 1 to {LONGEST_ID} characters that a database can hold", ascii(id))
-    return id
-
-
-def check_extras(extras: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuse facts that are neither text, numbers, yes or no, nor nothing."""
-    for name, value in extras.items():
-        check_id(name)
-        fine = value is None or (_storable(value) if isinstance(value, str) else isinstance(value, int | float))
-        if not fine or (isinstance(value, float) and not math.isfinite(value)):
-            rule = "be text, a finite number, true, false or nothing"
-            raise invalid(f"extra {one_line(name, most=40)}", rule, ascii(value))
-    return dict(extras)
-
-
-def _storable(text: str) -> bool:
-    """Whether a database takes it: no zero, which ends text in C, and no lone surrogate, which has no encoding."""
-    return "\0" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
-
-
-def _rule(digest: str, content: str) -> RoutingRule:
-    where = f"rule {digest[:12]}... of the decision log"
-    rule = RoutingRule.from_dict(parse_json(content, where), where=where)
-    if rule_digest(rule) != digest:
-        raise invalid(where, "be undamaged", "another one", "Restore the log from a copy.")
-    return rule
-
-
-@contextmanager
-def _undamaged() -> Iterator[None]:
-    """Turn values of other types than ours, which SQLite keeps in any column, into one line."""
-    try:
-        yield
-    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        told = one_line(error, most=100).removesuffix(".")
-        raise invalid("decision log", "be undamaged", told, "Restore it from a copy.") from error
-
-
-def _columns(rows: Sequence[Any]) -> LoggedDecisions:
-    def column(name: str, kind: Any) -> Any:
-        return np.array([getattr(row, name) for row in rows], dtype=kind)
-
-    extras = [json.loads(row.extras) for row in rows]
-    names = dict.fromkeys(name for own in extras for name in own)
-    return LoggedDecisions(
-        sequence=column("sequence", np.int64),
-        ids=column("id", object),
-        time=column("time", np.int64).view("datetime64[us]"),
-        rule=column("rule", object),
-        predicted=column("predicted", np.int64),
-        confidence=column("confidence", np.float64),
-        automate=column("automate", np.bool_),
-        target=np.array([-1 if row.target is None else row.target for row in rows], dtype=np.int64),
-        label_sequence=np.array([row.label_sequence or 0 for row in rows], dtype=np.int64),
-        shortlists=[tuple(json.loads(row.shortlist)) for row in rows],
-        reasons=[row.reason for row in rows],
-        extras={name: np.array([own.get(name) for own in extras], dtype=object) for name in names},
-    )
-
-
 def _labels_of(connection: "Connection", ids: Sequence[str]) -> dict[str, int | None]:
     """The label of each id, None where none has come; refuses ids that were never decided."""
     sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
@@ -392,15 +327,3 @@ def _parts(ids: Sequence[str]) -> Iterable[Sequence[str]]:
 
 def _last(connection: "Connection", table: Any) -> int:
     return connection.execute(sqlalchemy().select(sqlalchemy().func.max(table.c.sequence))).scalar() or 0
-
-
-def _now() -> int:
-    return clock.time_ns() // 1000
-
-
-def _microseconds(time: datetime) -> int:
-    if time.tzinfo is None:
-        raise invalid("time", "have a zone", time, "datetime.now(UTC) has one.")
-    # Exact: a product of a float with a million would be off by one now and then.
-    passed = time - datetime(1970, 1, 1, tzinfo=UTC)
-    return (passed.days * 86400 + passed.seconds) * 1_000_000 + passed.microseconds
