@@ -63,11 +63,20 @@ def test_a_plan_that_could_not_keep_to_its_budget_says_so(tmp_path, kept, said):
     assert [text[:63] for text in found] == ["The run made 86.2% of all updates, and its budget was 60.0%: to"] * said
 
 
+@pytest.mark.parametrize(
+    ("share", "advice"), [(0.3, "Hold out more (--set data.validation=0.5) or label more."), (0.5, "Label more.")]
+)
+def test_who_holds_out_much_already_is_told_something_else(tmp_path, share, advice):
+    told_first, _ = told(tmp_path, *scores(60, wrong=1), **{"data.validation": share})
+    assert told_first.endswith(f"it takes 100. {advice}")
+
+
 def test_too_few_validation_cases_for_a_temperature_and_for_a_promise(tmp_path):
     first, second = told(tmp_path / "a", *scores(60, wrong=1))
     assert "there are 60 validation cases, and it takes 100" in first
     assert "No threshold can be promised: 60 cases" in second
     assert "cases would be needed" in second
+    assert "Hold out more (--set data.validation=0.3) or label more." in second
     # Nobody asked for a temperature: then nobody misses it.
     (only,) = told(tmp_path / "b", *scores(60, wrong=1), **{"calibration.method": "none"})
     assert only.startswith("No threshold can be promised")

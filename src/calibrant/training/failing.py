@@ -18,7 +18,8 @@ _NEARLY_ALL = 0.95
 _FALLEN = 0.98
 _PROMISED = 0.99
 _BUDGET_SLACK = 0.01
-_MORE_VALIDATION = "Hold out more (--set data.validation=0.3) or label more."
+# Shares of the training cases to hold out, offered in turn to who holds out less.
+_SHARES = (0.3, 0.5)
 
 
 def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | None) -> list[str]:
@@ -42,7 +43,12 @@ def _no_temperature(run: Run, cases: int) -> str:
     start = "No temperature was fitted, so confidence is as the network gives it:"
     if calibration_share(run.recipe, cases) is not None:
         return f"{start} the validation cases or the predictions on them do not differ."
-    return f"{start} there are {cases} validation cases, and it takes {2 * FEWEST_CASES}. {_MORE_VALIDATION}"
+    return f"{start} there are {cases} validation cases, and it takes {2 * FEWEST_CASES}. {_more_validation(run)}"
+
+
+def _more_validation(run: Run) -> str:
+    more = next((share for share in _SHARES if share > run.recipe.data.validation), None)
+    return "Label more." if more is None else f"Hold out more (--set data.validation={more}) or label more."
 
 
 def _guesses(validation: Predictions) -> list[str]:
@@ -110,5 +116,5 @@ def _no_promise(run: Run, validation: Predictions, calibration: dict[str, Any] |
     rule = choose_threshold(cases, target_accuracy=_PROMISED)
     if rule.threshold is not None:
         return []
-    more = "" if rule.evidence is None or rule.evidence.cases_needed is None else f" {_MORE_VALIDATION}"
+    more = "" if rule.evidence is None or rule.evidence.cases_needed is None else f" {_more_validation(run)}"
     return [f"{rule.note}{more}"]
