@@ -1,6 +1,7 @@
 import json
 import subprocess
 
+import PIL
 import torch
 
 import calibrant
@@ -13,6 +14,7 @@ def test_the_environment_is_plain_values_without_names_of_people_or_machines(mon
     found = describe_environment()
     assert json.loads(json.dumps(found)) == found
     assert (found["torch"], found["calibrant"], found["commit"]) == (torch.__version__, calibrant.__version__, "abc123")
+    assert found["pillow"] == PIL.__version__
     assert "/" not in json.dumps(found)
 
 

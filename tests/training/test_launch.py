@@ -6,7 +6,16 @@ import sys
 import pytest
 import torch
 
-from calibrant.training.launch import _is_lost_peer, is_first_process, launched, stopped_message
+from calibrant.data import Unreadable
+from calibrant.errors import InvalidInput
+from calibrant.training.launch import (
+    ProcessLost,
+    _is_lost_peer,
+    first_process_speaks,
+    is_first_process,
+    launched,
+    stopped_message,
+)
 
 _BLOCKED = """
 import os, signal, subprocess, sys, threading, time
@@ -80,3 +89,15 @@ def test_one_process_is_not_watched(tmp_path, toy_recipe):
     fabric = make_fabric(toy_recipe())
     with pytest.raises(RuntimeError, match="mine"), launched(fabric, tmp_path):
         raise RuntimeError("mine, about gloo")
+
+
+@pytest.mark.parametrize(("rank", "error", "raised"), [
+    ("0", InvalidInput, InvalidInput),
+    ("1", InvalidInput, SystemExit),
+    ("1", ProcessLost, ProcessLost),
+    ("1", Unreadable, Unreadable),
+])  # fmt: skip
+def test_a_process_beside_the_first_speaks_of_what_it_alone_knows(rank, error, raised, monkeypatch):
+    monkeypatch.setenv("RANK", rank)
+    with pytest.raises(raised), first_process_speaks():
+        raise error("bad")

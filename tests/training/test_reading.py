@@ -1,5 +1,7 @@
 import multiprocessing
 import os
+import re
+import shutil
 import signal
 
 import numpy as np
@@ -84,8 +86,6 @@ def test_auto_says_why(recipe, tmp_path):
 @pytest.fixture
 def damaged(folder, tmp_path):
     """A copy of the folder with two files that end early."""
-    import shutil
-
     place = tmp_path / "damaged"
     shutil.copytree(folder, place)
     for name in ("across/03.png", "down/11.png"):
@@ -95,7 +95,8 @@ def damaged(folder, tmp_path):
 
 def test_unreadable_pictures_in_a_run(damaged, recipe, tmp_path, assert_same_run):
     name = f"folder:{damaged}?size=16"
-    with pytest.raises(InvalidInput, match=r"across/03.png cannot be read as an image"):
+    message = r"(across/03|down/11)\.png cannot be read as an image .* [12] of 6\d pictures .* --skip-unreadable leaves"
+    with pytest.raises(InvalidInput, match=message):
         train(recipe.changed({"data.name": name}), tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
     skipping = recipe.changed({"data.name": f"{name}&unreadable=skip", "method.name": "nll", "method.options": {}})
@@ -116,6 +117,30 @@ def test_unreadable_pictures_in_a_run(damaged, recipe, tmp_path, assert_same_run
     assert noted["count"] == len(noted["files"]) == missing["train"]
     for split in ("val", "test"):
         assert not {"across/03.png", "down/11.png"} & set(run.predictions(split).ids)
+
+
+def test_a_picture_that_breaks_in_the_middle_is_named_and_the_run_goes_on_when_it_is_back(
+    folder, recipe, tmp_path, assert_same_run
+):
+    place = tmp_path / "pictures"
+    shutil.copytree(folder, place)
+    recipe = recipe.changed({"data.name": f"folder:{place}?size=16"})
+    path = place / stream_dataset(recipe.data.name).train.ids()[0]
+
+    class Breaks(Quiet):
+        """Lets one picture end early when the second epoch begins; what rests is drawn from the seed alone."""
+
+        def begin_epoch(self, epoch, steps):
+            if epoch == 2:
+                path.write_bytes(path.read_bytes()[:60])
+
+    with pytest.raises(InvalidInput, match=rf"{path} cannot be read") as caught:
+        train(recipe, tmp_path / "run", reporter=Breaks())
+    assert re.search(
+        r" 1 of \d+ pictures read so far .* --skip-unreadable .*: calibrant train --resume ", str(caught.value)
+    )
+    shutil.copy(folder / path.relative_to(place), path)
+    assert_same_run(resume(tmp_path / "run"), train(recipe, tmp_path / "undisturbed"))
 
 
 def test_a_batch_without_one_readable_picture_stops_the_run(damaged):

@@ -2,9 +2,10 @@
 
 from calibrant.data.catalogue import CATALOGUE
 from calibrant.data.dataset import Augmentation, Dataset, Images
+from calibrant.data.decoder import Unreadable
 from calibrant.data.extent import Extent, extent_of
 from calibrant.data.fetch import catalogue_entry, fetch_dataset
-from calibrant.data.folder import warn_of_unreadable
+from calibrant.data.folder import refused, warn_of_unreadable
 from calibrant.data.listing import check_dataset, describe_content, describe_place, list_datasets
 from calibrant.data.load import find_named, load_dataset
 from calibrant.data.locate import data_dirs, locate
@@ -22,6 +23,7 @@ __all__ = [
     "Opened",
     "StreamedDataset",
     "StreamedImages",
+    "Unreadable",
     "anchored",
     "augment",
     "catalogue_entry",
@@ -40,6 +42,7 @@ __all__ = [
     "open_dataset",
     "own_data",
     "parse_spec",
+    "refused",
     "skipping_unreadable",
     "split_validation",
     "stream_dataset",

@@ -111,9 +111,9 @@ class Listing:
         for row in range(len(self.pictures)):
             try:
                 return torch.from_numpy(decode_pictures([self.pictures[row]], form.decoder()))
-            except Unreadable:
+            except Unreadable as error:
                 if not form.skip:
-                    raise
+                    raise refused([str(error)], 1) from error
         raise invalid(str(self.folder), "hold pictures that can be read", "none")
 
     def without(self, left_out: Sequence[int]) -> "Listing":
@@ -176,8 +176,10 @@ def load_folder(spec: Spec, *, progress: Progress | None = None) -> Dataset:
 
 def decode_listing(found: Listing, form: Form, *, progress: Progress | None = None) -> Dataset:
     """Decode all pictures of a folder into memory."""
-    left_out: dict[int, str] | None = {} if form.skip else None
+    left_out: dict[int, str] = {}
     pixels = torch.from_numpy(decode_pictures(found.pictures, form.decoder(), left_out=left_out, progress=progress))
+    if left_out and not form.skip:
+        raise refused(list(left_out.values()), len(found.pictures))
     if left_out:
         warn_of_unreadable([found.pictures.paths[row] for row in left_out])
         found = found.without(list(left_out))
@@ -192,6 +194,14 @@ def decode_listing(found: Listing, form: Form, *, progress: Progress | None = No
     mean, std = channel_statistics(train.images)
     names, folder = tuple(found.class_names), found.folder
     return Dataset(folder.resolve().name, train, test, names, mean, std, Augmentation(), origin=str(folder))
+
+
+def refused(problems: Sequence[str], looked_at: int) -> Unreadable:
+    """The error for pictures that cannot be read and are not to be left out: the first of them, and how many."""
+    return Unreadable(
+        f"{problems[0]} {len(problems):,} of {looked_at:,} pictures read so far cannot be read: 'calibrant data check' "
+        "names all of the folder, --skip-unreadable leaves them out of a new run."
+    )
 
 
 def warn_of_unreadable(names: Sequence[str]) -> None:

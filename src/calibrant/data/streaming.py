@@ -13,7 +13,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from calibrant.data.dataset import Augmentation, Dataset, channel_histogram, histogram_statistics
 from calibrant.data.decoder import Decoder, Picture, Unreadable, different_sizes
-from calibrant.data.folder import FolderPictures, Form, Listing, decode_listing, list_folder
+from calibrant.data.folder import FolderPictures, Form, Listing, decode_listing, list_folder, refused
 from calibrant.data.load import load_dataset
 from calibrant.data.pictures import check_pixels, decoded, large_pictures_expected, pixel_memory
 from calibrant.data.spec import parse_spec
@@ -224,15 +224,16 @@ def _sampled(found: Listing, rows: Tensor) -> list[Picture]:
 def _survey(found: Listing, rows: Tensor, form: Form) -> tuple[Tensor, bool]:
     """Histogram of each of three channels over a sample of these pictures, and whether any has colours."""
     some = _sampled(found, rows)
-    histogram, any_colour = torch.zeros(3, 256, dtype=torch.int64), False
+    histogram, any_colour, problems = torch.zeros(3, 256, dtype=torch.int64), False, []
     decode = form.decoder()
     with large_pictures_expected(), closing(decoded(some, decode)) as results:
         for _, result in results:
             if isinstance(result, Unreadable):
-                if not form.skip:
-                    raise result
+                problems.append(str(result))
                 continue
             any_colour |= result.ndim == 3
             pixels = torch.tensor(np.atleast_3d(result)).permute(2, 0, 1)[None]
             histogram += channel_histogram(pixels)
+    if problems and not form.skip:
+        raise refused(problems, len(some))
     return histogram, any_colour

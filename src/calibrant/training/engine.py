@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from calibrant.data import Dataset, warn_of_unreadable
+from calibrant.data import Dataset, Unreadable, warn_of_unreadable
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid
 from calibrant.predictions import Predictions
 from calibrant.training.calibration import calibrate_run
@@ -158,6 +158,9 @@ class _Training:
                 # Only under the lock: a process that was refused it must not touch what another one trains.
                 if new and self.fabric.global_rank == 0 and not self.log:
                     self.run.discard()
+                if isinstance(error, Unreadable) and self.log:
+                    way_out = f"With sound files in their places: calibrant train --resume {self.run.path}"
+                    raise Unreadable(f"{error} {way_out}") from error
                 raise
         return self.run
 

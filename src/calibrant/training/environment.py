@@ -19,6 +19,8 @@ def describe_environment() -> dict[str, object]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "lightning": _version("lightning"),
+        # Pillow-SIMD rounds resized pixels differently.
+        "pillow": _version("pillow-simd") or _version("pillow"),
         "system": platform.system(),
         "cpu_cores": os.cpu_count(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",

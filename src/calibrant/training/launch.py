@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from calibrant.data import Unreadable
 from calibrant.errors import CalibrantError
 from calibrant.logs import at_level
 from calibrant.training.cluster import launched_by_srun
@@ -64,8 +65,8 @@ def first_process_speaks() -> Iterator[None]:
     try:
         yield
     except (CalibrantError, KeyboardInterrupt) as error:
-        # Where a process was lost, the first one may be the one that is gone.
-        if is_first_process() or isinstance(error, ProcessLost):
+        # Where a process was lost, the first one may be the one that is gone; a picture is met by one process alone.
+        if is_first_process() or isinstance(error, ProcessLost | Unreadable):
             raise
         raise SystemExit(2) from error
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from calibrant.data import StreamedImages
-from calibrant.errors import CalibrantError, InvalidInput
+from calibrant.data import StreamedImages, Unreadable, refused
+from calibrant.errors import CalibrantError
 from calibrant.pruning import Indexed
 from calibrant.training.launch import ProcessLost, lost_message
 
@@ -86,21 +86,23 @@ class BatchReader:
 
     def __iter__(self) -> Iterator[Read]:
         self.left_out.names.clear()
+        looked_at = 0
         for batch in self.loader:
-            yield self._checked(batch) if isinstance(self.items, StreamedImages) else Read(*batch)
+            looked_at += len(batch[0])
+            yield self._checked(batch, looked_at) if isinstance(self.items, StreamedImages) else Read(*batch)
 
-    def _checked(self, batch: Any) -> Read:
+    def _checked(self, batch: Any, looked_at: int) -> Read:
         """A streamed batch without the pictures that could not be read, which are an error unless they are skipped."""
         images, targets, indices, problems, fault = batch
         assert isinstance(self.items, StreamedImages)
         if fault:
-            raise InvalidInput(fault)
+            raise Unreadable(fault)
         if not problems:
             return Read(images, targets, indices)
         if not self.items.form.skip:
-            raise InvalidInput(f"{problems[0][1]} Or leave such pictures out with --skip-unreadable.")
+            raise refused([reason for _, reason in problems], looked_at)
         if len(problems) == len(indices):
-            raise InvalidInput(f"none of {len(problems)} pictures could be read. The first: {problems[0][1]}")
+            raise Unreadable(f"none of {len(problems)} pictures could be read. The first: {problems[0][1]}")
         missing = torch.tensor([position for position, _ in problems])
         self.left_out.names.update(dict.fromkeys(self.items.ids(indices[missing])))
         asked = torch.ones(len(indices), dtype=torch.bool).index_fill(0, missing, value=False).nonzero().flatten()
