@@ -335,3 +335,9 @@ def assert_same_run():
 def _untimed(lines):
     clocks = {"seconds", "train_seconds", "samples_per_second"}
     return [{key: value for key, value in line.items() if key not in clocks} for line in lines]
+
+
+@pytest.fixture(scope="session")
+def whole(toy, toy_recipe, tmp_path_factory):
+    """An undisturbed run."""
+    return train(toy_recipe(), tmp_path_factory.mktemp("runs") / "whole", data=toy)

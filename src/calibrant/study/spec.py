@@ -1,23 +1,20 @@
 """The settings of a study: methods, seeds, data sets and networks, all combined, and what the runs share."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
 from calibrant.own_code import is_own
 from calibrant.study.schema import Text
-from calibrant.training import OneLineErrors, Recipe, flatten, one_line, paper_recipe
+from calibrant.training import Recipe, Settings, flatten, one_line, paper_recipe
 
 
-class _Part(BaseModel, metaclass=OneLineErrors):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Part(Settings):
     @classmethod
     def explain(cls, error: ValidationError) -> InvalidInput:
         """The first broken rule in one line."""
@@ -65,14 +62,6 @@ class StudySpec(_Part):
     def _every_run(self) -> Self:
         self.runs()
         return self
-
-    @classmethod
-    def parse(cls, content: Mapping[str, Any]) -> Self:
-        """Build from plain values; the first broken rule is one clear line."""
-        try:
-            return cls.model_validate(content)
-        except ValidationError as error:
-            raise cls.explain(error) from error
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

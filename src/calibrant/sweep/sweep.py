@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, did_you_mean, invalid
@@ -18,11 +18,11 @@ from calibrant.sweep.optuna_storage import load_optuna, quiet, storage_faults
 from calibrant.sweep.space import recipe_key, search_space
 from calibrant.sweep.stopping import Figures, RungReporter, TrialStopped, figures_at_rungs, is_dominated
 from calibrant.training import (
-    OneLineErrors,
     Quiet,
     Recipe,
     Reporter,
     Run,
+    Settings,
     one_line,
     paper_recipe,
     selection_figure,
@@ -39,10 +39,8 @@ CALIBRATION = {"ece": "validation ECE", "scaled-nll": "validation NLL +TS"}
 _HEARTBEAT_SECONDS, _GRACE_SECONDS = 30, 120
 
 
-class SweepSpec(BaseModel, metaclass=OneLineErrors):
+class SweepSpec(Settings):
     """The settings of a sweep, as `sweep.toml` has them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     method: str = "flsd+h+unbiased"
     data: str = "digits"
@@ -58,14 +56,6 @@ class SweepSpec(BaseModel, metaclass=OneLineErrors):
     def objectives(self) -> tuple[str, str, str]:
         """What is minimised, in words."""
         return "validation error", CALIBRATION[self.objective], "share of sample updates"
-
-    @classmethod
-    def parse(cls, content: dict[str, Any]) -> Self:
-        """Build from plain values; the first broken rule is one clear line."""
-        try:
-            return cls.model_validate(content)
-        except ValidationError as error:
-            raise cls.explain(error) from error
 
     @classmethod
     def explain(cls, error: ValidationError) -> InvalidInput:

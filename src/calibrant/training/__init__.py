@@ -7,7 +7,7 @@ from calibrant.executing import Ended, Task, end_with_parent, exit_code_of, run_
 from calibrant.training.defaults import default_recipe, method_settings, named_recipes, paper_recipe
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 from calibrant.training.run import Run, Split
-from calibrant.training.section import OneLineErrors
+from calibrant.training.section import Settings
 from calibrant.training.wording import one_line
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ __all__ = [
     "ForwardingReporter",
     "LiveBar",
     "MLflow",
-    "OneLineErrors",
     "PlainLines",
     "ProcessLost",
     "Quiet",
     "Recipe",
     "Reporter",
     "Run",
+    "Settings",
     "Setup",
     "Split",
     "Task",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from calibrant.data import own_data
 from calibrant.errors import did_you_mean, invalid
@@ -332,14 +332,6 @@ class Recipe(RecipeSection):
     def load(cls, path: str | Path) -> Self:
         """Read a TOML recipe; unknown keys are refused by name."""
         return cls.parse(read_toml(path, "recipe"))
-
-    @classmethod
-    def parse(cls, content: dict[str, Any]) -> Self:
-        """Build a recipe from nested dictionaries; the first broken rule is one clear line."""
-        try:
-            return cls.model_validate(content)
-        except ValidationError as error:
-            raise cls.explain(error) from error
 
     def changed(self, changes: dict[str, Any]) -> Self:
         """A copy with dotted keys replaced: `recipe.changed({"optimiser.lr": 0.05})`."""

@@ -1,6 +1,7 @@
-"""What every section of a recipe is: a frozen model whose errors are one line each."""
+"""What recipes, studies and sweeps are made of: frozen models whose errors are one line each."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -35,10 +36,22 @@ class OneLineErrors(_ModelMetaclass):
         return one_line(error, "recipe key", suggest_key)
 
 
-class RecipeSection(BaseModel, metaclass=OneLineErrors):
+class Settings(BaseModel, metaclass=OneLineErrors):
     """A table of settings; unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def parse(cls, content: Mapping[str, Any]) -> Self:
+        """Build from plain values; the first broken rule is one clear line."""
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise cls.explain(error) from error
+
+
+class RecipeSection(Settings):
+    """A table of a recipe."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         way_out = "recipe.changed({...}) gives a changed copy."

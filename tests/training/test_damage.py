@@ -1,0 +1,152 @@
+"""Runs whose checkpoints or logs are damaged, forged or of an older version."""
+
+import dataclasses
+import hashlib
+import json
+import shutil
+
+import pytest
+import torch
+
+from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.training import Run
+from calibrant.training.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
+from calibrant.training.engine import resume
+from calibrant.training.progress import Quiet
+
+
+def damage(path, how):
+    content = bytearray(path.read_bytes())
+    if how == "flip":
+        content[len(content) // 2] ^= 1
+    elif how == "truncate":
+        del content[len(content) // 2 :]
+    else:
+        content = json.dumps({**json.loads(content), "epoch": 1}).encode()
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("epoch-00003.safetensors", "flip"),
+        ("epoch-00003.safetensors", "truncate"),
+        ("epoch-00003.json", "truncate"),
+        ("epoch-00003.json", "edit"),
+    ],
+)
+def test_a_damaged_checkpoint_is_passed_over(whole, toy, toy_recipe, tmp_path, name, how, assert_same_run, stopped):
+    folder = stopped(toy_recipe(), tmp_path / "part", toy, 3)
+    damage(folder / "checkpoints" / name, how)
+    with pytest.warns(CalibrantWarning, match=r"epoch-00003\.json is damaged.*The one before it is used"):
+        run = resume(folder, data=toy)
+    assert_same_run(run, whole)
+
+
+def test_where_all_checkpoints_are_damaged_nothing_is_touched(toy, toy_recipe, tmp_path, stopped):
+    folder = stopped(toy_recipe(), tmp_path / "part", toy, 3)
+    for path in (folder / "checkpoints").glob("*.safetensors"):
+        damage(path, "flip")
+    log = (folder / "metrics.jsonl").read_bytes()
+    with (
+        pytest.warns(CalibrantWarning, match="damaged"),
+        pytest.raises(
+            InvalidInput, match=r"none of the 2 checkpoints .* delete that folder to train from the beginning"
+        ),
+    ):
+        resume(folder, data=toy)
+    assert (folder / "metrics.jsonl").read_bytes() == log
+    shutil.rmtree(folder / "checkpoints")
+    assert resume(folder, data=toy).finished
+
+
+def test_a_torn_log_and_the_drafts_of_a_kill_are_cleared(whole, toy, toy_recipe, tmp_path, assert_same_run, stopped):
+    folder = stopped(toy_recipe(), tmp_path / "part", toy, 2)
+    with (folder / "metrics.jsonl").open("a") as log:
+        log.write('{"epoch": 3, "loss": 0.1}\n{"epoch": 4, "lo')
+    checkpoints = folder / "checkpoints"
+    (checkpoints / ".epoch-00003.safetensors.99.tmp").write_bytes(b"half")
+    shutil.copy(checkpoints / "epoch-00002.safetensors", checkpoints / "epoch-00003.safetensors")
+    run = resume(folder, data=toy)
+    assert_same_run(run, whole)
+    assert {path.name for path in checkpoints.iterdir()} == {
+        *("epoch-00003.json", "epoch-00003.safetensors", "epoch-00004.json", "epoch-00004.safetensors"),
+    }
+
+
+def test_a_damaged_log_is_written_anew_from_the_checkpoint(whole, toy, toy_recipe, tmp_path, assert_same_run, stopped):
+    folder = stopped(toy_recipe(), tmp_path / "part", toy, 2)
+    log = folder / "metrics.jsonl"
+    log.write_bytes(
+        log.read_bytes().replace(b'"epoch": 1', b'"epoch": 9').replace(b"train_seconds", b"train_sec\xffnds")
+    )
+    assert [line["epoch"] for line in Run.open(folder).epochs()] == [1, 2]
+    assert_same_run(resume(folder, data=toy), whole)
+
+
+def without_logs(folder):
+    """Checkpoints as the first version wrote them."""
+    for path in (folder / "checkpoints").glob("*.json"):
+        content = json.loads(path.read_text())
+        del content["sha256"], content["values"]["log"]
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        path.write_text(json.dumps({**content, "sha256": digest}))
+
+
+def test_an_old_run_takes_its_log_from_the_file(whole, toy, toy_recipe, tmp_path, assert_same_run, stopped):
+    folder = stopped(toy_recipe(), tmp_path / "part", toy, 2)
+    without_logs(folder)
+    assert_same_run(resume(folder, data=toy), whole)
+
+
+@pytest.mark.parametrize(("old", "new"), [(b'{"epoch": 1', b'["epoch": 1'), (b"train_seconds", b"train_sekonds")])
+def test_an_old_run_with_a_damaged_log_is_refused_before_any_training(toy, toy_recipe, tmp_path, stopped, old, new):
+    folder = stopped(toy_recipe(), tmp_path / "part", toy, 2)
+    without_logs(folder)
+    log = folder / "metrics.jsonl"
+    log.write_bytes(log.read_bytes().replace(old, new, 1))
+    before = log.read_bytes()
+
+    class NoTraining(Quiet):
+        def begin_epoch(self, epoch, steps):
+            pytest.fail("trained")
+
+    with pytest.raises(InvalidInput, match=r"metrics\.jsonl, line 1, is damaged"):
+        resume(folder, data=toy, reporter=NoTraining())
+    assert log.read_bytes() == before
+
+
+def forge(folder, change):
+    """Change the newest checkpoint's tensors and keep its digests right, as no damaged disk would."""
+    path = max((folder / "checkpoints").glob("*.json"))
+    checkpoint = load_checkpoint(path)
+    change(checkpoint)
+    save_checkpoint(path.parent, checkpoint)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c.tensors.update({"model.strange": torch.zeros(1)}),
+        lambda c: c.tensors.update({"nobody.strange": torch.zeros(1)}),
+        lambda c: c.tensors.update({"strange": torch.zeros(1)}),
+        lambda c: c.tensors.update({"optimiser.x.momentum_buffer": torch.zeros(1)}),
+        lambda c: c.tensors.update({"pruner.rows": torch.zeros(3)}),
+        lambda c: c.tensors.pop("pruner.rows"),
+        lambda c: c.values["pruner"].pop("settings"),
+        lambda c: c.values["pruner"].update(settings=5),
+        lambda c: c.values["pruner"].clear(),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_its_run_is_one_line(toy, toy_recipe, tmp_path, stopped, change):
+    folder = stopped(toy_recipe(), tmp_path / "part", toy, 1)
+    forge(folder, change)
+    with pytest.raises(InvalidInput, match=r"checkpoint epoch-00001\.json does not fit the recipe and the data"):
+        resume(folder, data=toy)
+
+
+def test_a_checkpoint_beyond_the_last_epoch_is_refused(toy, toy_recipe, tmp_path, stopped):
+    folder = stopped(toy_recipe(), tmp_path / "part", toy, 1)
+    save_checkpoint(folder / "checkpoints", dataclasses.replace(newest_checkpoint(folder / "checkpoints"), epoch=5))
+    with pytest.raises(InvalidInput, match="is not of this run of 4 epochs"):
+        resume(folder, data=toy)
