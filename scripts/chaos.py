@@ -36,6 +36,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -55,6 +56,11 @@ import calibrant.study
 import calibrant.sweep
 import calibrant.training.engine
 
+# Imported late by the commands. Once for all lives, as here, a life takes a third of the time.
+for module in ("train", "compare", "sweep", "monitor", "_flags"):
+    import_module(f"calibrant.cli.{module}")
+for module in ("sklearn.datasets", "pandas", "psutil", "safetensors.torch", "alembic.command", "sqlalchemy.orm"):
+    import_module(module)
 TORCHRUNS = ("rank", "killed", "terminated", "interrupted")
 WIDTHS = (8, 8, 9, 11, 12)
 KILLS_OF_A_PIECE, RANKS_OF_A_PIECE = 25, 5
