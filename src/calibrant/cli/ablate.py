@@ -49,12 +49,7 @@ def ablate(
         set_: Any other recipe setting, as key=value. Repeatable.
         out: Folder of the study; by default ablation-WHAT. Run it again to go on where it stopped.
         jobs: Runs at the same time. By default 1, and on Ray as many as there is room for.
-        executor: Where the runs are made.
-        address: Of the Ray cluster.
-        data_dir: Where image sets lie.
         record: Also write one JSON a run into this folder, for example results/.
-        trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
-        as_json: Print everything as JSON.
     """
     from calibrant.checks import whole
     from calibrant.data import own_data

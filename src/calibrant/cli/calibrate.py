@@ -42,27 +42,20 @@ def calibrate(
 ) -> None:
     """Fit a calibrator on validation predictions and apply it to test predictions.
 
-    Parameters
-    ----------
-    source:
-        A run folder (its validation predictions are fitted on, its test predictions calibrated), or predictions.
-    apply:
-        Predictions to calibrate; by default the test predictions of the run.
-    out:
-        Calibrated predictions (.npz). Default: beside the predictions they come from, as NAME.calibrated.npz. The
-        calibrator lies beside them; where SOURCE belongs to a run and this is left out, in the run as calibrator.json.
-    method:
-        The calibrator; "best" compares all of them by cross-validated NLL on the validation predictions.
-    share:
-        Fit on this random share of the validation predictions; "route fit --calibrator" then chooses a rule on the
-        others. Default: on all of them.
-    folds:
-        Folds of the comparison.
-    seed:
-        Seed of the random share and of the folds.
-    executor:
-        Ray fits a temperature on a folder of Parquet files and calibrates another one in many processes; --out is a
-        folder, too.
+    Args:
+        source: A run folder (its validation predictions are fitted on, its test predictions calibrated), or
+            predictions.
+        apply: Predictions to calibrate; by default the test predictions of the run.
+        out: Calibrated predictions (.npz). Default: beside the predictions they come from, as NAME.calibrated.npz. The
+            calibrator lies beside them; where SOURCE belongs to a run and this is left out, in the run as
+            calibrator.json.
+        method: The calibrator; "best" compares all of them by cross-validated NLL on the validation predictions.
+        share: Fit on this random share of the validation predictions; "route fit --calibrator" then chooses a rule on
+            the others. Default: on all of them.
+        folds: Folds of the comparison.
+        seed: Seed of the random share and of the folds.
+        executor: Ray fits a temperature on a folder of Parquet files and calibrates another one in many processes;
+            --out is a folder, too.
     """
     from calibrant.metrics import evaluate, evaluations_table
     from calibrant.posthoc import fit_calibrator, warn_if_in_sample, warn_if_worse

@@ -57,15 +57,10 @@ def compare(
         out: Folder of the study. Given alone, the study in it goes on.
         jobs: Runs at the same time, each in a process of its own; also on one GPU. By default 1, and on Ray as many as
             there is room for.
-        executor: Where the runs are made.
-        address: Of the Ray cluster.
-        data_dir: Where image sets lie; by default CALIBRANT_DATA, then the user's cache.
         record: Also write one JSON a run into this folder, for example results/.
-        trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
         page: Also write the report page.
         raw: Leave out the table of the runs behind their own calibrators.
         group_file: CSV file with a column group, one row for each test case in order: also a table by group.
-        as_json: Print everything as JSON.
     """
     from calibrant.checks import whole
     from calibrant.data import own_data

@@ -16,16 +16,11 @@ def demo(
 ) -> None:
     """Train on handwritten digits; then evaluate, calibrate, route and report real CIFAR-10 predictions.
 
-    Parameters
-    ----------
-    out:
-        Folder of the runs and the report; what is finished there is not run again.
-    epochs:
-        Epochs of each run.
-    seed:
-        Seed of every run.
-    n_resamples:
-        Resamples behind the intervals.
+    Args:
+        out: Folder of the runs and the report; what is finished there is not run again.
+        epochs: Epochs of each run.
+        seed: Seed of every run.
+        n_resamples: Resamples behind the intervals.
     """
     from calibrant.study import run_demo
 

@@ -35,32 +35,22 @@ def evaluate(
 ) -> None:
     """Say how accurate and how well calibrated saved predictions are. Where a limit does not hold, exit code 1.
 
-    Parameters
-    ----------
-    files:
-        Predictions: .npz, .csv or .parquet, a folder or pattern of Parquet files, or run folders (their test
-        predictions).
-    thresholds:
-        Least confidences of the high-confidence sets.
-    n_resamples:
-        Resamples behind the intervals; 0 for none, 1000 for a report. Default: 200, and none above 100,000 rows.
-    level:
-        Level of the intervals.
-    seed:
-        Seed of the resampling and of the noise floor.
-    groups:
-        A column of the files: all metrics in each of its groups too. The intervals of all groups hold at once.
-    per_class:
-        Also the error and the calibration of each class.
-    weights:
-        A column of the files: how much each row counts.
-    clusters:
-        A column of the files: which rows belong together (pictures of one patient); intervals go by clusters.
-    raw:
-        Leave out a run's own calibrator. Without this, a run folder is shown calibrated and raw, and limits are for
-        what is calibrated.
-    executor:
-        Ray reads the parts of a folder of Parquet files in many processes; without intervals, groups and weights.
+    Args:
+        files: Predictions: .npz, .csv or .parquet, a folder or pattern of Parquet files, or run folders (their test
+            predictions).
+        thresholds: Least confidences of the high-confidence sets.
+        n_resamples: Resamples behind the intervals; 0 for none, 1000 for a report. Default: 200, and none above 100,000
+            rows.
+        level: Level of the intervals.
+        seed: Seed of the resampling and of the noise floor.
+        groups: A column of the files: all metrics in each of its groups too. The intervals of all groups hold at once.
+        per_class: Also the error and the calibration of each class.
+        weights: A column of the files: how much each row counts.
+        clusters: A column of the files: which rows belong together (pictures of one patient); intervals go by clusters.
+        raw: Leave out a run's own calibrator. Without this, a run folder is shown calibrated and raw, and limits are
+            for what is calibrated.
+        executor: Ray reads the parts of a folder of Parquet files in many processes; without intervals, groups and
+            weights.
     """
     from calibrant.metrics import (
         NO_INTERVALS,

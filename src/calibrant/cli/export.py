@@ -30,33 +30,23 @@ def export(
 
     It is compared with Python before it is kept. "calibrant serve" runs it.
 
-    Parameters
-    ----------
-    run:
-        A run folder. Its file takes float32 images (n, C, H, W) on the scale from 0 to 1.
-    model:
-        Instead of a run: your own module:function, which returns a torch module that gives logits, or a fitted
-        scikit-learn classifier.
-    weights:
-        With --model: a .safetensors file with the module's state dict.
-    cases:
-        With --model: an .npz with real cases, one array for each input by its name ("inputs" or "images" where there is
-        one). The file is compared with Python on all of them.
-    input_range:
-        With --model: smallest and largest number of an input, as input_ids=0:999. Default: as found in the example.
-        What lies outside is not automated.
-    out:
-        Where to write. Default: model.onnx in the run folder.
-    rule:
-        A rule written by "calibrant route fit". Default: rule.json in the run folder, if it is there.
-    calibrator:
-        A calibrator written by "calibrant calibrate". Default: calibrator.json in the run folder, if it is there and
-        the rule has no temperature of its own. A rule that was fitted on other predictions than it made is refused.
-    shortlist:
-        Written by "calibrant route shortlist" with this rule. Default: shortlist.json in the run folder, if it is
-        there.
-    raw:
-        Leave out the run's own calibrator.
+    Args:
+        run: A run folder. Its file takes float32 images (n, C, H, W) on the scale from 0 to 1.
+        model: Instead of a run: your own module:function, which returns a torch module that gives logits, or a fitted
+            scikit-learn classifier.
+        weights: With --model: a .safetensors file with the module's state dict.
+        cases: With --model: an .npz with real cases, one array for each input by its name ("inputs" or "images" where
+            there is one). The file is compared with Python on all of them.
+        input_range: With --model: smallest and largest number of an input, as input_ids=0:999. Default: as found in the
+            example. What lies outside is not automated.
+        out: Where to write. Default: model.onnx in the run folder.
+        rule: A rule written by "calibrant route fit". Default: rule.json in the run folder, if it is there.
+        calibrator: A calibrator written by "calibrant calibrate". Default: calibrator.json in the run folder, if it is
+            there and the rule has no temperature of its own. A rule that was fitted on other predictions than it made
+            is refused.
+        shortlist: Written by "calibrant route shortlist" with this rule. Default: shortlist.json in the run folder, if
+            it is there.
+        raw: Leave out the run's own calibrator.
     """
     from calibrant.serving import export_onnx, open_model, parse_ranges, read_example
 

@@ -37,30 +37,20 @@ def monitor(
     Run it as often as you like, after every case if you like: the probability of a false alarm, ever, stays below
     --false-alarms.
 
-    Parameters
-    ----------
-    source:
-        What was decided, in its order: the log of "calibrant serve" (a file or a database URL), decisions of
-        "calibrant route apply" (.csv, .parquet), labelled predictions, or a folder of Parquet files of either.
-    rule:
-        The rule that decided: of "calibrant route fit", or for predictions of two classes of "calibrant route binary".
-        Default, for a log: the rule of its last decision.
-    shortlist:
-        Written by "calibrant route shortlist" with this rule: tests also whether the true class is still listed as
-        often as promised.
-    labels:
-        True classes of decided cases: a table with columns id and target, in the order in which they came.
-    reference:
-        The predictions that the rule was chosen on: tests whether confidence, share automated and predicted classes are
-        still theirs. That needs no labels.
-    groups:
-        A column of the cases: the promise is tested in each of its groups as well.
-    false_alarms:
-        Probability that any test ever raises a false alarm.
-    seed:
-        Of the random choice between equal confidences.
-    page:
-        Write a page with curves over time here.
+    Args:
+        source: What was decided, in its order: the log of "calibrant serve" (a file or a database URL), decisions of
+            "calibrant route apply" (.csv, .parquet), labelled predictions, or a folder of Parquet files of either.
+        rule: The rule that decided: of "calibrant route fit", or for predictions of two classes of "calibrant route
+            binary". Default, for a log: the rule of its last decision.
+        shortlist: Written by "calibrant route shortlist" with this rule: tests also whether the true class is still
+            listed as often as promised.
+        labels: True classes of decided cases: a table with columns id and target, in the order in which they came.
+        reference: The predictions that the rule was chosen on: tests whether confidence, share automated and predicted
+            classes are still theirs. That needs no labels.
+        groups: A column of the cases: the promise is tested in each of its groups as well.
+        false_alarms: Probability that any test ever raises a false alarm.
+        seed: Of the random choice between equal confidences.
+        page: Write a page with curves over time here.
     """
     from calibrant.monitoring import (
         describe,

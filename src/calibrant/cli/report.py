@@ -44,20 +44,16 @@ def report(
         shortlist: Written by "calibrant route shortlist" with this rule. Default: the run's own.
         raw: Leave out the calibrator, the rule and the shortlist that lie in the run.
         images: .npz with the test images (array images or x_test), for thumbnails of the mistakes.
-        kind: What the scores are, for files that do not say.
-        columns: Columns with other names, in tables: target=label,id=case.
         title: Heading of the page.
         threshold: Where the slider starts and what the table compares. Default: the rule's, else 0.95.
         n_bins: Bins of the reliability diagram and of every binned metric.
         n_resamples: Bootstrap resamples behind the intervals, at least 20; 0 for none.
         pictures: Whether images of single cases are shown; leave them out where they are private.
-        data_dir: Where image sets lie; by default CALIBRANT_DATA, then the user's cache.
         groups: A column of the predictions: each model group by group too, with the worst group named. Of a study the
             means over seeds.
         group_file: The same where that column lies elsewhere: a CSV file with a column group, one row for each case in
             order.
         figures: Folder for the same pictures as SVG and PNG files.
-        as_json: Print JSON, in fractions, for machines.
     """
     from calibrant.report import read_entries, require_matplotlib, save_figures, write_report
     from calibrant.study import holds_study, read_groups, report_study

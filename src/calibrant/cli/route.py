@@ -53,46 +53,31 @@ def fit(
 ) -> None:
     """Choose the lowest threshold at which an accuracy can be promised, and write the rule.
 
-    Parameters
-    ----------
-    source:
-        Labelled predictions that were used for nothing else, or a run folder (its validation predictions).
-    target_accuracy:
-        Accuracy to promise for what is automated.
-    confidence:
-        Probability with which the promise holds.
-    per_class:
-        A threshold for each predicted class, and the promise for each.
-    groups:
-        A column of the cases: promise the accuracy for every group of it by itself, with one common threshold.
-    clusters:
-        A column of the cases that says which belong together (images of one patient) and may depend on each other.
-    weights:
-        A column of the cases: how much more frequent a case of this kind is in use than here. Cases are drawn by it, so
-        that the promise holds, exactly, for the mix in use; of n cases about n times mean / largest weight remain.
-    cost_error:
-        Cost of an automated error; with --cost-review the cheapest threshold that keeps the promise.
-    cost_review:
-        Cost of one review.
-    cost_matrix:
-        Instead of --cost-error: a CSV file with one row per true class and one column per decided class, both headed by
-        the names of the classes.
-    no_promise:
-        With costs: the cheapest threshold on these cases, without a promise.
-    calibrate:
-        Fit a temperature on a random share of the cases first and choose the threshold on the others, so that the
-        promise stays exact. The rule keeps the temperature.
-    calibrator:
-        Choose the threshold behind this calibrator. Cases that it was fitted on are left out. Default: the run's own,
-        where SOURCE is a run folder, unless that has seen all validation cases.
-    raw:
-        Leave out the run's own calibrator.
-    share:
-        Of the cases for the temperature of --calibrate. Default: a tenth, or 100 cases where that is more.
-    seed:
-        Of that random share, and of the draw by weights.
-    out:
-        Where to write the rule. Default: rule.json in the run folder that the predictions belong to, or beside them.
+    Args:
+        source: Labelled predictions that were used for nothing else, or a run folder (its validation predictions).
+        target_accuracy: Accuracy to promise for what is automated.
+        confidence: Probability with which the promise holds.
+        per_class: A threshold for each predicted class, and the promise for each.
+        groups: A column of the cases: promise the accuracy for every group of it by itself, with one common threshold.
+        clusters: A column of the cases that says which belong together (images of one patient) and may depend on each
+            other.
+        weights: A column of the cases: how much more frequent a case of this kind is in use than here. Cases are drawn
+            by it, so that the promise holds, exactly, for the mix in use; of n cases about n times mean / largest
+            weight remain.
+        cost_error: Cost of an automated error; with --cost-review the cheapest threshold that keeps the promise.
+        cost_review: Cost of one review.
+        cost_matrix: Instead of --cost-error: a CSV file with one row per true class and one column per decided class,
+            both headed by the names of the classes.
+        no_promise: With costs: the cheapest threshold on these cases, without a promise.
+        calibrate: Fit a temperature on a random share of the cases first and choose the threshold on the others, so
+            that the promise stays exact. The rule keeps the temperature.
+        calibrator: Choose the threshold behind this calibrator. Cases that it was fitted on are left out. Default: the
+            run's own, where SOURCE is a run folder, unless that has seen all validation cases.
+        raw: Leave out the run's own calibrator.
+        share: Of the cases for the temperature of --calibrate. Default: a tenth, or 100 cases where that is more.
+        seed: Of that random share, and of the draw by weights.
+        out: Where to write the rule. Default: rule.json in the run folder that the predictions belong to, or beside
+            them.
     """
     from calibrant.posthoc import Calibrator
     from calibrant.routing import (
@@ -162,25 +147,17 @@ def binary(
 ) -> None:
     """For two classes: promise a sensitivity, a specificity or both; what lies in between goes to a person.
 
-    Parameters
-    ----------
-    source:
-        Labelled predictions of two classes that were used for nothing else, or a run folder (its validation
-        predictions).
-    sensitivity:
-        Share of the positive cases that is not called negative.
-    specificity:
-        Share of the negative cases that is not called positive. Default: none is promised, and every case is decided.
-    confidence:
-        Probability with which the promises hold.
-    positive:
-        Number of the positive class: 0 or 1.
-    weights:
-        A column of the cases by which they are drawn, as in "calibrant route fit".
-    seed:
-        Of that draw.
-    out:
-        Where to write the rule.
+    Args:
+        source: Labelled predictions of two classes that were used for nothing else, or a run folder (its validation
+            predictions).
+        sensitivity: Share of the positive cases that is not called negative.
+        specificity: Share of the negative cases that is not called positive. Default: none is promised, and every case
+            is decided.
+        confidence: Probability with which the promises hold.
+        positive: Number of the positive class: 0 or 1.
+        weights: A column of the cases by which they are drawn, as in "calibrant route fit".
+        seed: Of that draw.
+        out: Where to write the rule.
     """
     from calibrant.routing import choose_binary_rule, note_weights, sample_by_weights
     from calibrant.training import load_predictions, source_path
@@ -217,21 +194,14 @@ def apply_(
 ) -> None:
     """Decide for each case of a file: auto or review.
 
-    Parameters
-    ----------
-    rule:
-        A rule written by "calibrant route fit".
-    source:
-        Predictions without or with targets: .csv, .parquet or .npz, of any length; or a run folder (its test
-        predictions).
-    out:
-        Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence.
-    shortlist:
-        Written by "calibrant route shortlist" with this rule: adds a column, the classes to look at first.
-    keep:
-        Other columns of the source that are written behind the decisions: groups for "calibrant monitor".
-    executor:
-        Ray decides the parts of a folder of Parquet files in many processes, and --out is a folder, too.
+    Args:
+        rule: A rule written by "calibrant route fit".
+        source: Predictions without or with targets: .csv, .parquet or .npz, of any length; or a run folder (its test
+            predictions).
+        out: Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence.
+        shortlist: Written by "calibrant route shortlist" with this rule: adds a column, the classes to look at first.
+        keep: Other columns of the source that are written behind the decisions: groups for "calibrant monitor".
+        executor: Ray decides the parts of a folder of Parquet files in many processes, and --out is a folder, too.
     """
     from calibrant.predictions import Origin
     from calibrant.routing import RoutingRule, Shortlist, calibrator_for, describe_counts, route_file, route_parts
@@ -272,18 +242,13 @@ def check(
 ) -> None:
     """Say whether a rule's promise held on labelled cases; exit code 1 where it did not.
 
-    Parameters
-    ----------
-    rule:
-        A rule written by "calibrant route fit".
-    source:
-        Labelled predictions that the rule was not chosen on, or a run folder (its test predictions).
-    confidence:
-        Of the intervals. The promise counts as broken where the whole interval lies below it.
-    strict:
-        Count it as broken already where the observed accuracy is below it; that can be chance.
-    shortlist:
-        Check the promise of this shortlist too: broken where the whole interval lies below it, also with --strict.
+    Args:
+        rule: A rule written by "calibrant route fit".
+        source: Labelled predictions that the rule was not chosen on, or a run folder (its test predictions).
+        confidence: Of the intervals. The promise counts as broken where the whole interval lies below it.
+        strict: Count it as broken already where the observed accuracy is below it; that can be chance.
+        shortlist: Check the promise of this shortlist too: broken where the whole interval lies below it, also with
+            --strict.
     """
     from calibrant.routing import RoutingRule, Shortlist, as_seen_by, calibrator_for, check_rule
     from calibrant.training import calibrators_near, load_predictions, own_calibrator
@@ -320,22 +285,14 @@ def shortlist_(
 ) -> None:
     """For the cases that a rule sends to a person: choose the classes to show, so that the true one is among them.
 
-    Parameters
-    ----------
-    rule:
-        A rule written by "calibrant route fit".
-    source:
-        Labelled predictions that the rule was not chosen on, or a run folder (its test predictions).
-    coverage:
-        Share of the reviewed cases whose true class is to be on the list.
-    confidence:
-        Probability with which that promise holds.
-    weights:
-        A column of the cases by which they are drawn, as in "calibrant route fit".
-    seed:
-        Of that draw.
-    out:
-        Where to write the shortlist. Default: shortlist.json beside the rule.
+    Args:
+        rule: A rule written by "calibrant route fit".
+        source: Labelled predictions that the rule was not chosen on, or a run folder (its test predictions).
+        coverage: Share of the reviewed cases whose true class is to be on the list.
+        confidence: Probability with which that promise holds.
+        weights: A column of the cases by which they are drawn, as in "calibrant route fit".
+        seed: Of that draw.
+        out: Where to write the shortlist. Default: shortlist.json beside the rule.
     """
     from calibrant.routing import (
         RoutingRule,

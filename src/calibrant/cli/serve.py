@@ -26,26 +26,18 @@ def serve(
 
     Every decision is in the log before it is answered. Ctrl-C or SIGTERM end it once open requests are answered.
 
-    Parameters
-    ----------
-    model:
-        An ONNX file written by "calibrant export".
-    host:
-        Address to listen on. Default: this machine alone. The service knows no passwords: put it behind something that
-        does before others can reach it.
-    port:
-        Port to listen on; 0 for any free one.
-    log:
-        Decision log: a path (SQLite), or the URL of a database. Give a URL with a password in the environment variable
-        CALIBRANT_LOG instead: every user of a machine can read arguments.
-    no_log:
-        Keep no log.
-    outside:
-        What happens to inputs outside the ranges that the model was exported for: refuse, or review by a person.
-    most_cases:
-        Cases in one request.
-    most_bytes:
-        Length of a body.
+    Args:
+        model: An ONNX file written by "calibrant export".
+        host: Address to listen on. Default: this machine alone. The service knows no passwords: put it behind something
+            that does before others can reach it.
+        port: Port to listen on; 0 for any free one.
+        log: Decision log: a path (SQLite), or the URL of a database. Give a URL with a password in the environment
+            variable CALIBRANT_LOG instead: every user of a machine can read arguments.
+        no_log: Keep no log.
+        outside: What happens to inputs outside the ranges that the model was exported for: refuse, or review by a
+            person.
+        most_cases: Cases in one request.
+        most_bytes: Length of a body.
     """
     from calibrant.serving import serve_model
 

@@ -56,11 +56,6 @@ def sweep(
             environment variable CALIBRANT_STORAGE does the same and keeps a password out of the process list.
         name: Name of the study in the storage.
         jobs: Workers to start, each in a process of its own. By default 1, and on Ray as many as there is room for.
-        executor: Where the workers run.
-        address: Of the Ray cluster.
-        data_dir: Where image sets lie.
-        trust_code: Also run code of your own (module:name) that a file names and that you have not used here before.
-        as_json: Print everything as JSON.
     """
     from calibrant.checks import whole
     from calibrant.data import own_data

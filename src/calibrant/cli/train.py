@@ -50,77 +50,45 @@ def train(
 ) -> None:
     """Train a classifier and leave a run folder; a stopped run goes on with --resume.
 
-    Parameters
-    ----------
-    recipe:
-        TOML file with all settings, or the name of a recipe that ships (cifar10-resnet50); flags override it.
-    data:
-        Data set: digits, cifar10, cifar100, ..., arrays:FILE.npz, folder:DIR, or module:function, your own torch
-        datasets. See `calibrant data list`.
-    model:
-        Network: tiny, resnet32, resnet50, timm:NAME, torchvision:NAME, transformers:PATH, or module:factory.
-    method:
-        Training objective and pruning plan: see `calibrant methods`; or module:function, a loss of your own.
-    epochs:
-        Number of epochs; schedules and pruning plans scale with it. By default it follows from the size of the data.
-    budget:
-        Share of epochs times samples that may be trained on: a plan solves for it, a method without one gets fewer
-        epochs; without --method the best known way to spend it.
-    seed:
-        Seed of initialisation, order, augmentation and pruning.
-    out:
-        New run folder; by default runs/DATA-MODEL-METHOD-seedN.
-    resume:
-        Run folder to continue; nothing else about the run can be changed then.
-    batch_size:
-        Samples a step, over all processes.
-    lr:
-        Initial learning rate.
-    mirror:
-        Whether half of the training images are mirrored left to right; by default not where the name says digits or
-        letters.
-    balance:
-        How rare classes are made up for: loss weighs them more, sampler draws them as often as the others,
-        logit-adjustment trains as if they were as frequent. By default not at all: docs/imbalance.md says why.
-    lambda_:
-        Weight of the calibration term.
-    prune_fraction:
-        Share of each class that leaves at each pruning.
-    prune_interval:
-        Epochs between prunings.
-    prune_start:
-        First epoch after which is pruned, or first-drop (of the learning rate), or plateau (of the loss).
-    prune_ema:
-        Weight of the newest confidence in the moving average (kappa).
-    prune_drop:
-        Unbiased plans: share of the well-learned samples that rests in an epoch.
-    prune_share:
-        Unbiased plans: share of each class that counts as well learned.
-    prune_anneal:
-        Final epochs (or share of the run) on all data.
-    set_:
-        Any other setting, as key=value: --set schedule.kind=cosine --set method.options.gamma=2. Repeatable.
-    accelerator:
-        Device to train on.
-    devices:
-        Number of processes, also with --resume; torchrun and srun work too.
-    precision:
-        Number format; auto is bf16-mixed on a GPU, 32-true on a CPU.
-    mode:
-        How a step runs; auto captures it in a CUDA graph where it can.
-    data_path:
-        Whether the set lives on the device, comes through a loader, or is streamed from a folder; auto streams what is
-        too large for the memory.
-    workers:
-        Loader processes; 0 reads in this process, and streams with one process per core.
-    skip_unreadable:
-        Leave out pictures of a folder that cannot be read, and name them.
-    tensorboard:
-        Also write TensorBoard scalars into the run folder.
-    mlflow:
-        Also log to MLflow, where its own settings (MLFLOW_TRACKING_URI) say.
-    wandb:
-        Also log to Weights & Biases; WANDB_MODE=offline keeps everything on this machine.
+    Args:
+        recipe: TOML file with all settings, or the name of a recipe that ships (cifar10-resnet50); flags override it.
+        data: Data set: digits, cifar10, cifar100, ..., arrays:FILE.npz, folder:DIR, or module:function, your own torch
+            datasets. See `calibrant data list`.
+        model: Network: tiny, resnet32, resnet50, timm:NAME, torchvision:NAME, transformers:PATH, or module:factory.
+        method: Training objective and pruning plan: see `calibrant methods`; or module:function, a loss of your own.
+        epochs: Number of epochs; schedules and pruning plans scale with it. By default it follows from the size of the
+            data.
+        budget: Share of epochs times samples that may be trained on: a plan solves for it, a method without one gets
+            fewer epochs; without --method the best known way to spend it.
+        seed: Seed of initialisation, order, augmentation and pruning.
+        out: New run folder; by default runs/DATA-MODEL-METHOD-seedN.
+        resume: Run folder to continue; nothing else about the run can be changed then.
+        batch_size: Samples a step, over all processes.
+        lr: Initial learning rate.
+        mirror: Whether half of the training images are mirrored left to right; by default not where the name says
+            digits or letters.
+        balance: How rare classes are made up for: loss weighs them more, sampler draws them as often as the others,
+            logit-adjustment trains as if they were as frequent. By default not at all: docs/imbalance.md says why.
+        lambda_: Weight of the calibration term.
+        prune_fraction: Share of each class that leaves at each pruning.
+        prune_interval: Epochs between prunings.
+        prune_start: First epoch after which is pruned, or first-drop (of the learning rate), or plateau (of the loss).
+        prune_ema: Weight of the newest confidence in the moving average (kappa).
+        prune_drop: Unbiased plans: share of the well-learned samples that rests in an epoch.
+        prune_share: Unbiased plans: share of each class that counts as well learned.
+        prune_anneal: Final epochs (or share of the run) on all data.
+        set_: Any other setting, as key=value: --set schedule.kind=cosine --set method.options.gamma=2. Repeatable.
+        accelerator: Device to train on.
+        devices: Number of processes, also with --resume; torchrun and srun work too.
+        precision: Number format; auto is bf16-mixed on a GPU, 32-true on a CPU.
+        mode: How a step runs; auto captures it in a CUDA graph where it can.
+        data_path: Whether the set lives on the device, comes through a loader, or is streamed from a folder; auto
+            streams what is too large for the memory.
+        workers: Loader processes; 0 reads in this process, and streams with one process per core.
+        skip_unreadable: Leave out pictures of a folder that cannot be read, and name them.
+        tensorboard: Also write TensorBoard scalars into the run folder.
+        mlflow: Also log to MLflow, where its own settings (MLFLOW_TRACKING_URI) say.
+        wandb: Also log to Weights & Biases; WANDB_MODE=offline keeps everything on this machine.
     """
     from calibrant.data import own_data
     from calibrant.training import (
