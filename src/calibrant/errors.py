@@ -54,6 +54,17 @@ def invalid(argument: str, rule: str, value: object, way_out: str = "") -> Inval
     return InvalidInput(f"{message} {way_out}".strip())
 
 
+@contextmanager
+def naming(path: object) -> Iterator[None]:
+    """Put the name of a file before what is wrong with its content, where that does not name it already."""
+    try:
+        yield
+    except InvalidInput as error:
+        if str(path) in str(error):
+            raise
+        raise InvalidInput(f"{path}: {error}") from error
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """One sentence that names the closest known spelling, or all of them where none is close (or it is no text).
 

@@ -217,3 +217,44 @@ def test_intervals_come_by_default_where_they_are_quick(calibrant, saved, tmp_pa
     assert out.endswith("unless you ask for them (--n-resamples 200).\n")
     _, out, _ = calibrant("evaluate", path, "--n-resamples", 20)
     assert "No intervals" not in out
+
+
+@pytest.mark.parametrize(
+    ("text", "way_out"),
+    [
+        ("target,cat,dog\ncat,0.5,0.5\n", "in the name of each column with scores: probability_cat."),
+        ("target,prob_cat,prob_dog\ncat,50,50\n", "These look like percentages: divide them by 100."),
+        ("target,prob_cat,prob_dog\ncat,nan,0.5\n", "Leave such rows out or find their cause."),
+        ("target,prob_cat,prob_dog\n2,0.5,0.5\n", "Class numbers are counted from 0."),
+        ("target,prob_k\xe4tzchen,prob_dog\n0,0.5,0.5\n", "Save the table again as UTF-8; Excel calls that CSV UTF-8."),
+    ],
+)
+def test_what_beginners_hand_in_is_answered_with_the_file_and_a_way_out(calibrant, tmp_path, text, way_out):
+    path = tmp_path / "mine.csv"
+    path.write_text(text, encoding="latin-1")
+    code, out, err = calibrant("evaluate", path)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"calibrant: {path}")
+    assert err.endswith(f"{way_out}\n")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "way_out"),
+    [
+        ({"x": np.zeros((2, 3))}, "numpy.savez(file, logits=..., targets=...)."),
+        ({"logits": np.zeros((2, 3)), "targets": np.eye(3)[:2]}, "Of one-hot rows take the argmax."),
+        ({"logits": np.zeros((2, 3)), "targets": np.array([0.0, 1.0])}, "targets.astype(int)."),
+    ],
+)
+def test_arrays_that_are_not_what_is_read_are_answered_so_too(calibrant, tmp_path, arrays, way_out):
+    path = tmp_path / "mine.npz"
+    np.savez(path, **arrays)
+    code, _, err = calibrant("evaluate", path)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"calibrant: {path}")
+    assert err.endswith(f"{way_out}\n")
+
+
+def test_what_is_missing_is_said_to_be_missing(calibrant, tmp_path):
+    assert calibrant("evaluate", tmp_path / "run")[2] == f"calibrant: {tmp_path / 'run'} does not exist.\n"
+    assert calibrant("evaluate")[2].endswith("See: calibrant evaluate --help\n")

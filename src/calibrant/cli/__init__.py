@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from cyclopts import App, CycloptsError, UnknownOptionError
+from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError
 
 from calibrant import __version__
 from calibrant.cli._say import complain, plain_warnings
@@ -115,6 +115,8 @@ def _run(arguments: Sequence[str]) -> int:
     except UnknownOptionError as error:
         now = _RENAMED.get((error.token.keyword or error.token.value).partition("=")[0])
         return _complain(error if now is None else f"{error} It is {now} since 0.2.0.", code=2)
+    except MissingArgumentError as error:
+        return _complain(f"{error} See: calibrant {' '.join(error.command_chain or ())} --help", code=2)
     except (CalibrantError, CycloptsError) as error:
         return _complain(error, code=2)
     except KeyboardInterrupt as error:

@@ -48,8 +48,11 @@ def complain(text: object) -> None:
 def steps() -> Iterator[Callable[[str, int, int], None]]:
     """A bar over named steps on standard error, for calls with name, place from 0 on and number; silent elsewhere."""
     console = Console(stderr=True)
+    if not console.is_terminal:  # a bar that is only disabled leaves an empty line behind in some versions of rich
+        yield lambda *_: None
+        return
     columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=console, transient=True) as bars:
         task = bars.add_task("", total=None)
         yield lambda name, place, total: bars.update(task, description=printable(name), completed=place, total=total)
 

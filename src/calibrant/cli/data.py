@@ -92,8 +92,11 @@ def check(name: str, /, *, data_dir: DataDir = None, as_json: Json = False) -> N
 @contextmanager
 def _bars(console: Console, *count: ProgressColumn) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
     """One progress bar for each name that is asked for; silent where nobody watches."""
+    if not console.is_terminal:
+        yield lambda _: lambda _done, _total: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), *count, TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=console, transient=True) as bars:
 
         def start(description: str) -> Callable[[int, int], None]:
             task = bars.add_task(description, total=None)

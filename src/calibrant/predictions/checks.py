@@ -147,6 +147,8 @@ def refuse_scores(name: str, scores: NDArray[Any], first_row: int, tolerance: fl
     if off.any():
         row = int(np.argmax(off))
         way_out = "Rows are never renormalised silently: for logits use from_logits, else divide rows by their sums."
+        if abs(total[row] - 100) < 1:
+            way_out = "These look like percentages: divide them by 100."
         rule = f"sum to 1 within {tolerance:g} in every row"
         raise invalid(name, rule, f"{total[row]:.6g} in row {first_row + row}", way_out)
 

@@ -97,7 +97,8 @@ def layout(where: str, header: Sequence[str], kind: Kind | None, columns: Mappin
         extras += found.pop("scores", {})
     if len(found) != 1:
         rule = "have columns logit_<class>, probability_<class> or score_<class>, of one kind"
-        raise invalid(where, rule, shortened(header, 12) or "no columns")
+        way_out = "Write it before the class in the name of each column with scores: probability_cat." if header else ""
+        raise invalid(where, rule, shortened(header, 12) or "no columns", way_out)
     ((own_word, scores),) = found.items()
     if set(scores.values()) == set(map(str, range(len(scores)))):
         # Classes that are called by their number stand where that number says: tools like to sort 10 before 2.
@@ -191,4 +192,5 @@ class Labels:
             unread = [p for p, text in enumerate(texts) if read(text) is None]
         row = int(np.flatnonzero(np.isin(places, unread))[0])
         found = f"{values[places[row]]!r}"[:60]
-        raise invalid(self._where, rule, f"{found} in row {first_row + row}")
+        way_out = "Class numbers are counted from 0." if texts[places[row]] == str(len(self._by_name)) else ""
+        raise invalid(self._where, rule, f"{found} in row {first_row + row}", way_out)

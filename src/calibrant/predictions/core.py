@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant.checks import fraction
 from calibrant.defaults import Kind
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, invalid, naming
 from calibrant.predictions import checks
 from calibrant.predictions.checks import Precision
 from calibrant.predictions.display import predictions_html
@@ -389,13 +389,14 @@ class Predictions:
         from calibrant.predictions.files import load
         from calibrant.predictions.reader import scan
 
-        opened = scan(source, kind=kind, columns=columns, class_names=class_names)
-        on_disk = opened.is_large if mmap == "auto" else mmap
-        found = load(opened, mmap=on_disk)
-        parts = found.scores, found.targets, found.ids, opened.class_names, found.extras
-        if on_disk:
-            self = cls._join(opened.kind, opened.precision, *parts)
-        else:
-            self = cls._make(opened.kind, *parts, opened.precision)
+        with naming(source):
+            opened = scan(source, kind=kind, columns=columns, class_names=class_names)
+            on_disk = opened.is_large if mmap == "auto" else mmap
+            found = load(opened, mmap=on_disk)
+            parts = found.scores, found.targets, found.ids, opened.class_names, found.extras
+            if on_disk:
+                self = cls._join(opened.kind, opened.precision, *parts)
+            else:
+                self = cls._make(opened.kind, *parts, opened.precision)
         self.origin = Origin(Path(source))
         return self

@@ -152,7 +152,10 @@ def csv_records(path: Path, where: str) -> Iterator[list[str]]:
                     yield record
     except FileNotFoundError as error:
         raise InvalidInput(f"{where} does not exist.") from error
-    except (csv.Error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        way_out = "Save the table again as UTF-8; Excel calls that CSV UTF-8."
+        raise invalid(where, "be a CSV file in UTF-8", f"something else ({error})", way_out) from error
+    except csv.Error as error:
         raise invalid(where, "be a CSV file in UTF-8", f"something else ({error})") from error
 
 

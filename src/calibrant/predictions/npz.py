@@ -51,7 +51,8 @@ class NpzSource:
             found = [name for name in _SCORES if name in archive]
             if len(found) != 1:
                 rule = "hold exactly one of the arrays logits, probabilities, scores"
-                raise invalid(self.where, rule, shortened(archive.names, 12) or "no arrays")
+                way_out = "Name them when you save: numpy.savez(file, logits=..., targets=...)."
+                raise invalid(self.where, rule, shortened(archive.names, 12) or "no arrays", way_out)
             kind = resolve_kind(self.where, found[0], kind)
             self._name, self._member = found[0], archive.member(found[0])
             self.dtype, rows, classes = self._check_scores(kind)
@@ -65,7 +66,8 @@ class NpzSource:
             for role, name in roles.items():
                 shape = archive.member(name).shape
                 if shape != (rows,):
-                    raise invalid(_OWN[role], f"have shape ({rows},), one per row", f"shape {shape}")
+                    way_out = "Of one-hot rows take the argmax." if role == "target" and len(shape) == 2 else ""
+                    raise invalid(_OWN[role], f"have shape ({rows},), one per row", f"shape {shape}", way_out)
         own_names = self.class_names or tuple(map(str, range(classes)))
         self.layout = Layout(kind, own_names, own_names, roles.get("target"), roles.get("id"), extras)
 
@@ -111,7 +113,8 @@ class NpzSource:
     def _block(self, columns: dict[str, NDArray[Any]], rows: int, wanted: Wanted) -> RawBlock:
         target = columns.get(self.layout.target or "") if wanted.target else None
         if target is not None and target.dtype.kind not in "iuU":
-            raise invalid("targets", "be integers or class names", f"dtype {target.dtype}")
+            way_out = "Convert them before you save: targets.astype(int)."
+            raise invalid("targets", "be integers or class names", f"dtype {target.dtype}", way_out)
         return RawBlock(
             rows,
             columns[self._name].astype(self.dtype, copy=False) if wanted.scores else None,

@@ -232,6 +232,8 @@ def parquet_parts(path: Path) -> list[Path]:
             way_out = f"The test predictions of a run lie in {path}/predictions/test.npz."
             raise invalid("source", "be a file, or a folder with .parquet files", f"the folder {path}", way_out)
         return parts
+    if not path.suffix and not path.exists():  # meant as a folder
+        raise InvalidInput(f"{path} does not exist.")
     if path.suffix.lower() != ".parquet":
         raise invalid("source", f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", str(path))
     if path.exists() or not glob.has_magic(str(path)):
