@@ -1,7 +1,5 @@
 """Keep decoded sets as checked `.npz` files in the user's cache, because decoding takes long."""
 
-import hashlib
-import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +13,7 @@ from calibrant.data.formats.reader import Source
 from calibrant.data.locate import cache_dir
 from calibrant.data.spec import Spec
 from calibrant.errors import CalibrantError, CalibrantWarning
-from calibrant.files import atomic_write, read_json, sha256_of, write_json
+from calibrant.files import atomic_write, content_digest, read_json, sha256_of, write_json
 
 # Increase it when decoding changes, so that older copies are made again.
 _VERSION = 1
@@ -28,7 +26,7 @@ def prepared(spec: Spec, source: Source, build: Callable[[], Splits]) -> Splits:
     when it is written and compared when it is read; a copy that does not fit is built again.
     """
     state = _state(spec, source)
-    key = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+    key = content_digest(state)
     arrays = cache_dir() / "prepared" / f"{spec.kind}-{key[:16]}.npz"
     record = arrays.with_suffix(".json")
     kept = _read(arrays, record, state)

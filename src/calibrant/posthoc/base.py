@@ -1,8 +1,6 @@
 """What every calibrator has in common: fit, transform, scikit-learn manners, and JSON on disk."""
 
-import hashlib
 import inspect
-import json
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields, replace
@@ -14,7 +12,7 @@ import numpy as np
 from calibrant.checks import as_array
 from calibrant.display import ShownFields
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
-from calibrant.files import MOST_CLASSES, check_format, read_json, typed, write_with_digest
+from calibrant.files import MOST_CLASSES, check_format, content_digest, read_json, typed, write_with_digest
 from calibrant.posthoc._arrays import (
     ArrayT,
     Floats,
@@ -319,8 +317,7 @@ class Calibrator(ABC):
     @property
     def digest(self) -> str:
         """SHA-256 of the fitted map, whatever it was fitted on: equal for calibrators that compute the same."""
-        content = {key: value for key, value in self.to_dict().items() if key in _MAP}
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return content_digest({key: value for key, value in self.to_dict().items() if key in _MAP})
 
     def to_dict(self) -> dict[str, Any]:
         """Everything `load` needs, as plain JSON values."""

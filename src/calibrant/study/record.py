@@ -1,7 +1,6 @@
 """What one run really measured, as one JSON file without machine names: the unit of `results/` and of every table."""
 
 import glob
-import json
 import math
 from collections.abc import Mapping
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from calibrant.errors import InvalidInput, invalid, printable
-from calibrant.files import as_path, read_json, sha256_of, write_json
+from calibrant.files import as_path, content_digest, read_json, sha256_of, write_json
 from calibrant.metrics import Evaluation, evaluate, rests_on_few
 from calibrant.own_code import is_own
 from calibrant.predictions import Predictions
@@ -196,7 +195,7 @@ class Record(BaseModel):
         changes = [file_word(f"{k.rsplit('.', 1)[-1]}={_word(v)}") for k, v in sorted(self.changes.items())]
         middle = "-".join(changes)
         if len(middle) > _LONGEST:
-            middle = f"changed-{_digest(self.changes)}"
+            middle = f"changed-{content_digest(self.changes)[:10]}"
         words = [file_word(self.data), file_word(self.model), file_word(self.method), middle, f"seed{self.seed}"]
         return "-".join(word for word in words if word) + ".json"
 
@@ -362,9 +361,3 @@ def _without_paths(recipe: Recipe) -> Recipe:
 
 def _word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else printable(str(value))
-
-
-def _digest(content: Any) -> str:
-    import hashlib
-
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]

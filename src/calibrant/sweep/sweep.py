@@ -1,7 +1,6 @@
 """A search by Optuna with three objectives: validation error, validation ECE or NLL after scaling, and samples seen."""
 
 import contextlib
-import hashlib
 import json
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.files import as_path, output_error, parse_json, read_toml, write_text
+from calibrant.files import as_path, content_digest, output_error, parse_json, read_toml, write_text
 from calibrant.sweep.liveness import is_dead, living_worker
 from calibrant.sweep.optuna_storage import load_optuna, quiet, storage_faults
 from calibrant.sweep.space import recipe_key, search_space
@@ -216,7 +215,7 @@ class Sweep(Displayed):
             raise self._give_up(trial, f"not possible: {error}", pruned) from error
         if self._twin(trial):
             raise self._give_up(trial, "another worker is on the same settings", pruned)
-        folder = self.path / "runs" / f"trial-{_digest(_essence(recipe))}"
+        folder = self.path / "runs" / f"trial-{content_digest(_essence(recipe))[:12]}"
         trial.set_user_attr("run", folder.name)
         from torch import OutOfMemoryError
 
@@ -344,10 +343,6 @@ def _as_of_today(content: str) -> dict[str, Any]:
         return {**found, "recipe": _essence(Recipe.parse(found["recipe"]))}
     except (ValueError, TypeError, KeyError):
         return {}  # not a description of ours: something else
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 class _Attributes(BaseModel):
