@@ -9,6 +9,8 @@ from typing import Any
 from chaos_serve import labelled_log
 from safetensors.numpy import load_file
 
+from calibrant.sweep.sweep import SAME_SETTINGS
+
 CLOCKS = {"seconds", "train_seconds", "later_seconds", "samples_per_second", "timing", "environment"}
 # Digests of files that hold clock readings, how busy the machine was, and settings of the machine.
 FOLLOWS_CLOCKS = {"sha256", "digest", "tensors_sha256", "concurrent_runs"}
@@ -89,11 +91,15 @@ def study_content(folder: Path) -> dict[str, bytes]:
 def sweep_content(folder: Path) -> dict[str, bytes]:
     """How many trials finished, and the runs of those by what they trained."""
     told = json.loads((folder / "sweep.json").read_text())
+    # Of two workers with the same settings one leaves them to the other; a worker alone would have repeated them.
+    left = [trial for trial in told["stopped"] if trial["stopped"] == SAME_SETTINGS]
     kept = {trial["run"] for trial in told["finished"]}
     found = {
         f"{name}/{file}": content for name in kept for file, content in run_content(folder / "runs" / name).items()
     }
-    return found | {"finished": str(len(told["finished"])).encode(), "stopped": str(len(told["stopped"])).encode()}
+    return found | {
+        "trials": f"{len(told['finished']) + len(left)} finished, {len(told['stopped']) - len(left)} not".encode()
+    }
 
 
 def page_content(folder: Path) -> dict[str, bytes]:

@@ -35,8 +35,9 @@ from tests.fuzz.attempt import left_behind, listing, set_up
 from tests.fuzz.outcome import KEPT, MEGABYTES, SECONDS, Attempt, verdict
 from tests.fuzz.targets import TARGETS, Target, prepare
 
-# Far above the bound of the rule, so that what breaks it is measured, and below what would harm the machine.
-_ADDRESS_SPACE = 6 * 2**30
+# Beyond what the libraries take already (with CUDA several GB). Far above the bound of the rule, so that what breaks it
+# is measured, and below what would harm the machine.
+_MORE_ADDRESS_SPACE = 6 * 2**30
 # Of fifty attempts one goes to the slow commands.
 _SLOW_SHARE = 0.02
 _OUR_FAULT = 70
@@ -154,7 +155,8 @@ def _read_all(seeds: range, only: str, corpus: Path, folder: Path, keep: Path) -
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_APPEND), number)
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", errors="backslashreplace")
-    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
+    most = psutil.Process().memory_info().vms + _MORE_ADDRESS_SPACE
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     work = folder / "work"
     tempfile.tempdir = os.environ["TMPDIR"] = str(work / "tmp")

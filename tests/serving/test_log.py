@@ -15,6 +15,7 @@ from calibrant.errors import InvalidInput, OutputError
 from calibrant.monitoring import Stream
 from calibrant.routing import RoutingRule
 from calibrant.serving import ContradictingLabel, Decision, DecisionLog, DuplicateId, UnknownId, rule_digest
+from calibrant.serving.tables import faults
 
 MODEL, OTHER = "a" * 64, "b" * 64
 NAMES = ("cat", "dog", "[/red] hen")
@@ -318,3 +319,9 @@ def test_reading_changes_no_file_that_is_not_a_log(tmp_path):
         with pytest.raises(InvalidInput, match="holds no decision log"):
             DecisionLog(tmp_path / name)
         assert (tmp_path / name).read_bytes() == before
+
+
+def test_a_damaged_name_that_is_no_text_is_one_line():
+    said = r"^decision log x.db cannot be used: UnicodeDecodeError: "
+    with pytest.raises(InvalidInput, match=said), faults("sqlite:///x.db"):
+        b"\xac".decode()

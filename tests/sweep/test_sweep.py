@@ -1,4 +1,9 @@
+import contextlib
+import itertools
 import json
+import os
+import signal
+import sqlite3
 import sys
 
 import numpy as np
@@ -7,8 +12,9 @@ import torch
 from optuna.trial import TrialState
 
 from calibrant.errors import InvalidInput
+from calibrant.sweep.optuna_storage import make_tables
 from calibrant.sweep.output import failures, front_table, sweep_json, write_sweep
-from calibrant.sweep.sweep import Sweep, SweepSpec
+from calibrant.sweep.sweep import SAME_SETTINGS, Sweep, SweepSpec
 from calibrant.training import Quiet
 
 SPEC = SweepSpec(recipe={"epochs": 3}, search=("drop=0.3:0.8", "optimiser.lr=0.01:0.2:log"))
@@ -297,6 +303,41 @@ def test_trials_that_somebody_else_wrote_are_refused(tmp_path, attributes):
     sweep.study.tell(trial, (0.1, 0.1, 1.0))
     with pytest.raises(InvalidInput, match="trial 0 must be one of ours"):
         front_table(sweep)
+
+
+@pytest.mark.parametrize("number", [2, 4, 12, 20])
+def test_a_storage_has_all_its_tables_and_indices_or_none(tmp_path, number):
+    connect, count, url = sqlite3.connect, itertools.count(1), f"sqlite:///{tmp_path}/sweep.db"
+
+    def dying(*arguments):
+        connection = connect(*arguments)
+        connection.set_trace_callback(lambda _: next(count) == number and os.kill(os.getpid(), signal.SIGKILL))
+        return connection
+
+    def names():
+        with contextlib.closing(connect(tmp_path / "sweep.db")) as found:
+            return {name for (name,) in found.execute("SELECT name FROM sqlite_master")}
+
+    child = os.fork()
+    if not child:
+        sqlite3.connect = dying
+        make_tables(url)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert not names()
+    make_tables(url)
+    assert "ix_studies_study_name" in names()
+    make_tables(url)
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_settings_that_are_left_to_another_worker_are_no_failure(tmp_path):
+    sweep = Sweep(tmp_path, SPEC)
+    trial = sweep.study.ask()
+    trial.set_user_attr("stopped", SAME_SETTINGS)
+    sweep.study.tell(trial, state=TrialState.PRUNED)
+    assert len(sweep.stopped()) == 1
+    assert failures(sweep) == []
 
 
 def test_a_folder_must_be_a_path():

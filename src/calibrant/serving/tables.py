@@ -150,7 +150,8 @@ def faults(url: str, *more: type[Exception]) -> Iterator[None]:
     """Turn what a database raises into one line. A URL may hold a password: only what stands before that is said."""
     from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-    raised: tuple[type[Exception], ...] = (SQLAlchemyError, *more)
+    # Python cannot read what SQLite says about a damaged name.
+    raised: tuple[type[Exception], ...] = (SQLAlchemyError, UnicodeDecodeError, *more)
     kind, _, rest = url.partition(":")
     place = f"decision log {rest.removeprefix('///')}" if kind == "sqlite" else f"decision log {kind}:..."
     try:

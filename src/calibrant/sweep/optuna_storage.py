@@ -1,6 +1,7 @@
 """Optuna and the storages that it writes to: imported on use, silent, and with faults in one line."""
 
 import contextlib
+import sqlite3
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,26 @@ def load_optuna() -> Any:
     return optuna
 
 
+def make_tables(url: str) -> None:
+    """Make the tables of a new SQLite storage, all or none of them.
+
+    Optuna makes them one by one. Where it is killed in between, a later start finds the table of studies and does not
+    make the index that keeps their names unique, so that every further start adds a study of the same name.
+    """
+    from sqlalchemy.engine import make_url
+
+    place = make_url(url)
+    if place.get_backend_name() != "sqlite" or not place.database or place.database.startswith("file:"):
+        return
+    with contextlib.closing(sqlite3.connect(place.database)) as target:
+        if target.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            return
+        pattern = load_optuna().storages.RDBStorage("sqlite://").engine.raw_connection().driver_connection
+        # One transaction. Where another worker was faster, the first statement of it fails, and nothing is changed.
+        with contextlib.suppress(sqlite3.OperationalError):
+            target.executescript("\n".join(pattern.iterdump()))
+
+
 @contextlib.contextmanager
 def storage_faults(url: str, *more: type[Exception]) -> Iterator[None]:
     """Turn what a storage raises into one line. Its URL may hold a password: only what stands before that is said."""
@@ -26,7 +47,7 @@ def storage_faults(url: str, *more: type[Exception]) -> Iterator[None]:
         yield
     except CalibrantError:
         raise
-    except (SQLAlchemyError, load_optuna().exceptions.OptunaError, *more) as error:
+    except (SQLAlchemyError, sqlite3.Error, load_optuna().exceptions.OptunaError, *more) as error:
         cause = error.__cause__ if isinstance(error.__cause__, SQLAlchemyError) else error
         reason = str(getattr(cause, "orig", None) or cause).splitlines()[0][:200]
         kind, _, rest = url.partition(":")

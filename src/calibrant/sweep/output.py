@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from calibrant.files import write_json, write_text
 from calibrant.report import Grid, to_markdown
 from calibrant.sweep.stopping import TrialStopped
-from calibrant.sweep.sweep import Sweep
+from calibrant.sweep.sweep import SAME_SETTINGS, Sweep
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -51,9 +51,12 @@ def front_table(sweep: Sweep) -> Grid:
 
 
 def failures(sweep: Sweep) -> list[str]:
-    """Why trials failed: they diverged or were not possible. Trials that were stopped early are not counted."""
+    """Why trials failed: they diverged or were not possible.
+
+    Trials that were stopped early are not counted, nor those whose settings another worker trained at that moment.
+    """
     reasons = (" ".join(trial.user_attrs.get("stopped", "").split()) for trial in sweep.stopped())
-    return [reason for reason in reasons if not TrialStopped.said(reason)]
+    return [reason for reason in reasons if not TrialStopped.said(reason) and reason != SAME_SETTINGS]
 
 
 def _how_trials_ended(sweep: Sweep) -> str:

@@ -13,7 +13,7 @@ from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, content_digest, output_error, parse_json, read_toml, write_text
 from calibrant.sweep.liveness import is_dead, living_worker
-from calibrant.sweep.optuna_storage import load_optuna, quiet, storage_faults
+from calibrant.sweep.optuna_storage import load_optuna, make_tables, quiet, storage_faults
 from calibrant.sweep.space import recipe_key, search_space
 from calibrant.sweep.stopping import Figures, RungReporter, TrialStopped, figures_at_rungs, is_dominated
 from calibrant.training import (
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 CALIBRATION = {"ece": "validation ECE", "scaled-nll": "validation NLL +TS"}
+# Why a trial was given up whose settings another worker trains at that moment.
+SAME_SETTINGS = "another worker is on the same settings"
 # A worker on another machine counts as dead after this silence; one of this folder is known at once (see `liveness`).
 _HEARTBEAT_SECONDS, _GRACE_SECONDS = 30, 120
 
@@ -135,6 +137,7 @@ class Sweep(Displayed):
     def _open(self, url: str, sampler_seed: int | None) -> "OptunaStudy":
         optuna = load_optuna()
         with quiet(optuna), storage_faults(url, ImportError, ValueError):  # of drivers and of URLs
+            make_tables(url)
             storage = optuna.storages.RDBStorage(
                 url,
                 heartbeat_interval=_HEARTBEAT_SECONDS,
@@ -214,7 +217,7 @@ class Sweep(Displayed):
         except InvalidInput as error:
             raise self._give_up(trial, f"not possible: {error}", pruned) from error
         if self._twin(trial):
-            raise self._give_up(trial, "another worker is on the same settings", pruned)
+            raise self._give_up(trial, SAME_SETTINGS, pruned)
         folder = self.path / "runs" / f"trial-{content_digest(_essence(recipe))[:12]}"
         trial.set_user_attr("run", folder.name)
         from torch import OutOfMemoryError
