@@ -158,7 +158,7 @@ def test_bad_targets_are_refused():
 
 def test_bad_ids_and_names_are_refused():
     refused("distinct, got 'x' again in row 1", ids=["x", "x"])
-    refused(r"shape \(2,\), one a row", ids=["x"])
+    refused(r"shape \(2,\), one per row", ids=["x"])
     refused("strings or integers", ids=[0.5, 1.5])
     refused("strings or integers", ids=np.asarray(["x", 1], dtype=object))
     refused("name all 2 classes, got 1", class_names=["a"])
@@ -258,7 +258,7 @@ def test_subset_by_mask_and_by_number():
         with pytest.raises(InvalidInput, match=match):
             predictions.subset(bad)
     for bad in ([0.5], [[0], [1]]):
-        with pytest.raises(InvalidInput, match="booleans, one a row, or row numbers"):
+        with pytest.raises(InvalidInput, match="booleans, one per row, or row numbers"):
             predictions.subset(bad)
 
 

@@ -49,7 +49,7 @@ def ablate(
         set_: Any other recipe setting, as key=value. Repeatable.
         out: Folder of the study; by default ablation-WHAT. Run it again to go on where it stopped.
         jobs: Runs at the same time. By default 1, and on Ray as many as there is room for.
-        record: Also write one JSON a run into this folder, for example results/.
+        record: Also write one JSON per run into this folder, for example results/.
     """
     from calibrant.checks import whole
     from calibrant.data import own_data

@@ -57,7 +57,7 @@ def compare(
         out: Folder of the study. Given alone, the study in it goes on.
         jobs: Runs at the same time, each in a process of its own; also on one GPU. By default 1, and on Ray as many as
             there is room for.
-        record: Also write one JSON a run into this folder, for example results/.
+        record: Also write one JSON per run into this folder, for example results/.
         page: Also write the report page.
         raw: Leave out the table of the runs behind their own calibrators.
         group_file: CSV file with a column group, one row for each test case in order: also a table by group.

@@ -65,7 +65,7 @@ def is_main(name: str) -> bool:
 
 
 def evaluation_overview(evaluation: "Evaluation", shown: Callable[[str], bool] = lambda _: True) -> Overview:
-    """One row a metric.
+    """One row per metric.
 
     Args:
         evaluation: The metrics.
@@ -87,7 +87,7 @@ def evaluation_overview(evaluation: "Evaluation", shown: Callable[[str], bool] =
 
 
 def evaluation_table(evaluation: "Evaluation") -> str:
-    """One row a metric."""
+    """One row per metric."""
     return _rendered(evaluation_overview(evaluation))
 
 
@@ -171,7 +171,7 @@ def evaluations_dict(evaluations: Mapping[str, "Evaluation"]) -> dict[str, Any]:
 
 
 def comparison_overview(comparison: "Comparison", shown: Callable[[str], bool] = lambda _: True) -> Overview:
-    """One row a metric: both values, the difference, its interval, the verdict.
+    """One row per metric: both values, the difference, its interval, the verdict.
 
     Args:
         comparison: The metrics of both models.
@@ -194,7 +194,7 @@ def comparison_overview(comparison: "Comparison", shown: Callable[[str], bool] =
 
 
 def comparison_table(comparison: "Comparison") -> str:
-    """One row a metric: both values, the difference, its interval, the verdict."""
+    """One row per metric: both values, the difference, its interval, the verdict."""
     return _rendered(comparison_overview(comparison))
 
 

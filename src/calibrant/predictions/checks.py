@@ -71,7 +71,7 @@ def as_ids(ids: Any, rows: int) -> NDArray[Any] | None:
     if values.dtype.kind not in "iuU":
         raise invalid("ids", "be strings or integers", f"dtype {values.dtype}")
     if values.shape != (rows,):
-        raise invalid("ids", f"have shape ({rows},), one a row", f"shape {values.shape}")
+        raise invalid("ids", f"have shape ({rows},), one per row", f"shape {values.shape}")
     unique, first = np.unique(values, return_index=True)
     if len(unique) < rows:
         again = int(np.setdiff1d(np.arange(rows), first)[0])
@@ -169,7 +169,7 @@ def as_rows(mask: Any, rows: int) -> NDArray[Any]:
         if chosen.size and (chosen.min() < 0 or chosen.max() >= rows):
             raise invalid("mask", f"hold row numbers in 0..{rows - 1}", f"{chosen.min()}..{chosen.max()}")
     else:
-        raise invalid("mask", "be booleans, one a row, or row numbers", f"{values.dtype} of shape {values.shape}")
+        raise invalid("mask", "be booleans, one per row, or row numbers", f"{values.dtype} of shape {values.shape}")
     if chosen.size == 0:
         raise InvalidInput("mask must keep at least one row, got none.")
     return chosen

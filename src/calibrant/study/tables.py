@@ -15,7 +15,7 @@ def paper_tables(results: Results, *, brief: bool = False) -> list[Grid]:
 
     Args:
         results: The rows.
-        brief: One line a method for the differences, without their intervals: for a terminal.
+        brief: One line per method for the differences, without their intervals: for a terminal.
     """
     where = f"{results.data}, {results.model}"
     caption = _SPREAD + left_out(results)

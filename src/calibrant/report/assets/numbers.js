@@ -10,7 +10,7 @@ const numbers = (() => {
     return out;
   }
 
-  /* Confidences ascending (float64, little-endian) and one bit a case: right or wrong. */
+  /* Confidences ascending (float64, little-endian) and one bit per case: right or wrong. */
   function decode(method) {
     const confidence = new Float64Array(bytes(method.confidence).buffer);
     const packed = bytes(method.correct);
