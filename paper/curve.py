@@ -26,16 +26,17 @@ def budget_curves_of(by_label: Mapping[str, Sequence[Record]]) -> dict[str, list
     """
     curves: dict[str, dict[str, dict[float, list[Record]]]] = {}
     controls: dict[str, str] = {}
+    wholes: dict[str, list[Record]] = {}  # on all updates: where every line ends
     for found in find_controls(by_label):
         if not found.full or found.plan[0].recipe.get("budget", 1.0) == 1.0:
             continue
         key, loss = found.full[0].label, found.control[0].method
         lines, controls[key] = curves.setdefault(key, {}), loss
-        share = round(found.share, 3)
+        share, whole = round(found.share, 3), wholes.setdefault(key, [])
+        _add(whole, found.full)
         for method, records in ((loss, found.control), (found.plan[0].method, found.plan)):
-            points = lines.setdefault(method, {1.0: list(found.full)})
-            known = {record.seed for record in points.get(share, ())}
-            points.setdefault(share, []).extend(record for record in records if record.seed not in known)
+            points = lines.setdefault(method, {1.0: whole})
+            _add(points.setdefault(share, []), records)
     return {
         key: [
             curve_line(
@@ -47,3 +48,9 @@ def budget_curves_of(by_label: Mapping[str, Sequence[Record]]) -> dict[str, list
         for key, lines in curves.items()
         if any(len(points) > 2 for points in lines.values())
     }
+
+
+def _add(records: list[Record], more: Sequence[Record]) -> None:
+    """Add the seeds that are not there yet: a control stands beside several plans, each with seeds of its own."""
+    known = {record.seed for record in records}
+    records.extend(record for record in more if record.seed not in known)
