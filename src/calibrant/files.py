@@ -108,8 +108,7 @@ def atomic_stream(path: str | Path) -> Iterator[IO[bytes]]:
 def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Give a hidden folder that gets the name `path` on a clean exit; for several files that belong together."""
     target = as_path(path, "target").absolute()
-    if target.exists():
-        raise invalid("target", "be a folder that does not exist yet", str(path), "Name another, or remove it.")
+    refuse_existing(target, "target")
     draft = target.with_name(f".{target.name}.tmp")
     try:
         shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
@@ -303,6 +302,12 @@ def sha256_of(path: str | Path) -> str:
     """Hexadecimal SHA-256 of a file, read in blocks."""
     with Path(path).open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def refuse_existing(path: Path, argument: str = "out") -> None:
+    """Refuse a folder that is to be made where something of its name exists."""
+    if path.exists():
+        raise invalid(argument, "be a folder that does not exist yet", str(path), "Name another, or remove it.")
 
 
 def refuse_overwriting(outputs: Iterable[str | Path], inputs: Iterable[str | Path | None]) -> None:

@@ -1,5 +1,6 @@
 import io
 import json
+import sys
 from typing import get_args
 
 import numpy as np
@@ -11,6 +12,7 @@ from calibrant.cli import _say
 from calibrant.cli.calibrate import Method
 from calibrant.errors import CalibrantWarning
 from calibrant.posthoc import METHODS, Calibrator, TemperatureScaling, warn_if_worse
+from calibrant.routing import choose_threshold
 
 
 def draw(n, classes=3, *, seed, **extra):
@@ -157,6 +159,17 @@ def test_a_terminal_shows_which_method_is_being_tried(monkeypatch):
         progress("isotonic[bold]", 2, 10)
     assert "isotonic[bold]" in written.getvalue()
     assert "2/10" in written.getvalue()
+
+
+def test_a_folder_that_exists_is_refused_before_ray_starts(calibrant, files, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)  # to start it would be another line
+    (tmp_path / "there").mkdir()
+    for words in (("calibrate", files[0], "--apply", files[1]), ("route", "apply", tmp_path / "rule.json", files[1])):
+        choose_threshold(Predictions.load(files[0]), 0.7).save(tmp_path / "rule.json")
+        code, out, err = calibrant(*words, "--out", tmp_path / "there", "--executor", "ray")
+        assert (code, out) == (2, "")
+        refused = f"calibrant: out must be a folder that does not exist yet, got {tmp_path}/there."
+        assert err == f"{refused} Name another, or remove it.\n"
 
 
 def test_inputs_are_never_overwritten(calibrant, tmp_path):

@@ -1,11 +1,13 @@
 import socket
 import sys
 import threading
+from contextlib import nullcontext
 
 import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.executing import make_executor
+from calibrant.executing.answers import check_answers
 
 
 def test_local_is_this_machine():
@@ -31,23 +33,37 @@ def test_a_wrong_place_is_one_line(name, address, fault):
         pass
 
 
-def test_another_service_at_the_address_is_told_apart():
-    pytest.importorskip("ray", reason="Ray is not installed")
+SETTINGS, HEADERS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00", b"\x01\x04\x00\x00\x00\x01"
+TOKEN = b"\x88\x40\x0ccontent-type\x10application/grpc\x00\x0bgrpc-status\x0216"
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        (b"", "got another service at"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "got another service at"),
+        (SETTINGS + b"\x00\x00\x01" + HEADERS + b"\x8d", "got another service at"),  # 404
+        (SETTINGS + b"\x00\x00\x02" + HEADERS + b"\x3f\x8d", "got another service at"),
+        (SETTINGS + b"\x00\x00\x05" + HEADERS + b"\x08\x03502", "got another service at"),
+        (SETTINGS + bytes([0, 0, len(TOKEN)]) + HEADERS + TOKEN, r"asks for a token\. Set RAY_AUTH_MODE=token"),
+        (SETTINGS + b"\x00\x00\x01" + HEADERS + b"\x88", None),
+        (SETTINGS, None),  # nothing more before the connection ends: it may be Ray
+    ],
+)
+def test_another_service_at_the_address_is_told_apart(said, fault, monkeypatch):
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer():
             line, _ = server.accept()
             with line:
                 line.recv(100)
-                line.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                line.sendall(said)
 
         threading.Thread(target=answer, daemon=True).start()
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        with (
-            pytest.raises(InvalidInput, match=f"got another service at {address}"),
-            make_executor("ray", address=address),
-        ):
-            pass
+        place = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(InvalidInput, match=fault) if fault else nullcontext():
+            check_answers(place)
 
 
 def test_a_missing_extra_is_one_line(monkeypatch):

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import signal
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -156,6 +158,22 @@ def test_faults_come_home_as_one_line(on_ray, tmp_path, monkeypatch):
     assert (tmp_path / "logs" / "cell.log").is_file()
     with pytest.raises(InvalidInput, match="cluster must have a machine with 1 cores and 1 GPUs for cell"):
         on_ray.room(replace(tasks[0], accelerator="cuda"))
+
+
+def test_an_item_whose_worker_is_lost_is_done_again(on_ray, tmp_path):
+    items = [(number, tmp_path / "lost" if number == 2 else None) for number in range(4)]
+    assert list(on_ray.map(_lost_once, items)) == [0, 1, 4, 9]
+    assert (tmp_path / "lost").exists()
+    # Ray's remarks on it would stand on standard output.
+    assert os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] == "."
+
+
+def _lost_once(item):
+    number, marker = item
+    if marker is not None and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number**2
 
 
 def _only_one(value):

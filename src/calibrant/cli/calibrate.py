@@ -7,7 +7,7 @@ from typing import Any, Literal
 from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag, Out
 from calibrant.cli._say import say, say_json, steps
 from calibrant.executing import Executor, make_executor, refuse_on_cluster
-from calibrant.files import refuse_overwriting
+from calibrant.files import refuse_existing
 
 Method = Literal[
     "best",
@@ -63,9 +63,12 @@ def calibrate(
 
     fitted_on, applied_to = calibration_sources(source, apply)
     refuse_on_cluster(executor, share=share)
+    folder = out or applied_to.with_name(f"{applied_to.name}.calibrated")
+    if executor != "local":
+        refuse_existing(folder)  # before Ray starts and anything is fitted
     with make_executor(executor, address=address) as place:
         if place is not None:
-            _over_parts(fitted_on, applied_to, out, method, place, kind=kind, columns=columns, as_json=as_json)
+            _over_parts(fitted_on, applied_to, folder, method, place, kind=kind, columns=columns, as_json=as_json)
             return
     paths = calibrated_paths(fitted_on, applied_to, out)
     cases = load_predictions(fitted_on, kind=kind, columns=columns)
@@ -102,7 +105,7 @@ def calibrate(
 def _over_parts(
     fitted_on: Path,
     applied_to: Path,
-    out: Path | None,
+    target: Path,
     method: Method,
     place: Executor,
     *,
@@ -112,8 +115,6 @@ def _over_parts(
     from calibrant.metrics import evaluate_parts, evaluations_table
     from calibrant.posthoc import calibrate_parts, fit_parts
 
-    target = out or applied_to.with_name(f"{applied_to.name}.calibrated")
-    refuse_overwriting([target], [fitted_on, applied_to])
     calibrator = fit_parts(fitted_on, method, **names, executor=place)
     before = evaluate_parts(applied_to, thresholds=(0.95,), **names, executor=place)
     calibrate_parts(calibrator, applied_to, target, **names, executor=place)

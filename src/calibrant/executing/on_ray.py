@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from typing import Any, Self
 
 from calibrant import __version__
 from calibrant.errors import CalibrantError, InvalidInput, invalid, one_line
+from calibrant.executing.answers import check_answers
 from calibrant.executing.processes import Child
 from calibrant.executing.task import Exit, Item, Result, Task
 from calibrant.lock import try_lock
@@ -23,11 +25,7 @@ from calibrant.logs import at_level
 
 # How often a task is started again because its worker was lost, before it counts as failed.
 _RETRIES = 10
-# Seconds for a connection; ray.init itself takes minutes to give up and then ends the whole process.
-_CONNECT_SECONDS = 5.0
 _PROBE_SECONDS = 60.0
-# An HTTP/2 greeting with empty settings: gRPC, which Ray speaks, answers with a frame of settings (type 4).
-_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 
 class RayExecutor:
@@ -54,7 +52,7 @@ class RayExecutor:
         if address == "local":
             settings["include_dashboard"] = False
         elif address != "auto":
-            _check_answers(address)
+            check_answers(address)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             self._ray.init(address, **settings)
@@ -118,11 +116,11 @@ class RayExecutor:
         rows = ray.data.from_items(list(range(len(items))), override_num_blocks=max(1, len(items)))
         early: dict[int, Any] = {}
         due = 0
-        with at_level(logging.ERROR, "ray.data"):
+        with at_level(logging.CRITICAL, "ray.data"):
             context = ray.data.DataContext.get_current()
             context.enable_progress_bars = False
             try:
-                for row in rows.map(_Each(function, tuple(items))).iter_rows():
+                for row in _mapped(rows, _Each(function, tuple(items))).iter_rows():
                     if "fault" in row["found"]:
                         raise InvalidInput(row["found"]["fault"])
                     early[row["at"]] = row["found"]["result"]
@@ -174,6 +172,8 @@ class RayExecutor:
 
 
 def _ray_module() -> Any:
+    # Ray prints remarks about lost workers on standard output, where a program reads JSON.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         import ray
         import ray.exceptions
@@ -183,30 +183,23 @@ def _ray_module() -> Any:
     return ray
 
 
-def _check_answers(address: str) -> None:
-    """Refuse an address where nobody answers, or where the answer is not that of Ray."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "/" in host:
-        raise invalid("address", "be HOST:PORT or auto", repr(address))
-    way_out = "Look whether the cluster runs: ray status"
-    try:
-        with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS) as line:
-            line.sendall(_GREETING)
-            answer = line.recv(9)
-    except (OSError, OverflowError) as error:
-        found = f"no answer from {address} ({error})"
-        raise invalid("address", "be that of a running Ray cluster", found, way_out) from error
-    if len(answer) < 4 or answer[3] != 4:
-        raise invalid("address", "be that of a running Ray cluster", f"another service at {address}", way_out)
+def _mapped(rows: Any, function: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Let Ray Data start an item again ten times; by itself it does so for ever where an item kills its worker."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray means to take the argument away in 2.64
+        try:
+            return rows.map(function, max_retries=_RETRIES)
+        except TypeError:
+            return rows.map(function)
 
 
 def _in_words(error: Exception) -> str:
     """What happened, without the many lines that Ray says about it."""
     kind = type(error).__name__
     words = {
-        "WorkerCrashedError": f"its worker was lost {_RETRIES + 1} times.",
-        "NodeDiedError": f"its machine was lost {_RETRIES + 1} times.",
-        "OutOfMemoryError": "its machine ran out of memory.",
+        "WorkerCrashedError": f"a worker was lost {_RETRIES + 1} times.",
+        "NodeDiedError": f"a machine was lost {_RETRIES + 1} times.",
+        "OutOfMemoryError": "a machine ran out of memory.",
         "GetTimeoutError": f"no answer in {_PROBE_SECONDS:.0f} seconds.",
     }
     lines = [line for line in str(error).splitlines() if line.strip()]
