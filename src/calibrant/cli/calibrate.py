@@ -7,7 +7,6 @@ from typing import Any, Literal
 from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag, Out
 from calibrant.cli._say import say, say_json, steps
 from calibrant.executing import Executor, make_executor, refuse_on_cluster
-from calibrant.files import refuse_existing
 
 Method = Literal[
     "best",
@@ -64,9 +63,7 @@ def calibrate(
     fitted_on, applied_to = calibration_sources(source, apply)
     refuse_on_cluster(executor, share=share)
     folder = out or applied_to.with_name(f"{applied_to.name}.calibrated")
-    if executor != "local":
-        refuse_existing(folder)  # before Ray starts and anything is fitted
-    with make_executor(executor, address=address) as place:
+    with make_executor(executor, address=address, new_folder=folder) as place:
         if place is not None:
             _over_parts(fitted_on, applied_to, folder, method, place, kind=kind, columns=columns, as_json=as_json)
             return

@@ -21,7 +21,7 @@ from calibrant.cli._flags import (
 from calibrant.cli._say import say, say_json
 from calibrant.errors import CheckFailed
 from calibrant.executing import make_executor
-from calibrant.files import refuse_existing, refuse_overwriting
+from calibrant.files import refuse_overwriting
 
 app = App(name="route", help="Choose what to automate and what to send to a person.")
 
@@ -215,9 +215,7 @@ def apply_(
     lists = None if shortlist is None else Shortlist.load(shortlist)
     decider: dict[str, Any] = {"kind": kind, "columns": columns, "calibrator": mapping, "shortlist": lists}
     decider["keep"] = keep or ()
-    if executor != "local":
-        refuse_existing(out)
-    with make_executor(executor, address=address) as place:
+    with make_executor(executor, address=address, new_folder=out) as place:
         if place is None:
             counts = route_file(loaded, path, out, **decider)
         else:

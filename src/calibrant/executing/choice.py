@@ -2,22 +2,27 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from calibrant.errors import invalid
 from calibrant.executing.task import Executor
+from calibrant.files import refuse_existing
 
 ExecutorName = Literal["local", "ray"]
 
 
 @contextmanager
-def make_executor(name: ExecutorName = "local", *, address: str | None = None) -> Iterator[Executor | None]:
+def make_executor(
+    name: ExecutorName = "local", *, address: str | None = None, new_folder: Path | None = None
+) -> Iterator[Executor | None]:
     """The executor while the block runs; None for processes of this machine.
 
     Args:
         name: "local", or "ray" (which needs `pip install 'calibrant[ray]'`).
         address: Of the head of a Ray cluster that this machine belongs to: `HOST:PORT`, or "auto" to look for it. None
             starts Ray on this machine alone, unless the environment variable RAY_ADDRESS names a cluster.
+        new_folder: What a cluster is to write; where it exists, it is refused before anything is started.
     """
     if name not in get_args(ExecutorName):
         raise invalid("executor", "be local or ray", repr(name))
@@ -26,6 +31,8 @@ def make_executor(name: ExecutorName = "local", *, address: str | None = None) -
             raise invalid("address", "be left out for the local executor", repr(address), "Add --executor ray.")
         yield None
         return
+    if new_folder is not None:
+        refuse_existing(new_folder)
     from calibrant.executing.on_ray import RayExecutor
 
     with RayExecutor(address) as executor:
