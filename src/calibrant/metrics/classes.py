@@ -11,7 +11,7 @@ from calibrant.metrics.binning import check_bins
 from calibrant.metrics.errors import balanced_error
 from calibrant.metrics.tops import Weights, weighted_rows
 from calibrant.metrics.totals import read_totals
-from calibrant.predictions import Predictions, require_predictions
+from calibrant.predictions import Predictions, names_or_numbers, require_predictions
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def evaluate_classes(
     weight = np.bincount(targets, own, count)
     right = np.bincount(targets[correct], None if own is None else own[correct], count)
     size, predicted = (np.bincount(each, minlength=count) for each in (targets, predictions.predicted))
-    names = predictions.class_names or tuple(str(k) for k in range(count))
+    names = names_or_numbers(predictions.class_names, count)
     classes = tuple(
         ClassMetrics(
             name=str(names[k]),

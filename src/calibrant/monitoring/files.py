@@ -19,6 +19,7 @@ from calibrant.predictions import (
     Scan,
     csv_records,
     load_part,
+    names_or_numbers,
     parquet_columns,
     parquet_parts,
     parquet_table,
@@ -159,7 +160,7 @@ def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, label
     if other is not None:
         raise invalid(f"{where}: decision", "be auto or review", f"{words[other]!r} in row {other}")
     ids = [_plain(value) for value in table["id"]]
-    names = rule.class_names or tuple(map(str, range(rule.n_classes)))
+    names = names_or_numbers(rule.class_names, rule.n_classes)
     truth, order = _own_labels(table, names, where), None
     if labels is not None:
         if (truth >= 0).any():

@@ -12,7 +12,7 @@ from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.monitoring.signals import PROMISED, About, Signal, promise_signal, sameness_signal
 from calibrant.monitoring.stream import Stream
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, names_or_numbers
 from calibrant.routing import BinaryRule, RoutingRule, Shortlist, cases_at_rate
 
 
@@ -201,7 +201,7 @@ def _kept(stream: Stream, promise: _Promise, groups: str | None, part: float) ->
     if promise.about != "promise" or isinstance(rule, BinaryRule) or rule.class_thresholds is None:
         lines.append(("all", np.ones(len(rows), dtype=np.bool_), overall))
     else:
-        names = rule.class_names or tuple(map(str, range(rule.n_classes)))
+        names = names_or_numbers(rule.class_names, rule.n_classes)
         able = [k for k, threshold in enumerate(rule.class_thresholds) if threshold is not None]
         lines += [(names[k], stream.predicted[rows] == k, overall / len(able)) for k in able]
     if groups is not None:
@@ -229,7 +229,7 @@ def _samenesses(stream: Stream, reference: Predictions, part: float, seed: int) 
     rule = stream.rule
     ordered = reference if isinstance(rule, BinaryRule) else rule.in_own_order(reference, where="reference")
     routed = Stream.of_predictions(rule, ordered)
-    names = rule.class_names or tuple(map(str, range(reference.n_classes)))
+    names = names_or_numbers(rule.class_names, reference.n_classes)
     level = part / 3.0
     return [
         sameness_signal("share automated", routed.automate, stream.automate, level=level, seed=seed),

@@ -9,7 +9,7 @@ from calibrant.predictions.checks import (
     as_targets,
     refuse_scores,
 )
-from calibrant.predictions.class_order import class_order, in_order_of, shortened
+from calibrant.predictions.class_order import class_order, in_order_of, names_or_numbers, shortened
 from calibrant.predictions.columns import parse_columns
 from calibrant.predictions.core import Predictions
 from calibrant.predictions.csv_file import csv_records
@@ -44,6 +44,7 @@ __all__ = [
     "in_order_of",
     "load_part",
     "logits_of",
+    "names_or_numbers",
     "parquet_columns",
     "parquet_module",
     "parquet_parts",

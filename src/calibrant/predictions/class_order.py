@@ -32,7 +32,7 @@ def in_order_of(class_names: tuple[str, ...] | None, predictions: "Predictions",
     scores = scores.bfloat16() if predictions.precision == "bfloat16" else scores
     make = type(predictions).from_logits if predictions.kind == "logits" else type(predictions).from_probabilities
     targets = np.argsort(order)[predictions.targets]
-    names = class_names or _numbers(predictions.n_classes)
+    names = names_or_numbers(class_names, predictions.n_classes)
     ordered = make(scores, targets, ids=predictions.ids, class_names=names, extras=predictions.extras)
     ordered.origin = predictions.origin
     return ordered
@@ -42,7 +42,7 @@ def class_order(
     wanted: Sequence[str] | None, names: Sequence[str] | None, classes: int, *, where: str
 ) -> list[int] | None:
     """Where each wanted class lies among `names`, by the rules of `in_order_of`; None where nothing moves."""
-    numbers = _numbers(classes)
+    numbers = names_or_numbers(None, classes)
     wanted, names = tuple(wanted or numbers), tuple(names or numbers)
     if set(wanted) != set(names):
         if set(names) != set(numbers):
@@ -57,7 +57,7 @@ def class_order(
 def _other_names(wanted: tuple[str, ...], names: tuple[str, ...], *, where: str) -> InvalidInput:
     known = set(wanted)
     strange = shortened([name for name in names if name not in known])
-    if wanted == _numbers(len(wanted)):
+    if wanted == names_or_numbers(None, len(wanted)):
         way_out = "To tell classes by other names, fit on predictions that carry these names."
         return invalid(where, f"name the classes 0..{len(wanted) - 1}", strange, way_out)
     return invalid(where, f"name the classes {shortened(wanted)}", strange)
@@ -68,5 +68,6 @@ def shortened(names: Sequence[str], most: int = 5) -> str:
     return ", ".join([*(name[:40] for name in names[:most]), *(["..."] if len(names) > most else [])])
 
 
-def _numbers(classes: int) -> tuple[str, ...]:
-    return tuple(str(k) for k in range(classes))
+def names_or_numbers(class_names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
+    """What classes are called: their names, or 0..K-1 where they have none."""
+    return tuple(class_names or map(str, range(n_classes)))

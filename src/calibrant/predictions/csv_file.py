@@ -13,6 +13,7 @@ from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import atomic_write
 from calibrant.predictions.checks import Precision
+from calibrant.predictions.class_order import names_or_numbers
 from calibrant.predictions.columns import layout
 from calibrant.predictions.on_disk import OnDisk
 from calibrant.predictions.rows import chunks
@@ -235,7 +236,7 @@ def _shared(column: Any) -> NDArray[Any]:
 
 def write_csv(predictions: "Predictions", path: str | Path) -> None:
     """Write the shortest decimals that give the same numbers back."""
-    names = predictions.class_names or tuple(map(str, range(predictions.n_classes)))
+    names = names_or_numbers(predictions.class_names, predictions.n_classes)
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as handle:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(header_of(predictions, names))

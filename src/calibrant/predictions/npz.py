@@ -12,7 +12,7 @@ from calibrant.errors import invalid
 from calibrant.files import atomic_write
 from calibrant.npz import Npz
 from calibrant.predictions.checks import PRECISIONS, Precision, as_class_names, check_shape
-from calibrant.predictions.class_order import shortened
+from calibrant.predictions.class_order import names_or_numbers, shortened
 from calibrant.predictions.columns import Layout, find_roles, resolve_kind
 from calibrant.predictions.on_disk import OnDisk
 from calibrant.predictions.source import RawBlock, Wanted, block_rows
@@ -68,7 +68,7 @@ class NpzSource:
                 if shape != (rows,):
                     way_out = "Of one-hot rows take the argmax." if role == "target" and len(shape) == 2 else ""
                     raise invalid(_OWN[role], f"have shape ({rows},), one per row", f"shape {shape}", way_out)
-        own_names = self.class_names or tuple(map(str, range(classes)))
+        own_names = names_or_numbers(self.class_names, classes)
         self.layout = Layout(kind, own_names, own_names, roles.get("target"), roles.get("id"), extras)
 
     def _check_scores(self, kind: Kind) -> tuple[np.dtype[Any], int, int]:

@@ -14,7 +14,7 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.files import atomic_write
 from calibrant.npz import check_unfolded
 from calibrant.predictions.checks import Precision
-from calibrant.predictions.class_order import shortened
+from calibrant.predictions.class_order import names_or_numbers, shortened
 from calibrant.predictions.columns import Layout, layout
 from calibrant.predictions.csv_file import header_of
 from calibrant.predictions.on_disk import OnDisk
@@ -208,7 +208,7 @@ def _encode(column: Any) -> tuple[list[Any], NDArray[Any]]:
 def write_parquet(predictions: "Predictions", path: str | Path) -> None:
     """Write one column per class; the target is the class's name, or its number where classes have none."""
     arrow = parquet_module()
-    names = predictions.class_names or tuple(map(str, range(predictions.n_classes)))
+    names = names_or_numbers(predictions.class_names, predictions.n_classes)
     targets: Any = predictions.targets
     if predictions.class_names is not None:
         targets = np.asarray(predictions.class_names)[targets]

@@ -14,7 +14,7 @@ from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
 from calibrant.predictions.checks import Precision, as_class_names, check_id_lengths
-from calibrant.predictions.class_order import class_order
+from calibrant.predictions.class_order import class_order, names_or_numbers
 from calibrant.predictions.columns import Labels, check_columns
 from calibrant.predictions.source import PredictionSource, RawBlock, Wanted
 
@@ -160,7 +160,7 @@ class Scan:
 
     @property
     def _names(self) -> Sequence[str]:
-        return self.class_names or tuple(map(str, range(self.n_classes)))
+        return names_or_numbers(self.class_names, self.n_classes)
 
     def _distinct_targets(self) -> set[Any]:
         wanted = Wanted(target=True, scores=False)

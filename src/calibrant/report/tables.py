@@ -6,7 +6,7 @@ import numpy as np
 
 from calibrant.errors import printable
 from calibrant.metrics import is_confident, wilson
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, names_or_numbers
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,7 @@ class Mistake:
 
 def class_names(predictions: Predictions) -> tuple[str, ...]:
     """Names of the classes; their numbers where none were given."""
-    if predictions.class_names is None:
-        return tuple(str(k) for k in range(predictions.n_classes))
-    return tuple(printable(name) for name in predictions.class_names)
+    return tuple(printable(name) for name in names_or_numbers(predictions.class_names, predictions.n_classes))
 
 
 def worst_classes(predictions: Predictions, *, threshold: float = 0.95, most: int = 12) -> ClassReport:

@@ -7,7 +7,7 @@ import numpy as np
 from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import InvalidInput
 from calibrant.metrics import group_rows
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, names_or_numbers
 from calibrant.routing.bounds import interval
 from calibrant.routing.rule import RoutingRule
 
@@ -85,7 +85,7 @@ def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: fl
                 if name in own:
                     groups[f"{rule.groups} {name}"] = automate & np.isin(np.arange(len(automate)), rows)
     else:
-        names = rule.class_names or tuple(str(k) for k in range(rule.n_classes))
+        names = names_or_numbers(rule.class_names, rule.n_classes)
         groups = {name: automate & (routed.predicted == k) for k, name in enumerate(names)}
     inner = 1.0 - (1.0 - confidence) / len(groups)
     lines = []

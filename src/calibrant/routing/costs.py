@@ -13,7 +13,7 @@ from calibrant.checks import as_array, positive
 from calibrant.display import ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
-from calibrant.predictions import Predictions, shortened
+from calibrant.predictions import Predictions, names_or_numbers, shortened
 from calibrant.routing.rule import Costs, Evidence
 
 CostMatrix = Sequence[Sequence[float]] | NDArray[Any]
@@ -108,7 +108,7 @@ def read_cost_matrix(path: str | Path, predictions: Predictions) -> NDArray[np.f
         path: The file; its first line names the decided classes, after one cell of any content.
         predictions: Their classes say the order, and which there must be.
     """
-    names = predictions.class_names or tuple(map(str, range(predictions.n_classes)))
+    names = names_or_numbers(predictions.class_names, predictions.n_classes)
     where = f"{as_path(path)}"
     try:
         with as_path(path).open(encoding="utf-8-sig", newline="") as handle:

@@ -2,6 +2,7 @@
 
 from calibrant.display import FEW, Overview
 from calibrant.metrics import plain_table
+from calibrant.predictions import names_or_numbers
 from calibrant.routing.check import PromiseCheck
 from calibrant.routing.coverage import CoverageRow
 from calibrant.routing.rule import RoutingRule
@@ -15,7 +16,7 @@ def describe_rule(rule: RoutingRule, rows: list[CoverageRow]) -> str:
     if rule.temperature is not None:
         lines.append(f"Temperature: {rule.temperature:.4f}")
     if rule.class_thresholds is not None:
-        names = rule.class_names or tuple(map(str, range(rule.n_classes)))
+        names = names_or_numbers(rule.class_names, rule.n_classes)
         for name, value in zip(names, rule.class_thresholds, strict=True):
             lines.append(f"  {name}: {'never automated' if value is None else _told_apart([value])[0]}")
     elif rule.threshold is not None:
@@ -42,7 +43,7 @@ def rule_overview(rule: RoutingRule) -> Overview:
     if rule.target_accuracy is not None and rule.confidence is not None:
         rows.append(("promised accuracy", f"{rule.target_accuracy:g}, with probability {rule.confidence:g}"))
     if rule.class_thresholds is not None:
-        names = rule.class_names or tuple(map(str, range(rule.n_classes)))
+        names = names_or_numbers(rule.class_names, rule.n_classes)
         for name, value in list(zip(names, rule.class_thresholds, strict=True))[:FEW]:
             rows.append((f"threshold of {name}", "never automated" if value is None else _told_apart([value])[0]))
         if rule.n_classes > FEW:

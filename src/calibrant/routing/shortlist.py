@@ -11,7 +11,7 @@ from scipy.special import bdtr
 from calibrant.checks import fraction
 from calibrant.display import Displayed, Overview
 from calibrant.errors import invalid
-from calibrant.predictions import Kind, Predictions, require_predictions, shortened
+from calibrant.predictions import Kind, Predictions, names_or_numbers, require_predictions, shortened
 from calibrant.routing.bounds import cases_without_error, interval
 from calibrant.routing.rule import RoutingRule
 from calibrant.routing.saved import Saved
@@ -94,7 +94,7 @@ class Shortlist(Displayed, Saved):
 
     def names(self, probabilities: NDArray[np.float64]) -> list[list[str]]:
         """The listed classes of each row by name, most probable first; probabilities after the temperature."""
-        called = np.array(self.class_names or [str(k) for k in range(self.n_classes)], dtype=object)
+        called = np.array(names_or_numbers(self.class_names, self.n_classes), dtype=object)
         mask = self.within(probabilities)
         # Only what is listed is sorted: few of many classes are. The sort is stable, so that the lower class is first.
         rows, classes = np.nonzero(mask)

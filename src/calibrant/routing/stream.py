@@ -24,6 +24,7 @@ from calibrant.predictions import (
     Kind,
     Scan,
     logits_of,
+    names_or_numbers,
     parquet_module,
     refuse_scores,
     scan,
@@ -115,7 +116,7 @@ def open_for(
     if calibrator is not None:
         calibrator.refuse_other_kind(opened.kind)
     # Columns may stand in any order; names decide.
-    return opened.with_class_names(rule.class_names or tuple(str(k) for k in range(rule.n_classes)))
+    return opened.with_class_names(names_or_numbers(rule.class_names, rule.n_classes))
 
 
 def route_rows(

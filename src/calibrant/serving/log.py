@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from calibrant.checks import whole
 from calibrant.errors import InvalidInput, OutputError, did_you_mean, invalid
-from calibrant.predictions import as_class_names
+from calibrant.predictions import as_class_names, names_or_numbers
 from calibrant.routing import RoutingRule
 from calibrant.serving.decision import Decision, Logged, LoggedDecisions
 from calibrant.serving.stored import (
@@ -287,7 +287,7 @@ class DecisionLog:
     def _class_number(self, target: int | str) -> int:
         if isinstance(target, str):
             if self.class_names is None or target not in self.class_names:
-                known = self.class_names or [str(k) for k in range(min(self.n_classes, 20))]
+                known = names_or_numbers(self.class_names, min(self.n_classes, 20))
                 raise invalid("label", "be a class of the model", repr(target), did_you_mean(target, known))
             return self.class_names.index(target)
         if whole("label", target, 0) >= self.n_classes:
