@@ -16,14 +16,17 @@ import time
 from pathlib import Path
 
 NUMPY = "python -c 'import numpy'"
+NAMES = (
+    *("demo", "train", "methods", "data", "evaluate", "calibrate", "route", "export"),
+    *("monitor", "serve", "compare", "ablate", "sweep", "record", "report"),
+)
 COMMANDS = {
     "python -c ''": ["-c", ""],
     NUMPY: ["-c", "import numpy"],
     "python -c 'import calibrant'": ["-c", "import calibrant"],
     "calibrant --help": ["-m", "calibrant", "--help"],
     "calibrant --version": ["-m", "calibrant", "--version"],
-    "calibrant evaluate --help": ["-m", "calibrant", "evaluate", "--help"],
-    "calibrant train --help": ["-m", "calibrant", "train", "--help"],
+    **{f"calibrant {name} --help": ["-m", "calibrant", name, "--help"] for name in NAMES},
     "from calibrant import Predictions, evaluate": ["-c", "from calibrant import Predictions, evaluate"],
     "import torch": ["-c", "import torch"],
 }

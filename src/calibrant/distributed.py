@@ -27,7 +27,12 @@ def rank() -> int:
 def _all_reduced(local: Tensor) -> Tensor:
     total = local.detach().contiguous().clone()
     dist.all_reduce(total)
-    return total
+    return _kept(total)
+
+
+def _kept(filled: Tensor) -> Tensor:
+    """What a collective has filled in place; a copy under the compiler: that of torch 2.11 would lose its gradient."""
+    return filled.clone() if torch.compiler.is_compiling() else filled
 
 
 def _sum_of_gradients(gradient: Tensor) -> Tensor:
@@ -73,7 +78,7 @@ class _GlobalRows(torch.autograd.Function):
         ctx.rows = padded.shape[0]
         gathered = padded.new_empty((world_size() * ctx.rows, *padded.shape[1:]))
         dist.all_gather_into_tensor(gathered, padded.contiguous())
-        return gathered
+        return _kept(gathered)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
