@@ -59,7 +59,7 @@ def judging() -> str:
 
 
 def parts() -> str:
-    largest = max(line.rows for line in measured())
+    largest = max(line.rows for line in measured() if line.step == "evaluate_parts on Ray")
     found = {line.step: line for line in measured() if line.rows == largest}
     one, here, ray = (found[step] for step in ("evaluate, one process", "evaluate_parts", "evaluate_parts on Ray"))
     return (
@@ -75,9 +75,9 @@ def billion() -> str:
         lines = [line for line in measured() if line.step == step and line.classes == 4]
         minutes, memory = per_row(lines, "processor") * BILLION / 60, per_row(lines, "peak") * BILLION / 1000
         shown = f"{memory:.1f} GB"
-        if step in ("fit_parts", "route_parts"):
-            most = max(lines, key=lambda line: line.rows).parts
-            shown = f"about {most * per_row(lines, 'peak') * 1e6:.0f} bytes per row of the largest part"
+        if step == "route_parts":
+            same = [line for line in lines if line.parts == 8]  # memory goes with the size of a part
+            shown = f"about {8 * per_row(same, 'peak') * 1e6:.0f} bytes per row of the largest part"
         if step == "evaluate_parts":
             shown = f"{counts_bytes(4) / 1e6:,.0f} MB of counts (arithmetic)"
         rows.append([step, f"{max(line.rows for line in lines):,}", f"{minutes:.0f} min", shown])
