@@ -287,6 +287,8 @@ def test_what_was_appended_survives_a_kill(place, python):
         ("UPDATE calibrant_decisions SET shortlist = ?", "7"),
         ("UPDATE calibrant_decisions SET confidence = ?", "high"),
         ("UPDATE calibrant_decisions SET predicted = ?", 2**63 - 1),
+        ("UPDATE calibrant_rules SET digest = ?", None),
+        ("UPDATE calibrant_rules SET content = ?", None),
         ("UPDATE calibrant_log SET class_names = ?", "5"),
         ("UPDATE calibrant_log SET class_names = ?", "[" * 100_000),
         ("UPDATE calibrant_log SET n_classes = ?", "three"),

@@ -46,8 +46,10 @@ def _storable(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
-def stored_rule(digest: str, content: str) -> RoutingRule:
+def stored_rule(digest: object, content: object) -> RoutingRule:
     """A rule that was kept, or one line where its content is not what its digest says."""
+    if not isinstance(digest, str) or not isinstance(content, str):  # SQLite keeps anything in any column
+        raise invalid("decision log", "be undamaged", "a rule that is no text", "Restore it from a copy.")
     where = f"rule {digest[:12]}... of the decision log"
     rule = RoutingRule.from_dict(parse_json(content, where), where=where)
     if rule_digest(rule) != digest:
