@@ -6,14 +6,14 @@ from calibrant.study import Study, StudySpec
 from calibrant.training import names_in, train_or_resume
 
 FLAGS = ("--methods", "nll", "flsd+h", "--seeds", 0, 1, "--epochs", 2)
+SPEC = StudySpec(methods=("nll", "flsd+h"), seeds=(0, 1), recipe={"epochs": 2})
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The runs of `FLAGS`, trained in this process: the command finds them finished and starts no other."""
     path = tmp_path_factory.mktemp("compare") / "study"
-    spec = StudySpec(methods=("nll", "flsd+h"), seeds=(0, 1), recipe={"epochs": 2})
-    study = Study(path, spec)
+    study = Study(path, SPEC)
     for planned in study.runs:
         train_or_resume(planned.recipe, study.folder(planned))
     return path
@@ -60,7 +60,7 @@ def test_a_toml_file_and_flags_that_override_it(calibrant, folder, tmp_path):
 
 
 def test_a_recipe_file_is_the_shared_part(calibrant, folder, tmp_path):
-    recipe = Study(folder).runs[-1].recipe
+    recipe = Study(folder, SPEC).runs[-1].recipe
     recipe.save(tmp_path / "recipe.toml")
     code, _, said = calibrant(
         "compare", "--methods", "nll", "--recipe", tmp_path / "recipe.toml", "--out", folder, "--no-page"
