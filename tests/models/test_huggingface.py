@@ -148,3 +148,10 @@ def test_images_that_a_damaged_folder_asks_for_are_refused_in_one_line(tmp_path,
     with pytest.raises(InvalidInput) as caught:
         expected_input(f"transformers:{tmp_path}")
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("path", ["/no/such/place", "./nothing", "no/such/place"])
+def test_a_path_that_is_not_there_is_one_line_before_the_network_is_built(path):
+    with pytest.raises(InvalidInput, match=rf"transformers:{path}") as caught:
+        expected_input(f"transformers:{path}")
+    assert "\n" not in str(caught.value)

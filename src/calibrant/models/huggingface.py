@@ -66,6 +66,7 @@ def transformers_model(path: str, *, pretrained: bool) -> nn.Module:
 
 def transformers_input(path: str) -> ModelInput:
     """Size and normalisation by the folder's `preprocessor_config.json`; without one the size by `config.json`."""
+    _check_folder(path, weights=False)
     processor = _settings(path, "preprocessor_config.json")
     size = _sides(processor.get("crop_size") if processor.get("do_center_crop") else processor.get("size"))
     if size is None:
@@ -101,7 +102,8 @@ def _settings(path: str, name: str) -> dict[str, Any]:
     """A JSON file of a folder or of a model in the cache; empty where it is not there."""
     from transformers.utils.hub import cached_file
 
-    found = cached_file(path, name, local_files_only=True, _raise_exceptions_for_missing_entries=False)
+    with _one_line(path):  # a path that is not there is taken for a name, and not every path can be one
+        found = cached_file(path, name, local_files_only=True, _raise_exceptions_for_missing_entries=False)
     content = {} if found is None else read_json(found)
     return content if isinstance(content, dict) else {}
 
