@@ -6,6 +6,7 @@ import signal
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from calibrant.data import stream_dataset
@@ -175,3 +176,13 @@ def test_a_killed_worker_is_one_line_and_the_run_resumes(recipe, folder, tmp_pat
     with pytest.raises(ProcessLost, match=r"a process that reads images .* Continue with: calibrant train --resume"):
         train(recipe, tmp_path / "run", reporter=Kills())
     assert_same_run(resume(tmp_path / "run"), train(recipe, tmp_path / "undisturbed"))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_images_of_two_shapes_are_one_line(workers):
+    items = [(torch.zeros(1, side, 8), 0) for side in (8, 8, 9)]
+    with pytest.raises(
+        InvalidInput, match=r"^images must have one shape, got \[1, 8, 8\] at entry 0 and \[1, 9, 8\]"
+    ) as told:
+        list(BatchReader(items, batch_size=3, workers=workers))
+    assert "\n" not in str(told.value)

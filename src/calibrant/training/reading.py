@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from calibrant.data import StreamedImages, Unreadable, refused
-from calibrant.errors import CalibrantError
+from calibrant.errors import CalibrantError, invalid
 from calibrant.pruning import Indexed
 from calibrant.training.launch import ProcessLost, lost_message
 
@@ -87,7 +87,8 @@ class BatchReader:
     def __iter__(self) -> Iterator[Read]:
         self.left_out.names.clear()
         looked_at = 0
-        for batch in self.loader:
+        batches = iter(self.loader)
+        while (batch := _next(batches)) is not None:
             looked_at += len(batch[0])
             yield self._checked(batch, looked_at) if isinstance(self.items, StreamedImages) else Read(*batch)
 
@@ -128,6 +129,17 @@ def lost_worker(error: BaseException, path: Path) -> CalibrantError | None:
         with suppress(ValueError):  # another thread than the main one, where no handler is called
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     return ProcessLost(lost_message("a process that reads images (killed, or out of memory)", path))
+
+
+def _next(batches: Iterator[Any]) -> Any:
+    """The next batch, None at the end. A data set's own images may differ in shape, which only joining them shows."""
+    try:
+        return next(batches, None)
+    except RuntimeError as error:
+        _, differ, shapes = str(error).partition("stack expects each tensor to be equal size, but got ")
+        if not differ:
+            raise
+        raise invalid("images", "have one shape", shapes.splitlines()[0], "Resize them in the data set.") from None
 
 
 def _as_it_is(batch: Any) -> Any:
