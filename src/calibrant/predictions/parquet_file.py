@@ -197,6 +197,7 @@ def _is_text(types: Any, kind: Any) -> bool:
 def _encode(column: Any) -> tuple[list[Any], NDArray[Any]]:
     """The distinct values of a column (None where one is missing), and the place of each row's among them."""
     encoded = column if hasattr(column, "dictionary") else column.dictionary_encode()
+    encoded.validate(full=True)  # damaged indices point beside the dictionary
     # A dictionary is that of many rows, of which these are some.
     used, places = np.unique(
         encoded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False), return_inverse=True

@@ -42,6 +42,7 @@ def parquet_table(path: Path) -> dict[str, list[Any]]:
 def _values(column: Any) -> list[Any]:
     if not parquet_module().types.is_dictionary(column.type):
         column = column.dictionary_encode()
+    column.validate(full=True)  # damaged indices point beside the dictionary
     found: list[Any] = []
     for chunk in column.chunks:
         known = chunk.dictionary.to_pylist()
