@@ -4,6 +4,7 @@ Either the command ends with 0 and says the right thing, or it ends with 2 and o
 traceback, does not hang, stays within a bound of memory, and leaves no file behind that it was not asked for.
 """
 
+import unicodedata
 from dataclasses import dataclass, field
 
 SECONDS = 20
@@ -46,13 +47,18 @@ def verdict(attempt: Attempt) -> str:
         (attempt.megabytes > MEGABYTES, "memory"),
         (attempt.code == 2 and len(errors) != 1, f"{len(errors)} lines"),
         (attempt.code == 2 and any(len(line) > LONGEST_LINE for line in errors), "long line"),
-        (attempt.code == 2 and any(not character.isprintable() for line in errors for character in line), "escapes"),
+        (attempt.code == 2 and any(map(_steers, "".join(errors))), "escapes"),
         (attempt.code == 2 and bool(attempt.left), "file left"),
         (attempt.code == 0 and attempt.right is False, "wrong number"),
     ):
         if broken:
             return word
     return "read" if attempt.code == 0 else "refused"
+
+
+def _steers(character: str) -> bool:
+    """Whether a terminal may obey it. Letters for private use and the joiners of some scripts only look odd."""
+    return unicodedata.category(character) in {"Cc", "Cf", "Cs"} and character not in "\u200c\u200d"
 
 
 KEPT = ("read", "refused")

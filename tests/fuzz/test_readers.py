@@ -68,6 +68,8 @@ LINE = "calibrant: x must be y, got z.\n"
         (Attempt(2, err=LINE + LINE), "2 lines"),
         (Attempt(2, err="x" * (LONGEST_LINE + 1)), "long line"),
         (Attempt(2, err="calibrant: a\x1b[31m\n"), "escapes"),
+        (Attempt(2, err="calibrant: \u202ea\n"), "escapes"),
+        (Attempt(2, err="calibrant: \uebbe is no number\n"), "refused"),
         (Attempt(2, err=LINE, left=["out.csv"]), "file left"),
         (Attempt(0, right=False), "wrong number"),
     ],
