@@ -382,6 +382,8 @@ def test_weights_draw_the_cases_of_every_kind_of_rule(calibrant, tmp_path):
     drawn = sample_by_weights(Predictions.load(path), "w", seed=5)
     assert rule.threshold == choose_threshold(drawn, 0.97).threshold
     assert f"It was chosen on {len(drawn):,} of 3,000 cases, drawn by 'w'" in rule.note
+    assert rule.fitted_on is not None
+    assert rule.of_arrays is None
     assert "this is no test of its promise" in calibrant("route", "check", tmp_path / "rule.json", path)[2]
     code, out, _ = calibrant("route", "binary", path, "-o", tmp_path / "binary.json", "--weights", "w")
     assert code == 0

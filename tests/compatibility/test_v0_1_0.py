@@ -12,6 +12,7 @@ from calibrant import Predictions, evaluate
 from calibrant.posthoc import Calibrator
 from calibrant.pruning import load_audit
 from calibrant.routing import RoutingRule, Shortlist, check_promise
+from calibrant.serving import rule_digest
 from calibrant.study import Study, StudySpec
 from calibrant.study.record import read_records
 from calibrant.sweep import Sweep
@@ -96,6 +97,19 @@ def test_rules(name, cases):
     if expected["checked"] is not None:
         groups = check_promise(rule, cases).groups
         assert [[group.automated, group.errors] for group in groups] == expected["checked"]
+
+
+# Noted at 627c1d4: decision logs keep the digests of the rules that decided, for ever.
+DIGESTS = {
+    "costs": "4fea40b758c3a797fdc37543b8bd5c4a1a55c7fb629b3f4055ab05c6b8051d15",
+    "plain": "7149be4efc4053680822c2d8e5dd686a7cda1c3d73056259801581e090d0f2d7",
+    "temperature": "716b3e20d27a3798e1b2a72362756ad6b96f3408a1524e4f8685301a398f4f81",
+}
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_decision_logs_know_old_rules_by_the_same_digest(name):
+    assert rule_digest(RoutingRule.load(HERE / "rules" / f"{name}.json")) == DIGESTS[name]
 
 
 def test_shortlist(cases):

@@ -6,7 +6,22 @@ import pytest
 from calibrant import Predictions
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.posthoc import TemperatureScaling
-from calibrant.routing import RoutingRule, calibrator_for, choose_threshold, chosen_behind, unseen
+from calibrant.routing import (
+    RoutingRule,
+    calibrator_for,
+    cheapest_threshold,
+    choose_threshold,
+    chosen_behind,
+    unseen,
+)
+
+
+def _promised(cases):
+    return choose_threshold(cases, 0.95)
+
+
+def _cheapest(cases):
+    return cheapest_threshold(cases, cost_error=50.0, cost_review=1.0)
 
 
 @pytest.fixture
@@ -81,3 +96,25 @@ def test_calibrated_scores_for_a_rule_of_raw_ones_are_named(read, tmp_path):
         warnings.simplefilter("error")
         calibrator_for(rule, None, read.origin, near=near)
         calibrator_for(choose_threshold(made, 0.95), None, made.origin, near=near)
+        calibrator_for(RoutingRule(threshold=0.9, n_classes=3), None, made.origin, near=near)  # written by hand
+
+
+@pytest.mark.parametrize("choose", [_promised, _cheapest])
+def test_a_rule_saved_from_python_warns_as_one_of_the_command(choose, read, tmp_path):
+    calibrator = TemperatureScaling().fit(read)
+    calibrator(read).save(tmp_path / "calibrated.npz")
+    calibrator.provenance_ = calibrator.provenance_.applied(tmp_path / "val.npz", tmp_path / "calibrated.npz")
+    calibrator.save(tmp_path / "calibrator.json")
+    near = [tmp_path / "calibrator.json"]
+    made = Predictions.load(tmp_path / "calibrated.npz")
+    arrays = Predictions.from_logits(read.logits, read.targets)
+    choose(arrays).save(tmp_path / "rule.json")
+    rule, behind = RoutingRule.load(tmp_path / "rule.json"), choose(calibrator(arrays))
+    with pytest.warns(CalibrantWarning, match="the rule does not say that it was fitted on its scores"):
+        calibrator_for(rule, None, made.origin, near=near)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calibrator_for(rule, None, arrays.origin, near=near)
+        calibrator_for(behind, None, made.origin, near=near)
+    # Where a file or a calibrator says it, nothing is added to the rule.
+    assert [each.of_arrays for each in (rule, choose(read), behind)] == [True, None, None]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction
 from calibrant.metrics import Groups
-from calibrant.predictions import Predictions, require_predictions
+from calibrant.predictions import Origin, Predictions, require_predictions
 from calibrant.routing.bounds import MOST_CASES, cases_at_rate, cases_without_error, interval, lower_bound
 from calibrant.routing.certify import Certificate, Starts, certify, parts_of
 from calibrant.routing.costs import CostMatrix, CostModel, check_costs
@@ -120,6 +120,7 @@ def choose_threshold(
         costs=None if costs is None or paid is None else costs.of_rule(evidence, float(paid[automate].sum())),
         fitted_on=predictions.origin.sha256,
         calibrated_by=predictions.origin.calibrated_by,
+        of_arrays=predictions.origin == Origin() or None,
         note=" ".join(notes),
     )
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from calibrant.display import ShownFields
 from calibrant.errors import invalid
-from calibrant.predictions import Predictions
+from calibrant.predictions import Origin, Predictions
 from calibrant.routing.bounds import check_numbers, interval
 from calibrant.routing.choose import build_evidence, route_all
 from calibrant.routing.costs import CostMatrix, check_costs
@@ -148,6 +148,7 @@ def cheapest_threshold(
         note=nothing if threshold is None else "The cheapest threshold on these cases; it promises no accuracy.",
         fitted_on=predictions.origin.sha256,
         calibrated_by=predictions.origin.calibrated_by,
+        of_arrays=predictions.origin == Origin() or None,
     )
 
 

@@ -93,7 +93,7 @@ def _warn_if_mixed(rule: RoutingRule, origin: Origin, near: Iterable[Path]) -> N
         if behind and not is_from:
             advice = f"If {origin.path} holds raw scores, add --calibrator {path}"
             _warn(f"the rule was fitted on what {path} made. {advice}")
-        elif is_from and not behind and rule.fitted_on is not None:
+        elif is_from and not behind and (rule.fitted_on is not None or rule.of_arrays):
             advice = "If it was fitted on raw scores, give it raw scores here too."
             _warn(f"{path} made {origin.path}, but the rule does not say that it was fitted on its scores. {advice}")
         if behind or is_from:

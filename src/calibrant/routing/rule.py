@@ -134,12 +134,14 @@ class RoutingRule(Displayed, Saved):
         groups: Name of the column whose groups the promise is made for, each by itself; None for all cases together.
         group_evidence: One entry for each group; None without groups.
         clusters: Number of clusters where cases of one cluster depend on each other; None where all are independent.
+        of_arrays: True where the rule was chosen on scores in memory, of which no file and no calibrator is known; None
+            where one is known, for a rule that nobody chose on cases, and in older files, which do not say.
     """
 
     _what: ClassVar[str] = "routing rule"
     _format: ClassVar[str] = "calibrant-routing-rule"
     _newer: ClassVar[tuple[str, ...]] = ("calibrated_by",)
-    _optional: ClassVar[tuple[str, ...]] = ("groups", "group_evidence", "clusters")
+    _optional: ClassVar[tuple[str, ...]] = ("groups", "group_evidence", "clusters", "of_arrays")
 
     threshold: float | None
     n_classes: int
@@ -156,6 +158,7 @@ class RoutingRule(Displayed, Saved):
     groups: str | None = None
     group_evidence: tuple[GroupEvidence, ...] | None = None
     clusters: int | None = None
+    of_arrays: bool | None = None
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""

@@ -105,15 +105,20 @@ def url_of(place: str | Path) -> str:
 
 
 def _set_up_sqlite(connection: Any, _: Any, *, create: bool) -> None:
-    # Python's module would begin transactions on its own, after reading: too late for the lock.
-    connection.isolation_level = None
-    # The other process may be changing the mode of a new file: patience first.
-    connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
-    if create:
-        connection.execute("PRAGMA journal_mode = WAL")
-    # Each commit waits for the disk: an answered decision outlives a power cut, too.
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
+    try:
+        # Python's module would begin transactions on its own, after reading: too late for the lock.
+        connection.isolation_level = None
+        # The other process may be changing the mode of a new file: patience first.
+        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+        if create:
+            connection.execute("PRAGMA journal_mode = WAL")
+        # Each commit waits for the disk: an answered decision outlives a power cut, too.
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+    except BaseException:
+        # SQLAlchemy 2.0.0 leaves it open; the files beside a damaged log would then stay behind.
+        connection.close()
+        raise
 
 
 def _begin_sqlite(connection: "Connection") -> None:
