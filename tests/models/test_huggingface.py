@@ -1,6 +1,7 @@
 """Networks of transformers from folders that are made here."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -123,9 +124,41 @@ def test_what_cannot_be_used_is_one_line(vit, tmp_path):
     refused(other, r"weights transformers:.* must hold .*mlp.* of shape \(48,?.*\), got one of shape \(32")
     (other / "config.json").write_text(json.dumps({"model_type": "no_such_network"}))
     refused(other, "cannot be read as a classifier of images")
-    (other / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoConfig": "code.Config"}}))
-    (other / "code.py").write_text("raise SystemExit('run')")
-    build(other)  # the code that a folder brings along is not run
+
+
+@pytest.mark.parametrize("pretrained", [True, False])
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ({}, None),  # a network of the library's own: its code is taken instead
+        ({"model_type": "unheard_of"}, r"names code of its own \(auto_map\), and such code is never run"),
+        ({"model_type": "bert"}, r"names code of its own \(auto_map\), and such code is never run"),
+        ({"attn_implementation": "somebody/kernel"}, None),
+        ({"_attn_implementation": "somebody/kernel"}, None),
+        ({"experts_implementation": "somebody/kernel"}, None),
+        ({"dtype": "__import__"}, "cannot be read as a classifier of images: module 'torch' has no attribute"),
+    ],
+)
+def test_code_beside_valid_weights_is_never_run(vit, tmp_path, change, refusal, pretrained):
+    """The folder is complete, and whichever of its Python files is imported leaves a mark."""
+    shutil.copytree(vit, tmp_path, dirs_exist_ok=True)
+    mark = tmp_path / "mark"
+    for name in ("__init__.py", "modeling_x.py"):
+        code = f"open({str(mark)!r}, 'w')\nfrom transformers import ViTConfig as C, ViTForImageClassification as M\n"
+        (tmp_path / name).write_text(code)
+    kinds = {"AutoConfig": "C", "AutoModel": "M", "AutoModelForImageClassification": "M", "AutoImageProcessor": "M"}
+    named = {"auto_map": {kind: f"modeling_x.{name}" for kind, name in kinds.items()}}
+    for name, more in (("config.json", change), ("preprocessor_config.json", {})):
+        content = json.loads((vit / name).read_text())
+        (tmp_path / name).write_text(json.dumps(content | named | more))
+    assert expected_input(f"transformers:{tmp_path}") == expected_input(f"transformers:{vit}")
+    if refusal is None:
+        build(tmp_path, pretrained=pretrained)
+    else:
+        with pytest.raises(InvalidInput, match=refusal) as caught:
+            build(tmp_path, pretrained=pretrained)
+        assert "\n" not in str(caught.value)
+    assert not mark.exists()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """A temperature from sums over parts is that of all rows."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,22 @@ def test_the_temperature_of_parts_is_that_of_all_rows(tmp_path):
     np.testing.assert_allclose(made.scores, expected(whole).scores, rtol=1e-9)
     assert made.ids.tolist() == whole.ids.tolist()
     assert not (tmp_path / ".calibrated.tmp").exists()
+
+
+def test_memory_does_not_grow_with_the_number_of_parts(tmp_path):
+    rng = np.random.default_rng(0)
+    part = Predictions.from_logits(rng.normal(size=(10_000, 3)), rng.integers(0, 3, 10_000))
+    peaks = {}
+    for count in (1, 2, 12):  # the first is left out: it imports what the others use
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        for number in range(count):
+            part.save(folder / f"{number}.parquet")
+        tracemalloc.start()
+        fit_parts(folder)
+        peaks[count] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peaks[12] < 1.5 * peaks[2]
 
 
 def test_separable_parts_keep_the_identity(tmp_path):

@@ -48,6 +48,8 @@ def transformers_model(path: str, *, pretrained: bool) -> nn.Module:
         config = AutoConfig.from_pretrained(path, **_SAFE)
         # A network that was saved without a head has none to replace; with two classes it gets one.
         config.num_labels = 2
+        # A config.json may name kernels here, which the library would download and run.
+        config._attn_implementation = config._experts_implementation = None  # noqa: SLF001 (the public keys end here)
         if not pretrained:
             kind: Any = AutoModelForImageClassification  # without types
             return _Logits(kind.from_config(config, trust_remote_code=False))
@@ -133,8 +135,10 @@ def _refuse_misfits(path: str, model: nn.Module, told: Mapping[str, Any]) -> Non
 def _one_line(path: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError) as error:
         told = " ".join(str(error).split())[:200]
+        if "trust_remote_code" in str(error):
+            told = "its config.json names code of its own (auto_map), and such code is never run."
         raise InvalidInput(f"{_SOURCE}{path} cannot be read as a classifier of images: {told}") from error
 
 

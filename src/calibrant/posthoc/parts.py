@@ -155,7 +155,9 @@ def _look(item: tuple[Scan, int], *, step: int) -> _Seen:
     every = slice(-first % step, None, step)
     separable = ScalingProblem.build(logits, targets).is_separable()
     nll = float(mean_nll(log_softmax(logits), targets)) * len(targets)
-    return _Seen(len(targets), nll, classes, separable, (logits[every], targets[every]))
+    # Copies: views would keep the whole part in memory until the fit ends.
+    pilot = logits[every].copy(), targets[every].copy()
+    return _Seen(len(targets), nll, classes, separable, pilot)
 
 
 def _derivatives(part: Scan, *, inverse: float) -> tuple[float, float]:
