@@ -8,9 +8,14 @@ from torch import Tensor
 from calibrant.data import draw_augmentation
 from calibrant.pruning import Scorer
 from calibrant.training.batches import ResidentBatches
+from calibrant.training.convolutions import padded
 from calibrant.training.reading import BatchReader
 from calibrant.training.seeds import derive_seed, seeded
 from calibrant.training.setup import Setup
+
+# A pass without gradients keeps no activations, so that much larger batches fit than in training; a GPU would otherwise
+# wait for the host, which starts each layer of each small batch one by one.
+_LARGER = 8
 
 
 def scorer(setup: Setup, epoch: int) -> Scorer:
@@ -28,7 +33,9 @@ def scorer(setup: Setup, epoch: int) -> Scorer:
         try:
             with seeded(setup.recipe.seed, "score", epoch, fabric.global_rank), torch.no_grad(), fabric.autocast():
                 for rows, images in _views(setup, indices, epoch):
-                    yield rows, network(images)
+                    with padded(setup.batch_size * _LARGER, fabric.device):
+                        logits = network(images)
+                    yield rows, logits
         finally:
             network.train(was_training)
 
@@ -57,11 +64,11 @@ def _augmentation(setup: Setup, epoch: int) -> tuple[Tensor, Tensor] | tuple[Non
 
 
 def _images(setup: Setup, indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    source = setup.steps.source
+    source, batch_size = setup.steps.source, setup.batch_size * _LARGER
     if isinstance(source, ResidentBatches):
-        for rows in torch.split(indices.to(source.images.device), setup.batch_size):
+        for rows in torch.split(indices.to(source.images.device), batch_size):
             yield rows, source.images[rows]
         return
     workers, order = setup.recipe.engine.workers, indices.tolist()
-    for images, _, rows, _ in BatchReader(setup.data.train, batch_size=setup.batch_size, workers=workers, order=order):
+    for images, _, rows, _ in BatchReader(setup.data.train, batch_size=batch_size, workers=workers, order=order):
         yield rows, images

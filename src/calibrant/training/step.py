@@ -6,8 +6,7 @@ the order of samples are tensors that the graph reads at every replay. A last ba
 captured shapes: it runs as an ordinary step on the same parameters and optimiser state, without a second capture.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 from calibrant.losses import Loss
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.batches import BatchSource, ResidentBatches, TrainingBatch
+from calibrant.training.convolutions import convolutions
 from calibrant.training.meter import TrainingMeter
 from calibrant.training.sam import SharpnessAware
 
@@ -27,22 +27,6 @@ if TYPE_CHECKING:
 # Number of ordinary steps before the capture: in them cuDNN chooses its kernels, compilation happens and the optimiser
 # creates its state, none of which may happen inside a capture.
 _WARM_UP = 3
-
-
-@contextmanager
-def _measured_convolutions(wanted: bool) -> Iterator[None]:
-    """On a GPU, let cuDNN time its algorithms once for every new shape and take the fastest.
-
-    Its own guess is poor for few channels: on an H200, ResNet-32 trained 19 % faster this way, six runs at once
-    (results/benchmarks/together-h200.txt). The measuring takes seconds, so it pays for the shapes that come again at
-    every step, not for a last partial batch.
-    """
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = before or wanted
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
 
 
 class Learner:
@@ -80,7 +64,7 @@ class Learner:
 
     def learn(self, batch: TrainingBatch) -> None:
         """Train on one batch."""
-        with _measured_convolutions(len(batch.indices) == self.full_size):
+        with convolutions(len(batch.indices), self.full_size, self.fabric.device):
             self._gradient(batch)
             if self.sam is not None:
                 self.sam.climb()
