@@ -220,7 +220,7 @@ def test_intervals_cover(what):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ([1.0], "hold 300 numbers"),
+        ([1.0], "hold 300 values"),
         (np.full(300, -1.0), "not negative"),
         (np.zeros(300), "not all 0"),
         (np.full(300, np.nan), "be finite"),

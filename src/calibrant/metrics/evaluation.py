@@ -200,39 +200,24 @@ def evaluate(
     check_bins(n_bins)
     limits = check_thresholds(thresholds)
     check_resamples(n_resamples, level, seed)
-    if weights is not None or clusters is not None:
-        return _weighted(predictions, n_bins, limits, weights, clusters, n_resamples, seed, level)
-    plain = _point(predictions, n_bins, limits, seed)
-    if not n_resamples:
-        return plain
     from calibrant.metrics.intervals import resample_models
-
-    (resampled,) = resample_models(
-        [predictions], [plain], n_resamples=n_resamples, seed=seed, level=level, paired=False
-    )
-    return replace(plain, intervals=resampled.intervals(), level=level)
-
-
-def _weighted(
-    predictions: Predictions,
-    n_bins: int,
-    limits: Sequence[float],
-    weights: Weights | None,
-    clusters: Weights | None,
-    n_resamples: int,
-    seed: int,
-    level: float,
-) -> Evaluation:
     from calibrant.metrics.weighted_evaluation import evaluate_weighted, weighted_intervals
 
+    draws: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "level": level}
+    if weights is None and clusters is None:
+        found = _point(predictions, n_bins, limits, seed)
+        if n_resamples:
+            (resampled,) = resample_models([predictions], [found], **draws, paired=False)
+            found = replace(found, intervals=resampled.intervals(), level=level)
+        return found
     counts, own = check_members(predictions, weights, clusters)
-    plain = _point(predictions, n_bins, limits, seed)
-    if weights is not None:
-        plain = evaluate_weighted(predictions, counts, n_bins, limits, seed=seed)
-    if not n_resamples:
-        return plain
-    settings: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "level": level}
-    return replace(plain, intervals=weighted_intervals(predictions, counts, own, plain, **settings), level=level)
+    if weights is None:
+        found = _point(predictions, n_bins, limits, seed)
+    else:
+        found = evaluate_weighted(predictions, counts, n_bins, limits, seed=seed)
+    if n_resamples:
+        found = replace(found, intervals=weighted_intervals(predictions, counts, own, found, **draws), level=level)
+    return found
 
 
 def check_members(

@@ -170,7 +170,7 @@ def _block_sums(predictions: Predictions, totals: Totals, n_bins: int, limits: S
         "class_wrong": np.bincount(predictions.targets[~tops.correct], minlength=classes),
         "bins": _stacked(sum_bins(tops.confidence, tops.correct, bin_edges(n_bins, tops.precision))),
         "sets": sets,
-        "spread": spread_residuals(tops),
+        "spread": spread_residuals((c, c - correct) for c, correct in tops.blocks()),
     }
     return PartialSums(sums, noise_bins(tops, n_bins))
 

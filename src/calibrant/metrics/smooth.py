@@ -1,5 +1,7 @@
 """Smooth ECE (Blasiok and Nakkiran 2023): a calibration error without bins, with a bandwidth chosen by the data."""
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
@@ -26,17 +28,20 @@ def smooth_calibration_error(predictions: Predictions, *, weights: Weights | Non
 
 def smooth_of(tops: Tops) -> float:
     """Smooth ECE of confidences."""
-    return smooth_of_spread(spread_residuals(tops), len(tops.correct))
+    return smooth_of_spread(spread_residuals((c, c - correct) for c, correct in tops.blocks()), len(tops.correct))
 
 
-def spread_residuals(tops: Tops) -> NDArray[np.float64]:
-    """Sums of residuals on the grid, each shared by the two nearest centres; shape (cells + 1,), the last one is 0."""
+def spread_residuals(parts: Iterable[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> NDArray[np.float64]:
+    """Sums of residuals on the grid, each shared by the two nearest centres; shape (cells + 1,), the last one is 0.
+
+    Args:
+        parts: Confidences and residuals of some rows, part by part.
+    """
     spread = np.zeros(CELLS + 1)
-    for confidence, correct in tops.blocks():
+    for confidence, residual in parts:
         low, part = grid_position(confidence)
-        residual = confidence - correct
-        spread[:-1] += np.bincount(low, weights=residual * (1.0 - part), minlength=CELLS)
-        spread[1:] += np.bincount(low, weights=residual * part, minlength=CELLS)
+        spread[:-1] += np.bincount(low, residual * (1.0 - part), CELLS)
+        spread[1:] += np.bincount(low, residual * part, CELLS)
     return spread
 
 

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma
 
-from calibrant.checks import as_array
 from calibrant.errors import invalid
 from calibrant.metrics.binning import Bins, bin_edges, bin_index, edge_precision, rounded
 from calibrant.metrics.confident import ConfidentSet
+from calibrant.metrics.groups import column_of
 from calibrant.metrics.noise import NoiseFloor
 from calibrant.metrics.ranking import Ranking, risk_of_groups
-from calibrant.metrics.smooth import CELLS, grid_position, smooth_error
+from calibrant.metrics.smooth import smooth_of_spread, spread_residuals
 from calibrant.metrics.tops import Weights
 from calibrant.metrics.totals import brier_rows, minus_target, sum_gaps
 from calibrant.predictions import Predictions, require_predictions
@@ -28,18 +28,11 @@ Floats = NDArray[np.float64]
 def check_weights(predictions: Predictions, weights: Weights) -> Floats:
     """One weight per row, scaled to a mean of 1: the name of an extra column, or the values themselves."""
     require_predictions(predictions)
-    if isinstance(weights, str):
-        if weights not in predictions.extras:
-            raise invalid("weights", "be a column of the predictions", repr(weights))
-        values = predictions.extras[weights]
-    else:
-        values = as_array("weights", weights)
+    values = column_of(predictions, weights, "weights")
     try:
         found = values.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise invalid("weights", "be numbers", str(error)) from error
-    if found.shape != (len(predictions),):
-        raise invalid("weights", f"hold {len(predictions)} numbers, one per row", f"shape {found.shape}")
     if not np.isfinite(found).all() or (found < 0).any() or not (found > 0).any():
         raise invalid("weights", "be finite, not negative, and not all 0", f"{found.min()} to {found.max()}")
     return np.asarray(found / found.mean())
@@ -113,11 +106,7 @@ class WeightedRows:
 
     def smooth(self) -> float:
         """Smooth ECE."""
-        low, part = grid_position(self.confidence)
-        spread = np.zeros(CELLS + 1)
-        spread[:-1] += np.bincount(low, self.gap * (1.0 - part), CELLS)
-        spread[1:] += np.bincount(low, self.gap * part, CELLS)
-        return float(smooth_error(spread[None, :CELLS] / self.n)[0])
+        return smooth_of_spread(spread_residuals([(self.confidence, self.gap)]), self.n)
 
     def ranking(self) -> Ranking:
         """AUROC, AURC and KS error."""

@@ -129,13 +129,7 @@ class Predictions:
         return cls._make(kind, checks.both_classes(scores, kind), targets, ids, class_names, extras)
 
     @classmethod
-    def _make(cls, kind: Kind, *parts: Any) -> Self:
-        self = cls._unread(kind, *parts)
-        _ = self._rows
-        return self
-
-    @classmethod
-    def _unread(
+    def _make(
         cls,
         kind: Kind,
         scores: Any,
@@ -145,10 +139,10 @@ class Predictions:
         extras: Any,
         precision: Precision | None = None,
     ) -> Self:
-        """Check everything but the values of the scores, which are checked when they are first read."""
+        """Check all parts and put them together; `precision` only where it is not that of the scores."""
         values, own_precision = checks.as_scores(kind, scores, kind)
         rows, classes = values.shape
-        return cls._join(
+        self = cls._join(
             kind,
             precision or own_precision,
             values,
@@ -157,6 +151,8 @@ class Predictions:
             checks.as_class_names(class_names, classes),
             checks.as_extras(extras, rows),
         )
+        _ = self._rows  # reads the scores, which checks their values
+        return self
 
     @classmethod
     def _join(
