@@ -28,6 +28,7 @@ import contextlib
 import os
 import platform
 import random
+import shlex
 import shutil
 import signal
 import sys
@@ -55,15 +56,16 @@ import calibrant.cli
 import calibrant.study
 import calibrant.sweep
 import calibrant.training.engine
+from calibrant.training.environment import git_commit
 
 # Imported late by the commands. Once for all lives, as here, a life takes a third of the time.
-for module in ("train", "compare", "sweep", "monitor", "_flags"):
-    import_module(f"calibrant.cli.{module}")
-for module in ("sklearn.datasets", "pandas", "psutil", "safetensors.torch", "alembic.command", "sqlalchemy.orm"):
+COMMANDS = "train compare sweep ablate monitor report route calibrate record export _flags"
+LIBRARIES = "sklearn.datasets pandas psutil safetensors.torch alembic.command sqlalchemy.orm onnxscript"
+for module in (*(f"calibrant.cli.{command}" for command in COMMANDS.split()), *LIBRARIES.split()):
     import_module(module)
 TORCHRUNS = ("rank", "killed", "terminated", "interrupted")
 WIDTHS = (8, 8, 9, 11, 12)
-KILLS_OF_A_PIECE, RANKS_OF_A_PIECE = 25, 5
+KILLS_OF_A_PIECE, RANKS_OF_A_PIECE = 10, 5
 
 
 @dataclass
@@ -193,12 +195,15 @@ class Piece:
 def pieces(options: argparse.Namespace) -> Iterator[Piece]:
     """The whole campaign. It does not depend on the number of processes."""
     # A life of train takes half a second, one of compare and sweep several: most of the kills go where they are cheap.
-    shares = {"train, pruned": 0.4, "train, averaged": 0.4, "compare, 2 jobs": 0.1, "sweep": 0.1, "monitor": 0.1}
+    # What writes a file or two has a handful of events, which 25 kills meet several times.
+    shares = {"train, pruned": 0.4, "train, averaged": 0.4, "compare, 2 jobs": 0.1, "sweep": 0.1, "ablate": 0.05}
+    shares |= {"monitor": 0.1, "report": 0.05, "route fit": 0.025, "route apply": 0.025, "calibrate": 0.05}
+    shares |= {"record": 0.025, "export": 0.025}
     for name, share in shares.items():
         kills = round(options.kills * share)
-        # Some 12 runs take 25 kills: so every piece begins at another event.
+        # Some 5 runs take 10 kills: so every piece begins at another event.
         for number, done in enumerate(range(0, kills, KILLS_OF_A_PIECE)):
-            yield Piece(name, "kill", min(KILLS_OF_A_PIECE, kills - done), 12 * number)
+            yield Piece(name, "kill", min(KILLS_OF_A_PIECE, kills - done), 5 * number)
         for kind in ("disk full", "read-only", "file size", "clock", "two processes") if options.others else ():
             yield Piece(name, kind, options.others)
     for done in range(0, options.services, KILLS_OF_A_PIECE):
@@ -273,22 +278,24 @@ def lost(more: tuple[str, ...], hows: list[str], place: Path, draw: random.Rando
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--kills", type=int, default=1000, help="about so many at events of files")
     parser.add_argument("--others", type=int, default=20, help="lives for each other disturbance of each command")
     parser.add_argument("--services", type=int, default=100, help="how often a service is killed among requests")
     parser.add_argument("--ranks", type=int, default=10, help="how often one of two processes is killed")
     parser.add_argument("--torchruns", type=int, default=5, help="how often each of torchrun's four ends is tried")
-    parser.add_argument("--only", default="", help="the commands whose name begins so")
+    parser.add_argument("--only", nargs="+", default=[""], help="the commands whose name begins so")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     begun = time.monotonic()
-    head = f"calibrant {calibrant.__version__}, Python {platform.python_version()}, torch {torch.__version__}"
-    head += f", lightning {lightning.fabric.__version__}, seed {options.seed}\n"
+    head = f"calibrant {calibrant.__version__} at {git_commit() or 'an unknown commit'}, "
+    head += f"Python {platform.python_version()}, torch {torch.__version__}, lightning {lightning.fabric.__version__}\n"
+    words = (word for word in sys.argv[1:] if word not in ("--out", str(options.out)))  # a place says nothing
+    head += f"{shlex.join(['python', 'scripts/chaos.py', *words])}\n"
     head += "command           disturbance       events   lives   kills  refused  identical  exceptions"
-    planned = [piece for piece in pieces(options) if piece.job.startswith(options.only)]
+    planned = [piece for piece in pieces(options) if piece.job.startswith(tuple(options.only))]
     found = {(piece.job, piece.kind): (0, Tally()) for piece in planned}
     # Forks share what this process has imported.
     with (

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from chaos_lives import Fault, start
 from chaos_serve import labelled_log
 from safetensors.numpy import load_file
 
+from calibrant import samples
+from calibrant.routing import choose_threshold
 from calibrant.sweep.sweep import SAME_SETTINGS
 
 CLOCKS = {"seconds", "train_seconds", "later_seconds", "samples_per_second", "timing", "environment"}
@@ -49,8 +53,35 @@ def sweep(out: Path) -> list[str]:
     return ["sweep", "--method", "nll", "--data", "digits", *searched, *SHORT, "--out", str(out)]
 
 
+def ablate(out: Path) -> list[str]:
+    return ["ablate", "kappa", "--values", "0.3", "1.0", "--data", "digits", *SHORT, "--out", str(out)]
+
+
 def monitor(out: Path) -> list[str]:
     return ["monitor", str(out.parent / "decisions.db"), "--out", str(out / "page.html")]
+
+
+def judged_cases(folder: Path) -> None:
+    """What the commands that judge a model read: labelled predictions and a rule."""
+    for part in ("val", "test"):
+        samples.load("cifar10-resnet32-nll", part).subset(np.arange(1000)).save(folder / f"{part}.npz")
+    choose_threshold(samples.load("cifar10-resnet32-nll", "val"), 0.97).save(folder / "rule.json")
+
+
+def finished_run(folder: Path) -> None:
+    """What `record` and `export` read."""
+    code, said = start(train_begin("nll")(folder / "run"), folder, Fault()).wait()
+    assert code == 0, said
+
+
+def once(name: str, *words: str, output: str = "", prepare: Callable[[Path], None] = judged_cases) -> Job:
+    """A command that reads what lies beside its folder (./name) and writes into it; to go on is to begin again."""
+
+    def begin(out: Path) -> list[str]:
+        read = (str(out.parent / word[2:]) if word.startswith("./") else word for word in words)
+        return [*name.split(), *read, "--out", str(out / output)]
+
+    return Job(name, begin, begin, visible_content, prepare)
 
 
 def without_clocks(content: Any) -> Any:
@@ -102,9 +133,10 @@ def sweep_content(folder: Path) -> dict[str, bytes]:
     }
 
 
-def page_content(folder: Path) -> dict[str, bytes]:
-    """The page. A hidden draft may stay beside it where a process was killed before it could rename it."""
-    return {"page.html": (folder / "page.html").read_bytes()}
+def visible_content(folder: Path) -> dict[str, bytes]:
+    """Every file. A hidden draft may stay beside it where a process was killed before it could rename it."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def jobs() -> list[Job]:
@@ -117,5 +149,12 @@ def jobs() -> list[Job]:
         Job("train, averaged", averaged, train_go_on(averaged), run_content),
         Job("compare, 2 jobs", compare, compare, study_content),
         Job("sweep", sweep, sweep, sweep_content),
-        Job("monitor", monitor, monitor, page_content, labelled_log),
+        Job("ablate", ablate, ablate, study_content),
+        Job("monitor", monitor, monitor, visible_content, labelled_log),
+        once("report", "./test.npz", "--rule", "./rule.json", "--n-resamples", "20", output="page.html"),
+        once("route fit", "./val.npz", "--target-accuracy", "0.97", output="rule.json"),
+        once("route apply", "./rule.json", "./test.npz", output="decisions.csv"),
+        once("calibrate", "./val.npz", "--apply", "./test.npz", output="calibrated.npz"),
+        once("record", "./run", prepare=finished_run),
+        once("export", "./run", output="model.onnx", prepare=finished_run),
     ]
