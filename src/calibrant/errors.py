@@ -1,5 +1,6 @@
 """What can go wrong, said in one line: the argument, the rule, the value, the way out."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -122,6 +123,30 @@ def importing(needed_by: str, name: str, extra: str) -> Iterator[None]:
             f"{name} cannot be imported, because the installed torchvision does not fit torch ({told}). "
             "Install the pair: pip install -U 'calibrant[vision]'; or: pip uninstall torchvision."
         ) from error
+
+
+def outdated() -> str | None:
+    """One line about an imported package whose version our own bounds rule out; None where there is none.
+
+    Asked where something failed that nobody foresaw. pip keeps the bounds of an extra only where the extra was asked
+    for; a package that was there before may be of any age.
+    """
+    from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
+
+    from packaging.requirements import Requirement  # comes with torchmetrics
+    from packaging.utils import canonicalize_name
+
+    parts = packages_distributions().items()
+    imported = {canonicalize_name(name) for module, names in parts if module in sys.modules for name in names}
+    try:
+        needed = [Requirement(each) for each in requires("calibrant") or ()]
+    except PackageNotFoundError:  # run from the sources
+        return None
+    for each in needed:
+        if canonicalize_name(each.name) in imported and not each.specifier.contains(version(each.name), True):
+            bounds = f"{each.name}{each.specifier}"
+            return f"{each.name} {version(each.name)} does not fit: this needs {bounds}. Run: pip install '{bounds}'"
+    return None
 
 
 def our_fault(error: BaseException) -> str:

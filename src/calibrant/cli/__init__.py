@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionErro
 
 from calibrant import __version__
 from calibrant.cli._say import complain, plain_warnings
-from calibrant.errors import CalibrantError, CheckFailed, our_fault
+from calibrant.errors import CalibrantError, CheckFailed, our_fault, outdated
 
 app = App(
     name="calibrant",
@@ -102,7 +102,8 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 (whatever nobody foresaw is our fault, and no answer to a question)
         if os.environ.get("CALIBRANT_DEBUG"):
             traceback.print_exc()
-        return _complain(our_fault(error), code=70)
+        old = outdated()
+        return _complain(our_fault(error), code=70) if old is None else _complain(old, code=2)
     return code
 
 
