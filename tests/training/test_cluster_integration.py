@@ -50,23 +50,23 @@ def assert_equal_but_for_rounding(run, expected):
 
 def test_a_run_goes_on_with_any_number_of_processes_to_the_numbers_of_one(children, settings, tmp_path):
     one = children.start("train", *settings, "--epochs", "4", "--out", tmp_path / "one")
-    three = children.step(3, "train", *settings, "--epochs", "4", "--out", tmp_path / "three")
+    two = children.step(2, "train", *settings, "--epochs", "4", "--out", tmp_path / "two")
     assert one.wait() == 0, one.err
-    assert [task.wait_at_most(300) for task in three] == [0, 0, 0], three[0].err
-    assert "flsd+h+p-ema on arrays" in three[0].err
-    assert "flsd+h+p-ema on arrays" not in three[1].err  # only the first task tells about the run
-    expected, run = Run.open(tmp_path / "one"), Run.open(tmp_path / "three")
+    assert [task.wait_at_most(300) for task in two] == [0, 0], two[0].err
+    assert "flsd+h+p-ema on arrays" in two[0].err
+    assert "flsd+h+p-ema on arrays" not in two[1].err  # only the first task tells about the run
+    expected, run = Run.open(tmp_path / "one"), Run.open(tmp_path / "two")
     assert_equal_but_for_rounding(run, expected)
-    for name in ("alone", "two"):
+    for name in ("alone", "three"):
         shutil.copytree(run.path, tmp_path / name)
         (tmp_path / name / "summary.json").unlink()
         (tmp_path / name / "checkpoints" / "epoch-00004.json").unlink()
     alone = children.start("train", "--resume", tmp_path / "alone", "--devices", "1")
-    two = children.step(2, "train", "--resume", tmp_path / "two")
+    three = children.step(3, "train", "--resume", tmp_path / "three")
     assert alone.wait() == 0, alone.err
-    assert [task.wait_at_most(300) for task in two] == [0, 0], two[0].err
-    assert "going on after epoch 3" in two[0].err
-    for name in ("alone", "two"):
+    assert [task.wait_at_most(300) for task in three] == [0, 0, 0], three[0].err
+    assert "going on after epoch 3" in three[0].err
+    for name in ("alone", "three"):
         assert_equal_but_for_rounding(Run.open(tmp_path / name), expected)
 
 
