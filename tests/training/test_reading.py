@@ -144,17 +144,37 @@ def test_a_picture_that_breaks_in_the_middle_is_named_and_the_run_goes_on_when_i
     assert_same_run(resume(tmp_path / "run"), train(recipe, tmp_path / "undisturbed"))
 
 
-def test_a_batch_without_one_readable_picture_stops_the_run(damaged):
+def test_a_batch_without_one_readable_picture_is_left_out_and_a_set_without_one_is_refused(damaged, monkeypatch):
     train_part = stream_dataset(f"folder:{damaged}?size=16&unreadable=skip").train
     bad = [row for row, name in enumerate(train_part.ids()) if name in ("across/03.png", "down/11.png")]
+
+    def read(order, batch_size, left_out=None):
+        return list(BatchReader(train_part, batch_size=batch_size, workers=1, order=order, left_out=left_out))
+
     left_out = LeftOut()
-    good = next(iter(BatchReader(train_part, batch_size=3, workers=1, order=[*bad, 1], left_out=left_out)))
+    (good,) = read([*bad, 1], 3, left_out)
     assert good.indices.tolist() == [1]
     assert good.asked.tolist() == [len(bad)]
     assert left_out.news() == train_part.ids(bad)
     assert left_out.news() == []
-    with pytest.raises(InvalidInput, match=r"none of .* could be read. The first: .*cannot be read as an image"):
-        list(BatchReader(train_part, batch_size=2, workers=1, order=bad))
+    assert [len(each.images) for each in read([1, *bad, 2], 1)] == [1, *(0 for _ in bad), 1]
+    refusal = r"none of .* could be read. The first: .*cannot be read as an image"
+    with pytest.raises(InvalidInput, match=refusal):
+        read(bad, 2)
+    monkeypatch.setattr("calibrant.training.reading._MOST_LOST", 3)  # the storage is gone
+    assert len(read([*bad[:1], 1] * 3, 1)) == 6
+    with pytest.raises(InvalidInput, match=refusal):
+        read([1, *bad[:1] * 3, 2], 1)
+
+
+@pytest.mark.parametrize("sizes", [{"optimiser.batch_size": 1}, {"optimiser.accumulate": 16}])
+def test_a_run_in_pieces_of_one_leaves_out_what_cannot_be_read(damaged, recipe, tmp_path, sizes):
+    data = {"data.name": f"folder:{damaged}?size=16&unreadable=skip", "method.name": "nll", "method.options": {}}
+    small = recipe.changed({**data, **sizes, "epochs": 1, "engine.workers": 1})
+    with pytest.warns(CalibrantWarning, match="left out: "):
+        run = train(small, tmp_path / "run")
+    parts = (run.predictions(split) for split in ("val", "test"))
+    assert run.epochs()[0]["samples"] + sum(map(len, parts)) == 78
 
 
 def test_a_killed_worker_is_one_line_and_the_run_resumes(recipe, folder, tmp_path, assert_same_run):

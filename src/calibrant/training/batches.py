@@ -273,11 +273,15 @@ class LoaderBatches:
             if read.asked is not None:
                 here = read.asked.to(self.device)
                 offsets, flips = offsets[here], flips[here]
+            # Without the pictures that could not be read. Several ranks take every step together, so none is left out.
+            left = total if self.tables.world_size > 1 else len(read.indices)
+            if not left:
+                continue
             moved, labels, rows = (part.to(self.device, non_blocking=True) for part in read[:3])
             prepared, mixed = self.preparation(moved, offsets, flips), None
             if self.mixup is not None:
                 prepared, mixed = self.mixup(prepared, labels, step)
-            yield TrainingBatch(prepared, labels, rows, total, mixed)
+            yield TrainingBatch(prepared, labels, rows, left, mixed)
 
     def _nothing(self) -> Read:
         """The empty part of a batch with fewer samples than there are processes."""

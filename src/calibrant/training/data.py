@@ -41,7 +41,8 @@ class HeldOut:
             yield from zip(torch.split(images, _SLICE), torch.split(labels, _SLICE), strict=True)
             return
         for read in BatchReader(self.items, batch_size=batch_size, workers=workers, left_out=self.left_out):
-            yield read.images, read.targets
+            if len(read.indices):
+                yield read.images, read.targets
 
     def read_ids(self) -> Sequence[str]:
         """Names of the rows that `batches` gave: those of pictures that could not be read are left out."""

@@ -19,10 +19,12 @@ from calibrant.training.launch import ProcessLost, lost_message
 
 # More decode no faster than a GPU trains on pictures of the usual size, and each takes memory.
 _MOST_WORKERS = 16
+# So many pictures one after the other that cannot be read are no damaged files: the storage is gone.
+_MOST_LOST = 64
 
 
 class Read(NamedTuple):
-    """A batch: `asked` says which positions of what was asked for it holds; None for all of them."""
+    """A batch: `asked` says which positions of what was asked for it holds, perhaps none; None for all of them."""
 
     images: Tensor
     targets: Tensor
@@ -86,11 +88,15 @@ class BatchReader:
 
     def __iter__(self) -> Iterator[Read]:
         self.left_out.names.clear()
-        looked_at = 0
+        looked_at = lost = 0
         batches = iter(self.loader)
         while (batch := _next(batches)) is not None:
             looked_at += len(batch[0])
-            yield self._checked(batch, looked_at) if isinstance(self.items, StreamedImages) else Read(*batch)
+            read = self._checked(batch, looked_at) if isinstance(self.items, StreamedImages) else Read(*batch)
+            lost = 0 if len(read.indices) else lost + len(batch[0])
+            if lost >= min(_MOST_LOST, len(self.loader.sampler)):  # type: ignore[arg-type]  # ours have a length
+                raise Unreadable(f"none of {lost} pictures could be read. The first: {batch.problems[0][1]}")
+            yield read
 
     def _checked(self, batch: Any, looked_at: int) -> Read:
         """A streamed batch without the pictures that could not be read, which are an error unless they are skipped."""
@@ -102,8 +108,6 @@ class BatchReader:
             return Read(images, targets, indices)
         if not self.items.form.skip:
             raise refused([reason for _, reason in problems], looked_at)
-        if len(problems) == len(indices):
-            raise Unreadable(f"none of {len(problems)} pictures could be read. The first: {problems[0][1]}")
         missing = torch.tensor([position for position, _ in problems])
         self.left_out.names.update(dict.fromkeys(self.items.ids(indices[missing])))
         asked = torch.ones(len(indices), dtype=torch.bool).index_fill(0, missing, value=False).nonzero().flatten()

@@ -71,4 +71,5 @@ def _images(setup: Setup, indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         return
     workers, order = setup.recipe.engine.workers, indices.tolist()
     for images, _, rows, _ in BatchReader(setup.data.train, batch_size=batch_size, workers=workers, order=order):
-        yield rows, images
+        if len(rows):
+            yield rows, images
