@@ -1,6 +1,7 @@
 """The paper's ablations: one setting over a grid, or one component after the other."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -130,8 +131,11 @@ def ablation_figure(name: str, results: Results) -> "Figure":
 
     errors = {"ECE": "ece", "ECE(S95)": "ece@0.95", "TE": "test_error"}
     shares = {"|S95|": "share@0.95", "|S99|": "share@0.99"}
-    left, right = ({label: _means(results, metric) for label, metric in group.items()} for group in (errors, shares))
-    spreads = {label: _spreads(results, metric) for label, metric in (errors | shares).items()}
+    tested = {label: [row.test[metric] for row in results.rows] for label, metric in (errors | shares).items()}
+    # ECE(S95) of an empty set is not defined; a gap in the curve says so.
+    means = {label: _or_nan(each.mean for each in line) for label, line in tested.items()}
+    left, right = ({label: means[label] for label in group} for group in (errors, shares))
+    spreads = {label: _or_nan(each.spread for each in line) for label, line in tested.items()}
     many = all(len(row.seeds) > 1 for row in results.rows)
     bars = "standard deviation over seeds" if many else "standard error or deviation"
     title = f"{results.data}, {results.model}: test set (bars: {bars})"
@@ -142,15 +146,8 @@ def ablation_figure(name: str, results: Results) -> "Figure":
     return ablation_curves(values, left, right, parameter=name, chosen=chosen, spreads=spreads, title=title)
 
 
-def _means(results: Results, metric: str) -> list[float]:
-    # ECE(S95) of an empty set is not defined; a gap in the curve says so.
-    means = [row.test[metric].mean for row in results.rows]
-    return [float("nan") if mean is None else mean for mean in means]
-
-
-def _spreads(results: Results, metric: str) -> list[float]:
-    spreads = [row.test[metric].spread for row in results.rows]
-    return [float("nan") if spread is None else spread for spread in spreads]
+def _or_nan(values: Iterable[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in values]
 
 
 def _short(name: str, label: str) -> str:

@@ -1,11 +1,11 @@
 """The runs of a study as their own calibrators make them, beside the raw figures of the other tables."""
 
-import statistics
-
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.posthoc import Calibrator
 from calibrant.report import Grid
 from calibrant.study.study import Study
+from calibrant.study.summary import estimate
+from calibrant.study.tables import percent
 from calibrant.training import Run
 
 _COLUMNS = (("TE", "test_error"), ("ECE", "ece"), ("AUROC", "auroc"), ("ECE(S95)", "ece@0.95"), ("|S95|", "share@0.95"))
@@ -21,25 +21,20 @@ def calibrated_tables(study: Study) -> list[Grid]:
     groups: dict[tuple[str, str], dict[str, list[Evaluation]]] = {}
     without: dict[tuple[str, str], list[str]] = {}
     for planned in study.finished():
-        run, place = Run.open(study.folder(planned)), (planned.recipe.data.name, planned.recipe.model.name)
+        run = Run.open(study.folder(planned))
         if not run.calibrator_path.is_file():
-            without.setdefault(place, []).append(planned.name)
+            without.setdefault(planned.place, []).append(planned.name)
             continue
         calibrated = Calibrator.load(run.calibrator_path)(run.predictions("test"))
-        groups.setdefault(place, {}).setdefault(planned.label, []).append(evaluate(calibrated, 10))
+        groups.setdefault(planned.place, {}).setdefault(planned.label, []).append(evaluate(calibrated, 10))
     return [_grid(place, rows, without.get(place, [])) for place, rows in groups.items()]
 
 
 def _grid(place: tuple[str, str], rows: dict[str, list[Evaluation]], without: list[str]) -> Grid:
     left_out = f" Without a calibrator, so not here: {', '.join(without)}." if without else ""
-    cells = tuple((label, *(_cell(found, metric) for _, metric in _COLUMNS)) for label, found in rows.items())
+    cells = tuple(
+        (label, *(percent(estimate([each.values()[metric] for each in found])) for _, metric in _COLUMNS))
+        for label, found in rows.items()
+    )
     title = f"{place[0]}, {place[1]}: with each run's own calibrator"
     return Grid(title, _CAPTION + left_out, ("method", *(heading for heading, _ in _COLUMNS)), cells)
-
-
-def _cell(found: list[Evaluation], metric: str) -> str:
-    values = [value for each in found if (value := each.values()[metric]) is not None]
-    if len(values) < len(found):
-        return "-"
-    spread = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{100 * statistics.fmean(values):.2f}{spread}"

@@ -66,8 +66,7 @@ def group_tables(study: Study, groups: Groups) -> list[Grid]:
     """
     folders: dict[tuple[str, str], dict[str, list[Path]]] = {}
     for planned in study.finished():
-        place = (planned.recipe.data.name, planned.recipe.model.name)
-        folders.setdefault(place, {}).setdefault(planned.label, []).append(study.folder(planned))
+        folders.setdefault(planned.place, {}).setdefault(planned.label, []).append(study.folder(planned))
     return [
         _grid(place, {label: _method(own, groups) for label, own in methods.items()})
         for place, methods in folders.items()

@@ -69,10 +69,10 @@ def write_pages(
     several = len(study.spec.seeds) > 1
     for planned in study.finished():
         run = Run.open(study.folder(planned))
-        place = (planned.recipe.data.name, planned.recipe.model.name)
         name = f"{planned.label} (seed {planned.recipe.seed})" if several else planned.label
-        if planned.label not in places.setdefault(place, {}):
-            places[place][planned.label] = ReportEntry(name, run.predictions("test"), run)
+        entries = places.setdefault(planned.place, {})
+        if planned.label not in entries:
+            entries[planned.label] = ReportEntry(name, run.predictions("test"), run)
     if path is not None and len(places) > 1:
         raise invalid("path", "be left out for a study of several data sets or networks", str(path))
     all_results = study.results() if all_results is None else all_results

@@ -38,6 +38,11 @@ class PlannedRun:
     label: str
     recipe: Recipe
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Data set and network: runs that share them share their tables."""
+        return self.recipe.data.name, self.recipe.model.name
+
 
 class StudySpec(_Part):
     """The settings of a whole study, from TOML or flags; all its runs are checked when it is made.

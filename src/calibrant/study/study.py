@@ -52,12 +52,11 @@ class Study(Displayed):
         """How many runs of each row are finished; a run that was made by other settings is not."""
         rows: dict[tuple[str, str, str], list[bool]] = {}
         for planned in self.runs:
-            place = (planned.recipe.data.name, planned.recipe.model.name, planned.label)
             try:
                 done = state_of(self.folder(planned), planned.recipe) == "finished"
             except InvalidInput:
                 done = False
-            rows.setdefault(place, []).append(done)
+            rows.setdefault((*planned.place, planned.label), []).append(done)
         told = [(label, data, model, f"{sum(done)} of {len(done)}") for (data, model, label), done in rows.items()]
         return Overview(str(self.path), told, ("row", "data", "model", "runs finished"))
 
@@ -158,8 +157,7 @@ class Study(Displayed):
         self._check_same_data(finished)
         for planned in finished:
             record = self.record(planned)
-            place = (planned.recipe.data.name, planned.recipe.model.name)
-            groups.setdefault(place, {}).setdefault(planned.label, []).append(record)
+            groups.setdefault(planned.place, {}).setdefault(planned.label, []).append(record)
             folders[record.predictions_sha256["test"]] = self.folder(planned)
 
         def predictions_of(record: Record, scaled: bool) -> Predictions:
@@ -179,7 +177,7 @@ class Study(Displayed):
         done = {planned.name for planned in self.finished()}
         seeds: dict[str, tuple[int, ...]] = {}
         for planned in self.runs:
-            if planned.name not in done and place == (planned.recipe.data.name, planned.recipe.model.name):
+            if planned.name not in done and place == planned.place:
                 seeds[planned.label] = (*seeds.get(planned.label, ()), planned.recipe.seed)
         return seeds
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from calibrant.metrics import higher_is_better
+from calibrant.metrics import label as common_label
 from calibrant.report import Grid
 from calibrant.study.automation import CONFIDENCE
 from calibrant.study.summary import Estimate, PairedDifference, Results, Row
@@ -191,7 +192,7 @@ def _differences(results: Results, where: str) -> Grid:
     rows = []
     for item in results.differences:
         ends = "-" if item.interval is None else f"{100 * item.interval[0]:+.2f} to {100 * item.interval[1]:+.2f}"
-        name = metric_label(item.metric) + (" +TS" if item.scaled else "")
+        name = _name(item.metric, item.scaled)
         basis = "-" if item.over is None else f"{item.pairs} seeds" if item.over == "seeds" else "images"
         mean = "-" if item.difference is None else f"{100 * item.difference:+.2f}"
         rows.append((item.label, name, mean, ends, basis, item.verdict))
@@ -215,7 +216,7 @@ def _verdicts(results: Results, where: str) -> Grid:
         found = [cells[label, metric, scaled] for metric, scaled in columns]
         over = "1 seed" if found[0].pairs == 1 else f"{found[0].pairs} seeds"
         rows.append((label, over, *(_signed(item) for item in found)))
-    heads = ("method", "paired", *(metric_label(name) + (" +TS" if scaled else "") for name, scaled in columns))
+    heads = ("method", "paired", *(_name(metric, scaled) for metric, scaled in columns))
     caption = f"{_PAIRED} ? means: cannot tell. Intervals are in tables.md."
     return Grid(f"{where}: minus {results.baseline}", caption, heads, tuple(rows))
 
@@ -242,7 +243,7 @@ def control_table(results: Results) -> Grid:
         ]
         mean, ends = item.difference.difference, item.difference.interval
         signed = form.replace(":", ":+")
-        name = metric_label(item.difference.metric) + (" +TS" if item.difference.scaled else "")
+        name = _name(item.difference.metric, item.difference.scaled)
         rows.append(
             (
                 *(item.plan, item.control, f"{100 * item.share:.1f}", f"{100 * item.scored_share:.1f}", name, *figures),
@@ -269,11 +270,11 @@ def metric_label(metric: str) -> str:
     >>> metric_label("share@0.95"), metric_label("test_error")
     ('|S95|', 'TE')
     """
-    if metric == "test_error":
-        return "TE"
-    from calibrant.metrics import label
+    return "TE" if metric == "test_error" else common_label(metric)
 
-    return label(metric)
+
+def _name(metric: str, scaled: bool) -> str:
+    return metric_label(metric) + (" +TS" if scaled else "")
 
 
 def percent(estimate: Estimate) -> str:
