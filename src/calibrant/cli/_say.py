@@ -39,6 +39,14 @@ def say_json(content: Any) -> None:
     sys.stdout.write(f"{json.dumps(content, indent=2, allow_nan=False)}\n")
 
 
+def answer(text: str, content: Any, *, as_json: bool) -> None:
+    """What a command found: text for a person, or the same as JSON."""
+    if as_json:
+        say_json(content)
+    else:
+        say(text)
+
+
 def complain(text: object) -> None:
     """One line on standard error."""
     sys.stderr.write(f"calibrant: {one_line(text)}\n")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, Out, TrustCode
-from calibrant.cli._say import say, say_json
+from calibrant.cli._say import answer
 from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
 
@@ -74,8 +74,5 @@ def ablate(
     with make_executor(executor, address=address) as place:
         how: dict[str, Any] = {"jobs": jobs, "data_dir": data_dir, "trust_code": trust_code, "executor": place}
         outcome = run_ablation(study, what, **how, record=record)
-    if as_json:
-        say_json(outcome.content)
-    else:
-        say(outcome.describe())
+    answer(outcome.describe(), outcome.content, as_json=as_json)
     outcome.raise_failures()

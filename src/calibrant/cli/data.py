@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 from calibrant.cli._flags import DataDir, Json
-from calibrant.cli._say import say, say_json, say_table
+from calibrant.cli._say import answer, say, say_json, say_table
 from calibrant.errors import CheckFailed
 
 app = App(name="data", help="List, download and check image sets.")
@@ -81,10 +81,7 @@ def check(name: str, /, *, data_dir: DataDir = None, as_json: Json = False) -> N
 
     with _bars(Console(stderr=True), MofNCompleteColumn()) as bar:
         result = check_dataset(name, data_dir=data_dir, progress=bar("reading"))
-    if as_json:
-        say_json(result)
-    else:
-        say("\n".join(describe_content(result)))
+    answer("\n".join(describe_content(result)), result, as_json=as_json)
     if result["problem"]:
         raise CheckFailed(result["problem"])
 

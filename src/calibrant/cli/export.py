@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from calibrant.cli._flags import Json, Out, Repeated, TrustCode
-from calibrant.cli._say import say, say_json
+from calibrant.cli._say import answer
 from calibrant.files import refuse_overwriting
 
 
@@ -63,7 +63,4 @@ def export(
         example=None if cases is None else read_example(cases),
         ranges=parse_ranges(input_range),
     )
-    if as_json:
-        say_json(written.to_dict())
-    else:
-        say(written.describe())
+    answer(written.describe(), written.to_dict(), as_json=as_json)

@@ -7,7 +7,7 @@ from warnings import warn
 from cyclopts import Parameter
 
 from calibrant.cli._flags import Address, CalibratorFile, Columns, ExecutorFlag, Json, KindFlag
-from calibrant.cli._say import say, say_json
+from calibrant.cli._say import answer
 from calibrant.errors import CalibrantWarning, CheckFailed
 from calibrant.executing import make_executor, refuse_on_cluster
 
@@ -85,9 +85,7 @@ def monitor(
         cases = read_reference(reference, stream.rule, calibrator=calibrator, kind=kind, columns=columns)
     watched = watch(stream, reference=cases, groups=groups, shortlist=lists, level=false_alarms, seed=seed)
     written = None if page is None else write_monitor_page(watched, page)
-    if as_json:
-        say_json({**watched.to_dict(), "page": None if written is None else str(written)})
-    else:
-        say(describe(watched) if written is None else f"{describe(watched)}\nWrote {written}")
+    text = describe(watched) if written is None else f"{describe(watched)}\nWrote {written}"
+    answer(text, {**watched.to_dict(), "page": None if written is None else str(written)}, as_json=as_json)
     if watched.alarms:
         raise CheckFailed(headline(watched))

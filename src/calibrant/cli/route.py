@@ -18,7 +18,7 @@ from calibrant.cli._flags import (
     OutOr,
     Switch,
 )
-from calibrant.cli._say import say, say_json
+from calibrant.cli._say import answer
 from calibrant.errors import CheckFailed
 from calibrant.executing import make_executor
 from calibrant.files import refuse_overwriting
@@ -120,13 +120,11 @@ def fit(
     warn_if_apart(rule, run_calibrator(path))
     rule.save(target)
     rows = risk_coverage(cases, **costs)
-    if as_json:
-        figures = {"automation_rate": rule.automation_rate, "review_per_1000": rule.review_per_1000}
-        content = {"rule": {**rule.to_dict(), **figures}, "risk_coverage": [asdict(row) for row in rows]}
-        say_json({**content, "path": str(target)})
-    else:
-        behind = "" if calibrator is None else f"Chosen behind {calibrator}.\n"
-        say(f"{describe_rule(rule, rows)}\n{behind}Wrote {target}")
+    figures = {"automation_rate": rule.automation_rate, "review_per_1000": rule.review_per_1000}
+    content = {"rule": {**rule.to_dict(), **figures}, "risk_coverage": [asdict(row) for row in rows]}
+    behind = "" if calibrator is None else f"Chosen behind {calibrator}.\n"
+    text = f"{describe_rule(rule, rows)}\n{behind}Wrote {target}"
+    answer(text, {**content, "path": str(target)}, as_json=as_json)
 
 
 @app.command
@@ -170,10 +168,7 @@ def binary(
     rule = choose_binary_rule(cases, positive=positive, **promised)
     rule = rule if weights is None else note_weights(rule, weights, cases, given)
     rule.save(out)
-    if as_json:
-        say_json({"rule": rule.to_dict(), "path": str(out)})
-    else:
-        say(f"{rule.note}\nWrote {out}")
+    answer(f"{rule.note}\nWrote {out}", {"rule": rule.to_dict(), "path": str(out)}, as_json=as_json)
 
 
 @app.command(name="apply")
@@ -220,10 +215,7 @@ def apply_(
             counts = route_file(loaded, path, out, **decider)
         else:
             counts = route_parts(loaded, path, out, **decider, executor=place)
-    if as_json:
-        say_json({**asdict(counts), "path": str(out)})
-    else:
-        say(f"{describe_counts(counts)} Wrote {out}")
+    answer(f"{describe_counts(counts)} Wrote {out}", {**asdict(counts), "path": str(out)}, as_json=as_json)
 
 
 @app.command
@@ -259,10 +251,7 @@ def check(
     mapping = calibrator_for(loaded, calibrator, cases.origin, near=calibrators_near(rule, cases.origin.path))
     seen = as_seen_by(loaded, cases, mapping)
     verdict = check_rule(loaded, seen, shortlist=lists, confidence=confidence, strict=strict)
-    if as_json:
-        say_json(verdict.to_dict())
-    else:
-        say(verdict.describe())
+    answer(verdict.describe(), verdict.to_dict(), as_json=as_json)
     if verdict.broken:
         raise CheckFailed("; ".join(verdict.broken))
 
@@ -316,7 +305,5 @@ def shortlist_(
     chosen = choose_shortlist(as_seen_by(loaded, drawn, mapping), coverage, confidence=confidence, rule=loaded)
     chosen = chosen if weights is None else note_weights(chosen, weights, drawn, cases)
     chosen.save(target)
-    if as_json:
-        say_json({"shortlist": chosen.to_dict(), "path": str(target)})
-    else:
-        say(f"{describe_shortlist(chosen)}\nWrote {target}")
+    content = {"shortlist": chosen.to_dict(), "path": str(target)}
+    answer(f"{describe_shortlist(chosen)}\nWrote {target}", content, as_json=as_json)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, OutOr, TrustCode
-from calibrant.cli._say import say, say_json
+from calibrant.cli._say import answer
 from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
 
@@ -80,8 +80,5 @@ def sweep(
         )
         how: dict[str, Any] = {"jobs": jobs, "storage": storage, "data_dir": data_dir, "executor": place}
         outcome = run_sweep(made, trials=trials, timeout=timeout, **how)
-    if as_json:
-        say_json(outcome.content)
-    else:
-        say(outcome.text)
+    answer(outcome.text, outcome.content, as_json=as_json)
     outcome.raise_failures()

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from calibrant.cli._flags import Assignments, DataDir, Json, Out, Switch, TrustCode
-from calibrant.cli._say import complain, say, say_json
+from calibrant.cli._say import answer, complain
 from calibrant.own_code import trust_named
 
 
@@ -155,7 +155,4 @@ def train(
             with resumable(folder):
                 run = start_training(anchored_recipe(wanted), folder, data_dir=data_dir, reporter=reporter)
     if is_first_process():
-        if as_json:
-            say_json({"run": str(run.path), **run.summary})
-        else:
-            say(run.describe())
+        answer(run.describe(), {"run": str(run.path), **run.summary}, as_json=as_json)

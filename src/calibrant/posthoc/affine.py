@@ -248,19 +248,7 @@ class DirichletScaling(_AffineScaling):
     The same objective as `MatrixScaling` on log-probabilities instead of logits: it does not depend on the level of a
     row of logits, and it serves models that only give probabilities.
 
-    Args:
-        reg_lambda: Weight of the off-diagonal term; "cv" chooses from `REGULARISATION_GRID` by held-out NLL.
-        reg_mu: Weight of the intercept term; None takes the value of `reg_lambda`.
-        folds: Folds of the cross-validation.
-        seed: Seed of the folds.
-
-    Attributes:
-        seen_: The S classes with a case in the fit set, as a rule all K; the others keep their probabilities.
-        weight_: Shape (S, S).
-        bias_: Shape (S,).
-        reg_lambda_: Strength in use.
-        reg_mu_: Strength in use.
-        cv_nll_: Held-out NLL for each strength tried; empty where none was.
+    Arguments and fitted values are those of `MatrixScaling`.
     """
 
     method: ClassVar[str] = "dirichlet"

@@ -4,7 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from calibrant.executing import Ended, Task, end_with_parent, exit_code_of, run_tasks
+from calibrant.training.checkpoint import Checkpoint, newest_checkpoint, trained_data
+from calibrant.training.continuing import state_of, train_or_resume
 from calibrant.training.defaults import default_recipe, method_settings, named_recipes, paper_recipe
+from calibrant.training.inputs import check_inputs
+from calibrant.training.launch import ProcessLost, first_process_speaks, is_first_process, resumable, stopped_message
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 from calibrant.training.run import Run, Split
 from calibrant.training.section import Settings
@@ -12,25 +16,9 @@ from calibrant.training.wording import one_line
 
 if TYPE_CHECKING:
     from calibrant.training.best import selection_figure
-    from calibrant.training.checkpoint import Checkpoint, newest_checkpoint, trained_data
-    from calibrant.training.continuing import state_of, train_or_resume
     from calibrant.training.data import TrainingData
     from calibrant.training.engine import TrainingDiverged, resume, train
-    from calibrant.training.inputs import check_inputs
-    from calibrant.training.launch import (
-        ProcessLost,
-        first_process_speaks,
-        is_first_process,
-        resumable,
-        stopped_message,
-    )
-    from calibrant.training.progress import (
-        ForwardingReporter,
-        LiveBar,
-        PlainLines,
-        Quiet,
-        Reporter,
-    )
+    from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, Reporter
     from calibrant.training.settings import (
         anchored_recipe,
         default_folder,
@@ -127,12 +115,8 @@ __all__ = [
 # torch takes a second to import, the engine more: reading a recipe or a run must not wait for them.
 _IMPORTED_ON_USE = {
     "best": ("selection_figure",),
-    "checkpoint": ("Checkpoint", "newest_checkpoint", "trained_data"),
-    "continuing": ("state_of", "train_or_resume"),
     "data": ("TrainingData",),
     "engine": ("TrainingDiverged", "resume", "train"),
-    "inputs": ("check_inputs",),
-    "launch": ("ProcessLost", "first_process_speaks", "is_first_process", "resumable", "stopped_message"),
     "progress": ("ForwardingReporter", "LiveBar", "PlainLines", "Quiet", "Reporter"),
     "setup": ("Setup", "load_data", "make_fabric"),
     "settings": (

@@ -54,11 +54,7 @@ def risk_coverage_curves(
 ) -> "Figure":
     """Error of the most confident share of the samples, over that share; the area below is the AURC.
 
-    Args:
-        methods: Name to predictions.
-        weights: Name of an extra column, or one number per row: how much each row counts.
-        title: Text above; empty for none.
-        ax: Axes to draw into; by default those of a new figure.
+    Arguments as in `accuracy_coverage_curves`.
     """
     return _over_coverage(methods, "Error of what is automated", lambda accuracy: 1 - accuracy, weights, title, ax)
 
