@@ -7,22 +7,24 @@ signals, children, parent and the connection to the other processes, and ends th
 not. That is safe at any moment: every file of a run is written so that a kill leaves it whole.
 """
 
+import json
 import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from calibrant.data import Unreadable
-from calibrant.errors import CalibrantError
+from calibrant.errors import CalibrantError, InvalidInput, one_line
 from calibrant.logs import at_level
 from calibrant.training.cluster import launched_by_srun
-from calibrant.training.lifeline import Lifeline
+from calibrant.training.lifeline import Lifeline, Reason
 from calibrant.training.run import is_run
 
 if TYPE_CHECKING:
@@ -32,11 +34,17 @@ if TYPE_CHECKING:
 # imported last.
 FABRIC_LOGGERS = ("lightning.fabric", "lightning.pytorch")
 _LAUNCHER = "CALIBRANT_LAUNCHER"
+# torchrun shows what lies in this file below the tracebacks of its own.
+_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+# A note on an error that the first process says to the user.
+_TOLD = "The first process says this, too."
 _POLL = 0.2
 # How long the main thread may take to end by itself: it restores the terminal and knows more about what happened.
 _GRACE = 2.0
 # How long children may take to end after a run that is complete.
 _PATIENCE = 10.0
+# The exit code of a process that has complained in a line.
+_REFUSED = 2
 
 
 class ProcessLost(CalibrantError):
@@ -61,14 +69,44 @@ def resumable(path: Path) -> Iterator[None]:
 
 @contextmanager
 def first_process_speaks() -> Iterator[None]:
-    """Let only the first of several processes say what went wrong: they all know the same."""
+    """Let one of several processes say what went wrong: the first, unless another one knows more."""
     try:
         yield
-    except (CalibrantError, KeyboardInterrupt) as error:
-        # Where a process was lost, the first one may be the one that is gone; a picture is met by one process alone.
-        if is_first_process() or isinstance(error, ProcessLost | Unreadable):
+    except (CalibrantError, OSError, KeyboardInterrupt) as error:
+        if not isinstance(error, KeyboardInterrupt):
+            _leave_for_torchrun(error)
+        if is_first_process() or _knows_more(error):
             raise
+        if _started_by_us() and not (_is_told(error) or isinstance(error, KeyboardInterrupt)):
+            # The first process came further than this one, or there would be no other.
+            raise CalibrantError(f"process {os.environ['LOCAL_RANK']}: {error}") from error
         raise SystemExit(2) from error
+
+
+def _knows_more(error: BaseException) -> bool:
+    """Whether a process beside the first has to speak itself."""
+    # Where a process was lost, the first one may be the one that is gone; a picture is met by one process alone.
+    alone = isinstance(error, ProcessLost | Unreadable) or not isinstance(error, CalibrantError | KeyboardInterrupt)
+    return alone and not _is_told(error)
+
+
+def _is_told(error: BaseException) -> bool:
+    return _TOLD in getattr(error, "__notes__", ())
+
+
+def _started_by_us() -> bool:
+    return _LAUNCHER in os.environ and "RANK" not in os.environ and not launched_by_srun()
+
+
+def _leave_for_torchrun(error: Exception) -> None:
+    """Write an error where torchrun looks for it: it shows the earliest one as the cause, and its own noise above."""
+    place = os.environ.get(_ERROR_FILE)
+    if place:
+        # It counts whole seconds, and a lost process is never the cause.
+        moment = int(time.time()) + isinstance(error, ProcessLost)
+        told = {"message": f"calibrant: {one_line(error)}", "extraInfo": {"timestamp": str(moment)}}
+        with suppress(OSError):
+            Path(place).write_text(json.dumps({"message": told}))
 
 
 def is_first_process() -> bool:
@@ -79,12 +117,13 @@ def is_first_process() -> bool:
 
 
 @contextmanager
-def launched(fabric: "Fabric", path: Path) -> Iterator[None]:
+def launched(fabric: "Fabric", path: Path, settings: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Launch Fabric's processes; inside the block a process that is left alone ends, and after it none is left.
 
     Args:
         fabric: Configured, not launched yet.
         path: The run folder, for messages.
+        settings: Names and values that must be the same in all processes; JSON must be able to hold them.
     """
     if fabric.world_size == 1:
         fabric.launch()
@@ -97,6 +136,7 @@ def launched(fabric: "Fabric", path: Path) -> Iterator[None]:
     try:
         with at_level(logging.WARNING, *FABRIC_LOGGERS):
             watch.lifeline = _lifeline(fabric, path)
+            _refuse_other_settings(watch.lifeline, fabric.global_rank, settings or {})
             fabric.launch()
         yield
         complete = True
@@ -105,10 +145,25 @@ def launched(fabric: "Fabric", path: Path) -> Iterator[None]:
             raise KeyboardInterrupt from error
         if not _is_lost_peer(error):
             raise
-        raise ProcessLost(lost_message("another process", path)) from error
+        raise watch.lost("another process") from error
+    except (CalibrantError, OSError) as error:
+        watch.tell(Reason(fabric.global_rank, one_line(error)), error)
+        raise
     finally:
         watch.stop(complete=complete)
         _end(children, _PATIENCE if complete else 0.0)
+
+
+def _refuse_other_settings(lifeline: Lifeline, rank: int, settings: Mapping[str, Any]) -> None:
+    """Refuse a process that was started with other settings than the first."""
+    first = json.loads(lifeline.shared(json.dumps(settings)))
+    mine = json.loads(json.dumps(settings))
+    for key in sorted(first.keys() | mine.keys()):
+        if first.get(key) != mine.get(key):
+            raise InvalidInput(
+                f"{key} must be the same in all processes of a run, got {first.get(key)} in process 0 and "
+                f"{mine.get(key)} in process {rank}. Start all of them with one command line."
+            )
 
 
 def _lifeline(fabric: "Fabric", path: Path) -> Lifeline:
@@ -219,10 +274,29 @@ class _Watch(threading.Thread):
             for rank, child in enumerate(self._children, 1):
                 if child.poll():
                     self._wait_for_the_main_thread()
-                    self._leave(lost_message(f"process {rank} (exit code {child.returncode})", self._path), 2)
+                    lost = self.lost(f"process {rank} (exit code {child.returncode})")
+                    # With this code it has said by itself why, unless it told this process.
+                    silent = child.returncode == _REFUSED and (self.lifeline is None or self.lifeline.reason() is None)
+                    self._leave(None if silent else str(lost), 2)
             if self.lifeline is not None and self.lifeline.broken():
                 self._wait_for_the_main_thread()
-                self._leave(lost_message("another process", self._path), 2)
+                lost = self.lost("another process")
+                self._leave(None if _is_told(lost) else str(lost), 2)
+
+    def lost(self, which: str) -> ProcessLost:
+        """The error where another process has ended: what that said last, where it said anything."""
+        reason = None if self.lifeline is None else self.lifeline.reason()
+        if reason is None:
+            return ProcessLost(lost_message(which, self._path))
+        lost = ProcessLost(f"process {reason.rank}: {reason.words}")
+        self.tell(reason, lost)
+        return lost
+
+    def tell(self, reason: Reason, error: Exception) -> None:
+        """Let the processes at the other end know why this one ends. Only the first of them all speaks to the user."""
+        told = self.lifeline is not None and (self.lifeline.tell(reason) or self.lifeline.reason() is not None)
+        if told and not is_first_process():
+            error.add_note(_TOLD)
 
     def saw_interrupt(self) -> bool:
         """Whether SIGINT has come, also where the main thread does not know it yet."""
@@ -243,5 +317,5 @@ class _Watch(threading.Thread):
         if message is not None:
             # Past Python's buffers, whose locks the main thread may hold; and the cursor that a live bar has hidden.
             cursor = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
-            os.write(2, f"{cursor}calibrant: {message}\n".encode())
+            os.write(2, f"{cursor}calibrant: {one_line(message)}\n".encode())
         os._exit(code)
