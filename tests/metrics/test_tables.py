@@ -8,7 +8,7 @@ import pytest
 
 from calibrant.metrics import ConfidentSet, Evaluation, GroupedEvaluation
 from calibrant.metrics.comparison import Comparison, Difference
-from calibrant.metrics.tables import comparison_table, evaluation_table, evaluations_table, label, number
+from calibrant.metrics.tables import evaluations_table, label, number
 
 PLAIN = Evaluation(
     n=40,
@@ -64,7 +64,7 @@ def test_labels():
 
 
 def test_one_evaluation():
-    found = cells(evaluation_table(PLAIN))
+    found = cells(PLAIN.table())
     assert [name for name in found if set(name) != {"─"}] == [
         *("40 rows, 3 classes, 10 bins", "metric"),
         *("test error", "NLL", "Brier score", "ECE", "by chance alone", "ECE, equal mass", "MCE", "class-wise ECE"),
@@ -76,7 +76,7 @@ def test_one_evaluation():
 
 
 def test_intervals_stand_beside_the_values_that_have_them():
-    found = cells(evaluation_table(replace(PLAIN, intervals={"ece": (0.02, 0.05), "nll": (0.4, math.inf)}, level=0.9)))
+    found = cells(replace(PLAIN, intervals={"ece": (0.02, 0.05), "nll": (0.4, math.inf)}, level=0.9).table())
     assert found["metric"] == ["value", "90 % interval"]
     assert found["ECE"] == ["3.10 %", "2.00 % to 5.00 %"]
     assert found["NLL"] == ["0.4567", "0.4000 to inf"]
@@ -91,7 +91,7 @@ def test_several_evaluations_stand_side_by_side_and_one_alone_has_its_own_table(
     assert (found["ECE"], found["by chance alone"]) == (["3.10 %", "50.00 %"], ["1.20 %", "1.20 %"])
     assert (found["AUROC"], found["|S99.5|"]) == (["-", "75.00 %"], ["25.00 %", "25.00 %"])
     assert sum("by chance alone" in line for line in evaluations_table({"a": PLAIN, "b": PLAIN}).splitlines()) == 1
-    assert evaluations_table({"a": PLAIN}) == evaluation_table(PLAIN)
+    assert evaluations_table({"a": PLAIN}) == PLAIN.table()
 
 
 def test_a_comparison():
@@ -100,7 +100,7 @@ def test_a_comparison():
         Difference("nll", 0.5, 0.75, 0.25, (0.125, 0.5), "worse"),
         Difference("auroc", None, 0.9, None, None, "cannot tell"),
     )
-    found = cells(comparison_table(Comparison(40, 200, 0.9, rows)))
+    found = cells(Comparison(40, 200, 0.9, rows).table())
     assert "40 rows, 200 paired resamples" in found
     assert found["metric"] == ["a", "b", "b - a", "90 % interval", "b is"]
     assert found["ECE"] == ["3.00 %", "1.00 %", "-2.00 %", "-3.00 % to -1.00 %", "better"]
@@ -110,7 +110,7 @@ def test_a_comparison():
 
 def test_a_notebook_shows_every_metric_and_the_prompt_a_few(notebook_rows):
     shown = replace(PLAIN, intervals={"ece": (0.02, 0.05)}, level=0.9)
-    table = cells(evaluation_table(shown))
+    table = cells(shown.table())
     html = {name: values for name, *values in notebook_rows(shown)}
     assert html == {name: table[name] for name in html}
     assert set(html) == {*(label(name) for name in shown.values()), "metric", "by chance alone"}

@@ -331,13 +331,13 @@ def test_a_killed_process_leaves_nothing_behind(tmp_path, logits, python, target
         "from calibrant.routing import RoutingRule, route_file\n"
         "from calibrant.routing import stream\n"
         "source._BLOCK_CELLS, made = 3000, []\n"
-        "def slow(*arguments, find=stream._probabilities):\n"
+        "def slow(*arguments, find=stream.Router._probabilities):\n"
         "    made.append(1)\n"
         "    if len(made) == 20:\n"
         "        print('half', flush=True)\n"
         "        time.sleep(60)\n"
         "    return find(*arguments)\n"
-        "stream._probabilities = slow\n"
+        "stream.Router._probabilities = slow\n"
         f"route_file(RoutingRule.load({str(tmp_path / 'rule.json')!r}), *sys.argv[1:])\n"
     )
     arguments = [python, "-c", code, str(tmp_path / "in.npz"), str(tmp_path / target)]

@@ -1,6 +1,5 @@
 """`compare`: is one model better than another on the same rows, or can we not tell?"""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.display import Displayed, Overview, ShownFields
+from calibrant.display import Overview, ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.binning import check_bins
 from calibrant.metrics.evaluation import (
@@ -22,6 +21,7 @@ from calibrant.metrics.evaluation import (
 )
 from calibrant.metrics.intervals import Resampled, resample_models
 from calibrant.metrics.names import higher_is_better
+from calibrant.metrics.result import Result
 from calibrant.metrics.tops import Weights
 from calibrant.predictions import Predictions, require_predictions
 
@@ -56,7 +56,7 @@ class Difference(ShownFields):
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Displayed):
+class Comparison(Result):
     """All metrics of two models on the same rows; `comparison["ece"]` gives one of them."""
 
     n: int
@@ -76,16 +76,6 @@ class Comparison(Displayed):
         content["resamples"] = content.pop("n_resamples")
         content["rows"] = [{name: _plain(value) for name, value in row.items()} for row in content["rows"]]
         return content
-
-    def to_json(self) -> str:
-        """The result as JSON, in fractions."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
-
-    def table(self) -> str:
-        """A table for people, in percent."""
-        from calibrant.metrics.tables import comparison_table
-
-        return comparison_table(self)
 
     def _overview(self) -> Overview:
         from calibrant.metrics.tables import comparison_overview

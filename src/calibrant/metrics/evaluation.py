@@ -1,6 +1,5 @@
 """`evaluate`: every metric of one set of predictions in one typed result."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction, whole
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.display import Displayed, Overview
+from calibrant.display import Overview
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import typed
 from calibrant.metrics.binning import bin_edges, check_bins, sum_bins
@@ -20,6 +19,7 @@ from calibrant.metrics.errors import balanced_error, debiased_error
 from calibrant.metrics.names import METRICS, SET_METRICS, set_metric
 from calibrant.metrics.noise import noise_of
 from calibrant.metrics.ranking import Ranking
+from calibrant.metrics.result import Result
 from calibrant.metrics.smooth import smooth_of
 from calibrant.metrics.tops import SortedTops, Weights
 from calibrant.metrics.totals import read_totals
@@ -36,7 +36,7 @@ NO_INTERVALS = (
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(Displayed):
+class Evaluation(Result):
     """All metrics, as fractions; docs/metrics.md defines each.
 
     Attributes:
@@ -132,16 +132,6 @@ class Evaluation(Displayed):
             raise
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise invalid("content", "be what Evaluation.to_dict gave", f"something else ({error})") from error
-
-    def to_json(self) -> str:
-        """The result as JSON, in fractions."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
-
-    def table(self) -> str:
-        """A table for people, in percent, with intervals where there are any."""
-        from calibrant.metrics.tables import evaluation_table
-
-        return evaluation_table(self)
 
     def _overview(self) -> Overview:
         from calibrant.metrics.tables import evaluation_overview

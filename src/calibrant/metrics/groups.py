@@ -1,6 +1,5 @@
 """Metrics group by group: where a model is worse than over all cases, with intervals that hold in all groups."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import as_array
-from calibrant.display import Displayed, Overview
+from calibrant.display import Overview
 from calibrant.errors import did_you_mean, invalid
 from calibrant.metrics.comparison import Comparison, compare
 from calibrant.metrics.evaluation import Evaluation, evaluate
 from calibrant.metrics.names import higher_is_better
+from calibrant.metrics.result import Result
 from calibrant.predictions import Predictions, require_predictions
 
 # A column with more values than this names cases, not groups.
@@ -61,7 +61,7 @@ def split_groups(predictions: Predictions, groups: Groups) -> dict[str, Predicti
 
 
 @dataclass(frozen=True, repr=False)
-class GroupedEvaluation(Displayed):
+class GroupedEvaluation(Result):
     """All metrics of every group.
 
     Attributes:
@@ -104,10 +104,6 @@ class GroupedEvaluation(Displayed):
             "worst": self.worst(),
             "stand_out": self.stand_out(),
         }
-
-    def to_json(self) -> str:
-        """The result as JSON, in fractions."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     def table(self) -> str:
         """A table for people, in percent: one row for each group."""

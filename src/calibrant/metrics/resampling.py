@@ -100,7 +100,7 @@ class WeightedMetrics:
         self.thresholds = [
             (
                 threshold,
-                self._from(float(rounded(np.asarray([threshold]), precision)[0])),
+                int(np.searchsorted(self.confidence, rounded(np.asarray([threshold]), precision)[0], side="left")),
                 self._cuts(bin_edges(n_bins, precision, threshold)),
             )
             for threshold in thresholds
@@ -112,9 +112,6 @@ class WeightedMetrics:
         """Positions in the sorted rows where bins begin and end."""
         inner = np.searchsorted(self.confidence, edges[1:-1], side="right")
         return np.concatenate([[0], inner, [len(self.order)]])
-
-    def _from(self, threshold: float) -> int:
-        return int(np.searchsorted(self.confidence, threshold, side="left"))
 
     def __call__(self, weights: Floats) -> dict[str, Floats]:
         """Metric name to one value for each row of weights, shape (r, n) in the order of the predictions.

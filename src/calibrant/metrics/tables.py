@@ -86,15 +86,10 @@ def evaluation_overview(evaluation: "Evaluation", shown: Callable[[str], bool] =
     return Overview(title, rows, headings)
 
 
-def evaluation_table(evaluation: "Evaluation") -> str:
-    """One row per metric."""
-    return _rendered(evaluation_overview(evaluation))
-
-
 def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
     """One set of predictions with its intervals, or several side by side."""
     if len(evaluations) == 1:
-        return evaluation_table(next(iter(evaluations.values())))
+        return next(iter(evaluations.values())).table()
     table = Table(box=box.SIMPLE)
     table.add_column("metric")
     for name in evaluations:
@@ -193,16 +188,12 @@ def comparison_overview(comparison: "Comparison", shown: Callable[[str], bool] =
     return Overview(title, rows, ("metric", "a", "b", "b - a", f"{100 * comparison.level:g} % interval", "b is"))
 
 
-def comparison_table(comparison: "Comparison") -> str:
-    """One row per metric: both values, the difference, its interval, the verdict."""
-    return _rendered(comparison_overview(comparison))
-
-
 def _range(name: str, ends: tuple[float, float] | None, *, signed: bool = False) -> str:
     return "-" if ends is None else " to ".join(number(name, end, signed=signed) for end in ends)
 
 
-def _rendered(overview: Overview) -> str:
+def rendered(overview: Overview) -> str:
+    """An overview as plain text."""
     table = Table(box=box.SIMPLE, title=overview.title)
     for heading in overview.headings:
         table.add_column(heading, justify="left" if heading in {"metric", "b is"} else "right")

@@ -17,39 +17,15 @@ Ints = NDArray[np.int64]
 
 
 class LoggedBlock(Protocol):
-    """Some decisions of a log, as `calibrant.serving.LoggedDecisions` has them."""
+    """Some decisions of a log, as `calibrant.serving.LoggedDecisions` has them, with the columns of `_LOGGED`."""
 
     @property
     def ids(self) -> NDArray[np.object_]:
         """Names of the cases."""
 
     @property
-    def time(self) -> NDArray[np.datetime64]:
-        """When each was logged."""
-
-    @property
     def rule(self) -> NDArray[np.object_]:
         """Digest of the rule that decided."""
-
-    @property
-    def predicted(self) -> Ints:
-        """Number of the predicted class."""
-
-    @property
-    def confidence(self) -> NDArray[np.float64]:
-        """Its probability."""
-
-    @property
-    def automate(self) -> NDArray[np.bool_]:
-        """True where the model decided alone."""
-
-    @property
-    def target(self) -> Ints:
-        """The true class, -1 without a label."""
-
-    @property
-    def label_sequence(self) -> Ints:
-        """In which order labels came, 0 without one."""
 
     @property
     def shortlists(self) -> list[tuple[int, ...]]:

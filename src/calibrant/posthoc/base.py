@@ -152,15 +152,7 @@ class Calibrator(ABC):
         if not after <= before + 1e-12 * (1.0 + abs(before)):
             notes = (*notes, f"the fitted map has a larger NLL ({after:.6g}) than none ({before:.6g}): none is kept")
             self.identity_, after = True, before
-        self.summary_ = FitSummary(
-            cases=cases,
-            nll_before=before,
-            nll_after=min(after, before),
-            converged=progress.converged,
-            at_bound=progress.at_bound,
-            iterations=progress.iterations,
-            notes=notes,
-        )
+        self.summary_ = FitSummary(cases, before, min(after, before), **asdict(replace(progress, notes=notes)))
         for note in notes:
             warnings.warn(f"{type(self).__name__}: {note}.", CalibrantWarning, stacklevel=3)
         return self

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from calibrant.errors import InvalidInput
 from calibrant.executing import Executor, as_mapper
@@ -14,7 +13,7 @@ from calibrant.posthoc import Calibrator
 from calibrant.predictions import DistinctIds, Kind, Scan
 from calibrant.routing.rule import RoutingRule
 from calibrant.routing.shortlist import Shortlist
-from calibrant.routing.stream import RouteCounts, open_for, route_rows, writer
+from calibrant.routing.stream import RouteCounts, Router
 
 _Part = tuple[Scan, int, Path]
 
@@ -45,8 +44,8 @@ def route_parts(
         keep: Names of other columns that are written, too.
         executor: Where parts are decided; None for this process, one after the other.
     """
-    decider: dict[str, Any] = {"calibrator": calibrator, "shortlist": shortlist, "keep": keep}
-    opened = open_for(rule, Path(source).absolute(), kind=kind, columns=columns, **decider)
+    router = Router(rule, calibrator, shortlist, keep)
+    opened = router.open(Path(source).absolute(), kind, columns)
     # A part without rows has no decisions.
     parts = [part for part in opened.parts() if part.n_rows != 0]
     if not parts:
@@ -58,7 +57,7 @@ def route_parts(
             executor.check_shared(Path(parts[0].where), draft)
         firsts = accumulate((part.n_rows or 0 for part in parts), initial=0)
         files = (draft / f"part-{number:05}.parquet" for number in range(len(parts)))
-        work = partial(_route_part, rule=rule, secret=secret, **decider)
+        work = partial(_route_part, router=router, secret=secret)
         for found, ids in as_mapper(executor)(work, list(zip(parts, firsts, files, strict=False))):
             counts = RouteCounts(counts.cases + found.cases, counts.automated + found.automated)
             distinct.merge(ids)
@@ -66,16 +65,7 @@ def route_parts(
     return counts
 
 
-def _route_part(
-    item: _Part,
-    *,
-    rule: RoutingRule,
-    secret: bytes,
-    calibrator: Calibrator | None,
-    shortlist: Shortlist | None,
-    keep: Sequence[str],
-) -> tuple[RouteCounts, DistinctIds]:
+def _route_part(item: _Part, *, router: Router, secret: bytes) -> tuple[RouteCounts, DistinctIds]:
     part, first, target = item
-    decider: dict[str, Any] = {"calibrator": calibrator, "shortlist": shortlist, "keep": keep}
-    with writer(target, part.class_names or (), lists=shortlist is not None, keep=keep) as write:
-        return route_rows(rule, part, write, **decider, first=first, secret=secret)
+    with router.writer(target, part) as write:
+        return router.route(part, write, first=first, secret=secret)

@@ -82,111 +82,103 @@ def route_file(
             list in Parquet and as a JSON list in CSV; empty for automated ones.
         keep: Names of other columns of the source that are written behind the decisions, as groups for the monitor.
     """
-    decider: dict[str, Any] = {"calibrator": calibrator, "shortlist": shortlist, "keep": keep}
-    opened = open_for(rule, source, kind=kind, columns=columns, **decider)
-    path, lists = as_path(target, "target"), shortlist is not None
-    with writer(path, opened.class_names or (), lists=lists, keep=keep) as write:
-        counts, distinct = route_rows(rule, opened, write, **decider)
+    router = Router(rule, calibrator, shortlist, keep)
+    opened = router.open(source, kind, columns)
+    with router.writer(as_path(target, "target"), opened) as write:
+        counts, distinct = router.route(opened, write)
         distinct.check(opened.column)
         if counts.cases == 0:
             raise InvalidInput(f"{source} must have at least one row, got none.")
     return counts
 
 
-def open_for(
-    rule: RoutingRule,
-    source: str | Path,
-    *,
-    kind: Kind | None,
-    columns: Mapping[str, str] | None,
-    calibrator: Calibrator | None,
-    shortlist: Shortlist | None,
-    keep: Sequence[str],
-) -> Scan:
-    """Predictions with the classes of the rule in their order; refused where they do not fit to what decides."""
-    if shortlist is not None:
-        shortlist.check_fits(rule)
-    opened = scan(source, kind=kind, columns=columns)
-    rule.check_classes(opened.n_classes)
-    for name in keep:
-        if name not in opened.extras or name in (*COLUMNS, SHORTLIST):
-            known = [each for each in opened.extras if each not in (*COLUMNS, SHORTLIST)]
-            way_out = did_you_mean(name, known) if known else "There are no other columns."
-            raise invalid("keep", f"name columns of {opened.where} that decisions have not", repr(name), way_out)
-    if calibrator is not None:
-        calibrator.refuse_other_kind(opened.kind)
-    # Columns may stand in any order; names decide.
-    return opened.with_class_names(names_or_numbers(rule.class_names, rule.n_classes))
+@dataclass(frozen=True)
+class Router:
+    """What decides the rows of a file.
 
-
-def route_rows(
-    rule: RoutingRule,
-    opened: Scan,
-    write: Write,
-    *,
-    calibrator: Calibrator | None,
-    shortlist: Shortlist | None,
-    keep: Sequence[str],
-    first: int = 0,
-    secret: bytes | None = None,
-) -> tuple[RouteCounts, DistinctIds]:
-    """Decide all rows and write them; the ids are still to be checked.
-
-    Args:
-        rule: The rule.
-        opened: What `open_for` gave, or a part of it.
-        write: Is given the rows of a block.
+    Attributes:
+        rule: The rule; its temperature is applied.
         calibrator: Applied before the rule decides.
         shortlist: For the cases that go to a person.
         keep: Other columns that are written, too.
-        first: Number of the first row, where rows have no ids.
-        secret: See `DistinctIds`.
     """
-    cases = automated = 0
-    distinct = DistinctIds(secret)
-    for block in opened.blocks(targets=False, extras=keep):
-        numbers = np.arange(first + block.start, first + block.start + len(block))
-        if block.ids is not None:
-            distinct.add(block.ids)
-        probabilities = _probabilities(rule, block, opened, calibrator)
-        routed = rule.decide(probabilities)
-        lists = [] if shortlist is None else _lists(shortlist, probabilities, routed.automate)
-        ids = numbers if block.ids is None else block.ids
-        write(ids, routed, lists, [block.extras[name] for name in keep])
-        cases += len(block)
-        automated += int(routed.automate.sum())
-    return RouteCounts(cases, automated), distinct
 
+    rule: RoutingRule
+    calibrator: Calibrator | None
+    shortlist: Shortlist | None
+    keep: Sequence[str]
 
-def _probabilities(rule: RoutingRule, block: Block, opened: Scan, calibrator: Calibrator | None) -> NDArray[np.float64]:
-    """What the rule decides by; a fault is named by its row in the whole file."""
-    tolerance = None if opened.kind == "logits" else SUM_TOLERANCE[opened.precision]
-    if calibrator is not None:
-        refuse_scores(opened.kind, block.scores, block.start, tolerance)
-        logits = logits_of(block.scores, opened.kind, opened.precision)
-        return rule.calibrated(calibrator.transform_logits(logits), "logits")
-    try:
-        return rule.calibrated(block.scores, opened.kind, precision=opened.precision)
-    except InvalidInput:
-        refuse_scores(opened.kind, block.scores, block.start, tolerance)
-        raise
+    def open(self, source: str | Path, kind: Kind | None, columns: Mapping[str, str] | None) -> Scan:
+        """Predictions with the classes of the rule in their order; refused where they do not fit to what decides."""
+        if self.shortlist is not None:
+            self.shortlist.check_fits(self.rule)
+        opened = scan(source, kind=kind, columns=columns)
+        self.rule.check_classes(opened.n_classes)
+        for name in self.keep:
+            if name not in opened.extras or name in (*COLUMNS, SHORTLIST):
+                known = [each for each in opened.extras if each not in (*COLUMNS, SHORTLIST)]
+                way_out = did_you_mean(name, known) if known else "There are no other columns."
+                raise invalid("keep", f"name columns of {opened.where} that decisions have not", repr(name), way_out)
+        if self.calibrator is not None:
+            self.calibrator.refuse_other_kind(opened.kind)
+        # Columns may stand in any order; names decide.
+        return opened.with_class_names(names_or_numbers(self.rule.class_names, self.rule.n_classes))
+
+    @contextmanager
+    def writer(self, path: Path, opened: Scan) -> Iterator[Write]:
+        """A function that appends the rows of a block; the file appears when all is written."""
+        writers = {".csv": _csv_writer, ".parquet": _parquet_writer}
+        if path.suffix.lower() not in writers:
+            raise invalid("output", f"end in one of {', '.join(writers)}", str(path))
+        make, names, lists = writers[path.suffix.lower()], opened.class_names or (), self.shortlist is not None
+        headings = [*COLUMNS, *([SHORTLIST] if lists else []), *self.keep]
+        with atomic_stream(path) as handle, make(handle, names, headings, lists=lists) as write:
+            yield write
+
+    def route(
+        self, opened: Scan, write: Write, *, first: int = 0, secret: bytes | None = None
+    ) -> tuple[RouteCounts, DistinctIds]:
+        """Decide all rows and write them; the ids are still to be checked.
+
+        Args:
+            opened: What `open` gave, or a part of it.
+            write: Is given the rows of a block.
+            first: Number of the first row, where rows have no ids.
+            secret: See `DistinctIds`.
+        """
+        cases = automated = 0
+        distinct = DistinctIds(secret)
+        for block in opened.blocks(targets=False, extras=self.keep):
+            numbers = np.arange(first + block.start, first + block.start + len(block))
+            if block.ids is not None:
+                distinct.add(block.ids)
+            probabilities = self._probabilities(block, opened)
+            routed = self.rule.decide(probabilities)
+            lists = [] if self.shortlist is None else _lists(self.shortlist, probabilities, routed.automate)
+            ids = numbers if block.ids is None else block.ids
+            write(ids, routed, lists, [block.extras[name] for name in self.keep])
+            cases += len(block)
+            automated += int(routed.automate.sum())
+        return RouteCounts(cases, automated), distinct
+
+    def _probabilities(self, block: Block, opened: Scan) -> NDArray[np.float64]:
+        """What the rule decides by; a fault is named by its row in the whole file."""
+        tolerance = None if opened.kind == "logits" else SUM_TOLERANCE[opened.precision]
+        if self.calibrator is not None:
+            refuse_scores(opened.kind, block.scores, block.start, tolerance)
+            logits = logits_of(block.scores, opened.kind, opened.precision)
+            return self.rule.calibrated(self.calibrator.transform_logits(logits), "logits")
+        try:
+            return self.rule.calibrated(block.scores, opened.kind, precision=opened.precision)
+        except InvalidInput:
+            refuse_scores(opened.kind, block.scores, block.start, tolerance)
+            raise
 
 
 def _lists(shortlist: Shortlist, probabilities: NDArray[np.float64], automate: NDArray[np.bool_]) -> list[list[str]]:
     """The shortlist of each case that goes to a person, nothing for the others."""
     found = iter(shortlist.names(probabilities[~automate]))
     return [[] if auto else next(found) for auto in automate.tolist()]
-
-
-@contextmanager
-def writer(path: Path, names: Sequence[str], *, lists: bool, keep: Sequence[str]) -> Iterator[Write]:
-    """A function that appends the rows of a block; the file appears when all is written."""
-    writers = {".csv": _csv_writer, ".parquet": _parquet_writer}
-    if path.suffix.lower() not in writers:
-        raise invalid("output", f"end in one of {', '.join(writers)}", str(path))
-    headings = [*COLUMNS, *([SHORTLIST] if lists else []), *keep]
-    with atomic_stream(path) as handle, writers[path.suffix.lower()](handle, names, headings, lists=lists) as write:
-        yield write
 
 
 @contextmanager
