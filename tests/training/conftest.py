@@ -59,6 +59,8 @@ for line in sys.stdin:
     code = 70
     try:
         code = run(job["arguments"])
+    except SystemExit as ending:
+        code = ending.code
     finally:
         sys.stdout.flush(); sys.stderr.flush()
         os._exit(code)
@@ -143,15 +145,24 @@ class Zygote:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def step(self, tasks, *arguments):
-        """Start the tasks of a job step as srun does, on one machine: one process for each, with Slurm's variables."""
+    def step(self, tasks, *arguments, of_each=None):
+        """Start the tasks of a job step as srun does, on one machine: one process for each, with Slurm's variables.
+
+        Args:
+            tasks: How many.
+            arguments: What follows `calibrant` in all of them.
+            of_each: Further arguments, a list for each task.
+        """
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
         step = {"SLURM_STEP_NUM_TASKS": str(tasks), "SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0"}
         step |= {"SLURM_STEP_TASKS_PER_NODE": str(tasks), "SLURM_NTASKS": str(tasks), "MASTER_PORT": port}
         ranks = [{"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(tasks)]
-        return [self.start(*arguments, environment=step | rank) for rank in ranks]
+        of_each = of_each or [[]] * tasks
+        return [
+            self.start(*arguments, *more, environment=step | rank) for rank, more in zip(ranks, of_each, strict=True)
+        ]
 
     def start(self, *arguments, largest_file=0, terminal=None, die_at=0, environment=None):
         """Start a command.

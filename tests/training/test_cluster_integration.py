@@ -85,3 +85,13 @@ def test_a_task_that_dies_ends_the_others_with_one_line(children, settings, tmp_
             line = task.err.splitlines()[-1]
             assert line.startswith("calibrant: another process of this run ended before the run did. Continue with: ")
             assert "Traceback" not in task.err
+
+
+def test_tasks_with_another_recipe_end_the_step_with_one_line(children, settings, tmp_path):
+    seeds = [["--seed", 0], ["--seed", 0], ["--seed", 1]]
+    tasks = children.step(3, "train", *settings, "--epochs", "4", "--out", tmp_path / "run", of_each=seeds)
+    assert [task.wait_at_most(300) for task in tasks] == [2, 2, 2]
+    said = [[line for line in task.err.splitlines() if line.startswith("calibrant: ")] for task in tasks]
+    refused = "seed must be the same in all processes of a run, got 0 in process 0 and 1 in process 2"
+    assert said == [[f"calibrant: process 2: {refused}. Start all of them with one command line."], [], []]
+    assert not (tmp_path / "run").exists()

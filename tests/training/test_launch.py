@@ -1,5 +1,6 @@
 """What the watching thread does where the main thread cannot; each case in a process of its own."""
 
+import json
 import subprocess
 import sys
 
@@ -7,8 +8,9 @@ import pytest
 import torch
 
 from calibrant.data import Unreadable
-from calibrant.errors import InvalidInput
+from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.training.launch import (
+    _TOLD,
     ProcessLost,
     _is_lost_peer,
     first_process_speaks,
@@ -101,3 +103,36 @@ def test_a_process_beside_the_first_speaks_of_what_it_alone_knows(rank, error, r
     monkeypatch.setenv("RANK", rank)
     with pytest.raises(raised), first_process_speaks():
         raise error("bad")
+
+
+@pytest.mark.parametrize("error", [InvalidInput, ProcessLost, Unreadable, OSError])
+def test_what_the_first_process_was_told_is_said_by_it_alone(error, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    told = error("bad")
+    told.add_note(_TOLD)
+    with pytest.raises(SystemExit), first_process_speaks():
+        raise told
+
+
+def test_a_process_that_we_started_says_which_one_it_is(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setenv("CALIBRANT_LAUNCHER", "1")
+    with pytest.raises(CalibrantError, match=r"^process 3: bad$"), first_process_speaks():
+        raise InvalidInput("bad")
+
+
+def test_torchrun_finds_the_cause_and_takes_a_lost_process_for_its_consequence(tmp_path, monkeypatch):
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+    failures = {}
+    for rank, error in ((0, ProcessLost("another process ended")), (1, InvalidInput("seed must\nbe the same"))):
+        place = tmp_path / f"{rank}.json"
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(place))
+        with pytest.raises((ProcessLost, SystemExit)), first_process_speaks():
+            raise error
+        assert json.loads(place.read_text())
+        failures[rank] = ProcessFailure(local_rank=rank, pid=1, exitcode=2, error_file=str(place))
+    *_, last, _ = str(ChildFailedError("calibrant", failures)).splitlines()
+    assert last == "  traceback : calibrant: seed must be the same"

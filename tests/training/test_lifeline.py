@@ -5,7 +5,9 @@ import socket
 import subprocess
 import sys
 
-from calibrant.training.lifeline import _accepted
+import pytest
+
+from calibrant.training.lifeline import Reason, _accepted, _read_reason
 
 _PROCESSES = """
 import os, signal, socket, sys, time
@@ -56,6 +58,20 @@ def test_a_process_that_is_killed_ends_the_others_and_one_that_says_goodbye_does
     codes = [ast.literal_eval(line) for line in ended.stdout.splitlines()]
     assert codes == [[-9, 2], [2, -9], [-9, 2, 2, 2], [2, 2, -9, 2], [0, 0, 0]]
     assert ended.stderr.splitlines() == ["calibrant: another process of this run ended before the run did."] * 8
+
+
+@pytest.mark.parametrize(("said", "reason"), [
+    (b"12 it is full", Reason(12, "it is full")),
+    (b"1 caf\xc3", Reason(1, "caf\ufffd")),  # cut off within a letter
+    (b"", None),
+    (b"\xff\xff nonsense", None),
+])  # fmt: skip
+def test_last_words_are_read_to_their_end(said, reason):
+    here, there = socket.socketpair()
+    with here, there:
+        there.sendall(said)
+        there.shutdown(socket.SHUT_WR)
+        assert _read_reason(here) == reason
 
 
 def test_a_stranger_is_no_process_of_the_run():
