@@ -1,17 +1,25 @@
 """Pictures and pages: what a model may decide alone, shown to the people who have to decide that."""
 
 from calibrant.report.entries import ReportEntry, read_entries
-from calibrant.report.figures.budget import BudgetLine, budget_curves
-from calibrant.report.figures.collection import save_figures
-from calibrant.report.figures.coverage import accuracy_coverage_curves, risk_coverage_curves, threshold_curves
-from calibrant.report.figures.pruning import kept_share, score_distributions
-from calibrant.report.figures.reliability import (
+from calibrant.report.figures import (
+    BudgetLine,
+    ablation_curves,
+    accuracy_coverage_curves,
+    budget_curves,
+    component_bars,
     confidence_histogram,
     group_reliability,
+    kept_share,
+    pareto_picture,
     reliability_diagram,
     reliability_grid,
+    risk_coverage_curves,
+    save_figure,
+    save_figures,
+    score_distributions,
+    threshold_curves,
+    training_time_bars,
 )
-from calibrant.report.figures.study import ablation_curves, component_bars, pareto_picture, training_time_bars
 from calibrant.report.grid import Grid, to_latex, to_markdown, to_terminal
 from calibrant.report.groups import group_grid, group_section
 from calibrant.report.monitored import build_monitor_page, write_monitor_page
@@ -28,7 +36,6 @@ from calibrant.report.style import (
     new_figure,
     percent_axis,
     require_matplotlib,
-    save_figure,
     styled,
 )
 

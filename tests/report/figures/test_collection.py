@@ -1,4 +1,5 @@
-from calibrant.report import read_entries, save_figures
+from calibrant.report import read_entries
+from calibrant.report.figures import save_figures
 
 
 def test_every_figure_the_data_allow_is_written_twice(run_folder, make, tmp_path):

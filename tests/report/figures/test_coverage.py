@@ -3,7 +3,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.report import accuracy_coverage_curves, risk_coverage_curves, threshold_curves
+from calibrant.report.figures import accuracy_coverage_curves, risk_coverage_curves, threshold_curves
 from calibrant.report.statistics import automated
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.report import kept_share, score_distributions
+from calibrant.report.figures import kept_share, score_distributions
 
 SHARES = np.array([[1.0, 1.0], [0.9, 0.8], [0.7, 0.8]])
 

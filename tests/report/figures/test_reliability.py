@@ -4,7 +4,7 @@ import pytest
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
 from calibrant.metrics import expected_calibration_error, reliability_bins
-from calibrant.report import (
+from calibrant.report.figures import (
     accuracy_coverage_curves,
     confidence_histogram,
     reliability_diagram,

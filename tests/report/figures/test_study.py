@@ -3,7 +3,7 @@ import math
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.report import ablation_curves, component_bars, pareto_picture, training_time_bars
+from calibrant.report.figures import ablation_curves, component_bars, pareto_picture, training_time_bars
 
 VALUES = [0.1, 1, 10]
 ERRORS = {"ECE": [0.03, 0.01, 0.02], "TE": [0.06, 0.065, 0.07]}
