@@ -210,11 +210,11 @@ def test_a_torchvision_for_another_torch_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms is missing')")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InvalidInput, match=r"does not fit torch .*nms is missing.*Install the build that does"):
+    with pytest.raises(InvalidInput, match=r"does not fit torch .*nms is missing.*Install the pair: pip install"):
         build("torchvision:resnet18")
 
 
 def test_says_how_to_get_torchvision(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(InvalidInput, match=r"needs torchvision: pip install 'calibrant\[vision\]'"):
+    with pytest.raises(InvalidInput, match=r"needs torchvision. Install it with: pip install 'calibrant\[vision\]'"):
         build("torchvision:resnet18")

@@ -1,7 +1,5 @@
 """Networks from elsewhere: torchvision and timm, where they are installed, and a function of the user's own."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError  # only the error that torch raises on a damaged file
 from typing import Any
@@ -10,7 +8,7 @@ from urllib.parse import parse_qs
 import torch
 from torch import nn
 
-from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.errors import InvalidInput, did_you_mean, importing, invalid, one_line
 from calibrant.models.inputs import ModelInput
 from calibrant.models.weights import head_of
 from calibrant.own_code import load, own_code_at_work
@@ -69,10 +67,8 @@ def timm_model(text: str, *, n_classes: int, pretrained: bool = True) -> nn.Modu
     try:
         model: nn.Module = timm.create_model(name, pretrained=bool(weights) and pretrained, num_classes=n_classes)
     except (OSError, RuntimeError, ValueError) as error:  # no network, a full disk, a tag that is unknown
-        told = " ".join(str(error).split())[:200]
-        raise InvalidInput(
-            f"timm:{text} cannot be made ({type(error).__name__}: {told}). Give a file as model.weights instead."
-        ) from error
+        told = one_line(f"{type(error).__name__}: {error}", most=200)
+        raise InvalidInput(f"timm:{text} cannot be made ({told}). Give a file as model.weights instead.") from error
     return model
 
 
@@ -95,28 +91,15 @@ def _name_and_weights(model: str) -> tuple[str, str | None]:
 
 
 def _torchvision(text: str) -> Any:
-    with _installed(f"torchvision:{text}", "torchvision", "pip install 'calibrant[vision]'"):
+    with importing(f"torchvision:{text}", "torchvision", "vision"):
         from torchvision import models
     return models
 
 
 def _timm(text: str) -> Any:
-    with _installed(f"timm:{text}", "timm", "pip install timm"):
+    with importing(f"timm:{text}", "timm", "vision"):
         import timm
     return timm
-
-
-@contextmanager
-def _installed(model: str, library: str, way_out: str) -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise InvalidInput(f"{model} needs {library}: {way_out} (torchvision must fit the installed torch).") from error
-    except (RuntimeError, OSError, AttributeError) as error:
-        # A build for another torch breaks while it is imported, for example over an operator that was not registered.
-        raise InvalidInput(
-            f"the installed torchvision does not fit torch {torch.__version__} ({error}). Install the build that does."
-        ) from error
 
 
 def _with_weights(models: Any, name: str, weights: str | None) -> nn.Module:
@@ -129,7 +112,7 @@ def _with_weights(models: Any, name: str, weights: str | None) -> nn.Module:
         folder = Path(torch.hub.get_dir()) / "checkpoints"
         kept = folder / url.rpartition("/")[2]
         where = f"{kept}" if kept.is_file() else f"{folder}, nor downloaded there"
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        reason = one_line(f"{type(error).__name__}: {error}", most=120)
         raise InvalidInput(
             f"the weights {weights} of torchvision:{name} could not be read from {where} ({reason}). "
             f"Put {url or 'their file'} there, or leave weights out."

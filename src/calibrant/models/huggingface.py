@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.errors import InvalidInput, invalid, one_line
+from calibrant.errors import InvalidInput, importing, invalid, one_line
 from calibrant.files import read_json
 from calibrant.logs import at_level
 from calibrant.models.inputs import ModelInput
@@ -40,10 +40,8 @@ def transformers_model(path: str, *, pretrained: bool) -> nn.Module:
         pretrained: Whether to read its weights, which must be safetensors.
     """
     _check_folder(path, weights=pretrained)
-    try:
+    with importing(f"{_SOURCE}{path}", "transformers", "transformers"):
         from transformers import AutoConfig, AutoModelForImageClassification
-    except ImportError as error:
-        raise InvalidInput(f"{_SOURCE}{path} needs transformers: pip install 'calibrant[transformers]'.") from error
     with _quiet(), _one_line(path):
         config = AutoConfig.from_pretrained(path, **_SAFE)
         # A network that was saved without a head has none to replace; with two classes it gets one.
@@ -136,7 +134,7 @@ def _one_line(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError) as error:
-        told = " ".join(str(error).split())[:200]
+        told = one_line(error, most=200)
         if "trust_remote_code" in str(error):
             told = "its config.json names code of its own (auto_map), and such code is never run."
         raise InvalidInput(f"{_SOURCE}{path} cannot be read as a classifier of images: {told}") from error
