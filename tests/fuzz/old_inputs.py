@@ -1,4 +1,4 @@
-"""The inputs that a hostile campaign broke 0.1.0 with, each made in a copy of the corpus (see `old_failures`)."""
+"""The inputs that a hostile campaign broke 0.1.0 with, each made in a copy of the corpus (see `old_cases`)."""
 
 import io
 import json

@@ -21,7 +21,8 @@ import calibrant
 from tests.fuzz import old_inputs as made
 from tests.fuzz import targets
 from tests.fuzz.campaign import _say
-from tests.fuzz.old_failures import _ROUTE, Case, attempts
+from tests.fuzz.old_cases import _ROUTE, Case
+from tests.fuzz.old_failures import attempts
 from tests.fuzz.old_inputs import text
 from tests.fuzz.outcome import MEGABYTES
 
