@@ -7,7 +7,6 @@ from torch import nn
 from calibrant.checks import whole
 from calibrant.errors import did_you_mean, invalid
 from calibrant.models.external import (
-    Grey,
     checked,
     factory_model,
     replace_head,
@@ -86,10 +85,10 @@ def build_model(
         network = _foreign(name, n_classes, inner, pretrained=pretrained)
     if weights is not None:
         load_weights(network, weights)
+    if expected is None and name.partition(":")[0] in _INPUTS and image_shape[0] != 3:
+        expected = ModelInput()  # grey images as they are, in three channels
     if expected is not None:
         network = Fitted(network, expected, channels=image_shape[0])
-    elif name.partition(":")[0] in _INPUTS and image_shape[0] != 3:
-        network = Grey(network, image_shape[0])
     return network if name in _MODELS else checked(network, name, n_classes, image_shape)
 
 

@@ -165,20 +165,6 @@ def _drop_side_heads(model: Any) -> None:
                 setattr(model, name, None)
 
 
-class Grey(nn.Module):
-    """Shows an image with one channel to a network made for three."""
-
-    def __init__(self, model: nn.Module, channels: int) -> None:
-        super().__init__()
-        if channels != 1:
-            raise invalid("images for a network of a library", "have 1 or 3 channels", channels)
-        self.model = model
-
-    def forward(self, images: torch.Tensor) -> Any:
-        """Logits of images `(N, 1, H, W)`."""
-        return self.model(images.expand(-1, 3, -1, -1))
-
-
 def checked(model: nn.Module, name: str, n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
     """Run two blank images through the network, so that a wrong shape is found before any time is spent."""
     was_training = model.training

@@ -70,7 +70,7 @@ class Fitted(nn.Module):
     def __init__(self, model: nn.Module, expected: ModelInput, *, channels: int) -> None:
         super().__init__()
         if channels not in (1, _CHANNELS):
-            raise invalid("images for a pretrained network", "have 1 or 3 channels", channels)
+            raise invalid("images for a network of a library", "have 1 or 3 channels", channels)
         self.model, self.size = model, expected.size
         mean, std = expected.mean or (0.0,), expected.std or (1.0,)
         # Not in the state: these numbers belong to the recipe and not to what is learned.
