@@ -16,7 +16,8 @@ A service is killed in the middle of requests, again and again on one log, which
 
 At last, two processes train one run (`--devices 2`), as real processes, and one of them is killed at a random moment
 (`--ranks`, each of which takes some ten seconds): the other one must end by itself. Under a real torchrun one of its
-two processes is killed, or torchrun itself gets SIGKILL, SIGTERM or Ctrl-C (`--torchruns`).
+two processes is killed, or torchrun itself gets SIGKILL, SIGTERM or Ctrl-C (`--torchruns`). A study on Ray loses its
+command or another process of Ray (`--rays`, each of which takes about a minute).
 
 The rule: a life ends with 0, with 2 and one line, or by our kill; after any number of such lives the same command ends
 with 0 and leaves the bytes that an undisturbed run leaves, but for clock readings. Anything else is an exception; the
@@ -49,6 +50,7 @@ import torch
 from chaos_jobs import Job, jobs, run_content, train_begin, train_go_on
 from chaos_lives import Fault, start
 from chaos_ranks import lose_one, lose_torchrun, whole
+from chaos_ray import lose_on_ray
 from chaos_serve import kill_services
 
 import calibrant
@@ -213,6 +215,8 @@ def pieces(options: argparse.Namespace) -> Iterator[Piece]:
     for done in range(0, options.torchruns, RANKS_OF_A_PIECE):
         for how in TORCHRUNS:
             yield Piece("torchrun", how, min(RANKS_OF_A_PIECE, options.torchruns - done), done)
+    for how in ("command", "process") if options.rays else ():
+        yield Piece("compare, Ray", how, options.rays)
 
 
 def disturbed(piece: Piece, place: Path, seed: int) -> tuple[Piece, int, Tally]:
@@ -226,6 +230,9 @@ def disturbed(piece: Piece, place: Path, seed: int) -> tuple[Piece, int, Tally]:
         if piece.job == "serve":
             kills, wrong = kill_services(piece.times, place, draw)
             return piece, 0, Tally(piece.times, kills, 0, piece.times - len(wrong), wrong)
+        if piece.job == "compare, Ray":
+            identical, wrong = lose_on_ray(piece.times, piece.kind, place, draw)
+            return piece, 0, Tally(2 * piece.times, piece.times, 0, identical, wrong)
         if piece.job == "torchrun":
             return piece, 0, lost((), [piece.kind] * piece.times, place, draw)
         (job,) = (job for job in jobs() if job.name == piece.job)
@@ -283,6 +290,7 @@ def main() -> int:
     parser.add_argument("--services", type=int, default=100, help="how often a service is killed among requests")
     parser.add_argument("--ranks", type=int, default=10, help="how often one of two processes is killed")
     parser.add_argument("--torchruns", type=int, default=5, help="how often each of torchrun's four ends is tried")
+    parser.add_argument("--rays", type=int, default=0, help="how often a study on Ray loses its command, or a process")
     parser.add_argument("--only", nargs="+", default=[""], help="the commands whose name begins so")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)

@@ -103,6 +103,11 @@ def lose_torchrun(command: list[str], log: Path, delay: float, how: str) -> list
     return _wrong(ranks, LONGEST_WAIT_OF_TORCHRUN)
 
 
+def kill(process: int) -> None:
+    """Send SIGKILL to a process, which may have ended by itself."""
+    _signal(process, signal.SIGKILL)
+
+
 def _signal(process: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
         os.kill(process, number)  # a negative number means the whole group
