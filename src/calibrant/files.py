@@ -55,6 +55,17 @@ def as_path(path: Any, name: str = "path") -> Path:
 
 
 @contextmanager
+def reading(where: object) -> Iterator[None]:
+    """Say in one line that a file does not exist or cannot be read."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{where} does not exist.") from error
+    except OSError as error:
+        raise InvalidInput(f"{where} cannot be read: {error.strerror or error}.") from error
+
+
+@contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; on a clean exit it is flushed to disk and renamed to `path`.
 
@@ -283,15 +294,11 @@ def _toml_of(text: str) -> dict[str, Any]:
 def _read_bounded(path: str | Path, where: str, most: int) -> bytes:
     """The bytes of a file of at most this size."""
     source = as_path(path)
-    try:
+    with reading(where):
         if source.exists() and not source.is_file():
             raise invalid(where, "be a file", "something else")
         with source.open("rb") as handle:
             content = handle.read(most + 1)
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{where} does not exist.") from error
-    except OSError as error:
-        raise InvalidInput(f"{where} cannot be read: {error.strerror or error}.") from error
     # One character outside ASCII makes all others take up to four bytes in memory.
     if len(content) > (most if content.isascii() else most // 4):
         raise invalid(where, f"have at most {most // 2**20} MB, a quarter of that outside ASCII", "a larger file")

@@ -56,7 +56,7 @@ class CalibrationCallback(pl.Callback):
     # validation -------------------------------------------------------------------------------------------------------
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Forget the validation before."""
+        """Forget the batches before."""
         self._rows = []
 
     def on_validation_batch_end(
@@ -70,7 +70,7 @@ class CalibrationCallback(pl.Callback):
     ) -> None:
         """Keep the batch."""
         if dataloader_idx == 0 and not trainer.sanity_checking:
-            self._rows.append(_entries(outputs, "validation_step"))
+            self._rows.append(_entries(outputs, "test_step" if trainer.testing else "validation_step"))
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Join the batches; after `trainer.validate` judge at once."""
@@ -91,22 +91,9 @@ class CalibrationCallback(pl.Callback):
 
     # test -------------------------------------------------------------------------------------------------------------
 
-    def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin anew."""
-        self._rows = []
-
-    def on_test_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """Keep the batch."""
-        if dataloader_idx == 0:
-            self._rows.append(_entries(outputs, "test_step"))
+    # The same for test batches: the hooks of Lightning have other names for them.
+    on_test_epoch_start = on_validation_epoch_start
+    on_test_batch_end = on_validation_batch_end
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the test predictions and their page, and log ECE and NLL before and after."""

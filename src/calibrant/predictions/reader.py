@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import as_path
+from calibrant.files import as_path, reading
 from calibrant.predictions.checks import Precision, as_class_names, check_id_lengths
 from calibrant.predictions.class_order import class_order, names_or_numbers
 from calibrant.predictions.columns import Labels, check_columns
@@ -205,13 +205,8 @@ def scan(
 def _open(source: str | Path, kind: Kind | None, columns: dict[str, str]) -> PredictionSource:
     path = as_path(source, "source")
     if path.suffix.lower() in (".npz", ".csv") and not path.is_dir():
-        try:
-            with path.open("rb"):
-                pass
-        except FileNotFoundError as error:
-            raise InvalidInput(f"{path} does not exist.") from error
-        except OSError as error:
-            raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from error
+        with reading(path), path.open("rb"):
+            pass
         if path.suffix.lower() == ".npz":
             from calibrant.predictions.npz import NpzSource
 

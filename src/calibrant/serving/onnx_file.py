@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid, one_line
-from calibrant.files import as_path
+from calibrant.files import as_path, reading
 from calibrant.serving.contents import Contents
 from calibrant.serving.inputs import Arrays
 
@@ -57,12 +57,8 @@ def _seal(content: bytes, where: str) -> tuple[int, int]:
 def read_onnx(path: str | Path) -> bytes:
     """The bytes of an exported file; one that was changed after it was written is refused."""
     source = as_path(path)
-    try:
+    with reading(path):
         content = source.read_bytes()
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{path} does not exist.") from error
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from error
     start, end = _seal(content, str(path))
     blank = content[:start] + _EMPTY_SEAL.encode() + content[end:]
     if hashlib.sha256(blank).hexdigest().encode() != content[start:end]:

@@ -230,11 +230,8 @@ class Sweep(Displayed):
             )
         except (TrialStopped, TrainingDiverged) as error:
             raise self._give_up(trial, str(error), pruned) from error
-        except InvalidInput as error:
-            # Such as a batch larger than the data: known only once the data are there.
-            raise self._give_up(trial, f"not possible: {error}", pruned) from error
-        except OutOfMemoryError as error:
-            # These settings need too much memory (a large batch, say); others may not.
+        except (InvalidInput, OutOfMemoryError) as error:
+            # Such as a batch larger than the data or than the memory: known only once the data are there.
             raise self._give_up(trial, f"not possible: {error}", pruned) from error
         except KeyboardInterrupt:
             # Optuna counts it as failed; the same settings wait for the next call and continue their run folder.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.errors import InvalidInput
-from calibrant.files import output_error, parse_json, write_text
+from calibrant.files import output_error, parse_json, reading, write_text
 from calibrant.training.schema import EpochLine, check
 
 Line = dict[str, Any]
@@ -42,10 +42,8 @@ def read_log(path: Path, *, saved: Sequence[Line] = (), epochs: int | None = Non
     """
     if path.is_file() and path.stat().st_size > _LARGEST:
         raise InvalidInput(f"{path} is larger than {_LARGEST // 2**20} MB: it is no log of a run.")
-    try:
+    with reading(path):
         found = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from error
     lines = list(saved)[:epochs]
     for number, text in enumerate(found[len(lines) : epochs], len(lines) + 1):
         lines.append(_parsed(text, number, f"{path}, line {number},"))
