@@ -28,18 +28,42 @@ _RECIPE = "recipe.toml"
 class Run(Displayed):
     """A run folder, and the only class that knows which file lies where in it.
 
-    While a run is trained: `recipe.toml`, the settings; `metrics.jsonl`, one line per epoch; `checkpoints/`;
-    `predictions/{val,test}.npz`; `pruning.npz`, which samples left when; `summary.json`, written last, so that its
-    presence says that the run is complete. Made from a finished run: `calibrator.json`, `rule.json`, `shortlist.json`,
-    `predictions/test.calibrated.npz`, `model.onnx`, `report.html`.
+    `summary.json` is written last, so that its presence says that the run is complete. What `calibrator_path` and the
+    names below it stand for is made from a finished run.
+
+    Attributes:
+        path: The folder.
+        recipe: The settings.
+        recipe_path: The same as TOML.
+        checkpoints: Folder of the checkpoints.
+        log_path: The epoch log: one JSON object per line, one line per epoch.
+        pruning_path: Which samples left when, and the scores of all of them.
+        lock_path: Held by the process that writes the run.
+        summary_path: Final metrics, environment and costs.
+        calibrator_path: The calibrator that exports and reports use.
+        rule_path: The routing rule that exports and reports use.
+        shortlist_path: The shortlist for cases that the rule sends to a person.
+        onnx_path: The exported model.
+        report_path: The report page.
     """
 
     def __init__(self, path: str | Path, recipe: Recipe | None = None) -> None:
         """Open the folder `path`; with a recipe, name a folder that need not exist yet."""
         self.path = Path(path)
+        self.recipe_path = self.path / _RECIPE
         if recipe is None and not is_run(self.path):
             raise InvalidInput(f"run must be a run folder with a {_RECIPE}, got {self.path}.")
-        self.recipe = Recipe.load(self.path / _RECIPE) if recipe is None else recipe
+        self.recipe = Recipe.load(self.recipe_path) if recipe is None else recipe
+        self.checkpoints = self.path / "checkpoints"
+        self.log_path = self.path / "metrics.jsonl"
+        self.pruning_path = self.path / "pruning.npz"
+        self.lock_path = self.path / ".lock"
+        self.summary_path = self.path / "summary.json"
+        self.calibrator_path = self.path / "calibrator.json"
+        self.rule_path = self.path / "rule.json"
+        self.shortlist_path = self.path / "shortlist.json"
+        self.onnx_path = self.path / "model.onnx"
+        self.report_path = self.path / "report.html"
         self._found: frozenset[str] = frozenset()
 
     @classmethod
@@ -109,38 +133,6 @@ class Run(Displayed):
         folder = given if given.is_dir() or given.parent.name != "predictions" else given.parent.parent
         return cls.open(folder) if is_run(folder) else None
 
-    # The layout of the folder.
-
-    @property
-    def recipe_path(self) -> Path:
-        """The settings, as TOML."""
-        return self.path / _RECIPE
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def log_path(self) -> Path:
-        """The epoch log: one JSON object per line, one line per epoch."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def pruning_path(self) -> Path:
-        """Which samples left when, and the scores of all of them."""
-        return self.path / "pruning.npz"
-
-    @property
-    def lock_path(self) -> Path:
-        """Held by the process that writes the run."""
-        return self.path / ".lock"
-
-    @property
-    def summary_path(self) -> Path:
-        """Final metrics, environment and costs."""
-        return self.path / "summary.json"
-
     def predictions_path(self, split: Split, *, calibrated: bool = False, best: bool = False) -> Path:
         """The predictions of a split, as the network made them or as the run's calibrator made them of these.
 
@@ -151,31 +143,6 @@ class Run(Displayed):
         """
         name = f"best-{split}" if best else split
         return self.path / "predictions" / (f"{name}.calibrated.npz" if calibrated else f"{name}.npz")
-
-    @property
-    def calibrator_path(self) -> Path:
-        """The calibrator that exports and reports use."""
-        return self.path / "calibrator.json"
-
-    @property
-    def rule_path(self) -> Path:
-        """The routing rule that exports and reports use."""
-        return self.path / "rule.json"
-
-    @property
-    def shortlist_path(self) -> Path:
-        """The shortlist for cases that the rule sends to a person."""
-        return self.path / "shortlist.json"
-
-    @property
-    def onnx_path(self) -> Path:
-        """The exported model."""
-        return self.path / "model.onnx"
-
-    @property
-    def report_path(self) -> Path:
-        """The report page."""
-        return self.path / "report.html"
 
     @property
     def finished(self) -> bool:
