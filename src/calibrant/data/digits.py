@@ -3,9 +3,10 @@
 import numpy as np
 import torch
 
+from calibrant.data.class_names import DIGITS
 from calibrant.data.dataset import Augmentation, Dataset, Images, channel_statistics
 from calibrant.data.split import split_validation
-from calibrant.errors import InvalidInput
+from calibrant.errors import importing
 
 # A third for the test: 599 images, so that an error rate of a few percent rests on more than a handful of samples.
 _TEST_FRACTION = 1 / 3
@@ -17,10 +18,8 @@ def load_digits() -> Dataset:
 
     The set has no official split; ours is always the same. The values 0 to 16 are stretched to 0 to 255.
     """
-    try:
+    with importing("digits", "scikit-learn", "train"):
         from sklearn.datasets import load_digits as sklearn_digits
-    except ImportError as error:
-        raise InvalidInput("digits needs scikit-learn: pip install 'calibrant[train]'.") from error
     source = sklearn_digits()
     pixels = torch.from_numpy(np.round(source.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
     labels = torch.from_numpy(source.target.astype(np.int64))
@@ -33,4 +32,4 @@ def load_digits() -> Dataset:
     mean, std = channel_statistics(train.images)
     # A digit fills its 8x8 frame, so crops are small, and a mirrored digit is no digit.
     augmentation = Augmentation(crop_padding=1, flip=False)
-    return Dataset("digits", train, test, tuple("0123456789"), mean, std, augmentation, origin="scikit-learn")
+    return Dataset("digits", train, test, DIGITS, mean, std, augmentation, origin="scikit-learn")
