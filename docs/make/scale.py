@@ -75,7 +75,7 @@ def billion() -> str:
         lines = [line for line in measured() if line.step == step and line.classes == 4]
         minutes, memory = per_row(lines, "processor") * BILLION / 60, per_row(lines, "peak") * BILLION / 1000
         shown = f"{memory:.1f} GB"
-        if step == "route_parts":
+        if step in ("fit_parts", "route_parts"):
             same = [line for line in lines if line.parts == 8]  # memory goes with the size of a part
             shown = f"about {8 * per_row(same, 'peak') * 1e6:.0f} bytes per row of the largest part"
         if step == "evaluate_parts":
