@@ -42,8 +42,8 @@ def budget_figure(results: Results) -> "Figure | None":
     if not lines:
         return None
     seeds = max(len(row.seeds) for row in results.rows)
-    bands = " (bands: standard deviation over seeds)" if seeds > 1 else " (one seed)"
-    return budget_curves(lines, title=f"{results.data}, {results.model}: what a budget of updates buys{bands}")
+    bars = " (bars: standard deviation over seeds)" if seeds > 1 else " (one seed)"
+    return budget_curves(lines, title=f"{results.data}, {results.model}: what a budget of updates buys{bars}")
 
 
 def curve_line(method: str, points: Mapping[float, Row], *, control: bool) -> "BudgetLine":

@@ -47,7 +47,7 @@ def budget_curves(lines: Sequence[BudgetLine], *, title: str = "") -> "Figure":
     """Three panels over the share of updates: test error, NLL after scaling, and what may be automated at 99 %.
 
     A plan is worth something where it lies below its control, which is drawn thick and black (above it, in the panel on
-    the right). Bands are standard deviations over seeds.
+    the right). Bars are standard deviations over seeds.
 
     Args:
         lines: Plans and controls.
@@ -72,6 +72,8 @@ def budget_curves(lines: Sequence[BudgetLine], *, title: str = "") -> "Figure":
         # Where nothing may be automated, all lines are 0; the axis must not show negative shares then.
         if metric == "automated" and axes.get_ylim()[0] < 0:
             axes.set_ylim(bottom=0)
+        if metric == "automated" and not any(np.nansum(line.values[metric]) for line in lines):
+            axes.text(0.5, 0.5, "nothing can be promised", transform=axes.transAxes, ha="center", color=INK)
     handles, names = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 3))
     figure.suptitle(title, weight="bold", fontsize=11)
@@ -83,5 +85,6 @@ def _line(axes: "Axes", line: BudgetLine, metric: str, style: dict[str, object])
     axes.plot(line.updates, means, label=line.name, markersize=5, **style)  # type: ignore[arg-type]
     spreads = np.asarray(line.spreads.get(metric, ()), dtype=np.float64)
     if spreads.size and not np.isnan(spreads).all():
-        color = str(style["color"])
-        axes.fill_between(line.updates, means - spreads, means + spreads, color=color, alpha=0.15, linewidth=0)
+        # Bars, not a band: budgets of one seed may lie between those of several.
+        bars = {"ecolor": str(style["color"]), "capsize": 4, "elinewidth": 1.4, "zorder": 3}
+        axes.errorbar(line.updates, means, yerr=spreads, fmt="none", **bars)  # type: ignore[arg-type]
