@@ -81,7 +81,3 @@ class AdaFocal(PerSampleLoss):
         )
         self.edges.copy_(edges)
         self.gammas.copy_(gammas)
-
-    def extra_repr(self) -> str:
-        """Show bins and bounds."""
-        return f"n_bins={self.n_bins}, switch={self.switch:g}, lowest={self.lowest:g}, highest={self.highest:g}"

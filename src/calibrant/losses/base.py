@@ -7,6 +7,7 @@ DistributedDataParallel's averaging the parameters receive that one process's gr
 unequal size. All ranks must call the loss equally often, and call backward on all or none of them.
 """
 
+import inspect
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -101,6 +102,13 @@ class Loss(nn.Module):
     def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:
         """The scalar loss from the totals over all ranks and the number of samples they hold."""
         raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        """Show the parameters of the constructor that are kept under their own names."""
+        kept = {name: vars(self)[name] for name in inspect.signature(type(self)).parameters if name in vars(self)}
+        return ", ".join(
+            f"{name}={each:g}" if type(each) is float else f"{name}={each!r}" for name, each in kept.items()
+        )
 
     @property
     def follows_validation(self) -> bool:

@@ -49,10 +49,6 @@ class HuberCalibration(_GapLoss):
         """See `functional.huber`."""
         return functional.huber(totals.squeeze(0) / count, alpha=self.alpha, kind=self.kind)
 
-    def extra_repr(self) -> str:
-        """Show alpha and kind."""
-        return f"alpha={self.alpha:g}, kind={self.kind!r}"
-
 
 class DCA(_GapLoss):
     """Absolute value of mean confidence minus accuracy (Liang et al. 2020)."""
@@ -94,10 +90,6 @@ class SoftECE(Loss):
     def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:  # noqa: ARG002
         """Sum over bins of the absolute gap, each bin weighted by its share of the samples."""
         return totals.abs().sum() / count
-
-    def extra_repr(self) -> str:
-        """Show bins and temperature."""
-        return f"n_bins={self.n_bins}, temperature={self.temperature:g}"
 
 
 class MMCE(Loss):
@@ -141,7 +133,3 @@ class MMCE(Loss):
         weights = functional.mmce_weights(confidence, correct, present, weighted=self.weighted)
         square = functional.kernel_square(confidence, weights, width=self.width)
         return functional.safe_sqrt(square) if self.root else square
-
-    def extra_repr(self) -> str:
-        """Show width and form."""
-        return f"width={self.width:g}, weighted={self.weighted}, root={self.root}"

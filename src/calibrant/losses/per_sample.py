@@ -44,10 +44,6 @@ class CrossEntropy(PerSampleLoss):
         """See `functional.cross_entropy`."""
         return functional.cross_entropy(batch.log_probabilities, batch.true_log, label_smoothing=self.label_smoothing)
 
-    def extra_repr(self) -> str:
-        """Show the smoothing."""
-        return f"label_smoothing={self.label_smoothing:g}"
-
 
 class Brier(PerSampleLoss):
     """`sum_k (p_k - [k = y])^2`: summed over classes, in [0, 2] (Brier 1950)."""
@@ -71,10 +67,6 @@ class Focal(PerSampleLoss):
     def per_sample(self, batch: Batch) -> Tensor:
         """See `functional.focal`."""
         return functional.focal(batch.true_log, gamma=self.gamma)
-
-    def extra_repr(self) -> str:
-        """Show gamma."""
-        return f"gamma={self.gamma:g}"
 
 
 class SampleDependentFocal(PerSampleLoss):
@@ -102,10 +94,6 @@ class SampleDependentFocal(PerSampleLoss):
         gamma = functional.flsd_gamma(batch.true_log, low=low, high=high, threshold=self.threshold)
         return functional.focal(batch.true_log, gamma=gamma)
 
-    def extra_repr(self) -> str:
-        """Show the two exponents and where they change."""
-        return f"gamma_low={self.gamma_low:g}, gamma_high={self.gamma_high:g}, threshold={self.threshold:g}"
-
 
 class DualFocal(PerSampleLoss):
     """`-(1 - p_y + p_j)^gamma log p_y`, p_j the largest probability below p_y (Tao et al. 2023).
@@ -121,10 +109,6 @@ class DualFocal(PerSampleLoss):
     def per_sample(self, batch: Batch) -> Tensor:
         """See `functional.dual_focal`."""
         return functional.dual_focal(batch.log_probabilities, batch.targets, gamma=self.gamma)
-
-    def extra_repr(self) -> str:
-        """Show gamma."""
-        return f"gamma={self.gamma:g}"
 
 
 class BSCEGRA(PerSampleLoss):
@@ -144,10 +128,6 @@ class BSCEGRA(PerSampleLoss):
     def per_sample(self, batch: Batch) -> Tensor:
         """See `functional.brier_weighted`."""
         return functional.brier_weighted(batch.logits, batch.targets, batch.true_log, gamma=self.gamma)
-
-    def extra_repr(self) -> str:
-        """Show gamma."""
-        return f"gamma={self.gamma:g}"
 
 
 class EntropyPenalty(PerSampleLoss):
@@ -178,7 +158,3 @@ class LogitMargin(PerSampleLoss):
     def per_sample(self, batch: Batch) -> Tensor:
         """See `functional.logit_margin`."""
         return functional.logit_margin(batch.logits, margin=self.margin)
-
-    def extra_repr(self) -> str:
-        """Show the margin."""
-        return f"margin={self.margin:g}"
