@@ -13,11 +13,13 @@ from calibrant.training.launch import (
     _TOLD,
     ProcessLost,
     _is_lost_peer,
+    _Watch,
     first_process_speaks,
     is_first_process,
     launched,
     stopped_message,
 )
+from calibrant.training.lifeline import Reason
 
 _BLOCKED = """
 import os, signal, subprocess, sys, threading, time
@@ -136,3 +138,29 @@ def test_torchrun_finds_the_cause_and_takes_a_lost_process_for_its_consequence(t
         failures[rank] = ProcessFailure(local_rank=rank, pid=1, exitcode=2, error_file=str(place))
     *_, last, _ = str(ChildFailedError("calibrant", failures)).splitlines()
     assert last == "  traceback : calibrant: seed must be the same"
+
+
+class LateReason:
+    """A lifeline on which the first process passes on what a third one told it, a moment later."""
+
+    looks = 0
+
+    def broken(self):
+        self.looks += 1
+        return self.looks > 2
+
+    def reason(self):
+        return Reason(2, "the disk is full") if self.broken() else None
+
+    def tell(self, reason):
+        return False
+
+
+def test_a_process_that_was_not_told_waits_for_the_word_of_the_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    watch = object.__new__(_Watch)  # no thread: it would end this process
+    watch.lifeline, watch._path = LateReason(), tmp_path
+    watch.wait_for_a_reason()
+    lost = watch.lost("another process")
+    assert str(lost) == "process 2: the disk is full"
+    assert lost.__notes__ == [_TOLD]

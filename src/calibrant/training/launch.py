@@ -145,6 +145,7 @@ def launched(fabric: "Fabric", path: Path, settings: Mapping[str, Any] | None = 
             raise KeyboardInterrupt from error
         if not _is_lost_peer(error):
             raise
+        watch.wait_for_a_reason()
         raise watch.lost("another process") from error
     except (CalibrantError, OSError) as error:
         watch.tell(Reason(fabric.global_rank, one_line(error)), error)
@@ -291,6 +292,12 @@ class _Watch(threading.Thread):
         lost = ProcessLost(f"process {reason.rank}: {reason.words}")
         self.tell(reason, lost)
         return lost
+
+    def wait_for_a_reason(self) -> None:
+        """Give the first process time to pass on what a third one told it."""
+        last = time.monotonic() + 2 * _GRACE  # it may itself wait for its main thread
+        while self.lifeline is not None and not self.lifeline.broken() and time.monotonic() < last:
+            time.sleep(_POLL)
 
     def tell(self, reason: Reason, error: Exception) -> None:
         """Let the processes at the other end know why this one ends. Only the first of them all speaks to the user."""
