@@ -48,11 +48,12 @@ def lose_on_ray(times: int, how: str, place: Path, draw: random.Random) -> tuple
 
 def _lose_one(ranks: Ranks, how: str, delay: float, draw: random.Random) -> list[str]:
     time.sleep(delay)
-    others = sorted(set(ranks.alive()) - {ranks.first.pid})
-    kill(ranks.first.pid if how == "command" or not others else draw.choice(others))
-    if not ranks.end(LONGEST_WAIT if how == "command" else LONGEST_STUDY):
+    first, others = ranks.first.pid, sorted(set(ranks.alive()) - {ranks.first.pid})
+    victim = draw.choice(others) if how == "process" and others else first  # Ray may not have begun
+    kill(victim)
+    if not ranks.end(LONGEST_WAIT if victim == first else LONGEST_STUDY):
         return ["a process still lives"]
-    if how == "command":
+    if victim == first:
         return []
     code, (said,) = ranks.first.returncode, ranks.said()
     lines = [line for line in said.splitlines() if line.startswith("calibrant: ") and "warning: " not in line]
