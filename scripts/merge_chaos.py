@@ -26,7 +26,8 @@ def main() -> int:
         told += part[part.index("") + 2 :]
         for line in part[3:]:
             counts = ROW.fullmatch(line)
-            if counts and not line.startswith("in all"):
+            # A disturbance without a life was not reached before the campaign ended.
+            if counts and int(counts[4]) and not line.startswith("in all"):
                 rows.append(line)
                 totals = [total + int(count) for total, count in zip(totals, counts.groups()[3:], strict=True)]
     in_all = f"{'in all':34}{'-':>8}" + "".join(f"{n:{w}}" for n, w in zip(totals, (8, 8, 9, 11, 12), strict=True))
