@@ -56,10 +56,9 @@ class WeightedRows:
         """Weighted mean of one value per row; rows without weight do not count, whatever their value is."""
         return float((self.weights * np.where(self.weights > 0, values, 0.0)).sum() / self.n)
 
-    def bins(self, n_bins: int, *, equal_mass: bool = False, low: float = 0.0) -> Bins:
+    def bins(self, n_bins: int, *, equal_mass: bool = False) -> Bins:
         """Sums over bins; counts are sums of weights."""
-        edges = self._equal_mass_edges(n_bins) if equal_mass else bin_edges(n_bins, self.precision, low)
-        return self._bins(edges)
+        return self._bins(self._equal_mass_edges(n_bins) if equal_mass else bin_edges(n_bins, self.precision))
 
     def _bins(self, edges: Floats, rows: NDArray[np.bool_] | None = None) -> Bins:
         weights = self.weights if rows is None else np.where(rows, self.weights, 0.0)

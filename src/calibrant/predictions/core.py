@@ -22,7 +22,6 @@ from calibrant.predictions.on_disk import OnDisk
 from calibrant.predictions.origin import Origin, RowsPart
 from calibrant.predictions.rows import (
     Rows,
-    check_chunk,
     check_rows,
     chunks,
     load_chunk,
@@ -290,11 +289,10 @@ class Predictions:
         """
         known: Rows | None = self.__dict__.get("_rows")
         found = Rows.of(self._kind, len(self)) if known is None else known
-        for part in chunks(len(self), self.n_classes):
-            chunk = load_chunk(self._scores, part)
+        for part, rows, probabilities in self.walk():
             if known is None:
-                check_chunk(chunk, self._targets, self._kind, self._precision, part, found)
-            yield part, probabilities_of(chunk, self._kind)
+                found.fill(part, rows)
+            yield part, probabilities
         self.__dict__["_rows"] = found.frozen()
 
     def walk(self) -> Iterator[tuple[slice, Rows, NDArray[np.float64]]]:

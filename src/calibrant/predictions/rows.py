@@ -64,6 +64,11 @@ class Rows:
         nll.flags.writeable = False
         return nll
 
+    def fill(self, part: slice, found: "Rows") -> None:
+        """Put in what was found of some rows."""
+        self.confidence[part], self.predicted[part] = found.confidence, found.predicted
+        self.of_target[part] = found.of_target
+
     def subset(self, rows: NDArray[Any] | slice) -> Self:
         """The same of some rows only."""
         return type(self)(self.kind, self.confidence[rows], self.predicted[rows], self.of_target[rows])
@@ -96,7 +101,7 @@ def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind
     found = Rows.of(kind, rows)
 
     def one(part: slice) -> None:
-        check_chunk(load_chunk(scores, part), targets, kind, precision, part, found)
+        found.fill(part, read_chunk(load_chunk(scores, part), targets, kind, precision, part))
 
     share(one, list(chunks(rows, classes)))
     return found.frozen()
@@ -120,15 +125,6 @@ def check_tops(
         in_order = [found[start] for start in sorted(found)]
         return np.concatenate([top for top, _ in in_order]), np.concatenate([first for _, first in in_order])
     return found[0]
-
-
-def check_chunk(
-    chunk: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, part: slice, into: Rows
-) -> None:
-    """Check the rows of one chunk and fill in their numbers."""
-    found = read_chunk(chunk, targets, kind, precision, part)
-    into.confidence[part], into.predicted[part] = found.confidence, found.predicted
-    into.of_target[part] = found.of_target
 
 
 def read_chunk(chunk: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, part: slice) -> Rows:

@@ -24,7 +24,7 @@ def same_cases(a: Predictions, b: Predictions) -> bool:
 
 
 def uncertainties(
-    methods: Sequence[Predictions], evaluations: Sequence[Evaluation], *, n_resamples: int, seed: int = 0
+    methods: Sequence[Predictions], evaluations: Sequence[Evaluation], *, n_resamples: int
 ) -> list[Uncertainty]:
     """Intervals and verdicts of every method; the same as `evaluate` and `compare` give, in a fraction of the time.
 
@@ -35,7 +35,6 @@ def uncertainties(
         methods: Predictions; the first is what the others are compared with.
         evaluations: Their metrics, without intervals.
         n_resamples: Draws behind each interval; 0 leaves the Wilson intervals of the shares alone.
-        seed: Of the draws.
     """
     found = [Uncertainty(share_intervals(evaluation), {}) for evaluation in evaluations]
     if not n_resamples:
@@ -43,9 +42,8 @@ def uncertainties(
     together = [i for i, each in enumerate(methods) if same_cases(methods[0], each)]
     groups = [together, *([i] for i in range(len(methods)) if i not in together)]
     for group in groups:
-        resampled = resample_models(
-            [methods[i] for i in group], [evaluations[i] for i in group], n_resamples=n_resamples, seed=seed
-        )
+        own_evaluations = [evaluations[i] for i in group]
+        resampled = resample_models([methods[i] for i in group], own_evaluations, n_resamples=n_resamples)
         for i, own in zip(group, resampled, strict=True):
             rows = differences(resampled[0], own) if i in together and i != 0 else ()
             verdicts = {row.name: str(row.verdict) for row in rows if row.verdict != "cannot tell"}
