@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from calibrant.data import load_dataset
+from calibrant.data import load_dataset, stream_dataset
 from calibrant.data.catalogue import CATALOGUE, RemoteFile
 
 
@@ -121,6 +121,25 @@ def test_check_names_every_picture_that_cannot_be_read(calibrant, tmp_path):
     code, out, _ = calibrant("data", "check", f"folder:{tmp_path / 'mine'}", "--json")
     content = json.loads(out)
     assert (code, content["image_shape"], len(content["unreadable"])) == (1, None, 2)
+
+
+def test_check_reads_all_pictures_of_a_folder_that_memory_does_not_hold(calibrant, tmp_path, monkeypatch):
+    place = tmp_path / "mine"
+    for name in ("a", "b"):
+        (place / name).mkdir(parents=True)
+        for number in range(3):
+            Image.fromarray(np.zeros((4, 5), np.uint8)).save(place / name / f"{number}.png")
+    for room in ("pictures", "streaming"):
+        monkeypatch.setattr(f"calibrant.data.{room}.pixel_memory", lambda: 30)
+    monkeypatch.setattr("calibrant.data.streaming._SAMPLED", 1)
+    code, out, err = calibrant("data", "check", f"folder:{place}")
+    assert (code, err) == (0, "")
+    assert "image shape: [1, 4, 5]\n" in out
+    last = stream_dataset(f"folder:{place}").train.ids()[-1]  # not in the sample
+    (place / last).write_bytes(b"no picture")
+    code, out, err = calibrant("data", "check", f"folder:{place}")
+    assert (code, out.splitlines()[-1].split()[0]) == (1, f"{place / last}")
+    assert err == f"calibrant: 1 of 6 pictures of {place} cannot be read\n"
 
 
 def test_check_of_different_sizes_lists_nothing(calibrant, tmp_path):

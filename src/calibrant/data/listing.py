@@ -9,10 +9,11 @@ from torch import Tensor
 from calibrant.data.catalogue import CATALOGUE
 from calibrant.data.folder import list_folder
 from calibrant.data.formats.reader import Progress
-from calibrant.data.load import find_named, load_dataset
+from calibrant.data.load import find_named
 from calibrant.data.locate import locate
 from calibrant.data.pictures import unreadable_pictures
-from calibrant.data.spec import parse_spec
+from calibrant.data.spec import Spec, parse_spec
+from calibrant.data.streaming import StreamedDataset, open_dataset
 from calibrant.errors import CheckFailed, InvalidInput
 
 # The set that needs no file: it lies inside scikit-learn.
@@ -82,7 +83,7 @@ def check_dataset(name: str, *, data_dir: str | Path | None = None, progress: Pr
 
     Returns:
         What it holds, as plain JSON values. Of a folder with pictures that cannot be read `unreadable` has a line for
-        each, `problem` counts them, and the image shape is None.
+        each, and `problem` counts them; where they stopped the reading, the image shape is None.
 
     Raises:
         InvalidInput: The set is not there, or it is the user's own and cannot be read.
@@ -91,21 +92,41 @@ def check_dataset(name: str, *, data_dir: str | Path | None = None, progress: Pr
     # A set that is not there is a mistake in the question; one that does not fit is the answer "no".
     named = find_named(name, data_dir=data_dir) is not None
     try:
-        dataset = load_dataset(name, data_dir=data_dir, progress=progress)
+        dataset = open_dataset(name, data_dir=data_dir, progress=progress).data
     except InvalidInput as error:
         if named:
             raise CheckFailed(str(error)) from error
-        spec = parse_spec(name)
-        listing = list_folder(spec) if spec.kind == "folder" and spec.path else None
-        unreadable = [] if listing is None else unreadable_pictures(listing.pictures, progress=progress)
-        if listing is None or not unreadable:
+        content = _damaged_folder(parse_spec(name), progress)
+        if content is None:
             raise
-        labels = listing.labels[listing.train], listing.labels[listing.test]
-        folder = listing.folder
-        return _content(folder.resolve().name, str(folder), labels, listing.class_names, unreadable=unreadable)
-    labels = dataset.train.labels, dataset.test.labels
-    shape = list(dataset.image_shape)
-    return _content(dataset.name, dataset.origin, labels, dataset.class_names, shape=shape, verified=dataset.verified)
+        return content
+    unreadable, verified = [], ""
+    if isinstance(dataset, StreamedDataset):  # more than memory holds, of which only a sample was decoded so far
+        part = dataset.train
+        unreadable = unreadable_pictures(part.pictures, part.form.decoder(), progress=progress)
+    else:
+        verified = dataset.verified
+    return _content(
+        dataset.name,
+        dataset.origin,
+        (dataset.train.labels, dataset.test.labels),
+        dataset.class_names,
+        shape=list(dataset.image_shape),
+        verified=verified,
+        unreadable=unreadable,
+    )
+
+
+def _damaged_folder(spec: Spec, progress: Progress | None) -> dict[str, Any] | None:
+    """What a folder holds whose pictures cannot all be read; None where that is not what is wrong."""
+    if spec.kind != "folder" or not spec.path:
+        return None
+    listing = list_folder(spec)
+    unreadable = unreadable_pictures(listing.pictures, progress=progress)
+    if not unreadable:
+        return None
+    labels, folder = (listing.labels[listing.train], listing.labels[listing.test]), listing.folder
+    return _content(folder.resolve().name, str(folder), labels, listing.class_names, unreadable=unreadable)
 
 
 def describe_content(content: dict[str, Any]) -> list[str]:

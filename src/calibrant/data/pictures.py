@@ -139,9 +139,18 @@ def decoded(
                 progress(done, len(pictures))
 
 
-def unreadable_pictures(pictures: Sequence[Picture], *, progress: Progress | None = None) -> list[str]:
-    """Why pictures cannot be read, one line for each that cannot; different sizes are no reason here."""
-    with large_pictures_expected(), closing(decoded(pictures, Decoder(1, "auto"), progress=progress)) as results:
+def unreadable_pictures(
+    pictures: Sequence[Picture], decoder: Decoder | None = None, *, progress: Progress | None = None
+) -> list[str]:
+    """Why pictures cannot be read, one line for each that cannot.
+
+    Args:
+        pictures: Those to look at.
+        decoder: Decodes them, and refuses what differs in size where it does not resize; by default sizes may differ.
+        progress: Called with the number done and the total.
+    """
+    decode = decoder or Decoder(1, "auto")
+    with large_pictures_expected(), closing(decoded(pictures, decode, progress=progress)) as results:
         return [str(result) for _, result in results if isinstance(result, Unreadable)]
 
 

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset as TorchDataset
 from calibrant.data.dataset import Augmentation, Dataset, channel_histogram, histogram_statistics
 from calibrant.data.decoder import Decoder, Picture, Unreadable, different_sizes
 from calibrant.data.folder import FolderPictures, Form, Listing, decode_listing, list_folder, refused
+from calibrant.data.formats.reader import Progress
 from calibrant.data.load import load_dataset
 from calibrant.data.pictures import check_pixels, decoded, large_pictures_expected, pixel_memory
 from calibrant.data.spec import parse_spec
@@ -173,19 +174,22 @@ class Opened(NamedTuple):
     reason: str = ""
 
 
-def open_dataset(spec: str, *, data_dir: str | Path | None = None, data_path: str = "auto") -> Opened:
+def open_dataset(
+    spec: str, *, data_dir: str | Path | None = None, data_path: str = "auto", progress: Progress | None = None
+) -> Opened:
     """Load a set into memory, or stream it: `auto` streams a folder whose pixels take more than half of the memory.
 
     Args:
         spec: As for `load_dataset`.
         data_dir: As for `load_dataset`.
         data_path: `stream` or `auto`; anything else loads.
+        progress: As for `load_dataset`; not called for a set that is streamed.
     """
     parsed = parse_spec(spec)
     if data_path == "stream":
         return Opened(stream_dataset(spec))
     if data_path != "auto" or parsed.kind != "folder" or not parsed.path:
-        return Opened(load_dataset(spec, data_dir=data_dir))
+        return Opened(load_dataset(spec, data_dir=data_dir, progress=progress))
     form, found, memory = Form.of(parsed), list_folder(parsed), pixel_memory()
     height, width = found.decode_first(form).shape[2:]
     needed = len(found.pictures) * (1 if form.colour == "grey" else 3) * height * width
@@ -193,7 +197,7 @@ def open_dataset(spec: str, *, data_dir: str | Path | None = None, data_path: st
     # Half, because the images of a part are copied out of those of all.
     if memory and needed > memory / 2:
         return Opened(_opened(found, form), f"stream, pictures are decoded as they are needed: {sizes}")
-    return Opened(decode_listing(found, form), f"in memory, pictures were decoded once: {sizes}")
+    return Opened(decode_listing(found, form, progress=progress), f"in memory, pictures were decoded once: {sizes}")
 
 
 def _opened(found: Listing, form: Form) -> StreamedDataset:
