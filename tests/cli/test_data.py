@@ -130,7 +130,7 @@ def test_check_reads_all_pictures_of_a_folder_that_memory_does_not_hold(calibran
         for number in range(3):
             Image.fromarray(np.zeros((4, 5), np.uint8)).save(place / name / f"{number}.png")
     for room in ("pictures", "streaming"):
-        monkeypatch.setattr(f"calibrant.data.{room}.pixel_memory", lambda: 30)
+        monkeypatch.setattr(f"calibrant.data.{room}.pixel_memory", lambda: 100)
     monkeypatch.setattr("calibrant.data.streaming._SAMPLED", 1)
     code, out, err = calibrant("data", "check", f"folder:{place}")
     assert (code, err) == (0, "")
