@@ -78,6 +78,12 @@ def raw_rule() -> None:
     answer("calibrate val.npz --apply test.npz -o calibrated.npz")
 
 
+def python_rule() -> None:
+    read = calibrant.Predictions.load("val.npz")
+    in_memory = calibrant.Predictions.from_logits(read.logits, read.targets, class_names=read.class_names)
+    choose_threshold(in_memory, target_accuracy=0.98).save("python-rule.json")
+
+
 def newer_rule() -> None:
     content = json.loads(Path("raw-rule.json").read_text())
     Path("newer.json").write_text(json.dumps({**content, "version": 99}))
@@ -94,6 +100,7 @@ THINGS = [
     Thing("and without", "evaluate test.npz --n-resamples 0"),
     Thing("a rule that automates nothing keeps no promise", "route check nothing.json guesses.npz"),
     Thing("a rule of raw scores on calibrated ones", "route check raw-rule.json calibrated.npz", raw_rule),
+    Thing("and one that Python chose on arrays", "route check python-rule.json calibrated.npz", python_rule),
     Thing("in-sample numbers are named so", "calibrate val.npz --apply val.npz -o in-sample.npz"),
     Thing("and later", "evaluate in-sample.npz --n-resamples 0"),
     Thing("a recipe by its name, misspelt", "train --recipe cifar10-resnet05 --out run2"),
