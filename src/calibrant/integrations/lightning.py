@@ -11,15 +11,13 @@ from typing import Any, cast
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import importing, invalid
 from calibrant.integrations.epoch import RunningEpoch, share_scores
 from calibrant.integrations.lightning_calibration import CalibrationCallback
 from calibrant.pruning import ConfidencePruner, Indexed, KeptSampler
 
-try:
+with importing("this adapter", "Lightning", "train"):
     import lightning.pytorch as pl
-except ImportError as error:
-    raise InvalidInput("this adapter needs Lightning. Install it with: pip install 'calibrant[train]'") from error
 
 __all__ = ["CalibrationCallback", "PrunedLoader", "PruningCallback"]
 

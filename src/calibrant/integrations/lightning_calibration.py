@@ -11,15 +11,13 @@ from torch import distributed as dist
 
 from calibrant import distributed
 from calibrant.checks import fraction
-from calibrant.errors import CalibrantWarning, InvalidInput, invalid
+from calibrant.errors import CalibrantWarning, InvalidInput, importing, invalid
 from calibrant.files import as_path
 from calibrant.integrations.judging import Judgement, judge
 from calibrant.predictions import Predictions
 
-try:
+with importing("this adapter", "Lightning", "train"):
     import lightning.pytorch as pl
-except ImportError as error:
-    raise InvalidInput("this adapter needs Lightning. Install it with: pip install 'calibrant[train]'") from error
 
 
 class CalibrationCallback(pl.Callback):

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calibrant.errors import InvalidInput, one_line
+from calibrant.errors import importing, one_line
 from calibrant.files import as_path, atomic_write, write_text
 from calibrant.metrics import DEFAULT_N_BINS, Evaluation, evaluate, label
 from calibrant.posthoc import Calibrator
@@ -133,9 +133,6 @@ def _with_section(text: str, section: str) -> str:
 
 
 def _model_card_class() -> Any:
-    try:
+    with importing("a model card", "huggingface_hub", "transformers"):
         from huggingface_hub import ModelCard
-    except ImportError as error:
-        way_out = "Install it with: pip install 'calibrant[transformers]'"
-        raise InvalidInput(f"a model card needs huggingface_hub. {way_out}") from error
     return ModelCard

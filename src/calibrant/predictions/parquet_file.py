@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +85,7 @@ class ParquetSource:
     def _layout(self, schema: Any, kind: Kind | None, columns: Mapping[str, str]) -> Layout:
         found = layout(self.where, schema.names, kind, columns)
         kept = tuple(name for name in found.extras if self._is_plain(schema.field(name).type))
-        return Layout(found.kind, found.headings, found.names, found.target, found.id, kept)
+        return replace(found, extras=kept)
 
     def _is_plain(self, kind: Any) -> bool:
         """Whether a column has one number, text or date per row, not a list or bytes."""

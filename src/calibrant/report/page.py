@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant import __version__
-from calibrant.errors import InvalidInput, invalid, printable
+from calibrant.errors import importing, invalid, printable
 from calibrant.files import as_path, write_text
 from calibrant.metrics import DEFAULT_N_BINS, FEWEST_RESAMPLES, Groups
 from calibrant.report.comparison import comparison
@@ -164,11 +164,9 @@ def _target(entries: Sequence[ReportEntry]) -> Path:
 
 def page_environment() -> Any:
     """Templates with the filters of our pages; what is put into them is escaped."""
-    try:
+    with importing("the report", "jinja2", "report"):
         from jinja2 import Environment, PackageLoader
         from markupsafe import Markup
-    except ModuleNotFoundError as error:
-        raise _not_installed("jinja2") from error
     loader = PackageLoader("calibrant.report", "assets")
     environment = Environment(
         autoescape=True,
@@ -240,14 +238,9 @@ def _scripts() -> dict[str, str]:
 
 def plotly_script() -> str:
     """Plotly itself, or one line on how to get it."""
-    try:
-        return resources.files("plotly").joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
-    except ModuleNotFoundError as error:
-        raise _not_installed("plotly") from error
-
-
-def _not_installed(package: str) -> InvalidInput:
-    return InvalidInput(f"the report needs {package}. Install it with: pip install 'calibrant[report]'")
+    with importing("the report", "plotly", "report"):
+        folder = resources.files("plotly")
+    return folder.joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
 
 
 def policy_of(scripts: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import InvalidInput, invalid, one_line
+from calibrant.errors import InvalidInput, importing, invalid, one_line
 from calibrant.files import as_path, reading
 from calibrant.serving.contents import Contents
 from calibrant.serving.inputs import Arrays
@@ -27,11 +27,8 @@ _AGAIN = "Export it again: calibrant export."
 
 def library(name: str, extra: str = "export") -> Any:
     """A library that is imported where it is used; one line where it is missing."""
-    try:
+    with importing("this", name, extra):
         return import_module(name)
-    except ImportError as error:
-        told = f"this needs {name}. Install it with: pip install 'calibrant[{extra}]'"
-        raise InvalidInput(told) from error
 
 
 def add_facts(proto: Any, facts: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from calibrant.errors import CalibrantError, InvalidInput, OutputError, one_line
+from calibrant.errors import CalibrantError, InvalidInput, OutputError, importing, one_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -18,12 +18,8 @@ _PATIENCE_MS = 60_000
 
 def sqlalchemy() -> Any:
     """The library; one line where it is missing."""
-    try:
+    with importing("a decision log", "SQLAlchemy", "serve"):
         import sqlalchemy as found
-    except ImportError as error:
-        raise InvalidInput(
-            "a decision log needs SQLAlchemy. Install it with: pip install 'calibrant[serve]'"
-        ) from error
     return found
 
 

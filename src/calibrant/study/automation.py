@@ -29,18 +29,13 @@ def automation(validation: Predictions, test: Predictions) -> dict[str, Automati
     temperature, _ = fit_temperature(first)
     made: dict[str, Automation] = {}
     for target in TARGETS:
-        share, accuracy = _automated(choose_threshold(validation, target, confidence=CONFIDENCE), test)
-        rule = choose_threshold(second, target, confidence=CONFIDENCE, temperature=temperature)
-        scaled_share, scaled_accuracy = _automated(rule, test)
-        made[f"{target:g}"] = {
-            "share": share,
-            "accuracy": accuracy,
-            "scaled_share": scaled_share,
-            "scaled_accuracy": scaled_accuracy,
-        }
+        plain = choose_threshold(validation, target, confidence=CONFIDENCE)
+        scaled = choose_threshold(second, target, confidence=CONFIDENCE, temperature=temperature)
+        made[f"{target:g}"] = _automated(plain, test) | _automated(scaled, test, "scaled_")
     return made
 
 
-def _automated(rule: RoutingRule, test: Predictions) -> tuple[float, float | None]:
+def _automated(rule: RoutingRule, test: Predictions, prefix: str = "") -> Automation:
     chosen = rule.route_logits(test.logits).automate
-    return float(chosen.mean()), float(test.correct[chosen].mean()) if chosen.any() else None
+    accuracy = float(test.correct[chosen].mean()) if chosen.any() else None
+    return {f"{prefix}share": float(chosen.mean()), f"{prefix}accuracy": accuracy}

@@ -1,6 +1,6 @@
 """A plan beside its control: the same loss and schedule on all data, for as many updates in fewer epochs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,10 +142,7 @@ def recovered_share(full: float | None, control: float | None, plan: float | Non
 
 
 def _difference(found: Controlled, metric: str, scaled: bool, noise: ImageNoise | None) -> PairedDifference:
-    values: Iterable[list[float | None]] = (
-        [each.value(metric, scaled=scaled) for each in runs] for runs in (found.plan, found.control)
-    )
-    ours, theirs = values
+    ours, theirs = ([each.value(metric, scaled=scaled) for each in runs] for runs in (found.plan, found.control))
     if len(ours) > 1 or noise is None:
         least = 0.0 if noise is None else noise.half_width(metric, found.plan, found.control, scaled=scaled)
         return over_seeds(found.label, metric, ours, theirs, scaled=scaled, least=least)

@@ -6,15 +6,13 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from calibrant.errors import CalibrantError, InvalidInput
+from calibrant.errors import CalibrantError, InvalidInput, importing
 
 
 def load_optuna() -> Any:
     """Optuna, or one line that says how to get it."""
-    try:
+    with importing("a sweep", "Optuna", "study"):
         import optuna
-    except ImportError as error:
-        raise InvalidInput("a sweep needs Optuna. Install it with: pip install 'calibrant[study]'") from error
     return optuna
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from calibrant.errors import CalibrantWarning, InvalidInput, one_line
+from calibrant.errors import CalibrantWarning, InvalidInput, importing, one_line
 from calibrant.files import output_error, read_json, write_json
 from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Reporter
 from calibrant.training.recipe import flatten
@@ -31,10 +31,8 @@ class TensorBoard(ForwardingReporter):
 
     def __init__(self, inner: Reporter) -> None:
         super().__init__(inner)
-        try:
+        with importing("--tensorboard", "tensorboard", "tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise _missing("tensorboard", "tensorboard") from error
         self._open = SummaryWriter
         self._writer: Any = None
         self._folder = Path()
@@ -138,10 +136,8 @@ class MLflow(_Service):
 
     def __init__(self, inner: Reporter) -> None:
         super().__init__(inner)
-        try:
+        with importing("--mlflow", "MLflow", "mlflow"):
             from mlflow.tracking import MlflowClient
-        except ImportError as error:
-            raise _missing("mlflow", "MLflow") from error
         self._open = MlflowClient
         self._client: Any = None
         self._id = ""
@@ -193,10 +189,8 @@ class WeightsAndBiases(_Service):
 
     def __init__(self, inner: Reporter) -> None:
         super().__init__(inner)
-        try:
+        with importing("--wandb", "wandb", "wandb"):
             import wandb
-        except ImportError as error:
-            raise _missing("wandb", "wandb") from error
         self._wandb: Any = wandb
         self._tracked: Any = None
 
@@ -220,10 +214,6 @@ class WeightsAndBiases(_Service):
         if self._run.finished:
             self._tracked.summary.update(_results(self._run))
         self._tracked.finish(exit_code=0 if self._run.finished else 1)
-
-
-def _missing(extra: str, package: str) -> InvalidInput:
-    return InvalidInput(f"--{extra} needs {package}. Install it with: pip install 'calibrant[{extra}]'")
 
 
 def _scalars(line: dict[str, Any]) -> dict[str, float]:
