@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from calibrant import __version__
-from calibrant.errors import CalibrantError, InvalidInput, invalid, one_line
+from calibrant.errors import CalibrantError, InvalidInput, importing, invalid, one_line
 from calibrant.executing.answers import check_answers
 from calibrant.executing.processes import Child
 from calibrant.executing.task import Exit, Item, Result, Task
@@ -174,12 +174,10 @@ class RayExecutor:
 def _ray_module() -> Any:
     # Ray prints remarks about lost workers on standard output, where a program reads JSON.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
-    try:
+    with importing("--executor ray", "Ray", "ray"):
         import ray
         import ray.exceptions
         import ray.util.scheduling_strategies
-    except ImportError as error:
-        raise InvalidInput("--executor ray needs Ray. Install it with: pip install 'calibrant[ray]'.") from error
     return ray
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.defaults import Kind
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, importing, invalid
 from calibrant.files import atomic_write
 from calibrant.npz import check_unfolded
 from calibrant.predictions.checks import Precision
@@ -30,11 +30,9 @@ _MOST_UNFOLDED = 20
 
 def parquet_module() -> Any:
     """`pyarrow`, with `pyarrow.parquet`, or one line on how to get it."""
-    try:
+    with importing("a Parquet file", "pyarrow", "tables"):
         import pyarrow as pa
         import pyarrow.parquet
-    except ImportError as error:
-        raise InvalidInput("Parquet files need pyarrow. Install it with: pip install 'calibrant[tables]'.") from error
     return pa
 
 

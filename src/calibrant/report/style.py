@@ -6,7 +6,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import importing, invalid
 from calibrant.files import as_path, atomic_write
 
 if TYPE_CHECKING:
@@ -61,10 +61,8 @@ _Arguments = ParamSpec("_Arguments")
 
 def require_matplotlib() -> None:
     """One line on how to get matplotlib where it is missing."""
-    try:
+    with importing("a figure", "matplotlib", "report"):
         import matplotlib as mpl  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise InvalidInput("figures need matplotlib. Install it with: pip install 'calibrant[report]'") from error
 
 
 def styled(draw: "Callable[_Arguments, Figure]") -> "Callable[_Arguments, Figure]":

@@ -131,18 +131,16 @@ def confident_mistakes(predictions: Predictions, *, most: int = 12) -> tuple[Mis
     chosen = wrong[np.argsort(-predictions.confidence[wrong], kind="stable")[:most]]
     if not len(chosen):
         return ()
-    probabilities = predictions.subset(chosen).probabilities
-    mistakes = []
-    for place, row in enumerate(chosen.tolist()):
-        target = int(predictions.targets[row])
-        mistakes.append(
-            Mistake(
-                row=row,
-                identity=str(row if predictions.ids is None else predictions.ids[row]),
-                predicted=names[int(predictions.predicted[row])],
-                target=names[target],
-                confidence=float(predictions.confidence[row]),
-                target_probability=float(probabilities[place, target]),
-            )
+    shown = predictions.subset(chosen)
+    ids, probabilities = shown.ids, shown.probabilities
+    return tuple(
+        Mistake(
+            row=row,
+            identity=str(row if ids is None else ids[place]),
+            predicted=names[shown.predicted[place]],
+            target=names[shown.targets[place]],
+            confidence=float(shown.confidence[place]),
+            target_probability=float(probabilities[place, shown.targets[place]]),
         )
-    return tuple(mistakes)
+        for place, row in enumerate(chosen.tolist())
+    )

@@ -58,10 +58,9 @@ def find_controls(by_label: Mapping[str, Sequence[Record]]) -> list[Controlled]:
                 _, name, control = min(near, key=lambda each: each[:2])
                 pairs.append((plan, control, full, name))
         if pairs:
-            complete = tuple(each[2] for each in pairs if each[2] is not None)
-            full_runs = complete if len(complete) == len(pairs) else ()
-            columns = (tuple(each[0] for each in pairs), tuple(each[1] for each in pairs))
-            found.append(Controlled(label, pairs[0][3], *columns, full_runs))
+            own, controls, all_updates, names = zip(*pairs, strict=True)
+            full_runs = () if None in all_updates else all_updates
+            found.append(Controlled(label, names[0], own, controls, full_runs))
     return found
 
 
