@@ -1,7 +1,8 @@
 """For chaos.py: a study on Ray that loses its command, or any other process of the cluster on this machine.
 
 The rule: whatever is lost, nothing is left behind; where the command lives it ends with 0, or with one line; and the
-same command then goes on to the files of an undisturbed study.
+same command then goes on to the files of an undisturbed study. Where Ray's own head (GCS) or the node's raylet is lost,
+Ray ends the command from C++, with exit code 1 and a message of its own, which nothing in Python can catch.
 """
 
 import random
@@ -57,5 +58,6 @@ def _lose_one(ranks: Ranks, how: str, delay: float, draw: random.Random) -> list
         return []
     code, (said,) = ranks.first.returncode, ranks.said()
     lines = [line for line in said.splitlines() if line.startswith("calibrant: ") and "warning: " not in line]
-    fine = code == 0 or (code in (1, 2) and lines)
+    by_ray = code == 1 and any(word in said for word in ("GCS may have been killed", "to Raylet"))
+    fine = code == 0 or (code in (1, 2) and lines) or by_ray
     return [] if fine and "Traceback" not in said else [f"exit code {code}: {said.strip()[-300:]}"]
