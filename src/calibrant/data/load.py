@@ -93,9 +93,7 @@ def _load_named(entry: CatalogueEntry, spec: Spec, data_dir: str | Path | None, 
     source = find_named(entry.name, data_dir=data_dir)
     assert source is not None
     splits = _read_named(entry, source, spec, progress)
-    names = splits.class_names or entry.class_names
-    if names is None:
-        names = tuple(str(label) for label in range(entry.n_classes))
+    names = splits.class_names or entry.class_names or tuple(map(str, range(entry.n_classes)))
     return Dataset(
         entry.name,
         splits.train,

@@ -105,10 +105,9 @@ class Evaluation(Result):
             {_KEYS.get(name, name): value for name, value in asdict(row).items()} for row in self.thresholds
         ]
         content["nll"] = _finite(self.nll)
-        if self.balanced_error is None:
-            del content["balanced_error"]
-        if self.rounding is None:
-            del content["rounding"]
+        for name in ("balanced_error", "rounding"):
+            if content[name] is None:
+                del content[name]
         if self.intervals is None:
             del content["intervals"], content["level"]
         else:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from calibrant.metrics.comparison import Comparison
     from calibrant.metrics.evaluation import Evaluation
     from calibrant.metrics.groups import GroupedEvaluation
+    from calibrant.metrics.result import Result
 
 LABELS = {
     "test_error": "test error",
@@ -153,12 +154,10 @@ def grouped_table(grouped: Mapping[str, "GroupedEvaluation"]) -> str:
 
 def grouped_dict(grouped: Mapping[str, "GroupedEvaluation"]) -> dict[str, Any]:
     """The groups of one set of predictions as plain JSON values, or of several by name."""
-    if len(grouped) == 1:
-        return next(iter(grouped.values())).to_dict()
-    return {name: each.to_dict() for name, each in grouped.items()}
+    return evaluations_dict(grouped)
 
 
-def evaluations_dict(evaluations: Mapping[str, "Evaluation"]) -> dict[str, Any]:
+def evaluations_dict(evaluations: Mapping[str, "Result"]) -> dict[str, Any]:
     """One evaluation as plain JSON values, or several by name."""
     if len(evaluations) == 1:
         return next(iter(evaluations.values())).to_dict()

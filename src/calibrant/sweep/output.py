@@ -25,11 +25,7 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
 def _plain(sweep: Sweep, trial: "FrozenTrial") -> dict[str, Any]:
     values = dict(zip(sweep.spec.objectives, trial.values, strict=True)) if trial.values else None
     found = {"number": trial.number, "settings": trial.params, "values": values, "run": trial.user_attrs.get("run")}
-    if "test" in trial.user_attrs:
-        found["test"] = trial.user_attrs["test"]
-    if "stopped" in trial.user_attrs:
-        found["stopped"] = trial.user_attrs["stopped"]
-    return found
+    return found | {key: trial.user_attrs[key] for key in ("test", "stopped") if key in trial.user_attrs}
 
 
 def front_table(sweep: Sweep) -> Grid:
