@@ -1,5 +1,6 @@
 """Settings for the whole suite."""
 
+import gc
 import os
 import re
 import shutil
@@ -189,6 +190,8 @@ def chromium():
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=list(_FLAGS))
         yield browser
+        # A process that another test left behind holds the pipes that the browser's driver waits for to be closed.
+        gc.collect()
         browser.close()
 
 

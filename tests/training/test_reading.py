@@ -135,8 +135,11 @@ def test_a_picture_that_breaks_in_the_middle_is_named_and_the_run_goes_on_when_i
             if epoch == 2:
                 path.write_bytes(path.read_bytes()[:60])
 
+    before = multiprocessing.active_children()
     with pytest.raises(InvalidInput, match=rf"{path} cannot be read") as caught:
         train(recipe, tmp_path / "run", reporter=Breaks())
+    # The processes that read have ended, although somebody still holds the error.
+    assert set(multiprocessing.active_children()) <= set(before)
     assert re.search(
         r" 1 of \d+ pictures read so far .* --skip-unreadable .*: calibrant train --resume ", str(caught.value)
     )

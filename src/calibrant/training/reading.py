@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from calibrant.data import StreamedImages, Unreadable, refused
 from calibrant.errors import CalibrantError, invalid
@@ -89,14 +90,14 @@ class BatchReader:
     def __iter__(self) -> Iterator[Read]:
         self.left_out.names.clear()
         looked_at = lost = 0
-        batches = iter(self.loader)
-        while (batch := _next(batches)) is not None:
-            looked_at += len(batch[0])
-            read = self._checked(batch, looked_at) if isinstance(self.items, StreamedImages) else Read(*batch)
-            lost = 0 if len(read.indices) else lost + len(batch[0])
-            if lost >= min(_MOST_LOST, len(self.loader.sampler)):  # type: ignore[arg-type]  # ours have a length
-                raise Unreadable(f"none of {lost} pictures could be read. The first: {batch.problems[0][1]}")
-            yield read
+        with _batches(self.loader) as batches:
+            while (batch := _next(batches)) is not None:
+                looked_at += len(batch[0])
+                read = self._checked(batch, looked_at) if isinstance(self.items, StreamedImages) else Read(*batch)
+                lost = 0 if len(read.indices) else lost + len(batch[0])
+                if lost >= min(_MOST_LOST, len(self.loader.sampler)):  # type: ignore[arg-type]  # ours have a length
+                    raise Unreadable(f"none of {lost} pictures could be read. The first: {batch.problems[0][1]}")
+                yield read
 
     def _checked(self, batch: Any, looked_at: int) -> Read:
         """A streamed batch without the pictures that could not be read, which are an error unless they are skipped."""
@@ -133,6 +134,19 @@ def lost_worker(error: BaseException, path: Path) -> CalibrantError | None:
         with suppress(ValueError):  # another thread than the main one, where no handler is called
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     return ProcessLost(lost_message("a process that reads images (killed, or out of memory)", path))
+
+
+@contextmanager
+def _batches(loader: DataLoader[Any]) -> Iterator[Iterator[Any]]:
+    """The loader's batches. An error ends the processes that read, which live else as long as its traceback is held."""
+    batches = iter(loader)
+    try:
+        yield batches
+    except Exception:
+        if isinstance(batches, _MultiProcessingDataLoaderIter):
+            batches._shutdown_workers()  # noqa: SLF001  # torch has no other way
+            loader._iterator = None  # noqa: SLF001  # where workers stay from epoch to epoch
+        raise
 
 
 def _next(batches: Iterator[Any]) -> Any:
