@@ -181,6 +181,8 @@ def test_a_run_in_pieces_of_one_leaves_out_what_cannot_be_read(damaged, recipe, 
 
 
 def test_a_killed_worker_is_one_line_and_the_run_resumes(recipe, folder, tmp_path, assert_same_run):
+    others = set(multiprocessing.active_children())  # of other tests, not yet collected
+
     class Kills(Quiet):
         """Kills a loader process in the second epoch."""
 
@@ -192,7 +194,7 @@ def test_a_killed_worker_is_one_line_and_the_run_resumes(recipe, folder, tmp_pat
         def step(self):
             if self.epoch == 2 and self.alive:
                 self.alive = False
-                victim = multiprocessing.active_children()[0].pid
+                victim = (set(multiprocessing.active_children()) - others).pop().pid
                 os.kill(victim, signal.SIGKILL)
                 os.waitid(os.P_PID, victim, os.WEXITED | os.WNOWAIT)
 
