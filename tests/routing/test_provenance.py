@@ -81,15 +81,19 @@ def test_raw_scores_for_a_rule_of_calibrated_ones_are_named_without_the_calibrat
         calibrator_for(choose_threshold(rest, 0.95), None, read.origin)
 
 
+def _calibrated(read, some, folder):
+    """A calibrator that was fitted on some cases, all cases behind it as a file, and the calibrator's file."""
+    calibrator, file = TemperatureScaling().fit(some), folder / "val.calibrated.npz"
+    calibrator(read).save(file)
+    calibrator.provenance_ = calibrator.provenance_.applied(folder / "val.npz", file)
+    calibrator.save(folder / "calibrator.json")
+    return calibrator, Predictions.load(file), [folder / "calibrator.json"]
+
+
 def test_calibrated_scores_for_a_rule_of_raw_ones_are_named(read, tmp_path):
     some, rest = read.split(0.2, seed=3)
     rule = choose_threshold(rest, 0.95)
-    calibrator = TemperatureScaling().fit(some)
-    calibrator(read).save(tmp_path / "val.calibrated.npz")
-    calibrator.provenance_ = calibrator.provenance_.applied(tmp_path / "val.npz", tmp_path / "val.calibrated.npz")
-    calibrator.save(tmp_path / "calibrator.json")
-    near = [tmp_path / "calibrator.json"]
-    made = Predictions.load(tmp_path / "val.calibrated.npz")
+    _, made, near = _calibrated(read, some, tmp_path)
     with pytest.warns(CalibrantWarning, match="calibrator.json made .*val.calibrated.npz, but the rule does not say"):
         calibrator_for(rule, None, made.origin, near=near)
     with warnings.catch_warnings():
@@ -101,12 +105,7 @@ def test_calibrated_scores_for_a_rule_of_raw_ones_are_named(read, tmp_path):
 
 @pytest.mark.parametrize("choose", [_promised, _cheapest])
 def test_a_rule_saved_from_python_warns_as_one_of_the_command(choose, read, tmp_path):
-    calibrator = TemperatureScaling().fit(read)
-    calibrator(read).save(tmp_path / "calibrated.npz")
-    calibrator.provenance_ = calibrator.provenance_.applied(tmp_path / "val.npz", tmp_path / "calibrated.npz")
-    calibrator.save(tmp_path / "calibrator.json")
-    near = [tmp_path / "calibrator.json"]
-    made = Predictions.load(tmp_path / "calibrated.npz")
+    calibrator, made, near = _calibrated(read, read, tmp_path)
     arrays = Predictions.from_logits(read.logits, read.targets)
     choose(arrays).save(tmp_path / "rule.json")
     rule, behind = RoutingRule.load(tmp_path / "rule.json"), choose(calibrator(arrays))
