@@ -104,9 +104,9 @@ _NO_RESULTS = {
         "ModelInput",
         "CalibrationModule",
     ),
-    *("Ended", "Exit", "Task", "Gates", "Stream", "Block", "Origin", "Rows", "RowsPart", "Scan", "Choice", "Quota"),
+    *("Ended", "Task", "Gates", "Stream", "Block", "Origin", "Rows", "RowsPart", "Scan", "Choice", "Quota"),
     *("Snapshot", "BudgetLine", "Automated", "Section", "Contents", "InputSpec", "Logged", "Parts", "PlannedRun"),
-    *("Recorded", "Checkpoint", "TorchData", "TrainingData"),
+    *("Recorded", "TorchData", "TrainingData"),
 }
 
 

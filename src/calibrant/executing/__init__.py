@@ -1,14 +1,13 @@
 """Where work is done: in processes of this machine, or on a Ray cluster."""
 
 from calibrant.executing.choice import ExecutorName, make_executor, refuse_on_cluster
-from calibrant.executing.processes import Ended, Processes, end_with_parent, exit_code_of, run_tasks
-from calibrant.executing.task import Executor, Exit, Task, as_mapper
+from calibrant.executing.processes import Processes, end_with_parent, exit_code_of, run_tasks
+from calibrant.executing.task import Ended, Executor, Task, as_mapper
 
 __all__ = [
     "Ended",
     "Executor",
     "ExecutorName",
-    "Exit",
     "Processes",
     "Task",
     "as_mapper",

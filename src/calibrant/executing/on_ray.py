@@ -19,7 +19,7 @@ from calibrant import __version__
 from calibrant.errors import CalibrantError, InvalidInput, importing, invalid, one_line
 from calibrant.executing.answers import check_answers
 from calibrant.executing.processes import Child
-from calibrant.executing.task import Exit, Item, Result, Task
+from calibrant.executing.task import Ended, Item, Result, Task
 from calibrant.lock import try_lock
 from calibrant.logs import at_level
 
@@ -88,16 +88,16 @@ class RayExecutor:
         )
         self._tasks[remote.remote(task, Path.cwd())] = task.name
 
-    def collect(self) -> list[Exit]:
+    def collect(self) -> list[Ended]:
         """Those that have ended, or that lost their worker too often."""
         ready, _ = self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
         return [self._exit(reference, self._tasks.pop(reference)) for reference in ready]
 
-    def _exit(self, reference: Any, name: str) -> Exit:
+    def _exit(self, reference: Any, name: str) -> Ended:
         try:
-            found: Exit = self._ray.get(reference)
+            found: Ended = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            return Exit(name, 1, f"{_in_words(error)} Run the same command again to continue.")
+            return Ended(name, 1, f"{_in_words(error)} Run the same command again to continue.")
         return found
 
     def cancel(self) -> None:
@@ -207,18 +207,18 @@ def _in_words(error: Exception) -> str:
 # What runs in Ray's workers. These functions travel by their name: the package is installed on every machine.
 
 
-def _run_here(task: Task, folder: Path) -> Exit:
+def _run_here(task: Task, folder: Path) -> Ended:
     """Run a task as a child process of this worker, in the folder where the command was given."""
     if not folder.is_dir():
         where = f"{folder} does not exist on {socket.gethostname()}"
-        return Exit(task.name, 2, f"{where}. Run the command in a folder that all machines share.")
+        return Ended(task.name, 2, f"{where}. Run the command in a folder that all machines share.")
     if task.lock is not None:
         _wait_until_free(folder / task.lock)
     try:
         # A relative path means one from the folder of the command, which is not that of this worker.
         return Child(replace(task, log=folder / task.log), os.environ, folder).exit()
     except CalibrantError as error:
-        return Exit(task.name, 2, one_line(error))
+        return Ended(task.name, 2, one_line(error))
 
 
 def _wait_until_free(path: Path) -> None:

@@ -9,31 +9,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from calibrant.errors import CalibrantError, invalid, one_line, our_fault
-from calibrant.executing.task import Executor, Exit, Item, Result, Task
+from calibrant.executing.task import Ended, Executor, Item, Result, Task
 from calibrant.files import output_error
 
 _POLL_SECONDS = 0.1
-
-
-@dataclass
-class Ended:
-    """How a task ended.
-
-    Attributes:
-        task: Its name.
-        code: Exit code; negative: the signal that killed it.
-        message: The last line that it said, for a task that failed.
-        together: The largest number of tasks that ran at the same time as it, itself included.
-    """
-
-    task: str
-    code: int
-    message: str
-    together: int
 
 
 def run_tasks(
@@ -66,8 +49,7 @@ def run_tasks(
             together = {name: max(count, len(together)) for name, count in together.items()}
             if on_concurrency is not None:
                 on_concurrency(together)
-            for one in place.collect():
-                ended.append(Ended(one.task, one.code, one.message, together.pop(one.task)))
+            ended += [replace(one, together=together.pop(one.task)) for one in place.collect()]
             if watch is not None:
                 watch(ended)
             if together:
@@ -97,7 +79,7 @@ class Processes:
         slot = min(set(range(self._jobs)) - self._running.keys())
         self._running[slot] = Child(task, environment(os.environ, slot, self._jobs))
 
-    def collect(self) -> list[Exit]:
+    def collect(self) -> list[Ended]:
         """Those that have ended."""
         done = {slot: child for slot, child in self._running.items() if child.has_ended()}
         for slot in done:
@@ -149,7 +131,7 @@ class Child:
         """Whether it has."""
         return self._process.poll() is not None
 
-    def exit(self) -> Exit:
+    def exit(self) -> Ended:
         """How it ended; waits for that."""
         code = self._process.wait()
         self._close()
@@ -158,7 +140,7 @@ class Child:
             message = f"killed by {signal.Signals(-code).name}"
         elif code:
             message = _last_line(self.task.log)
-        return Exit(self.task.name, code, message)
+        return Ended(self.task.name, code, message)
 
     def kill(self) -> None:
         """End it and everything that it started."""

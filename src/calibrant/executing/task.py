@@ -38,12 +38,20 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Exit:
-    """How a task ended: its exit code (negative: the signal that killed it) and, where it failed, its last line."""
+class Ended:
+    """How a task ended.
+
+    Attributes:
+        task: Its name.
+        code: Exit code; negative: the signal that killed it.
+        message: The last line that it said, for a task that failed.
+        together: The largest number of tasks that ran at the same time as it, itself included.
+    """
 
     task: str
     code: int
     message: str
+    together: int = 1
 
 
 class Executor(Protocol):
@@ -55,7 +63,7 @@ class Executor(Protocol):
     def submit(self, task: Task) -> None:
         """Start a task, or queue it until there is room."""
 
-    def collect(self) -> list[Exit]:
+    def collect(self) -> list[Ended]:
         """The tasks that have ended since the last call; does not wait."""
 
     def cancel(self) -> None:

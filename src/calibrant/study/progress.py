@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant.errors import printable
-from calibrant.training import Ended, Run
+from calibrant.executing import Ended
+from calibrant.training import Run
 
 if TYPE_CHECKING:
     from calibrant.study.spec import PlannedRun

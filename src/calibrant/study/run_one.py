@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibrant.training import end_with_parent
+from calibrant.executing import end_with_parent, exit_code_of
 
 
 def main(arguments: Sequence[str]) -> int:
     """Train one run of a study and return the exit code."""
-    from calibrant.training import PlainLines, Recipe, exit_code_of, train_or_resume
+    from calibrant.training import PlainLines, Recipe, train_or_resume
 
     # The study that started this process asked for trust already; the recipe has the digests of what it asked about.
     recipe, folder, *rest = arguments

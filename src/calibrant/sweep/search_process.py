@@ -9,13 +9,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibrant.training import end_with_parent
+from calibrant.executing import end_with_parent, exit_code_of
 
 
 def main(arguments: Sequence[str]) -> int:
     """Work on the sweep until it is done and return the exit code."""
     from calibrant.sweep.sweep import Sweep
-    from calibrant.training import PlainLines, exit_code_of
+    from calibrant.training import PlainLines
 
     folder, trials, timeout, *rest = arguments
     # The process that started this one has opened the same folder, and asked for trust where it was needed.

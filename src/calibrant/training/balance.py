@@ -1,18 +1,14 @@
 """Three ways to make up for rare classes while training: weights, drawing, and shifted logits."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from calibrant.errors import InvalidInput
 from calibrant.losses import Loss
-
-if TYPE_CHECKING:
-    from calibrant.training.recipe import Balance
+from calibrant.training.recipe import Balance
 
 
-def balanced_loss(loss: Loss, balance: "Balance", targets: Tensor, n_classes: int) -> Loss:
+def balanced_loss(loss: Loss, balance: Balance, targets: Tensor, n_classes: int) -> Loss:
     """The loss that is trained with; the loss itself where nothing is balanced in it.
 
     Args:

@@ -10,14 +10,15 @@ import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
 
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.files import atomic_write, content_digest, read_json, write_with_digest
 from calibrant.training.schema import CheckpointContent, check
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _KEEP = 2
 _FORMAT = 1
@@ -28,7 +29,7 @@ class Checkpoint:
     """State after a number of finished epochs: tensors by name, and plain values."""
 
     epoch: int
-    tensors: "dict[str, Tensor]"
+    tensors: dict[str, Tensor]
     values: dict[str, Any]
     path: Path | None = None
     """Its JSON file, where it was read from one."""
@@ -36,8 +37,6 @@ class Checkpoint:
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint, remove all but the newest two, and return the path of its JSON."""
-    from safetensors.torch import save
-
     path = checkpoint_path(folder, checkpoint.epoch)
     # Not safetensors' own `save_file`: on a full disk it raises an error of its own instead of the system's.
     blob = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.tensors.items()})
@@ -82,9 +81,6 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read one checkpoint by the path of its JSON and check both digests."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
     content = _read(path)
     try:
         blob = path.with_suffix(".safetensors").read_bytes()

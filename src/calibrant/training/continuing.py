@@ -1,14 +1,13 @@
 """One run, whatever state its folder is in: start it, continue it, or leave it as it is."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from calibrant.errors import InvalidInput
+from calibrant.training import engine
+from calibrant.training.progress import Reporter
 from calibrant.training.recipe import Recipe, flatten
 from calibrant.training.run import Run
-
-if TYPE_CHECKING:
-    from calibrant.training import Reporter
 
 State = Literal["new", "stopped", "finished"]
 
@@ -36,12 +35,10 @@ def train_or_resume(
     folder: Path,
     *,
     data_dir: Path | None = None,
-    reporter: "Reporter | None" = None,
+    reporter: Reporter | None = None,
     trust_code: bool = False,
 ) -> Run:
     """Train by `recipe` into `folder`; a stopped run goes on, a finished one is returned as it is."""
-    from calibrant.training import engine
-
     state = state_of(folder, recipe)
     if state == "finished":
         return Run.open(folder)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrant.data import Dataset, extent_of, own_data
+from calibrant.training.own_data import own_extent
 from calibrant.training.recipe import DataSection, Recipe
 from calibrant.training.rules import Derived, derive
 
@@ -102,8 +103,6 @@ def method_settings(data: str) -> dict[str, Any]:
 def _derived(data: str | Dataset, given: Mapping[str, Any]) -> list[Derived]:
     validation = Recipe().changed({"data.validation": given.get("data.validation", _VALIDATION)}).data.validation
     if isinstance(data, str) and own_data(data):
-        from calibrant.training.own_data import own_extent
-
         # Its items are finished input: nothing is cropped or mirrored.
         settings = derive(own_extent(data), validation=validation)
         return [each for each in settings if not each.key.startswith("data.")]

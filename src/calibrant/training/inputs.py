@@ -3,7 +3,11 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import torch
+
+from calibrant.data import find_named, load_dataset, own_data, parse_spec
 from calibrant.errors import invalid
+from calibrant.models import build_model, check_weights
 from calibrant.own_code import digest, is_own
 from calibrant.training.recipe import Recipe
 
@@ -20,14 +24,10 @@ def check_inputs(recipes: Iterable[Recipe], *, data_dir: str | Path | None = Non
         _check_model(model)
     for weights in dict.fromkeys(recipe.model.weights for recipe in wanted):
         if weights is not None:
-            from calibrant.models import check_weights
-
             check_weights(weights)
 
 
 def _check_data(name: str, data_dir: str | Path | None) -> None:
-    from calibrant.data import find_named, load_dataset, own_data, parse_spec
-
     if own := own_data(name):
         digest(own)  # refuses a module that does not exist
         return
@@ -42,10 +42,6 @@ def _check_data(name: str, data_dir: str | Path | None) -> None:
 
 def _check_model(name: str) -> None:
     if ":" not in name:
-        import torch
-
-        from calibrant.models import build_model
-
         with torch.device("meta"):
             build_model(name, n_classes=2, image_shape=(3, 32, 32))
     elif is_own(name):

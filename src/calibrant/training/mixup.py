@@ -7,7 +7,6 @@ mixed both ways round, that gives the same mixtures, and "the label of a mixed s
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,10 +14,8 @@ from torch import Tensor
 
 from calibrant.errors import invalid
 from calibrant.losses import PerSampleLoss
+from calibrant.methods import Plan
 from calibrant.training.seeds import derive_seed
-
-if TYPE_CHECKING:
-    from calibrant.methods import Plan
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class Mixup:
         return images.lerp(images.roll(half, 0), 1 - share), Mixed(targets.roll(half, 0), share)
 
 
-def check_mixable(plan: "Plan") -> None:
+def check_mixable(plan: Plan) -> None:
     """Refuse methods that have no meaning for mixed samples."""
     for part, _ in plan.loss.parts():
         if not isinstance(part, PerSampleLoss):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import tomli_w
 from pydantic import BeforeValidator, Field, model_validator
@@ -13,11 +13,10 @@ from pydantic import BeforeValidator, Field, model_validator
 from calibrant.data import own_data
 from calibrant.errors import did_you_mean, invalid
 from calibrant.files import read_toml, write_text
+from calibrant.methods import Plan, resolve
 from calibrant.own_code import digest, in_words, own_parts, require
+from calibrant.training.mixup import check_mixable
 from calibrant.training.section import RecipeSection
-
-if TYPE_CHECKING:
-    from calibrant.methods import Plan
 
 Precision = Literal["auto", "bf16-mixed", "32-true", "64-true"]
 StepMode = Literal["auto", "eager", "compiled", "graphed"]
@@ -221,12 +220,9 @@ class Recipe(RecipeSection):
         """How often the gradient of a batch is taken for one step of the optimiser."""
         return 2 if self.optimiser.sam else 1
 
-    def plan(self) -> "Plan":
+    def plan(self) -> Plan:
         """The loss and the pruning that the method stands for; what is unknown or does not fit the rest is refused."""
-        from calibrant import methods
-        from calibrant.training.mixup import check_mixable
-
-        plan = methods.resolve(
+        plan = resolve(
             self.method.name,
             data=self.data.name,
             model=self.model.name,

@@ -4,22 +4,23 @@ import contextlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from torch import nn
 
 from calibrant.display import Displayed, Overview
 from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.files import output_error, read_json, sha256_of, write_json
 from calibrant.lock import locked
+from calibrant.metrics import Evaluation
+from calibrant.models import ModelInput, build_model
 from calibrant.own_code import is_own, require
+from calibrant.predictions import Predictions
+from calibrant.training.checkpoint import Checkpoint, newest_checkpoint, saved_log
+from calibrant.training.display import run_overview
 from calibrant.training.log import Line, append_line, read_log, write_log
 from calibrant.training.recipe import Recipe
 from calibrant.training.schema import SummaryContent, check
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from calibrant.predictions import Predictions
-    from calibrant.training.checkpoint import Checkpoint
 
 Split = Literal["val", "test"]
 _RECIPE = "recipe.toml"
@@ -164,10 +165,8 @@ class Run(Displayed):
         check(SummaryContent, content, str(self.summary_path))
         return content
 
-    def predictions(self, split: Split, *, best: bool = False) -> "Predictions":
+    def predictions(self, split: Split, *, best: bool = False) -> Predictions:
         """Predictions of the finished model, or of its best epoch where the recipe's `select` asks for it."""
-        from calibrant.predictions import Predictions
-
         if best and self.recipe.select == "last":
             way_out = 'Train with select = "best:error", "best:nll" or "best:scaled-nll".'
             raise InvalidInput(f"run {self.path} kept the predictions of its last epoch alone. {way_out}")
@@ -178,8 +177,6 @@ class Run(Displayed):
 
     def describe(self) -> str:
         """What came out of a finished run, for a person."""
-        from calibrant.metrics import Evaluation
-
         summary = self.summary
         # Runs of older versions do not say how many gradients an update took: it was one.
         passes = summary.get("gradient_passes", summary["samples_seen"]) // summary["samples_seen"]
@@ -189,8 +186,6 @@ class Run(Displayed):
         return f"{Evaluation.from_dict(summary['test']).table()}\ntrained on {cost}; run folder: {self.path}{warned}"
 
     def _overview(self) -> Overview:
-        from calibrant.training.display import run_overview
-
         return run_overview(self)
 
     def made(self, digest: str) -> bool:
@@ -198,16 +193,14 @@ class Run(Displayed):
         own = (self.predictions_path("val"), self.predictions_path("test"))
         return digest in {sha256_of(path) for path in own if path.is_file()}
 
-    def checkpoint(self) -> "Checkpoint":
+    def checkpoint(self) -> Checkpoint:
         """The newest checkpoint that is not damaged."""
-        from calibrant.training.checkpoint import newest_checkpoint
-
         newest = newest_checkpoint(self.checkpoints)
         if newest is None:
             raise InvalidInput(f"run {self.path} has no checkpoint yet. Continue it with --resume.")
         return newest
 
-    def load_model(self, checkpoint: "Checkpoint | None" = None, *, trust_code: bool = False) -> "nn.Module":
+    def load_model(self, checkpoint: Checkpoint | None = None, *, trust_code: bool = False) -> nn.Module:
         """The network with the weights of a checkpoint, by default the newest, in evaluation mode.
 
         Args:
@@ -215,8 +208,6 @@ class Run(Displayed):
             trust_code: Whether to import a network `module:name` that you have not used on this machine before. It must
                 be the file that the run was trained with in any case.
         """
-        from calibrant.models import ModelInput, build_model
-
         checkpoint = checkpoint or self.checkpoint()
         channels, height, width = checkpoint.values["image_shape"]
         name = self.recipe.model.name
@@ -250,8 +241,6 @@ class Run(Displayed):
 
         Checkpoints hold the lines up to their epoch under a digest, so those are right whatever happened to the file.
         """
-        from calibrant.training.checkpoint import saved_log
-
         every = self.trained_epochs if self.finished else None
         return read_log(self.log_path, saved=saved_log(self.checkpoints), epochs=every)
 

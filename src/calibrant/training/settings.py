@@ -9,7 +9,7 @@ from typing import Any
 from calibrant.data import anchored, skipping_unreadable
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml
-from calibrant.methods import BEST_AT_A_BUDGET
+from calibrant.methods import BEST_AT_A_BUDGET, describe
 from calibrant.own_code import trust_named
 from calibrant.training.defaults import derived_recipe, method_settings, named_recipes, paper_recipe
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
@@ -133,9 +133,7 @@ def refuse_settings(given: Mapping[str, Any]) -> None:
 
 def weight_of(method: str) -> str:
     """The setting that weighs a method's calibration term."""
-    from calibrant import methods
-
-    weights = [key for key in methods.describe(method).settings if key.endswith("_weight")]
+    weights = [key for key in describe(method).settings if key.endswith("_weight")]
     if not weights:
         raise InvalidInput(f"--lambda: the method '{method}' has no calibration term to weigh.")
     return weights[0]

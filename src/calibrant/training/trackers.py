@@ -11,6 +11,8 @@ from rich.console import Console
 
 from calibrant.errors import CalibrantWarning, InvalidInput, importing, one_line
 from calibrant.files import output_error, read_json, write_json
+from calibrant.metrics import evaluate
+from calibrant.posthoc import TemperatureScaling
 from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Reporter
 from calibrant.training.recipe import flatten
 from calibrant.training.run import Run
@@ -230,9 +232,6 @@ def _settings(run: Run) -> dict[str, Any]:
 
 def _results(run: Run) -> dict[str, float]:
     """Test metrics of a finished run: as the network says it, and behind the run's temperature."""
-    from calibrant.metrics import evaluate
-    from calibrant.posthoc import TemperatureScaling
-
     test, results = run.predictions("test"), {}
     judged = {"test": test}
     if run.calibrator_path.is_file():
