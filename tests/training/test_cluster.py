@@ -4,7 +4,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.training.cluster import Started, launched_by_srun, started_layout, torchrun_variables
-from calibrant.training.launch import is_first_process
+from calibrant.training.speaking import is_first_process
 
 _TASK = {
     "SLURM_PROCID": "5",

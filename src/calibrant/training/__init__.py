@@ -7,7 +7,6 @@ from calibrant.training.data import TrainingData
 from calibrant.training.defaults import default_recipe, method_settings, named_recipes, paper_recipe
 from calibrant.training.engine import TrainingDiverged, resume, train
 from calibrant.training.inputs import check_inputs
-from calibrant.training.launch import first_process_speaks, is_first_process, resumable
 from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, Reporter
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 from calibrant.training.run import Run
@@ -35,6 +34,7 @@ from calibrant.training.sources import (
     shortlist_path,
     source_path,
 )
+from calibrant.training.speaking import first_process_speaks, is_first_process, resumable
 from calibrant.training.torchdata import TorchData
 from calibrant.training.trackers import MLflow, TensorBoard, WeightsAndBiases, make_reporter
 from calibrant.training.wording import one_line

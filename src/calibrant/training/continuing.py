@@ -6,27 +6,23 @@ from typing import Literal
 from calibrant.errors import InvalidInput
 from calibrant.training import engine
 from calibrant.training.progress import Reporter
-from calibrant.training.recipe import Recipe, flatten
+from calibrant.training.recipe import Recipe, first_difference
 from calibrant.training.run import Run
 
 State = Literal["new", "stopped", "finished"]
 
 
 def state_of(folder: Path, recipe: Recipe) -> State:
-    """How far the run in `folder` is; one that was made by another recipe is refused.
-
-    The engine section is not compared: it changes speed, not the method.
-    """
+    """How far the run in `folder` is; one that was made by another recipe is refused."""
     run, recipe = Run.of(folder), recipe.with_code_digests()
     if run is None:
         return "new"
-    there, here = (flatten(each.model_dump(mode="json", exclude={"engine"})) for each in (run.recipe, recipe))
-    for key in sorted(there.keys() | here.keys()):
-        if there.get(key) != here.get(key):
-            raise InvalidInput(
-                f"run {folder} was made with {key} = {there.get(key)}, now it is {here.get(key)}. "
-                "Choose another --out, or remove that run."
-            )
+    there, here = run.recipe.compared(), recipe.compared()
+    if (key := first_difference(there, here)) is not None:
+        raise InvalidInput(
+            f"run {folder} was made with {key} = {there.get(key)}, now it is {here.get(key)}. "
+            "Choose another --out, or remove that run."
+        )
     return "finished" if run.finished else "stopped"
 
 

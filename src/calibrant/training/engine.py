@@ -29,7 +29,7 @@ from calibrant.training.predict import predict
 from calibrant.training.progress import Quiet, Reporter
 from calibrant.training.ranks import on_first_rank
 from calibrant.training.reading import lost_worker
-from calibrant.training.recipe import Recipe, flatten
+from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run, Split
 from calibrant.training.scoring import scorer
 from calibrant.training.seeds import seeded
@@ -74,7 +74,7 @@ def train(
     recipe = recipe.with_trusted_code(trust_code=trust_code)
     Run(Path(out), recipe).refuse_if_used()
     fabric = make_fabric(recipe)
-    with launched(fabric, Path(out), _compared(recipe)):
+    with launched(fabric, Path(out), recipe.compared()):
         # Built before the folder: a recipe that cannot run leaves nothing behind.
         setup = Setup(recipe.within_budget(), fabric, _training_data(recipe, data, data_dir))
         run = on_first_rank(fabric, lambda: Run.create(out, recipe))
@@ -108,14 +108,9 @@ def resume(
     run.recipe.with_trusted_code(trust_code=trust_code)
     recipe = run.recipe if devices is None else run.recipe.changed({"engine.devices": devices})
     fabric = make_fabric(recipe)
-    with launched(fabric, run.path, _compared(run.recipe)):
+    with launched(fabric, run.path, run.recipe.compared()):
         setup = Setup(recipe.within_budget(), fabric, _training_data(run.recipe, data, data_dir))
         return _Training(run, setup, reporter or Quiet()).go()
-
-
-def _compared(recipe: Recipe) -> dict[str, Any]:
-    """What must be the same in all processes; the engine section changes speed, not the method."""
-    return flatten(recipe.model_dump(mode="json", exclude={"engine"}))
 
 
 def _check_types(recipe: object, out: object, data: object) -> None:

@@ -20,12 +20,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from calibrant.data import Unreadable
+from torch.distributed import DistError
+
 from calibrant.errors import CalibrantError, InvalidInput, one_line
 from calibrant.logs import at_level
-from calibrant.training.cluster import launched_by_srun
 from calibrant.training.lifeline import Lifeline, Reason
-from calibrant.training.run import is_run
+from calibrant.training.recipe import first_difference
+from calibrant.training.speaking import (
+    LAUNCHER,
+    REFUSED,
+    ProcessLost,
+    is_first_process,
+    is_told,
+    lost_message,
+    mark_told,
+    stopped_message,
+)
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -33,87 +43,11 @@ if TYPE_CHECKING:
 # Fabric logs remarks on processes, precision and tensor cores, under the name of the half of Lightning that was
 # imported last.
 FABRIC_LOGGERS = ("lightning.fabric", "lightning.pytorch")
-_LAUNCHER = "CALIBRANT_LAUNCHER"
-# torchrun shows what lies in this file below the tracebacks of its own.
-_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-# A note on an error that the first process says to the user.
-_TOLD = "The first process says this, too."
 _POLL = 0.2
 # How long the main thread may take to end by itself: it restores the terminal and knows more about what happened.
 _GRACE = 2.0
 # How long children may take to end after a run that is complete.
 _PATIENCE = 10.0
-# The exit code of a process that has complained in a line.
-_REFUSED = 2
-
-
-class ProcessLost(CalibrantError):
-    """Another process of the run ended before the run did."""
-
-
-def stopped_message(path: Path) -> str:
-    """What a person who stopped the run at `path` should know."""
-    if not is_run(path):
-        return "stopped before anything was written"
-    return f"stopped; continue with: calibrant train --resume {path}"
-
-
-@contextmanager
-def resumable(path: Path) -> Iterator[None]:
-    """Say in an interrupt how the run at `path` can be continued."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(stopped_message(path)) from error
-
-
-@contextmanager
-def first_process_speaks() -> Iterator[None]:
-    """Let one of several processes say what went wrong: the first, unless another one knows more."""
-    try:
-        yield
-    except (CalibrantError, OSError, KeyboardInterrupt) as error:
-        if not isinstance(error, KeyboardInterrupt):
-            _leave_for_torchrun(error)
-        if is_first_process() or _knows_more(error):
-            raise
-        if _started_by_us() and not (_is_told(error) or isinstance(error, KeyboardInterrupt)):
-            # The first process came further than this one, or there would be no other.
-            raise CalibrantError(f"process {os.environ['LOCAL_RANK']}: {error}") from error
-        raise SystemExit(2) from error
-
-
-def _knows_more(error: BaseException) -> bool:
-    """Whether a process beside the first has to speak itself."""
-    # Where a process was lost, the first one may be the one that is gone; a picture is met by one process alone.
-    alone = isinstance(error, ProcessLost | Unreadable) or not isinstance(error, CalibrantError | KeyboardInterrupt)
-    return alone and not _is_told(error)
-
-
-def _is_told(error: BaseException) -> bool:
-    return _TOLD in getattr(error, "__notes__", ())
-
-
-def _started_by_us() -> bool:
-    return _LAUNCHER in os.environ and "RANK" not in os.environ and not launched_by_srun()
-
-
-def _leave_for_torchrun(error: Exception) -> None:
-    """Write an error where torchrun looks for it: it shows the earliest one as the cause, and its own noise above."""
-    place = os.environ.get(_ERROR_FILE)
-    if place:
-        # It counts whole seconds, and a lost process is never the cause.
-        moment = int(time.time()) + isinstance(error, ProcessLost)
-        told = {"message": f"calibrant: {one_line(error)}", "extraInfo": {"timestamp": str(moment)}}
-        with suppress(OSError):
-            Path(place).write_text(json.dumps({"message": told}))
-
-
-def is_first_process() -> bool:
-    """Whether this process is the one that speaks, also before the processes have met."""
-    # torchrun sets RANK, srun SLURM_PROCID (also for a process alone, where it says nothing), our launcher LOCAL_RANK.
-    alone = os.environ.get("SLURM_PROCID", "0") if launched_by_srun() else os.environ.get("LOCAL_RANK", "0")
-    return int(os.environ.get("RANK", alone)) == 0
 
 
 @contextmanager
@@ -135,7 +69,10 @@ def launched(fabric: "Fabric", path: Path, settings: Mapping[str, Any] | None = 
     complete = False
     try:
         with at_level(logging.WARNING, *FABRIC_LOGGERS):
-            watch.lifeline = _lifeline(fabric, path)
+            try:
+                watch.lifeline = Lifeline(fabric.global_rank, fabric.world_size)
+            except OSError as error:
+                raise watch.lost("another process") from error
             _refuse_other_settings(watch.lifeline, fabric.global_rank, settings or {})
             fabric.launch()
         yield
@@ -157,21 +94,13 @@ def launched(fabric: "Fabric", path: Path, settings: Mapping[str, Any] | None = 
 
 def _refuse_other_settings(lifeline: Lifeline, rank: int, settings: Mapping[str, Any]) -> None:
     """Refuse a process that was started with other settings than the first."""
-    first = json.loads(lifeline.shared(json.dumps(settings)))
-    mine = json.loads(json.dumps(settings))
-    for key in sorted(first.keys() | mine.keys()):
-        if first.get(key) != mine.get(key):
-            raise InvalidInput(
-                f"{key} must be the same in all processes of a run, got {first.get(key)} in process 0 and "
-                f"{mine.get(key)} in process {rank}. Start all of them with one command line."
-            )
-
-
-def _lifeline(fabric: "Fabric", path: Path) -> Lifeline:
-    try:
-        return Lifeline(fabric.global_rank, fabric.world_size)
-    except OSError as error:
-        raise ProcessLost(lost_message("another process", path)) from error
+    mine = json.dumps(settings)
+    first, here = json.loads(lifeline.shared(mine)), json.loads(mine)
+    if (key := first_difference(first, here)) is not None:
+        raise InvalidInput(
+            f"{key} must be the same in all processes of a run, got {first.get(key)} in process 0 and "
+            f"{here.get(key)} in process {rank}. Start all of them with one command line."
+        )
 
 
 def _start_children(fabric: "Fabric") -> list[subprocess.Popen[bytes]]:
@@ -194,7 +123,7 @@ def _start_children(fabric: "Fabric") -> list[subprocess.Popen[bytes]]:
     children = []
     with _interrupts_held_back():
         for rank in range(1, fabric.world_size):
-            environment = {**os.environ, "LOCAL_RANK": str(rank), _LAUNCHER: str(os.getpid())}
+            environment = {**os.environ, "LOCAL_RANK": str(rank), LAUNCHER: str(os.getpid())}
             children.append(subprocess.Popen(command, env=environment))  # noqa: S603 (our own command line)
     return children
 
@@ -222,16 +151,7 @@ def _end(children: list[subprocess.Popen[bytes]], patience: float) -> None:
 
 def _is_lost_peer(error: RuntimeError) -> bool:
     """Whether an error of torch says that another process is gone; only its text tells, for gloo."""
-    from torch import distributed
-
-    kinds = tuple(getattr(distributed, name) for name in ("DistBackendError", "DistNetworkError", "DistStoreError"))
-    return isinstance(error, kinds) or "gloo" in str(error).lower()
-
-
-def lost_message(which: str, path: Path) -> str:
-    """What a person should know where a process of the run at `path` is gone."""
-    way_out = f" Continue with: calibrant train --resume {path}" if is_run(path) else ""
-    return f"{which} of this run ended before the run did.{way_out}"
+    return isinstance(error, DistError) or "gloo" in str(error).lower()
 
 
 class _Watch(threading.Thread):
@@ -241,7 +161,7 @@ class _Watch(threading.Thread):
         super().__init__(daemon=True, name="calibrant-processes")
         self._interrupted = False
         self._children, self._path = children, path
-        self._parent = int(os.environ.get(_LAUNCHER, os.getppid()))
+        self._parent = int(os.environ.get(LAUNCHER, os.getppid()))
         self.lifeline: Lifeline | None = None
         """Once the processes have met."""
         self._done = threading.Event()
@@ -265,33 +185,39 @@ class _Watch(threading.Thread):
             os.close(self._signals)
 
     def run(self) -> None:
-        """Look around a few times per second."""
+        """Look around a few times per second, and end the process where the main thread does not do so in time."""
         while not self._done.wait(_POLL):
-            if self.saw_interrupt():
-                self._wait_for_the_main_thread()
-                self._leave(stopped_message(self._path) if is_first_process() else None, 128 + signal.SIGINT)
-            if os.getppid() != self._parent:
-                self._leave(lost_message("the first process", self._path), 2)
-            for rank, child in enumerate(self._children, 1):
-                if child.poll():
-                    self._wait_for_the_main_thread()
-                    lost = self.lost(f"process {rank} (exit code {child.returncode})")
-                    # With this code it has said by itself why, unless it told this process.
-                    silent = child.returncode == _REFUSED and (self.lifeline is None or self.lifeline.reason() is None)
-                    self._leave(None if silent else str(lost), 2)
-            if self.lifeline is not None and self.lifeline.broken():
-                self._wait_for_the_main_thread()
-                lost = self.lost("another process")
-                self._leave(None if _is_told(lost) else str(lost), 2)
+            if (ending := self._ending()) is not None and not self._done.wait(_GRACE):
+                self._leave(*ending)
+
+    def _ending(self) -> tuple[str | None, int] | None:
+        """What to say, if anything, and the exit code; None where there is no reason to end."""
+        if self.saw_interrupt():
+            return (stopped_message(self._path) if is_first_process() else None), 128 + signal.SIGINT
+        if os.getppid() != self._parent:
+            return lost_message("the first process", self._path), REFUSED
+        for rank, child in enumerate(self._children, 1):
+            if child.poll():
+                # With this code it has said by itself why, unless it told this process.
+                silent = child.returncode == REFUSED and self._reason() is None
+                lost = self.lost(f"process {rank} (exit code {child.returncode})")
+                return (None if silent else str(lost)), REFUSED
+        if self.lifeline is not None and self.lifeline.broken():
+            lost = self.lost("another process")
+            return (None if is_told(lost) else str(lost)), REFUSED
+        return None
 
     def lost(self, which: str) -> ProcessLost:
         """The error where another process has ended: what that said last, where it said anything."""
-        reason = None if self.lifeline is None else self.lifeline.reason()
+        reason = self._reason()
         if reason is None:
             return ProcessLost(lost_message(which, self._path))
         lost = ProcessLost(f"process {reason.rank}: {reason.words}")
         self.tell(reason, lost)
         return lost
+
+    def _reason(self) -> Reason | None:
+        return None if self.lifeline is None else self.lifeline.reason()
 
     def wait_for_a_reason(self) -> None:
         """Give the first process time to pass on what a third one told it."""
@@ -301,9 +227,9 @@ class _Watch(threading.Thread):
 
     def tell(self, reason: Reason, error: Exception) -> None:
         """Let the processes at the other end know why this one ends. Only the first of them all speaks to the user."""
-        told = self.lifeline is not None and (self.lifeline.tell(reason) or self.lifeline.reason() is not None)
+        told = self.lifeline is not None and (self.lifeline.tell(reason) or self._reason() is not None)
         if told and not is_first_process():
-            error.add_note(_TOLD)
+            mark_told(error)
 
     def saw_interrupt(self) -> bool:
         """Whether SIGINT has come, also where the main thread does not know it yet."""
@@ -311,11 +237,6 @@ class _Watch(threading.Thread):
             with suppress(BlockingIOError):
                 self._interrupted |= signal.SIGINT in os.read(self._signals, 64)
         return self._interrupted
-
-    def _wait_for_the_main_thread(self) -> None:
-        if self._done.wait(_GRACE):
-            # It ends this thread, too: `stop` waits for it.
-            sys.exit()
 
     def _leave(self, message: str | None, code: int) -> NoReturn:
         """End at once, without a destructor or an exit handler."""

@@ -298,6 +298,10 @@ class Recipe(RecipeSection):
                 raise invalid(f"your own {module}", f"be {in_words(recorded)}", now, way_out)
         return self if found == self.own_code else self.changed({"own_code": found})
 
+    def compared(self) -> dict[str, Any]:
+        """By dotted key, what must be the same for two recipes to be of one run: all but the engine, which is speed."""
+        return flatten(self.model_dump(mode="json", exclude={"engine"}))
+
     def own_names(self) -> tuple[str, ...]:
         """The parts of the method, the network and the data that are the user's own code."""
         data = own_data(self.data.name)
@@ -383,3 +387,8 @@ def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """The first key, in the order of the alphabet, with another value in the other table; None where all are equal."""
+    return next((key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)), None)
