@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate
-from calibrant.errors import InvalidInput
+from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.integrations.judging import judge
 from calibrant.posthoc import TemperatureScaling
 from calibrant.routing import RoutingRule, choose_threshold
@@ -47,6 +47,13 @@ def test_without_test_cases_the_page_shows_what_the_temperature_has_not_seen(tmp
     found = judge(tmp_path, validation)
     assert found.raw == evaluate(validation.split(0.2, seed=0)[1])
     assert not (tmp_path / "predictions" / "test.npz").exists()
+
+
+def test_a_temperature_that_harms_the_test_cases_is_told(tmp_path):
+    too_sure, too_timid = some(500, scale=4.0), some(500, seed=1)
+    timid = Predictions.from_logits(0.2 * too_timid.logits, too_timid.targets, class_names=["a", "b", "c"])
+    with pytest.warns(CalibrantWarning, match="made the NLL of the predictions it was applied to larger"):
+        judge(tmp_path, too_sure, timid)
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, Perceptron, Ridge
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from calibrant import evaluate
@@ -106,7 +107,9 @@ def test_a_fitted_estimator_is_only_calibrated():
         ({"cv": 5}, [0] * 19 + [1], "y"),
         ({"cv": 5}, [0] * 20, "y"),
         ({"cv": TimeSeriesSplit(3)}, [0, 1] * 10, "cv"),
+        ({"cv": 1}, [0, 1] * 10, "cv"),
         ({"method": "platt"}, [0, 1] * 10, "method"),
+        ({"estimator": Ridge()}, [0, 1] * 10, "estimator"),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, y, name):
@@ -127,3 +130,59 @@ def test_weights_for_an_estimator_without_weights():
     X, y = load_iris(return_X_y=True)
     with pytest.raises(InvalidInput, match=r"^sample_weight must"):
         CalibratedClassifier(KNeighborsClassifier()).fit(X, y, sample_weight=np.ones(len(y)))
+
+
+def test_weights_for_a_fitted_estimator_are_not_ignored():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(InvalidInput, match=r"^sample_weight must"):
+        CalibratedClassifier(GaussianNB().fit(X, y), cv="prefit").fit(X, y, sample_weight=np.ones(len(y)))
+
+
+@pytest.mark.parametrize(("load", "cv"), [(load_iris, 3), (load_iris, "prefit"), (load_digits, 3)])
+def test_a_decision_function_of_pairs_of_classes_is_refused(load, cv):
+    # Three classes have three pairs: the number of columns alone does not give them away.
+    X, y = load(return_X_y=True)
+    X, y = X[:300], y[:300]
+    model = CalibratedClassifier(SVC(decision_function_shape="ovo").fit(X, y), cv=cv)
+    with pytest.raises(InvalidInput, match=r"^estimator must say .*decision_function_shape='ovr'"):
+        model.fit(X, y)
+    CalibratedClassifier(SVC(decision_function_shape="ovr"), cv=3).fit(X, y)
+
+
+def test_a_decision_function_of_any_unit_finds_its_temperature():
+    X, y = load_breast_cancer(return_X_y=True)  # raw columns: the perceptron's numbers are in the hundred thousands
+    model = CalibratedClassifier(Perceptron()).fit(X[::2], y[::2])
+    assert model.calibrator_.temperature_ > 1e5
+    assert not model.calibrator_.summary_.at_bound
+    assert evaluate(model.predictions(X[1::2], y[1::2])).nll < 0.5
+
+
+def test_the_order_of_a_fitted_estimators_classes_does_not_matter():
+    X, y = load_iris(return_X_y=True)
+
+    class Backwards(GaussianNB):
+        def predict_proba(self, X):
+            return super().predict_proba(X)[:, ::-1]
+
+    base = Backwards().fit(X, y)
+    base.classes_ = base.classes_[::-1]
+    model = CalibratedClassifier(base, cv="prefit").fit(X, y)
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert model.score(X, y) > 0.9
+
+
+def test_a_frozen_estimator_that_knows_more_classes_than_the_cases():
+    X, y = load_digits(return_X_y=True)
+    base = GaussianNB().fit(X[:900], y[:900])
+    X, y = X[900:][y[900:] != 3], y[900:][y[900:] != 3]
+    with pytest.raises(InvalidInput, match=r"^y must hold every class that the fitted estimator knows, got no .*3"):
+        CalibratedClassifier(FrozenEstimator(base)).fit(X, y)
+    assert CalibratedClassifier(base, cv="prefit").fit(X, y).predict_proba(X).shape[1] == 10
+
+
+def test_numpys_whole_numbers_and_none_are_folds_too():
+    X, y = load_iris(return_X_y=True)
+    found = [
+        CalibratedClassifier(GaussianNB(), cv=cv).fit(X, y).calibrator_.temperature_ for cv in (5, np.int64(5), None)
+    ]
+    assert len(set(found)) == 1

@@ -140,6 +140,8 @@ def test_containers_and_types(draw, name):
         assert tensor.dtype == wanted
         assert not tensor.requires_grad
     np.testing.assert_array_equal(found.transform(torch.tensor(logits)).numpy(), exact)
+    # Files of other machines: the same numbers in the other byte order.
+    np.testing.assert_allclose(found.transform(logits.astype(">f8")), exact, rtol=1e-6)
 
 
 def test_blocks_do_not_show(draw, name, monkeypatch):
@@ -211,6 +213,7 @@ LABELS = np.array([0, 1, 2, 0])
         (GOOD[:, :1], LABELS, "2 classes, got .* the same as two"),
         (np.zeros((2, 3, 4)), LABELS, "one row of each pixel or position"),
         (GOOD.astype(str), LABELS, "floating-point"),
+        (GOOD, None, "targets must be given beside an array of logits"),
         (GOOD, LABELS[:3], "targets must"),
         (GOOD, np.array([0, 1, 3, 0]), "targets must"),
         (GOOD, np.array([0, 1, -1, 0]), "targets must"),
@@ -250,6 +253,10 @@ def test_probabilities_passed_as_logits_are_noticed(draw):
     logits, targets = draw(100)
     with pytest.warns(CalibrantWarning, match="sums to 1"):
         TemperatureScaling().fit(torch.softmax(torch.tensor(logits), dim=1), targets)
+    fitted = TemperatureScaling().fit(logits, targets)
+    with pytest.warns(CalibrantWarning, match="sums to 1") as found:
+        fitted.transform(torch.softmax(torch.tensor(logits), dim=1))
+    assert found[0].filename == __file__
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from calibrant.display import Displayed, Overview
 from calibrant.errors import invalid
 from calibrant.files import as_path
 from calibrant.metrics import Evaluation, evaluate, label
-from calibrant.posthoc import FEWEST_CASES, TemperatureScaling, temperature_share
+from calibrant.posthoc import FEWEST_CASES, TemperatureScaling, temperature_share, warn_if_worse
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.report import write_report
 from calibrant.routing import RoutingRule, choose_threshold
@@ -57,7 +57,8 @@ def judge(
     """Fit the temperature, choose a rule and write predictions, calibrator, rule and page into a folder.
 
     The temperature gets a tenth of the validation cases, or 100 where that is more; the rule is chosen on the rest of
-    them behind the temperature. The page shows the test cases, which neither has seen.
+    them behind the temperature. The page shows the test cases, which neither has seen. A warning says where the
+    temperature makes their NLL larger by more than chance.
 
     Args:
         folder: Gets `predictions/val.npz`, `predictions/test.npz`, `calibrator.json`, `rule.json` and `report.html`.
@@ -84,4 +85,6 @@ def judge(
     calibrator.save(place / "calibrator.json")
     rule.save(place / "rule.json")
     page = write_report({name: shown}, place / "report.html", calibrator=calibrator, rule=rule)
-    return Judgement(calibrator, rule, evaluate(shown), evaluate(calibrator(shown)), page)
+    calibrated = calibrator(shown)
+    warn_if_worse(shown, calibrated, used=("temperature",))
+    return Judgement(calibrator, rule, evaluate(shown), evaluate(calibrated), page)

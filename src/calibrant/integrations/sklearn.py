@@ -5,6 +5,7 @@ from calibrant.integrations.sklearn import CalibratedClassifier
 model = CalibratedClassifier(RandomForestClassifier(), method="temperature", cv=5).fit(X, y)
 """
 
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -12,16 +13,21 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, check_cv
-from sklearn.utils import Tags, get_tags, indexable
+from sklearn.utils import Tags, _safe_indexing, get_tags, indexable
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, has_fit_parameter
 
+from calibrant.checks import whole
 from calibrant.errors import invalid
-from calibrant.posthoc import Calibrator, fit_calibrator
+from calibrant.posthoc import Calibrator, TemperatureScaling, fit_calibrator
 from calibrant.predictions import Kind, Predictions
 
 _FEWEST = 2  # classes, and folds
+# A decision function has any unit: on raw columns the temperature of a perceptron is 200,000.
+_ANY_UNIT = (1e-9, 1e9)
+# Rows on which a decision function is compared with what its classifier predicts.
+_COMPARED = 200
 
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # untyped
@@ -73,7 +79,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         Args:
             X: Anything that the estimator takes: array, sparse matrix, data frame, list of texts.
             y: Labels of any kind.
-            sample_weight: Passed on to the estimator. The calibrator weighs all cases alike.
+            sample_weight: Passed on to the estimator. The calibrator weighs all cases alike, so that "prefit" refuses
+                weights.
         """
         check_classification_targets(y)
         X, y = indexable(X, y)
@@ -81,6 +88,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if len(y) == 0:
             raise invalid("X", "hold at least one case", "0 samples")
         if isinstance(self.cv, str):
+            if sample_weight is not None:
+                raise invalid("sample_weight", "be left out with cv='prefit'", "weights", "The calibrator takes none.")
             outputs, kind = self._take_fitted(X)
         else:
             weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
@@ -90,7 +99,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         named = names if len(set(names)) == len(names) else None
         logits = _logits(outputs, kind, self.smallest_)
         self.predictions_ = Predictions.from_logits(logits, _codes(y, self.classes_), class_names=named)
-        self.calibrator_ = fit_calibrator(self.predictions_, self.method).calibrator
+        if self.method == "temperature" and kind == "logits":
+            self.calibrator_ = TemperatureScaling(bounds=_ANY_UNIT).fit(self.predictions_)
+        else:
+            self.calibrator_ = fit_calibrator(self.predictions_, self.method).calibrator
         for attribute in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimators_[0], attribute):
                 setattr(self, attribute, getattr(self.estimators_[0], attribute))
@@ -122,8 +134,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if self.cv != "prefit":
             raise invalid("cv", "be a number of folds, a splitter, or 'prefit'", repr(self.cv))
         check_is_fitted(self.estimator)
-        self.estimators_, self.classes_ = [self.estimator], self.estimator.classes_
-        return _outputs(self.estimator, X, self.classes_)
+        self.estimators_, self.classes_ = [self.estimator], np.unique(self.estimator.classes_)
+        outputs, kind = _outputs(self.estimator, X, self.classes_)
+        _refuse_pairs(self.estimator, X, outputs, self.classes_)
+        return outputs, kind
 
     def _fit_folds(self, X: Any, y: NDArray[Any], weights: Any) -> tuple[NDArray[np.float64], Kind]:
         """What is said about each case by a model that was fitted without its fold."""
@@ -141,6 +155,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             _fit(part, X_part, y_part, None if weights is None else weights[inside])
             held_out, _ = _safe_split(part, X, None, outside, inside)
             outputs[outside], kind = _outputs(part, held_out, self.classes_)
+            if not self.estimators_:
+                _refuse_pairs(part, held_out, outputs[outside], self.classes_)
             self.estimators_.append(part)
         if np.isnan(outputs).any():
             raise invalid("cv", "hold out every case once", repr(self.cv), "Use a number of folds.")
@@ -160,10 +176,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
 
 def _folds(cv: Any, X: Any, y: NDArray[Any]) -> list[tuple[Any, Any]]:
-    if not isinstance(cv, int):
+    cv = 5 if cv is None else cv
+    if not isinstance(cv, Integral):
         return list(check_cv(cv, y, classifier=True).split(X, y))
+    whole("cv", cv, _FEWEST)
     rarest = int(np.unique(y, return_counts=True)[1].min())
-    if min(cv, rarest) < _FEWEST:
+    if rarest < _FEWEST:
         way_out = "Leave such classes out, or fit the estimator yourself and use cv='prefit'."
         raise invalid("y", "hold at least two cases of every class, for two folds", f"{rarest} of the rarest", way_out)
     # Mixed first: many tables are sorted by something.
@@ -190,17 +208,38 @@ def _codes(y: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
 def _outputs(estimator: Any, X: Any, classes: NDArray[Any]) -> tuple[NDArray[np.float64], Kind]:
     """What the estimator says, shape (n, K): its decision function where there is one, else its probabilities."""
     kind: Kind = "logits" if hasattr(estimator, "decision_function") else "probabilities"
+    if kind == "probabilities" and not hasattr(estimator, "predict_proba"):
+        raise invalid("estimator", "have predict_proba or decision_function", type(estimator).__name__)
     if kind == "logits":
         found = np.asarray(estimator.decision_function(X), dtype=np.float64)
         if found.ndim == 1:
             found = np.stack([np.zeros_like(found), found], axis=1)
     else:
         found = np.asarray(estimator.predict_proba(X), dtype=np.float64)
+    if found.shape[1] != len(estimator.classes_):
+        got = f"{found.shape[1]} columns for {len(estimator.classes_)} classes"
+        raise invalid("estimator", "say one number per class", got, "Set decision_function_shape='ovr'.")
+    unknown = ~np.isin(estimator.classes_, classes)
+    if unknown.any():
+        label = repr(np.asarray(estimator.classes_)[unknown][0])
+        raise invalid("y", "hold every class that the fitted estimator knows", f"no {label}", "Use cv='prefit'.")
     columns = np.searchsorted(classes, estimator.classes_)
     # A model whose fold lacks a class says nothing about it: as little as about the least likely of the others.
     outputs = np.repeat(found.min(axis=1, keepdims=True), len(classes), axis=1)
     outputs[:, columns] = found
     return outputs, kind
+
+
+def _refuse_pairs(estimator: Any, X: Any, outputs: NDArray[np.float64], classes: NDArray[Any]) -> None:
+    """Refuse a decision function with one column per pair of classes: three classes have as many pairs as classes."""
+    if len(classes) != 3 or not hasattr(estimator, "decision_function"):
+        return
+    rows = np.arange(min(len(outputs), _COMPARED))
+    agree = np.mean(estimator.predict(_safe_indexing(X, rows)) == classes[outputs[rows].argmax(axis=1)])
+    if agree < 0.5:
+        got = f"a class that it predicts in {agree:.0%} of {len(rows)} cases"
+        rule = "say the largest number for the class that it predicts"
+        raise invalid("estimator", rule, got, "Set decision_function_shape='ovr'.")
 
 
 def _smallest(outputs: NDArray[np.float64], kind: Kind) -> float:

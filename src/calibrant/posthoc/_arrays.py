@@ -30,6 +30,8 @@ def like(probabilities: NDArray[Any], template: Any) -> Any:
 def as_arrays(logits: Any, targets: Any) -> tuple[Any, Any]:
     """Logits and targets of predictions, or the two arrays as they are."""
     if not isinstance(logits, Predictions):
+        if targets is None:
+            raise invalid("targets", "be given beside an array of logits", "none")
         return logits, targets
     if targets is not None:
         raise invalid("targets", "be left out where predictions are given, which hold them", type(targets).__name__)
@@ -44,10 +46,10 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     if matrix.ndim != 2 or matrix.shape[0] == 0 or matrix.shape[1] < 2:
         rule = "have shape (cases, classes) with at least 1 case and 2 classes"
         raise invalid("logits", rule, matrix.shape, _as_rows(matrix.shape))
-    if matrix.dtype == np.float16 or (matrix.dtype.kind in "iu" and matrix.dtype != np.bool_):
-        matrix = matrix.astype(np.float32 if matrix.dtype == np.float16 else np.float64)
-    if matrix.dtype not in (np.float32, np.float64):
+    if matrix.dtype.kind not in "iuf":
         raise invalid("logits", "be floating-point numbers", matrix.dtype)
+    if matrix.dtype not in (np.float32, np.float64):  # half precision, whole numbers, the other byte order
+        matrix = matrix.astype(np.float32 if matrix.dtype == np.float16 else np.float64)
     if classes is not None and matrix.shape[1] != classes:
         raise invalid(
             "logits",
@@ -95,7 +97,7 @@ def check_fit(logits: Any, targets: Any) -> tuple[Matrix, Integers]:
             "the same prediction in every row",
             "The model ignores its input, which no calibrator can repair: check its weights and its inputs.",
         )
-    _warn_if_probabilities(matrix)
+    warn_if_probabilities(matrix, stacklevel=4)
     return matrix, classes
 
 
@@ -105,14 +107,15 @@ def _first_rows_agree(matrix: Matrix) -> bool:
     return bool(np.allclose(first[0], first[-1], rtol=1e-9, atol=1e-12))
 
 
-def _warn_if_probabilities(matrix: Matrix) -> None:
+def warn_if_probabilities(matrix: Matrix, *, stacklevel: int) -> None:
+    """Warn where what came as logits looks like probabilities."""
     head = matrix[:256]
     if (head >= 0).all() and np.allclose(head.sum(axis=1), 1.0, atol=1e-4):
         warnings.warn(
             "logits: every row is non-negative and sums to 1, as probabilities do. They were taken as logits; "
             "if they are probabilities, pass their logarithm.",
             CalibrantWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 

@@ -25,6 +25,7 @@ from calibrant.posthoc._arrays import (
     like,
     log_softmax,
     mean_nll,
+    warn_if_probabilities,
 )
 from calibrant.posthoc.display import calibrator_html
 from calibrant.posthoc.module import CalibrationModule
@@ -229,6 +230,7 @@ class Calibrator(ABC):
 
     def _map(self, logits: ArrayT, *, exponentiate: bool) -> ArrayT:
         matrix = self._check_fitted(logits)
+        warn_if_probabilities(matrix, stacklevel=4)
         result = np.empty(
             matrix.shape, dtype=np.float64 if as_array("logits", logits).dtype == np.float64 else np.float32
         )
