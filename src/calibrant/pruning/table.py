@@ -75,11 +75,7 @@ def observe_(
     probabilities = torch.softmax(logits, dim=1, dtype=torch.float32)
     confidence, predicted = probabilities.max(dim=1)
     label = labels.index_select(0, indices).unsqueeze(1)
-    measured = [confidence, confidence - probabilities.gather(1, label).squeeze(1)]
-    if "error" in columns:
-        # 1 - p_y as the sum of the others: a difference would lose the digits that rank the well-learned.
-        others = probabilities.scatter(1, label, 0.0)
-        measured.append((others.square().sum(1) + others.sum(1).square()).sqrt())
+    measured = _averaged(probabilities, confidence, label, columns)
     averaged_columns = len(measured)
     if "loss" in columns:
         losses = -torch.log_softmax(logits, dim=1, dtype=torch.float32).gather(1, label).squeeze(1)
@@ -101,6 +97,16 @@ def observe_(
         fresh.append(mean[:, averaged_columns:])
     # Copies of a sample write the same row, so it does not matter which of them writes last.
     table.index_put_((indices,), torch.where(copies > 0, torch.cat(fresh, dim=1), old))
+
+
+def _averaged(probabilities: Tensor, confidence: Tensor, label: Tensor, columns: tuple[str, ...]) -> list[Tensor]:
+    """What is averaged over the epochs: confidence, by how much it exceeds the label's, and the error if asked for."""
+    measured = [confidence, confidence - probabilities.gather(1, label).squeeze(1)]
+    if "error" in columns:
+        # 1 - p_y as the sum of the others: a difference would lose the digits that rank the well-learned.
+        others = probabilities.scatter(1, label, 0.0)
+        measured.append((others.square().sum(1) + others.sum(1).square()).sqrt())
+    return measured
 
 
 def _first_occurrence(slots: Tensor, indices: Tensor) -> Tensor:

@@ -76,15 +76,14 @@ def choose_threshold(
     if per_class:
         lines = [np.flatnonzero(routed.predicted == k) for k in range(predictions.n_classes)]
     level = (1.0 - confidence) / len(lines)
-    test = _Test(routed.confidence, correct, members.clusters, target_accuracy, level, thresholds, starts)
+    paid = None if costs is None else costs.of_rows(predictions.targets, routed.predicted)
+    search = _Search(
+        routed.confidence, correct, members.clusters, target_accuracy, level, thresholds, starts, costs, paid
+    )
     fewest = cases_without_error(target_accuracy, level * max(parts_of(starts, target_accuracy).values()))
     promised = {name: rows for name, rows in members.groups.items() if len(rows) >= fewest}
-    tables = [test(line, list(promised.values())) for line in lines]
-    paid = None if costs is None else costs.of_rows(predictions.targets, routed.predicted)
-    found = tuple(
-        _pick(table, costs, None if paid is None else (routed.confidence[line], paid[line]))
-        for table, line in zip(tables, lines, strict=True)
-    )
+    tables = [search.certify(line, *promised.values()) for line in lines]
+    found = tuple(search.pick(table, line) for table, line in zip(tables, lines, strict=True))
     rule = RoutingRule(
         threshold=None if per_class else found[0],
         n_classes=predictions.n_classes,
@@ -93,17 +92,19 @@ def choose_threshold(
     automate = routed.confidence >= rule.thresholds[routed.predicted]
     needed = None
     if not any(table.kept.any() for table in tables):
-        alone = [test(rows, []) for rows in promised.values()]
+        alone = [search.certify(rows) for rows in promised.values()]
         needed = _most_needed([tables, *([table] for table in alone)], target_accuracy, confidence, len(predictions))
     counts = int(automate.sum()), int((automate & ~correct).sum())
     evidence = build_evidence(len(predictions), *counts, None if needed is None else needed.cases)
     shown = group_evidence(members, automate, correct, promised)
     notes = [_note(rule, tables, evidence, needed, target_accuracy, confidence)]
     if groups is not None:
-        without = _pick(test(lines[0], []), costs, None if paid is None else (routed.confidence, paid))
+        without = search.pick(search.certify(lines[0]), lines[0])
         more = 0 if without is None else int((routed.confidence >= without).sum()) - counts[0]
         notes.append(
-            group_note(shown, fewest, more, len(predictions), lambda name: bool(test(promised[name], []).kept.any()))
+            group_note(
+                shown, fewest, more, len(predictions), lambda name: bool(search.certify(promised[name]).kept.any())
+            )
         )
     if members.n_clusters is not None:
         notes.append(f"Cases of one of the {members.n_clusters:,} clusters may depend on each other.")
@@ -126,8 +127,8 @@ def choose_threshold(
 
 
 @dataclass(frozen=True)
-class _Test:
-    """`certify` of some of the cases, with everything else fixed."""
+class _Search:
+    """Tests and chooses thresholds for some of the cases, with everything else fixed."""
 
     confidence: NDArray[np.float64]
     correct: NDArray[np.bool_]
@@ -136,8 +137,11 @@ class _Test:
     level: float
     thresholds: Sequence[float] | None
     starts: Starts | None
+    costs: CostModel | None
+    paid: NDArray[np.float64] | None
 
-    def __call__(self, rows: NDArray[np.int64], groups: list[NDArray[np.int64]]) -> Certificate:
+    def certify(self, rows: NDArray[np.int64], *groups: NDArray[np.int64]) -> Certificate:
+        """Which thresholds keep the promise for these rows, and for each of the groups by itself."""
         return certify(
             self.confidence[rows],
             self.correct[rows],
@@ -145,9 +149,23 @@ class _Test:
             level=self.level,
             thresholds=self.thresholds,
             starts=self.starts,
-            groups=groups,
+            groups=list(groups),
             clusters=None if self.clusters is None else self.clusters[rows],
         )
+
+    def pick(self, table: Certificate, rows: NDArray[np.int64]) -> float | None:
+        """Of the thresholds that are kept the lowest or, with costs, the cheapest for the rows.
+
+        None where no threshold is kept, and where a review of every case is cheaper.
+        """
+        kept = np.flatnonzero(table.kept)
+        if len(kept) == 0:
+            return None
+        if self.costs is None or self.paid is None:
+            return float(table.thresholds[kept[-1]])
+        change = self.costs.change(table.cases[kept], table.errors[kept], self.confidence[rows], self.paid[rows])
+        best = len(kept) - 1 - int(np.argmin(change[::-1]))
+        return float(table.thresholds[kept[best]]) if change[best] < 0 else None
 
 
 def route_all(predictions: Predictions, temperature: float | None) -> Routed:
@@ -155,20 +173,6 @@ def route_all(predictions: Predictions, temperature: float | None) -> Routed:
     require_predictions(predictions)
     names = predictions.class_names
     return RoutingRule(None, predictions.n_classes, class_names=names, temperature=temperature).route(predictions)
-
-
-def _pick(
-    table: Certificate, costs: CostModel | None, rows: tuple[NDArray[np.float64], NDArray[np.float64]] | None
-) -> float | None:
-    """Of the thresholds that are kept the lowest, or the cheapest; None where there is none, or review is cheaper."""
-    kept = np.flatnonzero(table.kept)
-    if len(kept) == 0:
-        return None
-    if costs is None or rows is None:
-        return float(table.thresholds[kept[-1]])
-    change = costs.change(table.cases[kept], table.errors[kept], *rows)
-    best = len(kept) - 1 - int(np.argmin(change[::-1]))
-    return float(table.thresholds[kept[best]]) if change[best] < 0 else None
 
 
 @dataclass(frozen=True)

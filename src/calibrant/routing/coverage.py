@@ -80,30 +80,28 @@ def risk_coverage(
     if costs is not None:
         paid = costs.of_rows(predictions.targets, routed.predicted)
         change = costs.change(automated, errors, routed.confidence, paid)
-    rows = []
-    wanted = np.searchsorted(automated, np.ceil(np.sort(shares)[::-1] * cases - 1e-9), side="left")
-    for at in dict.fromkeys(wanted.tolist()):
+
+    def row(at: int) -> CoverageRow:
         count, wrong = int(automated[at]), int(errors[at])
         low, high = interval(count - wrong, count, confidence=confidence)
         share_low, share_high = interval(count, cases, confidence=confidence)
         spent = 0.0 if costs is None else float(change[at]) + costs.review * count
-        cost = None if costs is None else 1000.0 * costs.total(cases, count, wrong, spent) / cases
-        rows.append(
-            CoverageRow(
-                threshold=float(thresholds[at]),
-                coverage=count / cases,
-                automated=count,
-                errors=wrong,
-                accuracy=1.0 - wrong / count,
-                accuracy_low=float(low),
-                accuracy_high=float(high),
-                review_per_1000=1000.0 * (1.0 - count / cases),
-                review_low=float(1000.0 * (1.0 - share_high)),
-                review_high=float(1000.0 * (1.0 - share_low)),
-                cost_per_1000=cost,
-            )
+        return CoverageRow(
+            threshold=float(thresholds[at]),
+            coverage=count / cases,
+            automated=count,
+            errors=wrong,
+            accuracy=1.0 - wrong / count,
+            accuracy_low=float(low),
+            accuracy_high=float(high),
+            review_per_1000=1000.0 * (1.0 - count / cases),
+            review_low=float(1000.0 * (1.0 - share_high)),
+            review_high=float(1000.0 * (1.0 - share_low)),
+            cost_per_1000=None if costs is None else 1000.0 * costs.total(cases, count, wrong, spent) / cases,
         )
-    return rows
+
+    wanted = np.searchsorted(automated, np.ceil(np.sort(shares)[::-1] * cases - 1e-9), side="left")
+    return [row(at) for at in dict.fromkeys(wanted.tolist())]
 
 
 def cheapest_threshold(

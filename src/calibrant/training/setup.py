@@ -193,7 +193,7 @@ class Setup:
             self.steps = self._make_steps()
 
     def _make_steps(self) -> EagerSteps | GraphedSteps:
-        recipe, fabric, data = self.recipe, self.fabric, self.data
+        recipe, fabric = self.recipe, self.fabric
         tables = EpochTables(
             self.pruner,
             augmentation=self.preparation.augmentation,
@@ -201,40 +201,41 @@ class Setup:
             seed=recipe.seed,
             rank=fabric.global_rank,
             world_size=fabric.world_size,
-            balanced=data.targets if recipe.balance == "sampler" else None,
+            balanced=self.data.targets if recipe.balance == "sampler" else None,
         )
         model, optimiser = fabric.setup(self.network, self.optimiser, move_to_device=False)
-        local, mixup = self.batch_size, self._make_mixup()
         self.learner = Learner(
             fabric,
             model,
             self.loss,
             optimiser,
             self.pruner,
-            batch_size=local,
+            batch_size=self.batch_size,
             accumulate=recipe.optimiser.accumulate,
             sam=SharpnessAware(self.network, recipe.optimiser.sam) if recipe.optimiser.sam else None,
         )
         if self.mode != "eager" and (self.mode == "compiled" or recipe.engine.fuse):
             self.learner.compile(tune=recipe.engine.tune)
-            self.preparation.compile(local)
+            self.preparation.compile(self.batch_size)
+        source = self._make_source(tables)
+        if self.mode == "graphed" and isinstance(source, ResidentBatches):
+            return GraphedSteps(self.learner, source)
+        return EagerSteps(self.learner, source)
+
+    def _make_source(self, tables: EpochTables) -> ResidentBatches | LoaderBatches:
+        data, device = self.data, self.fabric.device
+        both: dict[str, Any] = {"batch_size": self.batch_size, "mixup": self._make_mixup()}
         if self.data_path == "resident" and data.images is not None:
-            images, labels = data.images.to(fabric.device), data.targets.to(fabric.device)
-            resident = ResidentBatches(images, labels, tables, self.preparation, batch_size=local, mixup=mixup)
-            return (
-                GraphedSteps(self.learner, resident) if self.mode == "graphed" else EagerSteps(self.learner, resident)
-            )
-        loader = LoaderBatches(
+            return ResidentBatches(data.images.to(device), data.targets.to(device), tables, self.preparation, **both)
+        return LoaderBatches(
             data.train,
             tables,
             self.preparation,
-            batch_size=local,
-            workers=recipe.engine.workers,
-            device=fabric.device,
-            mixup=mixup,
+            workers=self.recipe.engine.workers,
+            device=device,
             left_out=data.left_out,
+            **both,
         )
-        return EagerSteps(self.learner, loader)
 
     def _make_mixup(self) -> Mixup | None:
         alpha = self.recipe.data.mixup
