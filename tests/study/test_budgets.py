@@ -73,6 +73,31 @@ def test_the_control_has_the_loss_of_the_plan():
     assert rows(spec)["fl@18 (gamma 0.25)"] == ("fl", {"gamma": 0.25}, {"budget": 0.6})
 
 
+def test_plans_with_recipes_of_their_own_have_controls_of_their_own():
+    """A control that trains otherwise than its plan is none, and the plan would be in no table."""
+    lr = {"slow": {"optimiser.lr": 0.01}, "slower": {"optimiser": {"lr": 0.001}}, "slow too": {"optimiser.lr": 0.01}}
+    variants = [{"label": label, "method": "nll+random", "recipe": recipe} for label, recipe in lr.items()]
+    spec = at_budgets(StudySpec.parse({"methods": ["nll+random"], "variants": variants}), (0.6, 1.0))
+    made = {planned.label: planned.recipe for planned in spec.runs()}
+    found = {label: (recipe.within_budget().epochs, recipe.optimiser.lr) for label, recipe in made.items()}
+    usual = made["nll+random at 0.6"].optimiser.lr
+    controls = {label: trained for label, trained in found.items() if made[label].method.name == "nll"}
+    assert controls == {
+        "nll@18": (18, usual),
+        "nll": (30, usual),
+        "nll@18 (optimiser.lr 0.01)": (18, 0.01),
+        "nll (optimiser.lr 0.01)": (30, 0.01),
+        "nll@18 (optimiser.lr 0.001)": (18, 0.001),
+        "nll (optimiser.lr 0.001)": (30, 0.001),
+    }
+
+
+def test_a_control_that_is_a_row_already_is_not_trained_twice():
+    short = {"label": "short", "method": "nll", "recipe": {"epochs": 18}}
+    plan = {"label": "plan", "method": "nll+random", "recipe": {"budget": 0.6}}
+    assert trained(at_budgets(StudySpec.parse({"variants": [short, plan]}))).keys() == {"short", "plan"}
+
+
 def test_data_sets_of_different_lengths_share_a_label():
     spec = at_budgets(StudySpec(methods=("nll+random",), data=("digits", "cifar10")), (0.6,))
     assert trained(spec).keys() == {"nll+random", "nll@60%"}
@@ -87,6 +112,9 @@ def test_a_plan_whose_updates_are_not_known_ahead_gets_no_control_and_says_so():
         spec = at_budgets(StudySpec(methods=("nll+infobatch",)))
     assert trained(spec).keys() == {"nll+infobatch"}
     assert trained(at_budgets(StudySpec(methods=("nll+infobatch",)), (0.6,))).keys() == {"nll+infobatch", "nll@18"}
+    with pytest.warns(CalibrantWarning, match=r"nll\+repb gets no control: policy must not act") as caught:
+        at_budgets(StudySpec(methods=("nll+repb",)))
+    assert "budget" not in str(caught[0].message)  # it has none to offer
 
 
 def test_plans_of_your_own_have_controls_too(own_module):

@@ -87,6 +87,21 @@ def test_another_loss_cost_or_device_is_no_control(runs, make_record, different)
     assert find_controls(groups) == []
 
 
+def test_another_class_balance_is_no_control(runs):
+    groups = runs()
+    weighted = [r.model_copy(update={"recipe": {**r.recipe, "balance": "loss"}}) for r in groups["nll+unbiased"]]
+    assert find_controls({**groups, "nll+unbiased": weighted}) == []
+
+
+def test_a_plan_whose_updates_differ_from_seed_to_seed(runs):
+    groups = runs(full=False)
+    groups["nll+unbiased"][2] = groups["nll+unbiased"][2].model_copy(update={"samples_seen": 630})
+    more = groups["nll@96"].pop().model_copy(update={"samples_seen": 630})
+    (found,) = find_controls({**groups, "nll@101": [more]})
+    assert found.control_label == "nll@96, nll@101"
+    assert found.share == pytest.approx((600 + 600 + 630) / 3000)
+
+
 def test_half_an_epoch_is_near_enough_and_the_nearest_is_taken(runs, make_record):
     groups = runs(control_samples=603)  # half an epoch is 1000 / 160 / 2 = 3.1 samples
     farther = [r.model_copy(update={"samples_seen": 606}) for r in groups["nll@96"]]

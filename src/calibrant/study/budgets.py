@@ -11,7 +11,7 @@ from calibrant import methods
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.pruning import ConfidencePruner
 from calibrant.study.spec import StudySpec, Variant
-from calibrant.training import Recipe
+from calibrant.training import Recipe, flatten
 
 # One class of this size tells the share of a plan that has a rate of its own; rounding by class does not matter here.
 _SAMPLES = 10_000
@@ -35,12 +35,12 @@ def at_budgets(spec: StudySpec, budgets: Sequence[float] = (), *, control: bool 
     rows = list(plain.rows())
     if given:
         rows = [at for budget in given for row in rows for at in _at(plain, row, budget, alone=len(given) == 1)]
-    if control:
-        rows += [found for row in tuple(rows) for found in _controls(plain, row, given)]
+    controls = [found for row in rows for found in _controls(plain, row, given)] if control else []
+    rows = _joined(plain, rows, controls)
     if rows == list(plain.rows()):
         return spec
     return StudySpec.parse(
-        {**spec.model_dump(exclude_unset=True), "recipe": shared, "methods": (), "variants": _distinct(rows)}
+        {**spec.model_dump(exclude_unset=True), "recipe": shared, "methods": (), "variants": tuple(rows)}
     )
 
 
@@ -103,10 +103,12 @@ def _share(spec: StudySpec, row: Variant) -> float | None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CalibrantWarning)
-                pruner = ConfidencePruner(np.zeros(_SAMPLES, dtype=np.int64), epochs=recipe.epochs, **plan.options())
+                settings = {**plan.options(), "epochs": recipe.epochs, "batch_size": recipe.optimiser.batch_size}
+                pruner = ConfidencePruner(np.zeros(_SAMPLES, dtype=np.int64), **settings)
                 share = Fraction(sum(pruner.samples_by_epoch(recipe.epochs)), _SAMPLES * recipe.epochs)
         except InvalidInput as error:
-            told = f"{row.label} gets no control: {error} With a budget its updates are known."
+            way_out = " With a budget its updates are known." if plan.policy.free else ""
+            told = f"{row.label} gets no control: {error}{way_out}"
             warnings.warn(told, CalibrantWarning, stacklevel=4)
             return None
     # To the nearest epoch: a control with fewer updates would flatter the plan.
@@ -124,9 +126,22 @@ def _control_label(spec: StudySpec, row: Variant, base: str, share: float, optio
     return f"{base}@{int(Fraction(share).limit_denominator(1_000_000) * lengths.pop())}{given}"
 
 
-def _distinct(rows: Sequence[Variant]) -> tuple[Variant, ...]:
-    """Each row once: several plans may share a control."""
-    by_label: dict[str, Variant] = {}
+def _joined(spec: StudySpec, rows: Sequence[Variant], controls: Sequence[Variant]) -> list[Variant]:
+    """The rows and then the controls, each training once: several plans may share a control.
+
+    Plans whose variants have recipes of their own need controls of their own. Where the usual label is taken by another
+    training, the control's label names what its recipe sets.
+    """
+    joined: dict[str, Variant] = {}
     for row in rows:
-        by_label.setdefault(row.label, row)
-    return tuple(by_label.values())
+        joined.setdefault(row.label, row)  # two budgets may come to as many epochs
+    for control in controls:
+        trained = [_recipe(spec, row).within_budget() for row in joined.values() if row.method == control.method]
+        if _recipe(spec, control).within_budget() in trained:
+            continue
+        label = control.label
+        if label in joined:
+            own = [f"{key} {value}" for key, value in flatten(control.recipe).items() if key != "budget"]
+            label = f"{label} ({', '.join(own) or 'shared recipe'})"
+        joined[label] = control.model_copy(update={"label": label})
+    return list(joined.values())

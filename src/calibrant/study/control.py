@@ -28,8 +28,8 @@ class Controlled:
 
     @property
     def share(self) -> float:
-        """The plan's part of all updates."""
-        return self.plan[0].samples_seen / self.plan[0].samples_full
+        """The plan's part of all updates, mean over seeds."""
+        return sum(each.samples_seen for each in self.plan) / sum(each.samples_full for each in self.plan)
 
 
 def has_plan(record: Record) -> bool:
@@ -60,7 +60,8 @@ def find_controls(by_label: Mapping[str, Sequence[Record]]) -> list[Controlled]:
         if pairs:
             own, controls, all_updates, names = zip(*pairs, strict=True)
             full_runs = () if None in all_updates else all_updates
-            found.append(Controlled(label, names[0], own, controls, full_runs))
+            # Where the plan's updates differ from seed to seed, so may its control.
+            found.append(Controlled(label, ", ".join(dict.fromkeys(names)), own, controls, full_runs))
     return found
 
 
@@ -71,7 +72,7 @@ def _tolerance(plan: Record) -> float:
 class _Recipes:
     """Compares the recipes of records; each is parsed once, so that settings of later versions have their defaults."""
 
-    _PARTS = ("data", "model", "optimiser", "schedule")
+    _PARTS = ("data", "model", "optimiser", "schedule", "balance")
 
     def __init__(self) -> None:
         self._parsed: dict[int, Any] = {}
@@ -82,11 +83,11 @@ class _Recipes:
                 recipe = Recipe.parse(record.recipe).model_dump(mode="json")
             except InvalidInput:  # of a method or setting that is gone
                 recipe = record.recipe
-            self._parsed[id(record)] = [recipe[part] for part in self._PARTS]
+            self._parsed[id(record)] = [recipe.get(part) for part in self._PARTS]
         return self._parsed[id(record)]
 
     def differ_in_plan_alone(self, plan: Record, other: Record) -> bool:
-        """Whether the loss, its settings, schedule, optimiser, data and precision agree."""
+        """Whether the loss, its settings, schedule, optimiser, data, class balance and precision agree."""
         if other.method != plan.method.rpartition("+")[0]:
             return False
         if any(plan.settings.get(key) != value for key, value in other.settings.items()):
