@@ -44,6 +44,25 @@ def test_a_line_per_method_and_the_control_marked(results):
     assert plan.spreads["nll"][1] == rows["nll+random at 0.75"].scaled["nll"].spread
 
 
+def test_variants_of_a_method_are_lines_of_their_own(make_record):
+    """Rows of one method and cost would hide each other on one line."""
+    groups = {}
+    for share in (0.5, 0.75):
+        cost = {"samples_full": 1000, "samples_seen": int(1000 * share), "seen_share": share}
+        groups[f"weak at {share}"] = [make_record("nll+random", seed=0, sharpness=2 + share, **cost)]
+        groups[f"strong at {share}"] = [make_record("nll+random", seed=0, sharpness=4 + share, **cost)]
+        groups[f"nll@{int(160 * share)}"] = [make_record("nll", seed=0, sharpness=1 + share, **cost)]
+    groups["nll"] = [make_record("nll", seed=0, sharpness=1.0)]
+    found = replace(summarise(groups, "nll"), controls=against_controls(groups))
+    lines = {line.name: line for line in budget_lines(found)}
+    assert list(lines) == ["weak", "strong", "nll, fewer epochs (to beat)"]
+    rows = {row.label: row for row in found.rows}
+    for name in ("weak", "strong"):
+        labels = [f"{name} at 0.5", f"{name} at 0.75", "nll"]
+        assert lines[name].values["nll"] == [rows[label].scaled["nll"].mean for label in labels]
+    assert lines["weak"].values["nll"] != lines["strong"].values["nll"]
+
+
 def test_one_budget_alone_is_no_curve(results):
     assert budget_figure(results(shares=(0.5,), full=False)) is None
     assert len(budget_figure(results()).axes) == 3

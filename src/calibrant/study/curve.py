@@ -1,7 +1,8 @@
 """The budget curve of a study: every method over the updates that it made."""
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from calibrant.study.summary import Estimate, Results, Row
@@ -13,25 +14,38 @@ if TYPE_CHECKING:
 
 
 def budget_lines(results: Results) -> "list[BudgetLine]":
-    """A line for each method that was run at several costs, its plans ending where all updates are made.
+    """A line for each method, or variant of it, that was run at several costs; plans end where all updates are made.
 
     The control of a plan is the line of its loss on all data. A plan at a budget of 1 is its loss on all data, so that
     run is the last point of both. A method that was run at one cost alone gives no line, but for a plan beside a curve.
     """
-    by_method: dict[str, list[Row]] = {}
-    for row in results.rows:
-        by_method.setdefault(row.method, []).append(row)
-    controls = {item.control for item in results.controls}
-    losses = {row.method for row in results.rows if row.label in controls}
+    controls = {item.plan: item.control for item in results.controls}
+    groups = _groups(results.rows)
     lines = []
-    for method, rows in by_method.items():
-        base = method.rpartition("+")[0]
-        is_plan = method not in losses and base in losses
-        full = [row for row in by_method.get(base, ()) if row.seen_share.mean == 1.0] if is_plan else []
-        points = {row.seen_share.mean or 0.0: row for row in (*rows, *full)}
+    for name, rows in groups.items():
+        own = {controls[row.label] for row in rows if row.label in controls}
+        full = [row for line in groups.values() if own & {each.label for each in line} for row in line]
+        points = {row.seen_share.mean or 0.0: row for row in (*rows, *(r for r in full if r.seen_share.mean == 1.0))}
         if len(points) > 1:
-            lines.append(curve_line(method, points, control=method in losses))
+            lines.append(curve_line(name, points, control=any(row.label in controls.values() for row in rows)))
     return lines
+
+
+def _groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each line: those of a method, or of a variant where several variants of it have the same cost."""
+    by_method: dict[str, list[Row]] = {}
+    for row in rows:
+        by_method.setdefault(row.method, []).append(row)
+    groups: dict[str, list[Row]] = {}
+    for method, members in by_method.items():
+        one_line = len({row.seen_share.mean for row in members}) == len(members)
+        for row in members:
+            groups.setdefault(method if one_line else _COST.sub("", row.label, count=1), []).append(row)
+    return groups
+
+
+_COST = re.compile(r" at [\d.e-]+$|@[\d.]+%?")
+"""What `at_budgets` adds to a label: `unbiased at 0.6`, `nll@96`."""
 
 
 def budget_figure(results: Results) -> "Figure | None":
