@@ -71,3 +71,20 @@ def test_one_class_is_refused_and_a_folder_is_not_replaced(tmp_path):
 def test_other_methods_are_refused(tmp_path):
     with pytest.raises(InvalidInput, match="method must be temperature for a folder that is read in parts"):
         fit_parts(tmp_path, "isotonic")
+
+
+def test_zeros_of_true_classes_are_left_out_of_parts_too(tmp_path):
+    rng = np.random.default_rng(0)
+    shares = np.stack([rng.multinomial(8, row) for row in rng.dirichlet([1, 1, 1], size=900)]) / 8
+    whole = Predictions.from_probabilities(shares, rng.integers(0, 3, 900), ids=np.arange(900))
+    never = np.flatnonzero(shares[np.arange(900), whole.targets] == 0)
+    parts = [never, *np.array_split(np.setdiff1d(np.arange(900), never), 2)]
+    (tmp_path / "parts").mkdir()
+    for number, rows in enumerate(parts):
+        whole.subset(rows).save(tmp_path / "parts" / f"{number}.parquet")
+    with pytest.warns(UserWarning, match="left out of the fit"):
+        expected = TemperatureScaling().fit(whole)
+    with pytest.warns(UserWarning, match="left out of the fit"):
+        found = fit_parts(tmp_path / "parts")
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+    assert found.summary_.cases == expected.summary_.cases == 900 - len(never)

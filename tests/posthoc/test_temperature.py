@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
+from calibrant import Predictions
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.posthoc import TemperatureScaling
 
@@ -128,3 +129,31 @@ def test_logits_that_mislead_go_to_the_upper_bound(draw):
 def test_bounds_around_one_only(bounds):
     with pytest.raises(InvalidInput, match="bounds must"):
         TemperatureScaling(bounds=bounds)
+
+
+def votes(n=3000, seed=0):
+    """What a forest of 20 trees says: shares of votes, among them zeros, a few of these for the true class."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=(n, 4))
+    true = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    counts = np.stack([rng.multinomial(20, row) for row in true])
+    return Predictions.from_probabilities(counts / 20, (logits + rng.gumbel(size=logits.shape)).argmax(axis=1))
+
+
+def test_a_true_class_with_probability_zero_does_not_rule_the_temperature():
+    said = votes()
+    possible = said.probabilities[np.arange(len(said)), said.targets] > 0
+    assert 30 < (~possible).sum() < 300
+    expected = TemperatureScaling().fit(said.subset(np.flatnonzero(possible)))
+    with pytest.warns(CalibrantWarning, match=f"{(~possible).sum()} of 3,000 cases .* probability of 0"):
+        found = TemperatureScaling().fit(said)
+    assert found.temperature_ == expected.temperature_
+    assert 0.5 < found.temperature_ < 2.0
+    assert found.summary_.cases == possible.sum()
+    assert not found.identity_
+
+
+def test_an_impossible_truth_in_every_case_is_refused():
+    said = Predictions.from_probabilities([[1.0, 0.0], [0.0, 1.0]], [1, 0])
+    with pytest.raises(InvalidInput, match="probability above 0, got 0 in all 2 cases"):
+        TemperatureScaling().fit(said)

@@ -4,6 +4,7 @@ from scipy.stats import binomtest
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
+from calibrant.posthoc import TemperatureScaling
 from calibrant.routing import cases_at_rate, certify, check_promise, choose_threshold, risk_coverage
 
 
@@ -206,3 +207,17 @@ def test_an_error_rate_just_below_the_limit_is_no_crash(errors, cases, target):
     assert rule.threshold is None
     assert rule.evidence.cases_needed == 100_000_000
     assert "More than 100,000,000 cases would be needed" in rule.note
+
+
+def test_good_cases_above_every_tested_threshold_are_not_called_a_bad_model():
+    """Naive Bayes and the like: nearly every confidence is 1 to many digits, and only the last digits tell cases."""
+    rng = np.random.default_rng(0)
+    gap = 10.0 ** -rng.uniform(4.5, 14, size=4000)
+    wrong = rng.random(4000) < np.where(gap > 1e-9, 0.3, 0.01)
+    crowded = Predictions.from_probabilities(np.stack([1 - gap, gap], axis=1), wrong.astype(int))
+    rule = choose_threshold(crowded, 0.9)
+    assert rule.threshold is None
+    assert "confidences crowd near 1. Calibrate them first" in rule.note
+    assert "better model" not in rule.note
+    calibrator = TemperatureScaling().fit(crowded.subset(np.arange(1000)))
+    assert choose_threshold(calibrator(crowded.subset(np.arange(1000, 4000))), 0.9).automation_rate > 0.4

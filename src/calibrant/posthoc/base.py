@@ -122,6 +122,10 @@ class Calibrator(ABC):
     def _set_state(self, state: dict[str, Any]) -> None:
         """Restore fitted values; `n_classes_` is already set. Raises on anything malformed."""
 
+    def _telling(self, logits: Matrix, targets: Integers) -> tuple[Matrix, Integers, tuple[str, ...]]:
+        """The cases that say something about the map, and a note where others are left out."""
+        return logits, targets, ()
+
     def _check_parameters(self) -> None:  # noqa: B027 (a calibrator without parameters has nothing to check)
         """Refuse parameters outside their range."""
 
@@ -140,9 +144,11 @@ class Calibrator(ABC):
         self._check_parameters()
         self.provenance_ = provenance
         self.n_classes_, self.identity_ = matrix.shape[1], True
+        matrix, labels, left_out = self._telling(matrix, labels)
         before = self._mean_nll(matrix, labels)
         self.identity_ = False
         progress = self._fit(matrix, labels)
+        progress = replace(progress, notes=(*left_out, *progress.notes))
         after = before if self.identity_ else self._mean_nll(matrix, labels)
         return self._conclude(progress, len(labels), before, after)
 

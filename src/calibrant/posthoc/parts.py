@@ -1,7 +1,7 @@
 """Temperature scaling of folders of Parquet files that no machine has to hold: Newton's method needs only sums."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -16,7 +16,7 @@ from calibrant.files import atomic_folder
 from calibrant.posthoc._arrays import Integers, Matrix, log_softmax, mean_nll
 from calibrant.posthoc.base import Calibrator
 from calibrant.posthoc.provenance import Provenance
-from calibrant.posthoc.temperature import PILOT, ScalingProblem, TemperatureScaling
+from calibrant.posthoc.temperature import PILOT, ScalingProblem, TemperatureScaling, impossible_note, possible_rows
 from calibrant.predictions import Kind, Predictions, Scan, load_part, logits_of, scan
 
 _Map = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
@@ -24,8 +24,9 @@ _Map = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the first pass finds out about a part."""
+    """What the first pass finds out about a part; all but `rows` is of the cases that tell something."""
 
+    rows: int
     cases: int
     nll: float
     classes: NDArray[np.bool_]
@@ -59,7 +60,8 @@ def fit_parts(
     step = max(1, (opened.n_rows or 0) // PILOT)
     firsts = accumulate((part.n_rows or 0 for part in parts), initial=0)
     seen = list(mapped(partial(_look, step=step), list(zip(parts, firsts, strict=False))))
-    cases = sum(one.cases for one in seen)
+    rows, cases = sum(one.rows for one in seen), sum(one.cases for one in seen)
+    left_out = impossible_note(rows - cases, rows)
     classes = np.any([one.classes for one in seen], axis=0)
     if classes.sum() < 2:
         raise invalid("targets", "hold at least two classes", f"one class in all {cases} cases")
@@ -67,6 +69,7 @@ def fit_parts(
     scaling.n_classes_, scaling.identity_ = opened.n_classes, False
     scaling.provenance_ = Provenance(opened.kind, opened.class_names or ())
     progress = scaling._solve(_Parts(parts, seen, mapped))  # noqa: SLF001 (the same room)
+    progress = replace(progress, notes=(*left_out, *progress.notes))
     before = sum(one.nll for one in seen) / cases
     after = before
     if not scaling.identity_:
@@ -144,30 +147,41 @@ def _arrays(part: Scan) -> tuple[Matrix, Integers]:
     blocks = list(part.blocks(ids=False, extras=()))
     scores = np.concatenate([block.scores for block in blocks])
     targets = np.concatenate([block.targets for block in blocks if block.targets is not None])
-    return logits_of(scores, part.kind, part.precision), targets
+    return _telling(logits_of(scores, part.kind, part.precision), targets)
+
+
+def _telling(logits: Matrix, targets: Integers) -> tuple[Matrix, Integers]:
+    possible = possible_rows(logits, targets)
+    return (logits, targets) if possible.all() else (logits[possible], targets[possible])
 
 
 def _look(item: tuple[Scan, int], *, step: int) -> _Seen:
     part, first = item
     predictions: Predictions = load_part(part)
-    logits, targets = predictions.as_logits(), predictions.targets
+    logits, targets = _telling(predictions.as_logits(), predictions.targets)
+    if len(targets) == 0:
+        return _Seen(len(predictions), 0, 0.0, np.zeros(predictions.n_classes, bool), True, (logits, targets))
     classes = np.bincount(targets, minlength=predictions.n_classes) > 0
     every = slice(-first % step, None, step)
     separable = ScalingProblem.build(logits, targets).is_separable()
     nll = float(mean_nll(log_softmax(logits), targets)) * len(targets)
     # Copies: views would keep the whole part in memory until the fit ends.
     pilot = logits[every].copy(), targets[every].copy()
-    return _Seen(len(targets), nll, classes, separable, pilot)
+    return _Seen(len(predictions), len(targets), nll, classes, separable, pilot)
 
 
 def _derivatives(part: Scan, *, inverse: float) -> tuple[float, float]:
     logits, targets = _arrays(part)
+    if len(targets) == 0:
+        return 0.0, 0.0
     slope, curvature = ScalingProblem.build(logits, targets).derivatives(inverse)
     return slope * len(targets), curvature * len(targets)
 
 
 def _nll(part: Scan, *, scaling: TemperatureScaling) -> float:
     logits, targets = _arrays(part)
+    if len(targets) == 0:
+        return 0.0
     return float(mean_nll(log_softmax(logits.astype(np.float64) / scaling.temperature_), targets)) * len(targets)
 
 

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.errors import invalid
 from calibrant.posthoc._arrays import Floats, Integers, Matrix, log_softmax
 from calibrant.posthoc.base import Calibrator, Progress
 from calibrant.posthoc.module import AffineModule, CalibrationModule
+from calibrant.predictions import stands_for_zero
 
 # Rows per pass: 512 x 100 doubles stay in the second-level cache, which makes a pass twice as fast.
 _ROWS = 512
@@ -41,6 +43,7 @@ class TemperatureScaling(Calibrator):
     inside a bracket, started on a small part of the cases, so that about three passes over all of them remain. The
     predicted class never changes.
 
+    Cases whose true class has a probability of exactly 0 are left out, with a warning: no temperature changes it.
     Where every case is classified correctly the likelihood grows for ever as T goes to 0 (the data are separable). No
     temperature is then justified: T stays 1 and a warning says so.
 
@@ -73,6 +76,11 @@ class TemperatureScaling(Calibrator):
             fine = False
         if not fine:
             raise invalid("bounds", "be (low, high) with 0 < low <= 1 <= high", repr(self.bounds))
+
+    def _telling(self, logits: Matrix, targets: Integers) -> tuple[Matrix, Integers, tuple[str, ...]]:
+        possible = possible_rows(logits, targets)
+        left_out = impossible_note(len(targets) - int(possible.sum()), len(targets))
+        return (logits[possible], targets[possible], left_out) if left_out else (logits, targets, ())
 
     def _fit(self, logits: Matrix, targets: Integers) -> Progress:
         return self._solve(ScalingProblem.build(logits, targets))
@@ -112,6 +120,27 @@ class TemperatureScaling(Calibrator):
         if not 0 < temperature < math.inf:
             raise ValueError(f"temperature {temperature}")
         self.temperature_ = temperature
+
+
+def possible_rows(logits: Matrix, targets: Integers) -> NDArray[np.bool_]:
+    """Rows whose true class has a probability above 0.
+
+    A probability of 0 (a forest in which no tree votes for the class) stays 0 at every temperature, so such a case
+    tells nothing about it. Its stand-in logit, about -744, would rule the fit: 19 of 3,600 cases of a random forest
+    made a temperature of 142, and an ECE of 67 %, where the others make 0.66 and 1.3 %.
+    """
+    return ~stands_for_zero(logits[np.arange(len(targets)), targets])
+
+
+def impossible_note(left_out: int, cases: int) -> tuple[str, ...]:
+    """What is said of cases whose true class has a probability of 0; nothing where there are none."""
+    if left_out == cases:
+        rule = "give the true class of at least one case a probability above 0"
+        raise invalid("predictions", rule, f"0 in all {cases:,} cases", "Check that the classes are in order.")
+    if left_out == 0:
+        return ()
+    note = f"{left_out:,} of {cases:,} cases give their true class a probability of 0, which no temperature changes"
+    return (f"{note}: they are left out of the fit. The method isotonic can repair them",)
 
 
 class TemperatureProblem(Protocol):

@@ -19,7 +19,15 @@ from calibrant.predictions.origin import Origin, RowsPart
 from calibrant.predictions.parquet_file import parquet_module
 from calibrant.predictions.parquet_table import parquet_columns, parquet_table
 from calibrant.predictions.reader import Block, DistinctIds, Scan, parquet_parts, scan
-from calibrant.predictions.rows import FEW_CLASSES, Rows, check_rows, check_tops, logits_of, probabilities_of
+from calibrant.predictions.rows import (
+    FEW_CLASSES,
+    Rows,
+    check_rows,
+    check_tops,
+    logits_of,
+    probabilities_of,
+    stands_for_zero,
+)
 from calibrant.predictions.threads import share
 
 __all__ = [
@@ -56,4 +64,5 @@ __all__ = [
     "scan",
     "share",
     "shortened",
+    "stands_for_zero",
 ]

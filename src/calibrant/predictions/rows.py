@@ -237,3 +237,12 @@ def logits_of(scores: NDArray[Any], kind: Kind, precision: Precision) -> NDArray
     if kind == "logits":
         return scores
     return np.asarray(np.log(np.maximum(np.asarray(scores, dtype=np.float64), _SMALLEST[precision])))
+
+
+def stands_for_zero(logits: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which logits are what `logits_of` makes of a probability of 0; no network gives just these numbers.
+
+    >>> stands_for_zero(logits_of(np.array([[1.0, 0.0]]), "probabilities", "float64")).tolist()
+    [[False, True]]
+    """
+    return np.isin(logits, np.log(list(_SMALLEST.values())))

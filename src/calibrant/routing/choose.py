@@ -97,7 +97,8 @@ def choose_threshold(
     counts = int(automate.sum()), int((automate & ~correct).sum())
     evidence = build_evidence(len(predictions), *counts, None if needed is None else needed.cases)
     shown = group_evidence(members, automate, correct, promised)
-    notes = [_note(rule, tables, evidence, needed, target_accuracy, confidence)]
+    crowded = needed is not None and any(search.crowded(line, needed.judged) for line in lines)
+    notes = [_note(rule, tables, evidence, needed, target_accuracy, confidence, crowded=crowded)]
     if groups is not None:
         without = search.pick(search.certify(lines[0]), lines[0])
         more = 0 if without is None else int((routed.confidence >= without).sum()) - counts[0]
@@ -166,6 +167,15 @@ class _Search:
         change = self.costs.change(table.cases[kept], table.errors[kept], self.confidence[rows], self.paid[rows])
         best = len(kept) - 1 - int(np.argmin(change[::-1]))
         return float(table.thresholds[kept[best]]) if change[best] < 0 else None
+
+    def crowded(self, rows: NDArray[np.int64], judged: int) -> bool:
+        """Whether cases above every start, where nothing is tested, have no more errors than the target allows."""
+        above = rows[self.confidence[rows] > max(parts_of(self.starts, self.target_accuracy))]
+        above = above[np.argsort(-self.confidence[above], kind="stable")]
+        cases = np.arange(1, len(above) + 1)
+        last = np.append(np.diff(self.confidence[above]) != 0, True)  # equal confidences are automated together
+        few = np.cumsum(~self.correct[above]) <= (1.0 - self.target_accuracy) * cases
+        return bool((few & last[: len(above)] & (cases >= judged)).any())
 
 
 def route_all(predictions: Predictions, temperature: float | None) -> Routed:
@@ -237,6 +247,8 @@ def _note(
     needed: _Needed | None,
     target: float,
     confidence: float,
+    *,
+    crowded: bool,
 ) -> str:
     promise = f"an accuracy of at least {target:.4g} with confidence {confidence:.4g}"
     if rule.automates:
@@ -245,10 +257,13 @@ def _note(
         return "Reviewing every case costs less than automating at any threshold that keeps the promise."
     start = f"No threshold can be promised: {evidence.cases} cases do not show {promise} at any threshold."
     if needed.cases is None:
-        return (
-            f"{start} Errors are too frequent at every threshold that at least {needed.judged} cases reach: "
-            "more cases will not help, a better model will."
-        )
+        tested = f"{start} Errors are too frequent at every threshold that"
+        if crowded:
+            return (
+                f"{tested} is tested, but not among the most confident cases: confidences crowd near 1. "
+                "Calibrate them first, on other cases; route fit --calibrate does both."
+            )
+        return f"{tested} at least {needed.judged} cases reach: more cases will not help, a better model will."
     fewest = cases_without_error(target, tables[0].largest_part)
     errors = "if errors stay as rare"
     if not needed.as_seen:
