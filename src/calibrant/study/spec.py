@@ -5,20 +5,23 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import tomli_w
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
 from calibrant.own_code import is_own
 from calibrant.study.schema import Text
-from calibrant.training import Recipe, Settings, flatten, one_line, paper_recipe
+from calibrant.training import Recipe, Settings, flatten, paper_recipe
 
 
 class _Part(Settings):
+    key_name = "study key"
+
     @classmethod
-    def explain(cls, error: ValidationError) -> InvalidInput:
-        """The first broken rule in one line."""
-        return one_line(error, "study key", _suggest)
+    def suggest(cls, key: str) -> str:
+        """The closest key of a variant, or of the whole study."""
+        known = Variant.model_fields if key.startswith("variants.") else StudySpec.model_fields | Variant.model_fields
+        return did_you_mean(key.rsplit(".", maxsplit=1)[-1], known)
 
 
 class Variant(_Part):
@@ -149,10 +152,3 @@ def _distinct(what: str, values: Any) -> None:
         if value in seen:
             raise invalid(what, "be distinct", f"{value!r} twice")
         seen.add(value)
-
-
-def _suggest(place: str) -> str:
-    known = (
-        Variant.model_fields if place.startswith("variants.") else {**StudySpec.model_fields, **Variant.model_fields}
-    )
-    return did_you_mean(place.rsplit(".", maxsplit=1)[-1], known)

@@ -10,7 +10,7 @@ import tomli_w
 from pydantic import BaseModel, Field, ValidationError
 
 from calibrant.display import Displayed, Overview
-from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, content_digest, output_error, parse_json, read_toml, write_text
 from calibrant.sweep.liveness import is_dead, living_worker
 from calibrant.sweep.optuna_storage import load_optuna, make_tables, quiet, storage_faults
@@ -22,7 +22,6 @@ from calibrant.training import (
     Reporter,
     Run,
     Settings,
-    one_line,
     paper_recipe,
     selection_figure,
     train_or_resume,
@@ -43,6 +42,7 @@ _HEARTBEAT_SECONDS, _GRACE_SECONDS = 30, 120
 class SweepSpec(Settings):
     """The settings of a sweep, as `sweep.toml` has them."""
 
+    key_name = "sweep key"
     method: str = "flsd+h+unbiased"
     data: str = "digits"
     model: str | None = None
@@ -57,11 +57,6 @@ class SweepSpec(Settings):
     def objectives(self) -> tuple[str, str, str]:
         """What is minimised, in words."""
         return "validation error", CALIBRATION[self.objective], "share of sample updates"
-
-    @classmethod
-    def explain(cls, error: ValidationError) -> InvalidInput:
-        """The first broken rule in one line."""
-        return one_line(error, "sweep key", lambda place: did_you_mean(place, cls.model_fields))
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -37,7 +37,6 @@ from calibrant.training.sources import (
 from calibrant.training.speaking import first_process_speaks, is_first_process, resumable
 from calibrant.training.torchdata import TorchData
 from calibrant.training.trackers import MLflow, TensorBoard, WeightsAndBiases, make_reporter
-from calibrant.training.wording import one_line
 
 __all__ = [
     "ForwardingReporter",
@@ -73,7 +72,6 @@ __all__ = [
     "method_settings",
     "named_recipes",
     "names_in",
-    "one_line",
     "own_calibrator",
     "paper_recipe",
     "parse_assignment",

@@ -57,14 +57,13 @@ class TorchData:
             raise invalid("class_names", "be distinct", repr(names))
         items = SeededItems(self.train, recipe.seed)
         image = first_image("train", self.train)
-        for argument, others in (("validation", self.validation), ("test", self.test)):
-            if first_image(argument, others).shape != image.shape:
-                shape = tuple(first_image(argument, others).shape)
-                raise invalid(
-                    f"{argument} images", f"have the shape of the training images, {tuple(image.shape)}", shape
-                )
+        held_out = {"validation": self.validation, "test": self.test}
+        for argument, others in held_out.items():
+            if (shape := first_image(argument, others).shape) != image.shape:
+                rule = f"have the shape of the training images, {tuple(image.shape)}"
+                raise invalid(f"{argument} images", rule, tuple(shape))
         targets = self._targets(items)
-        for argument, others in (("validation", self.validation), ("test", self.test)):
+        for argument, others in held_out.items():
             self._check_held_out(argument, others)
         check_batch_size(recipe, len(targets))
         channels, height, width = image.shape
