@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.errors import InvalidInput
+from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.posthoc import TemperatureScaling
 from calibrant.routing import RoutingRule, choose_threshold
 
 ROWS = np.array([[0.9, 0.05, 0.05], [0.1, 0.85, 0.05], [0.2, 0.2, 0.6]])
@@ -108,3 +109,21 @@ def test_bad_probabilities(probabilities, message):
 def test_a_rule_that_cannot_be_applied(fields):
     with pytest.raises(InvalidInput, match="must"):
         RoutingRule(**{"threshold": 0.9, "n_classes": 3, **fields})
+
+
+def test_raw_predictions_before_a_rule_of_calibrated_ones_are_not_taken_in_silence(draw):
+    predictions = draw(600)
+    calibrator = TemperatureScaling().fit(predictions.subset(np.arange(200)))
+    rest = predictions.subset(np.arange(200, 600))
+    rule = choose_threshold(calibrator(rest), 0.8)
+    assert "it was chosen behind a calibrator" in repr(rule)
+    with pytest.warns(CalibrantWarning, match="chosen behind a calibrator, which did not make"):
+        rule.route(rest)
+    rule.route(calibrator(rest))  # a warning would be an error
+
+
+def test_decisions_show_a_few_rows():
+    routed = RoutingRule(threshold=0.9, n_classes=2).route(np.tile([[0.95, 0.05], [0.4, 0.6]], (500, 1)))
+    assert repr(routed).splitlines()[0] == "Routed: 500 of 1,000 cases are automated"
+    assert len(repr(routed).splitlines()) == 8
+    assert "995 more" in repr(routed)

@@ -96,6 +96,7 @@ def use(found, predictions):
         found.names(found.listed(predictions).astype(float))
 
 
+@pytest.mark.filterwarnings("ignore:the rule was chosen behind a calibrator")
 def test_any_value_in_any_place_is_refused_or_can_be_used(saved, draw):
     """Content without a digest, as 0.1.0 wrote it: nothing but one line comes out of reading and using it."""
     predictions, content = draw(50, class_names=["a", "b", "c"]), saved.to_dict()

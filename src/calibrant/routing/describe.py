@@ -42,18 +42,11 @@ def rule_overview(rule: RoutingRule) -> Overview:
     rows: list[tuple[str, object]] = []
     if rule.target_accuracy is not None and rule.confidence is not None:
         rows.append(("promised accuracy", f"{rule.target_accuracy:g}, with probability {rule.confidence:g}"))
-    if rule.class_thresholds is not None:
-        names = names_or_numbers(rule.class_names, rule.n_classes)
-        for name, value in list(zip(names, rule.class_thresholds, strict=True))[:FEW]:
-            rows.append((f"threshold of {name}", "never automated" if value is None else _told_apart([value])[0]))
-        if rule.n_classes > FEW:
-            rows.append((f"{rule.n_classes - FEW:,} more classes", "see class_thresholds"))
-    else:
-        rows.append(
-            ("threshold", "nothing is automated" if rule.threshold is None else _told_apart([rule.threshold])[0])
-        )
+    rows += _threshold_rows(rule)
     if rule.temperature is not None:
         rows.append(("temperature", f"{rule.temperature:.4f}"))
+    if rule.calibrated_by is not None:
+        rows.append(("takes", "calibrated scores: it was chosen behind a calibrator"))
     if (evidence := rule.evidence) is not None:
         share = _percent(evidence.automated, evidence.cases)
         rows.append(("automated", f"{evidence.automated:,} of {evidence.cases:,} cases ({share})"))
@@ -66,6 +59,20 @@ def rule_overview(rule: RoutingRule) -> Overview:
     if rule.note:
         rows.append(("note", rule.note))
     return Overview(f"{rule.n_classes} classes", rows)
+
+
+def _threshold_rows(rule: RoutingRule) -> list[tuple[str, object]]:
+    if rule.class_thresholds is None:
+        value = "nothing is automated" if rule.threshold is None else _told_apart([rule.threshold])[0]
+        return [("threshold", value)]
+    names = names_or_numbers(rule.class_names, rule.n_classes)
+    rows: list[tuple[str, object]] = [
+        (f"threshold of {name}", "never automated" if value is None else _told_apart([value])[0])
+        for name, value in list(zip(names, rule.class_thresholds, strict=True))[:FEW]
+    ]
+    if rule.n_classes > FEW:
+        rows.append((f"{rule.n_classes - FEW:,} more classes", "see class_thresholds"))
+    return rows
 
 
 def shortlist_overview(shortlist: Shortlist) -> Overview:

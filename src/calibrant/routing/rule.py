@@ -1,6 +1,7 @@
 """`RoutingRule`: what is automated and what a person sees, with the evidence it rests on, as a small JSON file."""
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction, positive, whole
 from calibrant.display import Displayed, Overview, ShownFields
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid
 from calibrant.files import MOST_CLASSES
 from calibrant.predictions import (
     SUM_TOLERANCE,
@@ -26,9 +27,11 @@ from calibrant.predictions import (
 )
 from calibrant.routing.saved import Saved
 
+_ROWS_SHOWN = 5
 
-@dataclass(frozen=True)
-class Routed(ShownFields):
+
+@dataclass(frozen=True, repr=False)
+class Routed(Displayed):
     """Decisions, one per row.
 
     Attributes:
@@ -45,6 +48,16 @@ class Routed(ShownFields):
     def decisions(self) -> list[str]:
         """`auto` or `review`, one per row."""
         return np.where(self.automate, "auto", "review").tolist()  # type: ignore[no-any-return] # NumPy types tolist as Any
+
+    def _overview(self) -> Overview:
+        rows: list[tuple[object, ...]] = [
+            (row, "auto" if self.automate[row] else "review", self.predicted[row], f"{self.confidence[row]:.4f}")
+            for row in range(min(len(self.automate), _ROWS_SHOWN))
+        ]
+        if len(self.automate) > _ROWS_SHOWN:
+            rows.append((f"{len(self.automate) - _ROWS_SHOWN:,} more", "", "", ""))
+        title = f"{int(self.automate.sum()):,} of {len(self.automate):,} cases are automated"
+        return Overview(title, rows, ("row", "decision", "predicted", "confidence"))
 
 
 @dataclass(frozen=True)
@@ -219,12 +232,17 @@ class RoutingRule(Displayed, Saved):
             probabilities: Shape (n, K), rows sum to 1, NumPy or torch; or `Predictions`, which say themselves what
                 their scores are and whose class names decide over the order of columns. Where the rule has a
                 temperature, these are the probabilities before it, and the rule applies it: p^(1/T), renormalised.
+                Where the rule was chosen behind a calibrator (`calibrated_by`), these are what that calibrator makes:
+                an array cannot say it, and predictions that do not say it are answered with a warning.
 
         >>> RoutingRule(threshold=0.9, n_classes=2).route([[0.95, 0.05], [0.4, 0.6]]).decisions
         ['auto', 'review']
         """
         if not isinstance(probabilities, Predictions):
             return self.decide(self.calibrated(probabilities, "probabilities"))
+        if self.calibrated_by not in (None, probabilities.origin.calibrated_by):
+            text = "the rule was chosen behind a calibrator, which did not make these predictions as far as they say"
+            warnings.warn(f"{text}. Where they are raw: calibrator(predictions).", CalibrantWarning, stacklevel=2)
         parts = [self.decide(block) for _, block in self.blocks(self.in_own_order(probabilities))]
         return Routed(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Routed)))
 
