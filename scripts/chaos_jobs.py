@@ -116,7 +116,9 @@ def study_content(folder: Path) -> dict[str, bytes]:
     found = {}
     for part in ("runs", "records", "recorded", "recipes"):
         found |= {f"{part}/{name}": content for name, content in run_content(folder / part).items()}
-    return found | {name: b"" for name in ("tables.md", "tables.tex", "comparison.json") if (folder / name).is_file()}
+    return found | {
+        name: b"" for name in ("tables.md", "tables.tex", "comparison.json", "runs.csv") if (folder / name).is_file()
+    }
 
 
 def sweep_content(folder: Path) -> dict[str, bytes]:

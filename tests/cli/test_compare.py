@@ -35,7 +35,7 @@ def test_the_folder_alone_goes_on_and_json_is_only_json(calibrant, folder):
     (results,) = json.loads(out)["comparisons"]
     assert [row["label"] for row in results["rows"]] == ["nll", "flsd+h"]
     assert results["baseline"] == "nll"
-    assert len(results["differences"]) == 9
+    assert len(results["differences"]) == 13
 
 
 def test_records_are_written_and_another_outcome_is_not_replaced(calibrant, folder, tmp_path):

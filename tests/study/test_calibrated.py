@@ -1,7 +1,11 @@
 import statistics
 
+import pytest
+
+from calibrant import Predictions
+from calibrant.errors import CalibrantWarning
 from calibrant.metrics import evaluate
-from calibrant.posthoc import Calibrator
+from calibrant.posthoc import Calibrator, TemperatureScaling
 from calibrant.study.calibrated import calibrated_tables
 from calibrant.study.outcome import run_study
 from calibrant.training import Run
@@ -33,3 +37,20 @@ def test_a_run_without_a_calibrator_is_named_and_raw_leaves_the_table_out(finish
         path.write_bytes(kept)
     assert grid.caption.endswith(f"Without a calibrator, so not here: {finished_study.runs[0].name}.")
     assert "±" not in grid.rows[0][1]
+
+
+def test_a_run_whose_temperature_could_not_be_fitted_is_named(finished_study):
+    """Its raw figures stand in the same mean as the calibrated ones of other seeds."""
+    planned = finished_study.runs[0]
+    path = finished_study.folder(planned) / "calibrator.json"
+    kept = path.read_bytes()
+    targets = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    all_right = Predictions.from_logits([[3.0 * (k == y) for k in range(10)] for y in targets], targets)
+    with pytest.warns(CalibrantWarning, match="every case is classified correctly"):
+        nothing = TemperatureScaling().fit(all_right)
+    try:
+        nothing.save(path)
+        (grid,) = calibrated_tables(finished_study)
+    finally:
+        path.write_bytes(kept)
+    assert f"because nothing could be fitted: {planned.name}" in grid.caption

@@ -1,3 +1,5 @@
+import csv
+import io
 import shutil
 from html import unescape
 
@@ -7,7 +9,7 @@ import pytest
 from calibrant.errors import InvalidInput
 from calibrant.files import read_json, write_json
 from calibrant.study import Study, StudySpec
-from calibrant.study.output import write_pages, write_tables
+from calibrant.study.output import runs_csv, write_pages, write_tables
 from calibrant.study.tables import paper_tables
 from calibrant.training import Recipe, train_or_resume
 
@@ -86,9 +88,10 @@ _RECIPE = {"epochs": 1, "optimiser": {"batch_size": 16}}
 
 
 def test_tables_and_page_are_written(finished_study):
-    markdown, latex, numbers = write_tables(finished_study, finished_study.results())
+    markdown, latex, numbers, table = write_tables(finished_study, finished_study.results())
     assert "flsd+h+p-ema" in markdown.read_text()
-    assert latex.read_text().count(r"\begin{tabular}") == 6
+    assert latex.read_text().count(r"\begin{tabular}") == 7
+    assert table.read_text() == runs_csv(finished_study)
     content = read_json(numbers)
     assert [run["finished"] for run in content["runs"]] == [True] * 4
     assert content["comparisons"][0]["rows"][0]["test"]["ece"]["values"][0] == pytest.approx(
@@ -189,3 +192,17 @@ def test_drafts_of_a_killed_process_are_removed(finished_study):
         draft.touch()
     finished_study.run()
     assert not any(draft.exists() for draft in drafts)
+
+
+def test_the_runs_as_a_table_for_other_programs(finished_study):
+    lines = list(csv.DictReader(io.StringIO(runs_csv(finished_study))))
+    assert [(line["label"], int(line["seed"])) for line in lines] == [
+        (planned.label, planned.recipe.seed) for planned in finished_study.runs
+    ]
+    for line, planned in zip(lines, finished_study.runs, strict=True):
+        record = finished_study.record(planned)
+        assert float(line["samples_seen"]) == record.samples_seen
+        for metric in ("nll", "aurc", "classwise_ece", "share@0.95"):
+            assert float(line[metric]) == record.value(metric)
+            assert float(line[f"scaled_{metric}"]) == record.value(metric, scaled=True)
+        assert float(line["ece_15_bins"]) == record.value("ece", n_bins=15)

@@ -19,13 +19,19 @@ def results(make_record):
 
 
 def test_the_papers_two_tables_costs_and_differences(results):
-    first, second, costs, differences = paper_tables(results)
+    first, second, third, costs, differences = paper_tables(results)
     assert first.columns == ("method", "seeds", "ECE", "ECE +TS", "ECE, 15 bins", "TE", "AUROC")
     assert second.columns == ("method", "seeds", "ECE(S95)", "ECE(S95) +TS", "|S95|", "|S95| +TS")
     row = results.rows[0]
     assert first.rows[0][2] == f"{100 * row.test['ece'].mean:.2f} ± {100 * row.test['ece'].spread:.2f}"
     assert costs.rows[2][1:5] == ("600", "60.0", "62.0", "62")
-    assert len(differences.rows) == 2 * 9
+    assert third.columns[2:4] == ("NLL", "NLL +TS")
+    assert third.rows[1][3] == f"{results.rows[1].scaled['nll'].mean:.4f} ± {results.rows[1].scaled['nll'].spread:.4f}"
+    assert third.rows[0][6].split()[0] == f"{100 * results.rows[0].test['aurc'].mean:.2f}"
+    assert len(differences.rows) == 2 * 13
+    (nll,) = [line for line in differences.rows if line[:2] == ("flsd+h", "NLL")]
+    (found,) = [d for d in results.differences if (d.label, d.metric, d.scaled) == ("flsd+h", "nll", False)]
+    assert nll[2:4] == (f"{found.difference:+.4f}", " to ".join(f"{end:+.4f}" for end in found.interval))
     assert {line[-1] for line in differences.rows} <= {"better", "worse", "cannot tell"}
 
 
@@ -34,7 +40,7 @@ def test_plans_are_ranked_by_validation_alone(make_record):
         "nll": [make_record(seed=seed, validation_nll_scaled=0.31 + seed / 100) for seed in (0, 1)],
         "dca": [make_record("dca", validation_nll_scaled=0.3, seen_share=0.6)],
     }
-    grid = paper_tables(summarise(groups, "nll"))[3]
+    grid = paper_tables(summarise(groups, "nll"))[4]
     assert grid.title.endswith("on validation")
     assert grid.rows == (("dca", "1", "0.3000", "60.00"), ("nll", "2", "0.3150 ± 0.0071", "100.00"))
     # Records of older versions do not have the figure: no table rather than half of one.
@@ -48,7 +54,7 @@ def test_times_are_compared_only_between_equally_busy_machines(make_record):
             "nll": [make_record(seed=seed, concurrent_runs=count) for seed, count in enumerate(baseline)],
             "dca": [make_record("dca", train_seconds=50.0, concurrent_runs=count) for count in ours],
         }
-        return paper_tables(summarise(groups, "nll"))[2].rows[1][4]
+        return paper_tables(summarise(groups, "nll"))[3].rows[1][4]
 
     assert relative([1], [1, 1]) == relative([8], [8, 8]) == relative([None], [None]) == "50"
     assert relative([8], [1, 1]) == relative([8], [8, 9]) == relative([None], [1]) == "-"

@@ -14,7 +14,7 @@ from calibrant.study.curve import budget_figure, curve_line
 from calibrant.study.demo import run_demo
 from calibrant.study.groups import group_tables, read_groups
 from calibrant.study.outcome import Outcome, Recorded, plan_study, record_all, record_runs, run_ablation, run_study
-from calibrant.study.output import holds_study, report_study, study_json, try_pages, write_tables
+from calibrant.study.output import holds_study, report_study, runs_csv, study_json, try_pages, write_tables
 from calibrant.study.progress import make_progress
 from calibrant.study.record import Record, read_records, record_run, write_record
 from calibrant.study.spec import PlannedRun, StudySpec, Variant
@@ -62,6 +62,7 @@ __all__ = [
     "run_ablation",
     "run_demo",
     "run_study",
+    "runs_csv",
     "study_json",
     "summarise",
     "summarise_row",

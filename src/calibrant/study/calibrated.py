@@ -20,18 +20,24 @@ def calibrated_tables(study: Study) -> list[Grid]:
     """One table for each data set and network; none where no run has a calibrator."""
     groups: dict[tuple[str, str], dict[str, list[Evaluation]]] = {}
     without: dict[tuple[str, str], list[str]] = {}
+    unchanged: dict[tuple[str, str], list[str]] = {}
     for planned in study.finished():
         run = Run.open(study.folder(planned))
         if not run.calibrator_path.is_file():
             without.setdefault(planned.place, []).append(planned.name)
             continue
-        calibrated = Calibrator.load(run.calibrator_path)(run.predictions("test"))
+        calibrator = Calibrator.load(run.calibrator_path)
+        if calibrator.identity_:
+            unchanged.setdefault(planned.place, []).append(planned.name)
+        calibrated = calibrator(run.predictions("test"))
         groups.setdefault(planned.place, {}).setdefault(planned.label, []).append(evaluate(calibrated, 10))
-    return [_grid(place, rows, without.get(place, [])) for place, rows in groups.items()]
+    return [_grid(place, rows, without.get(place, []), unchanged.get(place, [])) for place, rows in groups.items()]
 
 
-def _grid(place: tuple[str, str], rows: dict[str, list[Evaluation]], without: list[str]) -> Grid:
+def _grid(place: tuple[str, str], rows: dict[str, list[Evaluation]], without: list[str], unchanged: list[str]) -> Grid:
     left_out = f" Without a calibrator, so not here: {', '.join(without)}." if without else ""
+    if unchanged:
+        left_out += f" Raw here, too, because nothing could be fitted: {', '.join(unchanged)}."
     cells = tuple(
         (label, *(percent(estimate([each.values()[metric] for each in found])) for _, metric in _COLUMNS))
         for label, found in rows.items()

@@ -1,5 +1,7 @@
 """Tables of a study as Markdown and LaTeX, its numbers as JSON, and its report page."""
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,13 +35,36 @@ def study_json(study: Study, all_results: Sequence[Results]) -> dict[str, Any]:
 
 
 def write_tables(study: Study, all_results: Sequence[Results], *, extra: Sequence[Grid] = ()) -> list[Path]:
-    """Write `tables.md`, `tables.tex` and `comparison.json` into the study's folder."""
+    """Write `tables.md`, `tables.tex`, `comparison.json` and `runs.csv` into the study's folder."""
     grids = [*extra, *(grid for results in all_results for grid in paper_tables(results))]
-    paths = [study.path / name for name in ("tables.md", "tables.tex", "comparison.json")]
+    paths = [study.path / name for name in ("tables.md", "tables.tex", "comparison.json", "runs.csv")]
     write_text(paths[0], "\n".join(to_markdown(grid) for grid in grids))
     write_text(paths[1], "\n".join(to_latex(grid) for grid in grids))
     write_json(paths[2], study_json(study, all_results))
+    write_text(paths[3], runs_csv(study))
     return paths
+
+
+def runs_csv(study: Study) -> str:
+    """One line for each finished run, for pandas or a spreadsheet: its costs and all test metrics, as fractions.
+
+    Metrics have 10 bins, `ece_15_bins` has 15; `scaled_...` are those after temperature scaling.
+    """
+    lines: list[dict[str, Any]] = []
+    for planned in study.finished():
+        record = study.record(planned)
+        line: dict[str, Any] = {"data": record.data, "model": record.model, "label": planned.label}
+        for key in ("method", "seed", "samples_seen", "seen_share", "samples_scored", "train_seconds", "temperature"):
+            line[key] = getattr(record, key)
+        for scaled, prefix in ((False, ""), (True, "scaled_")):
+            line |= {f"{prefix}{name}": value for name, value in record.evaluation(scaled=scaled).values().items()}
+            line[f"{prefix}ece_15_bins"] = record.value("ece", n_bins=15, scaled=scaled)
+        lines.append(line)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()
 
 
 def write_pages(

@@ -13,9 +13,11 @@ from calibrant.study.automation import Automation
 from calibrant.study.images import ImageNoise, PredictionsOf
 from calibrant.study.record import TABLED, Record
 
-COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95")
+COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "nll", "aurc")
 # A temperature never changes the predicted class.
 COMPARED_SCALED = tuple(metric for metric in COMPARED if metric != "test_error")
+# What a row shows; beyond TABLED there is no interval over test images in the records.
+SHOWN = (*TABLED, "aurc", "ece_equal_mass", "classwise_ece")
 # Differences that agree but for rounding have no spread to learn from.
 _NO_SPREAD = 1e-9
 Over = Literal["seeds", "images"]
@@ -178,7 +180,7 @@ def summarise_row(label: str, records: Sequence[Record]) -> Row:
                 [record.value(name, scaled=scaled) for record in ordered],
                 [record.deviation(name, scaled=scaled) for record in ordered],
             )
-            for name in TABLED
+            for name in SHOWN
         }
 
     return Row(

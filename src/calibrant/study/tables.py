@@ -23,6 +23,7 @@ def paper_tables(results: Results, *, brief: bool = False) -> list[Grid]:
     grids = [
         _grid(results, f"{where}: calibration and test error", caption, _FIRST),
         _grid(results, f"{where}: the high-confidence set", caption, _SECOND),
+        _grid(results, f"{where}: other metrics", _OTHER + left_out(results), _THIRD),
         _costs(results, where),
     ]
     if len(results.rows) > 1 and all(row.validation_nll_scaled.mean is not None for row in results.rows):
@@ -90,6 +91,20 @@ _SECOND: tuple[_Column, ...] = (
 )
 
 
+_OTHER = (
+    "Test set, last epoch, 10 bins. NLL as it is, all else in percent. Brier: summed over classes; AURC: area under "
+    "the risk-coverage curve; equal mass: ECE of bins that hold equally many cases; classwise: mean over classes. "
+    "Lower is better. +TS, ± and marks as above."
+)
+_THIRD: tuple[_Column, ...] = (
+    ("NLL", _test("nll"), "nll"),
+    ("NLL +TS", _scaled("nll"), "nll"),
+    ("Brier", _test("brier"), "brier"),
+    ("Brier +TS", _scaled("brier"), "brier"),
+    ("AURC", _test("aurc"), "aurc"),
+    ("ECE, equal mass", _test("ece_equal_mass"), "ece"),
+    ("ECE, classwise", _test("classwise_ece"), "ece"),
+)
 _BOTH: tuple[_Column, ...] = (
     *(_FIRST[0], _FIRST[1], _FIRST[3], _FIRST[4]),
     *(_SECOND[0], _SECOND[2]),
@@ -122,11 +137,18 @@ _AUTOMATED: tuple[_Column, ...] = (
 
 def _grid(results: Results, title: str, caption: str, columns: Sequence[_Column]) -> Grid:
     rows = tuple(
-        (row.label, str(len(row.seeds)), *(percent(read(row)) for _, read, _ in columns)) for row in results.rows
+        (row.label, str(len(row.seeds)), *(_cell(read(row), metric) for _, read, metric in columns))
+        for row in results.rows
     )
     best = tuple(_best([read(row).mean for row in results.rows], metric) for _, read, metric in columns)
     heads = ("method", "seeds", *(head for head, _, _ in columns))
     return Grid(title, caption, heads, rows, (frozenset(), frozenset(), *best))
+
+
+def _cell(estimate: Estimate, metric: str | None) -> str:
+    if metric != "nll" or estimate.mean is None:
+        return percent(estimate)
+    return f"{estimate.mean:.4f}" + ("" if estimate.spread is None else f" ± {estimate.spread:.4f}")
 
 
 def _best(values: Sequence[float | None], metric: str | None) -> frozenset[int]:
@@ -191,25 +213,34 @@ def _relative_time(row: Row, base: Row | None) -> str:
 def _differences(results: Results, where: str) -> Grid:
     rows = []
     for item in results.differences:
-        ends = "-" if item.interval is None else f"{100 * item.interval[0]:+.2f} to {100 * item.interval[1]:+.2f}"
         name = _name(item.metric, item.scaled)
         basis = "-" if item.over is None else f"{item.pairs} seeds" if item.over == "seeds" else "images"
-        mean = "-" if item.difference is None else f"{100 * item.difference:+.2f}"
-        rows.append((item.label, name, mean, ends, basis, item.verdict))
+        rows.append((item.label, name, *_difference_and_ends(item), basis, item.verdict))
     heads = ("method", "metric", f"minus {results.baseline}", "95 % interval", "paired over", "verdict")
     return Grid(f"{where}: against {results.baseline}", _PAIRED, heads, tuple(rows))
 
 
+def _difference_and_ends(item: PairedDifference) -> tuple[str, str]:
+    """A difference and its interval, as text: in points, that of an NLL as it is."""
+    if item.difference is None:
+        return "-", "-"
+    ends = item.interval
+    words = [
+        f"{each:+.4f}" if item.metric == "nll" else f"{100 * each:+.2f}" for each in (item.difference, *(ends or ()))
+    ]
+    return words[0], " to ".join(words[1:]) or "-"
+
+
 _PAIRED = (
-    "In points. Over seeds: Student's t of paired differences, where test predictions are at hand never narrower than "
-    "the paired bootstrap over test images is wide; with one seed: the interval of `calibrant.compare`. Not corrected "
-    "for the number of comparisons."
+    "In points, NLL as it is. Over seeds: Student's t of paired differences, where test predictions are at hand never "
+    "narrower than the paired bootstrap over test images is wide; with one seed: the interval of `calibrant.compare`. "
+    "Not corrected for the number of comparisons."
 )
 
 
 def _verdicts(results: Results, where: str) -> Grid:
     columns = [("ece", False), ("ece", True), ("test_error", False), ("auroc", False)]
-    columns += [("ece@0.95", False), ("share@0.95", False)]
+    columns += [("ece@0.95", False), ("share@0.95", False), ("nll", True), ("aurc", False)]
     cells = {(item.label, item.metric, item.scaled): item for item in results.differences}
     rows = []
     for label in dict.fromkeys(item.label for item in results.differences):
@@ -241,14 +272,11 @@ def control_table(results: Results) -> Grid:
             "-" if value is None else form.format(factor * value)
             for value in (item.all_updates, item.control_value, item.plan_value)
         ]
-        mean, ends = item.difference.difference, item.difference.interval
-        signed = form.replace(":", ":+")
         name = _name(item.difference.metric, item.difference.scaled)
         rows.append(
             (
                 *(item.plan, item.control, f"{100 * item.share:.1f}", f"{100 * item.scored_share:.1f}", name, *figures),
-                "-" if mean is None else signed.format(factor * mean),
-                "-" if ends is None else " to ".join(signed.format(factor * end) for end in ends),
+                *_difference_and_ends(item.difference),
                 item.difference.verdict,
                 "-" if item.recovered is None else f"{item.recovered:.2f}",
             )
@@ -261,7 +289,7 @@ def control_table(results: Results) -> Grid:
 
 def _signed(item: PairedDifference) -> str:
     verdict = "?" if item.verdict == "cannot tell" else item.verdict
-    return "-" if item.difference is None else f"{100 * item.difference:+.2f} {verdict}"
+    return "-" if item.difference is None else f"{_difference_and_ends(item)[0]} {verdict}"
 
 
 def metric_label(metric: str) -> str:
