@@ -1,4 +1,4 @@
-"""Intervals of calibration errors: what they hold, and how often; benchmarks/coverage.py counts the latter in full."""
+"""Intervals of calibration errors: what they hold, and how often; benchmarks/interval_coverage.py counts that fully."""
 
 import numpy as np
 import pytest

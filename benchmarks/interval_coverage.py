@@ -1,6 +1,6 @@
 """How often do the intervals of `evaluate` and `compare` hold the truth? Prints one row per metric.
 
-Run: python benchmarks/coverage.py [--draws 400] [--processes 16] [--out results/benchmarks/coverage.txt]
+Run: python benchmarks/interval_coverage.py [--draws 400] [--processes 16] [--out results/benchmarks/coverage.txt]
      --zero counts calibration errors of calibrated worlds only, and --first says with which draw to begin
      --shares counts shares and accuracies of groups only, which need no resampling: --draws 20000 take a minute
      --alone counts `evaluate` and groups only, in half the time; --worlds, --classes and --rows choose cases
