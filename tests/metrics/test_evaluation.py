@@ -84,7 +84,7 @@ def test_the_table_is_in_percent():
     assert "2 rows, 2 classes, 15 bins" in text
     lines = {line[:25].strip(): line[25:].strip() for line in text.splitlines()}
     assert lines["ECE"] == "47.50 %"
-    assert lines["|S99.9|"] == "50.00 %"
+    assert lines["share, ≥ 99.9 % sure"] == "50.00 %"
     assert lines["NLL"] == "inf"
     assert "interval" not in text
     with_intervals = evaluate(calibrated(60), n_resamples=30, level=0.9).table()

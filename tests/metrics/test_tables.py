@@ -58,8 +58,8 @@ def test_a_number_is_in_percent_but_for_nll_and_brier(name, value, signed, text)
 def test_labels():
     assert [label(name) for name in ("ece", "share@0.95", "ece_inside@0.995")] == [
         "ECE",
-        "|S95|",
-        "ECE(S99.5), bins inside",
+        "share, ≥ 95 % sure",
+        "ECE, ≥ 99.5 % sure, own bins",
     ]
 
 
@@ -68,11 +68,11 @@ def test_one_evaluation():
     assert [name for name in found if set(name) != {"─"}] == [
         *("40 rows, 3 classes, 10 bins", "metric"),
         *("test error", "NLL", "Brier score", "ECE", "by chance alone", "ECE, equal mass", "MCE", "class-wise ECE"),
-        *("smooth ECE", "debiased ECE", "KS error", "AUROC", "AURC"),
-        *("|S99.5|", "accuracy(S99.5)", "ECE(S99.5)", "ECE(S99.5), bins inside"),
+        *("smooth ECE", "debiased ECE", "KS error", "AUROC, right or wrong", "AURC"),
+        *("share, ≥ 99.5 % sure", "accuracy, ≥ 99.5 % sure", "ECE, ≥ 99.5 % sure", "ECE, ≥ 99.5 % sure, own bins"),
     ]
     assert found["metric"] == ["value"]
-    assert (found["ECE"], found["by chance alone"], found["AUROC"]) == (["3.10 %"], ["1.20 %"], ["-"])
+    assert (found["ECE"], found["by chance alone"], found["AUROC, right or wrong"]) == (["3.10 %"], ["1.20 %"], ["-"])
 
 
 def test_intervals_stand_beside_the_values_that_have_them():
@@ -89,7 +89,7 @@ def test_several_evaluations_stand_side_by_side_and_one_alone_has_its_own_table(
     assert found["metric"] == ["a", "[b]"]
     assert (found["rows"], found["classes"]) == (["40", "50"], ["3", "3"])
     assert (found["ECE"], found["by chance alone"]) == (["3.10 %", "50.00 %"], ["1.20 %", "1.20 %"])
-    assert (found["AUROC"], found["|S99.5|"]) == (["-", "75.00 %"], ["25.00 %", "25.00 %"])
+    assert (found["AUROC, right or wrong"], found["share, ≥ 99.5 % sure"]) == (["-", "75.00 %"], ["25.00 %", "25.00 %"])
     assert sum("by chance alone" in line for line in evaluations_table({"a": PLAIN, "b": PLAIN}).splitlines()) == 1
     assert evaluations_table({"a": PLAIN}) == PLAIN.table()
 
@@ -105,7 +105,7 @@ def test_a_comparison():
     assert found["metric"] == ["a", "b", "b - a", "90 % interval", "b is"]
     assert found["ECE"] == ["3.00 %", "1.00 %", "-2.00 %", "-3.00 % to -1.00 %", "better"]
     assert found["NLL"] == ["0.5000", "0.7500", "+0.2500", "+0.1250 to +0.5000", "worse"]
-    assert found["AUROC"] == ["-", "90.00 %", "-", "-", "cannot tell"]
+    assert found["AUROC, right or wrong"] == ["-", "90.00 %", "-", "-", "cannot tell"]
 
 
 def test_a_notebook_shows_every_metric_and_the_prompt_a_few(notebook_rows):
@@ -126,8 +126,8 @@ def test_a_notebook_shows_a_comparison(notebook_rows):
     comparison = Comparison(40, 200, 0.9, (better, Difference("auroc", None, 0.9, None, None, "cannot tell")))
     html = {name: values for name, *values in notebook_rows(comparison)}
     assert html["ECE"] == ["3.00 %", "1.00 %", "-2.00 %", "-3.00 % to -1.00 %", "better"]
-    assert html["AUROC"] == ["-", "90.00 %", "-", "-", "cannot tell"]
-    assert "AUROC" not in repr(comparison)
+    assert html["AUROC, right or wrong"] == ["-", "90.00 %", "-", "-", "cannot tell"]
+    assert "AUROC, right or wrong" not in repr(comparison)
     assert cells(repr(comparison))["ECE"] == html["ECE"]
 
 
@@ -135,7 +135,7 @@ def test_a_notebook_shows_one_row_for_each_group(notebook_rows):
     other = replace(PLAIN, n=12, test_error=0.5)
     grouped = GroupedEvaluation(PLAIN, {"<b>site</b>": other, "b": PLAIN}, None)
     headings, *rows = notebook_rows(grouped)
-    assert headings == ["group", "rows", "test error", "NLL", "ECE", "|S99.5|", "accuracy(S99.5)"]
+    assert headings == ["group", "rows", "test error", "NLL", "ECE", "share, ≥ 99.5 % sure", "accuracy, ≥ 99.5 % sure"]
     assert rows[0] == ["all", "40", "12.50 %", "0.4567", "3.10 %", "25.00 %", "100.00 %"]
     assert rows[1] == ["<b>site</b>", "12", "50.00 %", "0.4567", "3.10 %", "25.00 %", "100.00 %"]
     assert rows[2] == ["b", *rows[0][1:]]

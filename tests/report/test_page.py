@@ -239,3 +239,11 @@ def test_ten_thousand_classes_and_one_case(make, visible_text):
     assert "10,000 classes" in text
     assert len(text) < 20_000
     assert "1 model · 1 test cases" in visible_text(build_page(make(n=1), n_resamples=20))
+
+
+def test_a_page_of_very_many_cases_has_no_resampled_intervals_unless_asked(make, visible_text, monkeypatch):
+    monkeypatch.setattr("calibrant.metrics.evaluation.MOST_ROWS_BY_DEFAULT", 100)
+    few, many = ("few", make(n=100, seed=1)), ("many", make(n=101, seed=2))
+    assert "1,000 simulations or resamples" in visible_text(build_page([few]))
+    assert "none for the rest (--n-resamples 1000 makes them)" in visible_text(build_page([few, many]))
+    assert "20 simulations or resamples" in visible_text(build_page([many], n_resamples=20))

@@ -25,7 +25,7 @@ def report(
     title: str | None = None,
     threshold: float | None = None,
     n_bins: NBins = DEFAULT_N_BINS,
-    n_resamples: int = 1000,
+    n_resamples: int | None = None,
     pictures: bool = True,
     data_dir: DataDir = None,
     groups: Annotated[str | None, OneOf] = None,
@@ -47,7 +47,8 @@ def report(
         title: Heading of the page.
         threshold: Where the slider starts and what the table compares. Default: the rule's, else 0.95.
         n_bins: Bins of the reliability diagram and of every binned metric.
-        n_resamples: Bootstrap resamples behind the intervals, at least 20; 0 for none.
+        n_resamples: Resamples behind the intervals, at least 20; 0 for none. Default: 1000, and none above 100,000
+            cases.
         pictures: Whether images of single cases are shown; leave them out where they are private.
         groups: A column of the predictions: each model group by group too, with the worst group named. Of a study the
             means over seeds.

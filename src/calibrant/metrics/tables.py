@@ -31,10 +31,16 @@ LABELS = {
     "smooth_ece": "smooth ECE",
     "debiased_ece": "debiased ECE",
     "ks": "KS error",
-    "auroc": "AUROC",
+    # Not the area that a classifier of two classes is judged by: how well confidence tells right cases from wrong ones.
+    "auroc": "AUROC, right or wrong",
     "aurc": "AURC",
 }
-_SET_LABELS = {"share": "|S{}|", "accuracy": "accuracy(S{})", "ece": "ECE(S{})", "ece_inside": "ECE(S{}), bins inside"}
+_SET_LABELS = {
+    "share": "share, ≥ {} % sure",
+    "accuracy": "accuracy, ≥ {} % sure",
+    "ece": "ECE, ≥ {} % sure",
+    "ece_inside": "ECE, ≥ {} % sure, own bins",
+}
 
 
 # Names and paths are not folded: whoever reads a line of text wants to copy them.
@@ -42,7 +48,7 @@ _UNLIMITED = 10_000
 
 
 def label(name: str) -> str:
-    """Name for people of a flat metric name: "share@0.95" is "|S95|"."""
+    """Name for people of a flat metric name: "share@0.95" is "share, ≥ 95 % sure"."""
     if "@" not in name:
         return LABELS[name]
     metric, threshold = name.split("@")

@@ -139,8 +139,8 @@ def impossible_note(left_out: int, cases: int) -> tuple[str, ...]:
         raise invalid("predictions", rule, f"0 in all {cases:,} cases", "Check that the classes are in order.")
     if left_out == 0:
         return ()
-    note = f"{left_out:,} of {cases:,} cases give their true class a probability of 0, which no temperature changes"
-    return (f"{note}: they are left out of the fit. The method isotonic can repair them",)
+    note = f"the true class has a probability of 0 in {left_out:,} of {cases:,} cases, which no temperature changes"
+    return (f"{note}: they are left out of the fit. The method isotonic can repair such cases",)
 
 
 class TemperatureProblem(Protocol):

@@ -66,7 +66,11 @@ def columns(threshold: float) -> tuple[Column, ...]:
         Column("ece", "ECE", "Expected calibration error: how far confidence is from accuracy, on average."),
         Column("smooth_ece", "Smooth ECE", "The same without bins."),
         Column("nll", "NLL", "Negative log-likelihood: punishes confident mistakes.", "plain", 3),
-        Column("auroc", "AUROC", "How well confidence tells right from wrong."),
+        Column(
+            "auroc",
+            "AUROC, right or wrong",
+            "How well confidence tells right cases from wrong ones; not the AUROC between two classes.",
+        ),
         Column("aurc", "AURC", "Mean error over all shares that could be automated."),
         *(
             Column(

@@ -11,7 +11,7 @@ from typing import Any
 from calibrant import __version__
 from calibrant.errors import importing, invalid, printable
 from calibrant.files import as_path, write_text
-from calibrant.metrics import DEFAULT_N_BINS, FEWEST_RESAMPLES, Groups
+from calibrant.metrics import DEFAULT_N_BINS, FEWEST_RESAMPLES, Groups, default_resamples
 from calibrant.report.comparison import comparison
 from calibrant.report.content import method_contents, run_content
 from calibrant.report.entries import ReportEntry, Sources, read_entries
@@ -41,7 +41,7 @@ def write_report(
     title: str = "What may the model decide alone?",
     threshold: float | None = None,
     n_bins: int = DEFAULT_N_BINS,
-    n_resamples: int = 1000,
+    n_resamples: int | None = None,
     pictures: bool = True,
     data_dir: str | Path | None = None,
     groups: Groups | None = None,
@@ -62,7 +62,8 @@ def write_report(
         title: Heading of the page.
         threshold: Where the slider starts and what the comparison table is about. None: the rule's, else 0.95.
         n_bins: Bins of the reliability diagram and of every binned metric.
-        n_resamples: Bootstrap resamples behind the intervals of the comparison table; 0 for none.
+        n_resamples: Resamples behind the intervals of the comparison table; 0 for none. None: 1000, and none where a
+            source has more than 100,000 cases, of which a million took minutes.
         pictures: Whether mistakes and suspect labels are shown with their images; False where those are private.
         data_dir: Where image sets lie, for these images; by default where training looks for them.
         groups: Name of an extra column of the predictions, or one value for each case: each model group by group, the
@@ -102,18 +103,20 @@ def build_page(
     title: str = "What may the model decide alone?",
     threshold: float | None = None,
     n_bins: int = DEFAULT_N_BINS,
-    n_resamples: int = 1000,
+    n_resamples: int | None = None,
     pictures: bool = True,
     data_dir: str | Path | None = None,
     groups: Groups | None = None,
     sections: Sequence[Section] = (),
 ) -> str:
     """The page of `write_report` as text; the same sources give the same text."""
-    if n_resamples != 0 and n_resamples < FEWEST_RESAMPLES:
+    if n_resamples is not None and 0 != n_resamples < FEWEST_RESAMPLES:
         raise invalid("n_resamples", f"be a whole number of at least {FEWEST_RESAMPLES}, or 0 for none", n_resamples)
     # First, because measuring takes long and a package may be missing.
     environment, scripts = page_environment(), _scripts()
     entries = read_entries(sources)
+    if n_resamples is None:
+        n_resamples = 1000 if all(default_resamples(entry.predictions) for entry in entries) else 0
     shown = judged(entries, calibrator=calibrator, rule=rule, shortlist=shortlist, raw=raw)
     if threshold is None:
         threshold = 0.95 if shown[0].threshold is None else shown[0].threshold
