@@ -126,10 +126,13 @@ _SETTINGS: dict[str, Setting] = {
     "minimum_per_class": Setting(1, "no class is emptied"),
 }
 _NO_EMA = {"ema": Setting(1.0, f"{_PAPER}: the last confidence alone")}
+# The confidences are kept for `pruning.npz` and its suspects all the same.
+_NO_CHOICE = {"ema": Setting(0.3, "of the scores in pruning.npz; this plan does not choose by them")}
 _DRAWS = {
     "start": Setting(1, "ours: from the first scores on"),
     "anneal": Setting(0.125, f"{_MEASURED}: the last eighth on all data"),
 }
+_QIN = {"anneal": Setting(0.125, "Qin et al. 2024")}
 _NO_ANNEAL = {"anneal": Setting(0.0, "its authors: none")}
 _ONE_CUT = {
     "rest": Setting(0.4, "ours: about what other plans let rest"),
@@ -203,12 +206,16 @@ ADDED = {
 
 _ALWAYS = ("start", "ema", "anneal", "minimum_per_class")
 _LOWEST = Part[Policy](
-    "the least confident of each class leave for good, in steps",
+    "the least confident of each class, by the average over epochs, leave for good, in steps",
     _settings("fraction", "interval", *_ALWAYS, "within", "readmit", "scoring", "fixed_batches"),
     lambda s: LowestConfidence(s["fraction"], within=s["within"], readmit=s["readmit"]),
 )
 PRUNING: dict[str, Part[Policy]] = {
-    "p": replace(_LOWEST, settings={**_LOWEST.settings, **_NO_EMA}),
+    "p": replace(
+        _LOWEST,
+        text="the least confident of each class, by the last epoch, leave for good, in steps",
+        settings={**_LOWEST.settings, **_NO_EMA},
+    ),
     "p-ema": _LOWEST,
     "highest": Part(
         "the most confident of each class leave for good, in steps",
@@ -217,7 +224,7 @@ PRUNING: dict[str, Part[Policy]] = {
     ),
     "random": Part(
         "a random part of each class rests, drawn anew each epoch",
-        _settings("rest", *_ALWAYS) | _DRAWS,
+        _settings("rest", *_ALWAYS) | _DRAWS | _NO_CHOICE,
         lambda s: RandomSubset(s["rest"]),
         free="rest",
     ),
@@ -229,7 +236,7 @@ PRUNING: dict[str, Part[Policy]] = {
     ),
     "infobatch": Part(
         "those with a loss below the mean rest with a fixed probability, the others of these weigh more",
-        _settings("ratio", "weights", *_ALWAYS) | _DRAWS | {"anneal": Setting(0.125, "Qin et al. 2024")},
+        _settings("ratio", "weights", *_ALWAYS) | _DRAWS | _NO_CHOICE | _QIN,
         lambda s: InfoBatch(s["ratio"], weights=s["weights"]),
         free="ratio",
     ),
@@ -241,19 +248,19 @@ PRUNING: dict[str, Part[Policy]] = {
     ),
     "orderdp": Part(
         "the largest losses of a random pool train, drawn anew each epoch",
-        _settings("pool", "top", *_ALWAYS) | _DRAWS | _NO_ANNEAL,
+        _settings("pool", "top", *_ALWAYS) | _DRAWS | _NO_CHOICE | _NO_ANNEAL,
         lambda s: OrderDP(s["pool"], s["top"]),
         free="top",
     ),
     "selective": Part(
         "the larger its last loss, the likelier a sample trains, drawn anew each epoch",
-        _settings("rest", "power", "by", *_ALWAYS) | _DRAWS | _NO_ANNEAL,
+        _settings("rest", "power", "by", *_ALWAYS) | _DRAWS | _NO_CHOICE | _NO_ANNEAL,
         lambda s: Selective(s["rest"], s["power"], by=s["by"]),
         free="rest",
     ),
     "repb": Part(
         "those with a loss below the mean of their batch rest with a fixed probability; weights by past epochs",
-        _settings("ratio", *_ALWAYS) | _DRAWS | _NO_ANNEAL,
+        _settings("ratio", *_ALWAYS) | _DRAWS | _NO_CHOICE | _NO_ANNEAL,
         lambda s: RePB(s["ratio"]),
     ),
     "el2n": Part(

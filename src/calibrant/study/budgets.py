@@ -35,6 +35,8 @@ def at_budgets(spec: StudySpec, budgets: Sequence[float] = (), *, control: bool 
     rows = list(plain.rows())
     if given:
         rows = [at for budget in given for row in rows for at in _at(plain, row, budget, alone=len(given) == 1)]
+    for row in rows:
+        _check_budget(plain, row)
     controls = [found for row in rows for found in _controls(plain, row, given)] if control else []
     rows = _joined(plain, rows, controls)
     if rows == list(plain.rows()):
@@ -92,6 +94,27 @@ def _loss_options(spec: StudySpec, row: Variant, base: str) -> dict[str, Any]:
     return {key: with_plan[key] for key, value in alone.items() if with_plan.get(key, value) != value}
 
 
+def _check_budget(spec: StudySpec, row: Variant) -> None:
+    """Refuse a budget that its plan cannot meet before the first run starts: the last run may begin days later."""
+    if _loss_of(row) is not None:
+        recipe = _recipe(spec, row)
+        if recipe.budget != 1:
+            try:
+                _pruner(recipe)
+            except InvalidInput as error:
+                raise InvalidInput(f"{row.label}: {error}") from error
+
+
+def _pruner(recipe: Recipe) -> ConfidencePruner:
+    """The recipe's plan on a set of one class."""
+    plan = recipe.plan().pruning
+    assert plan is not None
+    settings = {**plan.options(), "epochs": recipe.epochs, "batch_size": recipe.optimiser.batch_size}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        return ConfidencePruner(np.zeros(_SAMPLES, dtype=np.int64), **settings)
+
+
 def _share(spec: StudySpec, row: Variant) -> float | None:
     """The updates of a plan, in whole epochs, as a share; None where they are not known before training."""
     recipe = _recipe(spec, row)
@@ -101,11 +124,7 @@ def _share(spec: StudySpec, row: Variant) -> float | None:
         share = Fraction(recipe.budget).limit_denominator(1_000_000)
     else:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", CalibrantWarning)
-                settings = {**plan.options(), "epochs": recipe.epochs, "batch_size": recipe.optimiser.batch_size}
-                pruner = ConfidencePruner(np.zeros(_SAMPLES, dtype=np.int64), **settings)
-                share = Fraction(sum(pruner.samples_by_epoch(recipe.epochs)), _SAMPLES * recipe.epochs)
+            share = Fraction(sum(_pruner(recipe).samples_by_epoch(recipe.epochs)), _SAMPLES * recipe.epochs)
         except InvalidInput as error:
             way_out = " With a budget its updates are known." if plan.policy.free else ""
             told = f"{row.label} gets no control: {error}{way_out}"
