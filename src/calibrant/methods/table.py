@@ -206,14 +206,14 @@ ADDED = {
 
 _ALWAYS = ("start", "ema", "anneal", "minimum_per_class")
 _LOWEST = Part[Policy](
-    "the least confident of each class, by the average over epochs, leave for good, in steps",
+    "the least confident by EMA leave for good, class by class",
     _settings("fraction", "interval", *_ALWAYS, "within", "readmit", "scoring", "fixed_batches"),
     lambda s: LowestConfidence(s["fraction"], within=s["within"], readmit=s["readmit"]),
 )
 PRUNING: dict[str, Part[Policy]] = {
     "p": replace(
         _LOWEST,
-        text="the least confident of each class, by the last epoch, leave for good, in steps",
+        text="the least confident now leave for good, class by class",
         settings={**_LOWEST.settings, **_NO_EMA},
     ),
     "p-ema": _LOWEST,
