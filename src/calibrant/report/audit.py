@@ -2,31 +2,27 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.pruning import PruningAudit, load_audit
 from calibrant.report.entries import ReportEntry
 from calibrant.report.samples import Sample, training_samples
 from calibrant.report.tables import class_names
 from calibrant.report.thumbnails import check_images, data_uri
-
-if TYPE_CHECKING:
-    from calibrant.pruning import PruningAudit
-    from calibrant.training import Run
+from calibrant.training import Run
 
 # More lines than this cannot be told apart; then the lowest and the highest class stand for all.
 _LINES = 12
 _SUSPECTS = 12
 
 
-def audit_of(run: "Run | None") -> "PruningAudit | None":
+def audit_of(run: Run | None) -> PruningAudit | None:
     """The audit of a run; None where nothing was pruned or nothing is known."""
     if run is None or not run.pruning_path.exists():
         return None
-    from calibrant.pruning import load_audit
-
     audit = load_audit(run.pruning_path)
     all_kept = bool((audit.kept_counts == audit.class_sizes).all())
     return None if all_kept or not len(audit.kept_counts) else audit
@@ -55,7 +51,7 @@ def pruning_content(
     }
 
 
-def _lines(audit: "PruningAudit", names: list[str]) -> dict[str, Any]:
+def _lines(audit: PruningAudit, names: list[str]) -> dict[str, Any]:
     present = np.flatnonzero(audit.class_sizes)
     share = audit.kept_share[:, present]
     if len(present) <= _LINES:
@@ -64,19 +60,19 @@ def _lines(audit: "PruningAudit", names: list[str]) -> dict[str, Any]:
     return {"names": [f"lowest of {len(present)} classes", f"highest of {len(present)} classes"], "classes": ends}
 
 
-def _doubtful(audit: "PruningAudit") -> NDArray[np.int64]:
+def _doubtful(audit: PruningAudit) -> NDArray[np.int64]:
     """Samples whose label the model kept contradicting, the surest first."""
     found = np.flatnonzero((audit.predicted >= 0) & (audit.predicted != audit.target) & (audit.excess > 0))
     return found[np.argsort(-audit.excess[found], kind="stable")[:_SUSPECTS]]
 
 
-def _wanted(run: "Run", audit: "PruningAudit", data_dir: str | Path | None) -> Sequence[Sample | None]:
+def _wanted(run: Run, audit: PruningAudit, data_dir: str | Path | None) -> Sequence[Sample | None]:
     order = _doubtful(audit)
     return training_samples(run, audit.target, order, data_dir) or [None] * len(order)
 
 
 def _suspects(
-    audit: "PruningAudit", names: list[str], samples: Sequence[Sample | None], pictures: bool
+    audit: PruningAudit, names: list[str], samples: Sequence[Sample | None], pictures: bool
 ) -> list[dict[str, Any]]:
     return [
         {

@@ -4,7 +4,7 @@ import base64
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,7 @@ from calibrant.report.audit import pruning_content
 from calibrant.report.entries import ReportEntry
 from calibrant.report.statistics import reliability_bands
 from calibrant.report.uncertainty import Uncertainty, uncertainties
-
-if TYPE_CHECKING:
-    from calibrant.training import Run
+from calibrant.training import Run
 
 
 def method_contents(
@@ -76,7 +74,7 @@ def _content(entry: ReportEntry, evaluation: Evaluation, doubts: Uncertainty) ->
     } | _bins(predictions, evaluation.n_bins)
 
 
-def run_content(run: "Run | None") -> dict[str, Any] | None:
+def run_content(run: Run | None) -> dict[str, Any] | None:
     """Recipe and environment as the page shows them; None without a run."""
     if run is None:
         return None
@@ -89,7 +87,7 @@ def run_content(run: "Run | None") -> dict[str, Any] | None:
     }
 
 
-def _costs(run: "Run | None") -> dict[str, Any]:
+def _costs(run: Run | None) -> dict[str, Any]:
     if run is None or not run.finished:
         return {}
     summary = run.summary

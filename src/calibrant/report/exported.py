@@ -1,16 +1,13 @@
 """What the page says about the file that a run was exported to."""
 
-from typing import TYPE_CHECKING
-
 from calibrant.errors import InvalidInput
 from calibrant.files import sha256_of
 from calibrant.routing import RoutingRule
+from calibrant.serving import Decider, rule_digest
+from calibrant.training import Run
 
-if TYPE_CHECKING:
-    from calibrant.training import Run
 
-
-def exported(run: "Run", rule: RoutingRule | None) -> str:
+def exported(run: Run, rule: RoutingRule | None) -> str:
     """The export with its digest, and whether it decides by the rule that is shown; empty without an export.
 
     Args:
@@ -20,8 +17,6 @@ def exported(run: "Run", rule: RoutingRule | None) -> str:
     path = run.onnx_path
     if not path.is_file():
         return ""
-    from calibrant.serving import Decider, rule_digest  # brings torch, which a page without an export does not need
-
     name = f"Exported to {path.name}, SHA-256 {sha256_of(path)}"
     try:
         held = Decider.load(path).contents.rule_version

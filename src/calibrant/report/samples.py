@@ -2,17 +2,15 @@
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.data import Dataset, load_dataset, split_validation
 from calibrant.errors import InvalidInput
 from calibrant.report.thumbnails import Pixels
-
-if TYPE_CHECKING:
-    from calibrant.data import Dataset
-    from calibrant.training import Run
+from calibrant.training import Run
 
 
 class Sample(NamedTuple):
@@ -22,7 +20,7 @@ class Sample(NamedTuple):
     image: Pixels
 
 
-def images_for_test(run: "Run", targets: NDArray[np.int64], data_dir: str | Path | None = None) -> Pixels | None:
+def images_for_test(run: Run, targets: NDArray[np.int64], data_dir: str | Path | None = None) -> Pixels | None:
     """The test images of a run's data set, (n, H, W, C); None where they are not at hand or do not fit the targets."""
     dataset = _dataset(run.recipe.data.name, data_dir)
     # Predictions of another split, or of a set that has changed: a wrong picture is worse than none.
@@ -32,7 +30,7 @@ def images_for_test(run: "Run", targets: NDArray[np.int64], data_dir: str | Path
 
 
 def training_samples(
-    run: "Run", targets: NDArray[np.int64], positions: NDArray[np.int64], data_dir: str | Path | None = None
+    run: Run, targets: NDArray[np.int64], positions: NDArray[np.int64], data_dir: str | Path | None = None
 ) -> list[Sample] | None:
     """Some of what a run trained on; None where the data set is not at hand or its labels are not the audit's.
 
@@ -42,8 +40,6 @@ def training_samples(
         positions: Which of them are wanted.
         data_dir: Where image sets lie; by default where training looks for them.
     """
-    from calibrant.data import split_validation
-
     dataset = _dataset(run.recipe.data.name, data_dir)
     if dataset is None:
         return None
@@ -59,9 +55,7 @@ def training_samples(
 
 # The runs of a page mostly share one data set; it is read once.
 @lru_cache(maxsize=1)
-def _dataset(name: str, data_dir: str | Path | None) -> "Dataset | None":
-    from calibrant.data import load_dataset
-
+def _dataset(name: str, data_dir: str | Path | None) -> Dataset | None:
     try:
         return load_dataset(name, data_dir=data_dir)
     except (InvalidInput, ImportError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant import methods
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.report import Grid
+from calibrant.report import Grid, ablation_curves, component_bars
 from calibrant.study.spec import StudySpec, Variant
 from calibrant.study.summary import Results, Row
 from calibrant.study.tables import left_out, percent
@@ -127,8 +127,6 @@ def ablation_table(name: str, results: Results) -> Grid:
 
 def ablation_figure(name: str, results: Results) -> "Figure":
     """The paper's two panels over the setting; bars for the components."""
-    from calibrant.report import ablation_curves, component_bars
-
     errors = {"ECE": "ece", "ECE(S95)": "ece@0.95", "TE": "test_error"}
     shares = {"|S95|": "share@0.95", "|S99|": "share@0.99"}
     tested = {label: [row.test[metric] for row in results.rows] for label, metric in (errors | shares).items()}

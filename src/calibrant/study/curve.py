@@ -5,15 +5,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from calibrant.report import BudgetLine, budget_curves
 from calibrant.study.summary import Estimate, Results, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from calibrant.report import BudgetLine
 
-
-def budget_lines(results: Results) -> "list[BudgetLine]":
+def budget_lines(results: Results) -> list[BudgetLine]:
     """A line for each method, or variant of it, that was run at several costs; plans end where all updates are made.
 
     The control of a plan is the line of its loss on all data. A plan at a budget of 1 is its loss on all data, so that
@@ -50,8 +49,6 @@ _COST = re.compile(r" at [\d.e-]+$|@[\d.]+%?")
 
 def budget_figure(results: Results) -> "Figure | None":
     """The budget curve; None where no method was run at several costs."""
-    from calibrant.report import budget_curves
-
     lines = budget_lines(results)
     if not lines:
         return None
@@ -60,10 +57,8 @@ def budget_figure(results: Results) -> "Figure | None":
     return budget_curves(lines, title=f"{results.data}, {results.model}: what a budget of updates buys{bars}")
 
 
-def curve_line(method: str, points: Mapping[float, Row], *, control: bool) -> "BudgetLine":
+def curve_line(method: str, points: Mapping[float, Row], *, control: bool) -> BudgetLine:
     """A line through rows by their share of all updates."""
-    from calibrant.report import BudgetLine
-
     none = Estimate(None, None, None, ())
     updates = sorted(points)
     rows = [points[share] for share in updates]

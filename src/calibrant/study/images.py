@@ -1,15 +1,12 @@
 """How much of a difference the choice of test images alone explains, for runs of several seeds at once."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibrant.metrics import Comparison, Resampled, compare, evaluate, percentiles, resample_models
 from calibrant.predictions import Predictions
 from calibrant.study.record import Record
-
-if TYPE_CHECKING:
-    from calibrant.metrics import Comparison, Resampled
 
 PredictionsOf = Callable[[Record, bool], Predictions]
 """Test predictions of a record's run, temperature-scaled or not."""
@@ -28,10 +25,8 @@ class ImageNoise:
         self._resampled: dict[tuple[str, bool], Resampled] = {}
         self._compared: dict[tuple[str, str, bool], Comparison] = {}
 
-    def comparison(self, ours: Record, theirs: Record, *, scaled: bool) -> "Comparison":
+    def comparison(self, ours: Record, theirs: Record, *, scaled: bool) -> Comparison:
         """What `compare` says of one run and another, made once for all metrics."""
-        from calibrant.metrics import compare
-
         key = (ours.predictions_sha256["test"], theirs.predictions_sha256["test"], scaled)
         if key not in self._compared:
             both = (self._predictions_of(each, scaled) for each in (theirs, ours))
@@ -44,8 +39,6 @@ class ImageNoise:
         Where draws cannot be trusted (calibration errors, high-confidence sets) it is that of one pair, on average: the
         noise of the images is taken to be the same in every seed.
         """
-        from calibrant.metrics import percentiles
-
         pairs = [(self._of(b, scaled), self._of(a, scaled)) for b, a in zip(ours, theirs, strict=True)]
         if all(each.range(metric) is None for pair in pairs for each in pair):
             ends = percentiles(np.mean([b.draws[metric] - a.draws[metric] for b, a in pairs], axis=0), 0.95)
@@ -59,9 +52,7 @@ class ImageNoise:
             distances.append(max(own - base - ends[0], ends[1] - (own - base)))
         return float(np.mean(distances))
 
-    def _of(self, record: Record, scaled: bool) -> "Resampled":
-        from calibrant.metrics import evaluate, resample_models
-
+    def _of(self, record: Record, scaled: bool) -> Resampled:
         key = (record.predictions_sha256["test"], scaled)
         if key not in self._resampled:
             predictions = self._predictions_of(record, scaled)

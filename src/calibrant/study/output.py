@@ -4,12 +4,12 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, write_json, write_text
 from calibrant.metrics import Groups
-from calibrant.report import Grid, to_latex, to_markdown
+from calibrant.report import Grid, ReportEntry, Section, save_figure, to_latex, to_markdown, write_report
 from calibrant.study.calibrated import calibrated_tables
 from calibrant.study.curve import budget_figure
 from calibrant.study.groups import group_tables
@@ -18,9 +18,6 @@ from calibrant.study.study import Study
 from calibrant.study.summary import Results
 from calibrant.study.tables import control_table, paper_tables
 from calibrant.training import Run
-
-if TYPE_CHECKING:
-    from calibrant.report import Section
 
 
 def study_json(study: Study, all_results: Sequence[Results]) -> dict[str, Any]:
@@ -88,8 +85,6 @@ def write_pages(
             the test set: also a table of the means over seeds in each group.
         settings: Further arguments of `write_report`.
     """
-    from calibrant.report import ReportEntry, write_report
-
     places: dict[tuple[str, str], dict[str, ReportEntry]] = {}
     several = len(study.spec.seeds) > 1
     for planned in study.finished():
@@ -118,10 +113,8 @@ def write_pages(
     return pages
 
 
-def _sections(results: Results, extra: Sequence[Grid] = ()) -> "list[Section]":
+def _sections(results: Results, extra: Sequence[Grid] = ()) -> list[Section]:
     """The tables of the study, means and verdicts over seeds; the budget curve stands with the plans."""
-    from calibrant.report import Section
-
     sections = []
     for grid in (*paper_tables(results), *extra):
         heading = f"Over all seeds: {grid.title.removeprefix(f'{results.data}, {results.model}: ')}"
@@ -168,8 +161,6 @@ def report_study(
 
 def write_curves(study: Study, all_results: Sequence[Results]) -> list[Path]:
     """Write the budget curve of each data set and network as `budget.svg` and `budget.png`."""
-    from calibrant.report import save_figure
-
     paths: list[Path] = []
     for results in all_results:
         figure = budget_figure(results)

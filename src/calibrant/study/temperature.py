@@ -3,13 +3,12 @@
 import warnings
 
 from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.posthoc import TemperatureScaling
 from calibrant.predictions import Predictions
 
 
 def fit_temperature(validation: Predictions) -> tuple[float, tuple[str, ...]]:
     """Temperature of a run from its validation predictions, and the notes of the fit."""
-    from calibrant.posthoc import TemperatureScaling
-
     with warnings.catch_warnings():
         # Warnings are kept as notes: a small validation set without mistakes is no reason to stop a study.
         warnings.simplefilter("ignore", CalibrantWarning)

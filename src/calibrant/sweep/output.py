@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrant.files import write_json, write_text
-from calibrant.report import Grid, to_markdown
+from calibrant.report import Grid, pareto_picture, save_figure, to_markdown
 from calibrant.sweep.stopping import TrialStopped
 from calibrant.sweep.sweep import SAME_SETTINGS, Sweep
 
@@ -69,8 +69,6 @@ def write_sweep(sweep: Sweep) -> list[Path]:
     write_text(paths[1], to_markdown(front_table(sweep)))
     finished = sweep.finished()
     if finished:
-        from calibrant.report import pareto_picture, save_figure
-
         error, calibration, seen = zip(*(trial.values for trial in finished), strict=True)
         front = {trial.number for trial in sweep.front()}
         title = f"{sweep.recipe.data.name}, {sweep.recipe.model.name}, {sweep.spec.method}"

@@ -22,6 +22,8 @@ from calibrant.training import (
     Reporter,
     Run,
     Settings,
+    TrainingDiverged,
+    load_data,
     paper_recipe,
     selection_figure,
     train_or_resume,
@@ -182,8 +184,6 @@ class Sweep(Displayed):
         """
         if trials < 1:
             raise invalid("trials", "be at least 1", trials)
-        from calibrant.training import load_data
-
         # Data that are missing are missing for every trial: say so before the first.
         load_data(self.recipe, data_dir)
         optuna = load_optuna()
@@ -216,8 +216,6 @@ class Sweep(Displayed):
         folder = self.path / "runs" / f"trial-{content_digest(_essence(recipe))[:12]}"
         trial.set_user_attr("run", folder.name)
         from torch import OutOfMemoryError
-
-        from calibrant.training import TrainingDiverged
 
         try:
             run = train_or_resume(
