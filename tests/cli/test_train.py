@@ -208,12 +208,10 @@ def test_only_the_first_of_several_processes_complains(calibrant, tmp_path, monk
 
 
 def test_interrupts_say_how_to_go_on(calibrant, tmp_path, monkeypatch):
-    from calibrant.training import engine
-
     def interrupted(recipe, out, **more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine, "train", interrupted)
+    monkeypatch.setattr("calibrant.training.train", interrupted)
     code, _, err = calibrant("train", "--out", tmp_path / "run")
     assert (code, err) == (130, "calibrant: stopped before anything was written\n")
     Run.create(tmp_path / "run", Recipe())

@@ -11,18 +11,6 @@ from calibrant.training import Recipe, Run, resume, train
 from calibrant.training.progress import Quiet
 from calibrant.training.trackers import MLflow, TensorBoard, WeightsAndBiases, make_reporter
 
-_LINE = {
-    "epoch": 2,
-    "loss": 0.5,
-    "terms": {"focal": 0.4, "huber": 0.1},
-    "accuracy": 0.9,
-    "ece": 0.0123,
-    "kept_share": 0.81,
-    "lr": 0.1,
-    "samples_per_second": 12345.6,
-    "validation": {"accuracy": 0.875, "ece": 0.05},
-}
-
 
 def test_tensorboard_gets_every_scalar_of_every_epoch(toy, toy_recipe, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -39,13 +27,13 @@ def test_tensorboard_gets_every_scalar_of_every_epoch(toy, toy_recipe, tmp_path)
         assert found == [(line["epoch"], pytest.approx(line[tag], rel=1e-6)) for line in run.epochs()]
 
 
-def test_tensorboard_shows_an_epoch_while_the_next_one_runs(tmp_path):
+def test_tensorboard_shows_an_epoch_while_the_next_one_runs(tmp_path, epoch_line):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     reporter = TensorBoard(Quiet())
     reporter.stop()  # a run that was refused before it began
     reporter.start(SimpleNamespace(path=tmp_path), 1)
-    reporter.end_epoch(_LINE)
+    reporter.end_epoch(epoch_line(2))
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("loss")] == [(2, 0.5)]
