@@ -1,6 +1,5 @@
 """Where images and labels come from."""
 
-from calibrant.data.catalogue import CATALOGUE
 from calibrant.data.dataset import Augmentation, Dataset, Images
 from calibrant.data.decoder import Unreadable
 from calibrant.data.extent import Extent, extent_of
@@ -8,14 +7,13 @@ from calibrant.data.fetch import catalogue_entry, fetch_dataset
 from calibrant.data.folder import refused, warn_of_unreadable
 from calibrant.data.listing import check_dataset, describe_content, describe_place, list_datasets
 from calibrant.data.load import find_named, load_dataset
-from calibrant.data.locate import data_dirs, locate
+from calibrant.data.locate import data_dirs
 from calibrant.data.spec import anchored, own_data, parse_spec, skipping_unreadable
 from calibrant.data.split import split_validation
 from calibrant.data.streaming import Opened, StreamedDataset, StreamedImages, open_dataset, stream_dataset
 from calibrant.data.transforms import augment, draw_augmentation, normalise
 
 __all__ = [
-    "CATALOGUE",
     "Augmentation",
     "Dataset",
     "Extent",
@@ -37,7 +35,6 @@ __all__ = [
     "find_named",
     "list_datasets",
     "load_dataset",
-    "locate",
     "normalise",
     "open_dataset",
     "own_data",

@@ -1,6 +1,6 @@
 """Does the promise still hold: tests of a rule and its stream that may be looked at after every case."""
 
-from calibrant.monitoring.betting import error_bounds, promise_capital, rank_capital
+from calibrant.monitoring.betting import promise_capital
 from calibrant.monitoring.describe import SIGNAL_HEADINGS, advice, describe, findings, headline, row_of
 from calibrant.monitoring.files import is_log, read_reference, read_rule, read_stream, stream_of_log
 from calibrant.monitoring.ranks import conformal_ranks
@@ -18,12 +18,10 @@ __all__ = [
     "advice",
     "conformal_ranks",
     "describe",
-    "error_bounds",
     "findings",
     "headline",
     "is_log",
     "promise_capital",
-    "rank_capital",
     "read_reference",
     "read_rule",
     "read_stream",

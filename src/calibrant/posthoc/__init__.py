@@ -1,6 +1,6 @@
 """Repair after training: learn on held-out cases how to turn logits into probabilities that can be trusted."""
 
-from calibrant.posthoc.affine import REGULARISATION_GRID, DirichletScaling, MatrixScaling, VectorScaling
+from calibrant.posthoc.affine import DirichletScaling, MatrixScaling, VectorScaling
 from calibrant.posthoc.base import Calibrator, FitSummary
 from calibrant.posthoc.beta import BetaCalibration
 from calibrant.posthoc.curves import HistogramBinning, IsotonicCalibration
@@ -24,7 +24,6 @@ from calibrant.posthoc.temperature import FEWEST_CASES, TemperatureScaling, temp
 __all__ = [
     "FEWEST_CASES",
     "METHODS",
-    "REGULARISATION_GRID",
     "BetaCalibration",
     "CalibrationModule",
     "Calibrator",

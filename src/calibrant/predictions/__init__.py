@@ -20,9 +20,7 @@ from calibrant.predictions.parquet_file import parquet_module
 from calibrant.predictions.parquet_table import parquet_columns, parquet_table
 from calibrant.predictions.reader import Block, DistinctIds, Scan, parquet_parts, scan
 from calibrant.predictions.rows import (
-    FEW_CLASSES,
     Rows,
-    check_rows,
     check_tops,
     logits_of,
     probabilities_of,
@@ -31,7 +29,6 @@ from calibrant.predictions.rows import (
 from calibrant.predictions.threads import share
 
 __all__ = [
-    "FEW_CLASSES",
     "SUM_TOLERANCE",
     "Block",
     "DistinctIds",
@@ -45,7 +42,6 @@ __all__ = [
     "as_class_names",
     "as_scores",
     "as_targets",
-    "check_rows",
     "check_tops",
     "class_order",
     "csv_records",

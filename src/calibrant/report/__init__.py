@@ -21,7 +21,6 @@ from calibrant.report.figures import (
     training_time_bars,
 )
 from calibrant.report.grid import Grid, to_latex, to_markdown, to_terminal
-from calibrant.report.groups import group_grid, group_section
 from calibrant.report.monitored import build_monitor_page, write_monitor_page
 from calibrant.report.page import build_page, write_report
 from calibrant.report.sections import Section
@@ -58,9 +57,7 @@ __all__ = [
     "build_page",
     "component_bars",
     "confidence_histogram",
-    "group_grid",
     "group_reliability",
-    "group_section",
     "kept_share",
     "line_style",
     "new_figure",

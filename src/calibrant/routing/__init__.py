@@ -1,7 +1,7 @@
 """What to automate and what to send to a person: thresholds with a promise, and rules that travel as JSON."""
 
 from calibrant.routing.binary import BinaryRates, BinaryRule, binary_rates, choose_binary_rule
-from calibrant.routing.bounds import cases_at_rate, cases_without_error, cluster_p_value, interval
+from calibrant.routing.bounds import cases_at_rate, cluster_p_value, interval
 from calibrant.routing.certify import Certificate, certify, default_starts, default_thresholds
 from calibrant.routing.check import GroupCheck, PromiseCheck, check_promise
 from calibrant.routing.choose import choose_threshold
@@ -12,7 +12,6 @@ from calibrant.routing.describe import (
     describe_counts,
     describe_rule,
     describe_shortlist,
-    describe_shortlist_check,
 )
 from calibrant.routing.mix import note_weights, sample_by_weights
 from calibrant.routing.parts import route_parts
@@ -53,7 +52,6 @@ __all__ = [
     "binary_rates",
     "calibrator_for",
     "cases_at_rate",
-    "cases_without_error",
     "certify",
     "cheapest_threshold",
     "check_promise",
@@ -70,7 +68,6 @@ __all__ = [
     "describe_counts",
     "describe_rule",
     "describe_shortlist",
-    "describe_shortlist_check",
     "interval",
     "note_weights",
     "read_cost_matrix",

@@ -1,7 +1,6 @@
 """One file for deployment: what a model says, how far it is calibrated, and what it may decide alone."""
 
-from calibrant.defaults import MOST_BYTES, MOST_CASES
-from calibrant.serving.check import TOLERANCE, ExportCheck, compare_onnx
+from calibrant.serving.check import ExportCheck, compare_onnx
 from calibrant.serving.contents import Contents
 from calibrant.serving.decider import Decider
 from calibrant.serving.decision import Decision, Logged, LoggedDecisions
@@ -10,18 +9,14 @@ from calibrant.serving.http import create_app, serve_model
 from calibrant.serving.inputs import InputSpec
 from calibrant.serving.log import ContradictingLabel, DecisionLog, DuplicateId, UnknownId
 from calibrant.serving.onnx import Exported, export_onnx
-from calibrant.serving.onnx_file import OUTPUTS, SCORES, SHORTLIST
+from calibrant.serving.onnx_file import OUTPUTS, SCORES
 from calibrant.serving.parts import Parts
 from calibrant.serving.sources import open_model, parse_ranges, read_example
 from calibrant.serving.stored import rule_digest
 
 __all__ = [
-    "MOST_BYTES",
-    "MOST_CASES",
     "OUTPUTS",
     "SCORES",
-    "SHORTLIST",
-    "TOLERANCE",
     "Contents",
     "ContradictingLabel",
     "Decider",

@@ -13,9 +13,8 @@ from calibrant.study.control import against_controls, find_controls, has_plan
 from calibrant.study.curve import budget_figure, curve_line
 from calibrant.study.demo import run_demo
 from calibrant.study.groups import group_tables, read_groups
-from calibrant.study.outcome import Outcome, Recorded, plan_study, record_all, record_runs, run_ablation, run_study
-from calibrant.study.output import holds_study, report_study, runs_csv, study_json, try_pages, write_tables
-from calibrant.study.progress import make_progress
+from calibrant.study.outcome import Outcome, Recorded, plan_study, record_runs, run_ablation, run_study
+from calibrant.study.output import holds_study, report_study, runs_csv
 from calibrant.study.record import Record, read_records, record_run, write_record
 from calibrant.study.spec import PlannedRun, StudySpec, Variant
 from calibrant.study.study import Study
@@ -48,14 +47,12 @@ __all__ = [
     "group_tables",
     "has_plan",
     "holds_study",
-    "make_progress",
     "metric_label",
     "paper_tables",
     "percent",
     "plan_study",
     "read_groups",
     "read_records",
-    "record_all",
     "record_run",
     "record_runs",
     "report_study",
@@ -63,10 +60,7 @@ __all__ = [
     "run_demo",
     "run_study",
     "runs_csv",
-    "study_json",
     "summarise",
     "summarise_row",
-    "try_pages",
     "write_record",
-    "write_tables",
 ]
