@@ -171,3 +171,15 @@ def test_a_log_knows_what_was_listed(listed, tmp_path):
     own = np.flatnonzero(~routed.automate & (np.arange(200) % 2 == 0))
     assert signal.cases == len(own)
     assert signal.seen == pytest.approx(mask[own, cases.targets[own]].mean())
+
+
+def test_a_binary_rule_is_watched_by_the_names_of_classes():
+    rng = np.random.default_rng(0)
+    ill = (rng.random(900) < 0.3).astype(int)
+    chance = 1 / (1 + np.exp(-(2.5 * (2 * ill - 1) + 2 * rng.normal(size=900))))
+    both = np.stack([1 - chance, chance], axis=1)
+    cases = Predictions.from_probabilities(both, ill, class_names=("healthy", "ill"))
+    other = Predictions.from_probabilities(both[:, ::-1], 1 - ill, class_names=("ill", "healthy"))
+    rule = choose_binary_rule(cases, sensitivity=0.9)
+    first, second = (watch(Stream.of_predictions(rule, each), reference=cases) for each in (cases, other))
+    assert describe(first) == describe(second)

@@ -104,3 +104,19 @@ def test_bad_input_is_refused():
         choose_binary_rule(draw(10, 0), sensitivity=None)
     with pytest.raises(InvalidInput, match="high must be at least low"):
         BinaryRule(0.6, 0.4, 1, 0.95, 0.9, 0.95)
+
+
+def test_columns_in_another_order_do_not_turn_decisions_round():
+    rng = np.random.default_rng(0)
+    ill = (rng.random(2000) < 0.2).astype(int)
+    chance = 1 / (1 + np.exp(-(2.5 * (2 * ill - 1) + 2 * rng.normal(size=2000))))
+    both = np.stack([1 - chance, chance], axis=1)
+    cases = Predictions.from_probabilities(both, ill, class_names=("healthy", "ill"))
+    other = Predictions.from_probabilities(both[:, ::-1], 1 - ill, class_names=("ill", "healthy"))
+    rule = choose_binary_rule(cases, sensitivity=0.95, specificity=0.9)
+    assert rule.note.startswith("Positive is ill. ")
+    assert rule.decide(other) == rule.decide(cases)
+    assert rule.check(other) == rule.check(cases)
+    strange = Predictions.from_probabilities(both, ill, class_names=("healthy", "dead"))
+    with pytest.raises(InvalidInput, match="predictions must name the classes healthy, ill, got dead"):
+        rule.decide(strange)

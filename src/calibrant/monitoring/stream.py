@@ -95,14 +95,14 @@ class Stream:
     ) -> Self:
         """Labelled predictions, as the rule decides them, and as the shortlist lists classes for the others."""
         known: dict[str, Any] = {"ids": predictions.ids, "extras": predictions.extras}
+        own = rule.in_own_order(predictions)
         if isinstance(rule, BinaryRule):
             if shortlist is not None:
                 raise invalid("shortlist", "be left out for a rule of two classes", "one")
-            called = np.asarray(rule.decide(predictions))
+            called = np.asarray(rule.decide(own))
             decided = np.where(called == "positive", rule.positive, 1 - rule.positive)
-            predicted = np.where(called == "review", predictions.predicted, decided)
-            return cls(rule, called != "review", predicted, predictions.confidence, predictions.targets, **known)
-        own = rule.in_own_order(predictions)
+            predicted = np.where(called == "review", own.predicted, decided)
+            return cls(rule, called != "review", predicted, own.confidence, own.targets, **known)
         routed = rule.route(own)
         if shortlist is not None:
             shortlist.check_fits(rule)

@@ -227,7 +227,7 @@ def _group_column(stream: Stream, groups: str) -> NDArray[Any]:
 
 def _samenesses(stream: Stream, reference: Predictions, part: float, seed: int) -> list[Signal]:
     rule = stream.rule
-    ordered = reference if isinstance(rule, BinaryRule) else rule.in_own_order(reference, where="reference")
+    ordered = rule.in_own_order(reference, where="reference")
     routed = Stream.of_predictions(rule, ordered)
     names = names_or_numbers(rule.class_names, reference.n_classes)
     level = part / 3.0

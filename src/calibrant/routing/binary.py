@@ -10,7 +10,7 @@ from scipy.special import bdtr
 from calibrant.checks import fraction, whole
 from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import InvalidInput, invalid
-from calibrant.predictions import Predictions, require_predictions
+from calibrant.predictions import Predictions, in_order_of, names_or_numbers, require_predictions
 from calibrant.routing.bounds import cases_without_error, interval
 from calibrant.routing.saved import Saved
 
@@ -142,17 +142,26 @@ class BinaryRule(Displayed, Saved):
                 ("negative cases flagged", f"{seen.flagged:,} of {seen.negatives:,}"),
                 ("cases for a person", f"{seen.reviewed:,} of {seen.positives + seen.negatives:,}"),
             ]
-        names = self.class_names or ("0", "1")
+        names = names_or_numbers(self.class_names, 2)
         return Overview(f"positive is {names[self.positive]}", [*rows, *([("note", self.note)] if self.note else [])])
+
+    def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
+        """`predictions` in the order of the rule's two classes, by their names; refused where they have others."""
+        require_predictions(predictions)
+        if predictions.n_classes != 2:
+            raise invalid(where, "have two classes", predictions.n_classes)
+        return in_order_of(self.class_names, predictions, where=where)
 
     def decide(self, predictions: Predictions) -> list[Decision]:
         """What is called negative, what positive, and what a person sees; targets are not looked at.
+
+        Classes are found by their names, in whatever order the columns stand.
 
         >>> cases = Predictions.from_binary([0.1, 0.4, 0.9], [0, 0, 1], kind="probabilities")
         >>> BinaryRule(0.2, 0.8, 1, 0.95, 0.9, 0.95).decide(cases)
         ['negative', 'review', 'positive']
         """
-        chance, _ = _of_positive(predictions, self.positive)
+        chance, _ = _of_positive(self.in_own_order(predictions), self.positive)
         upper = np.inf if self.high is None else self.high
         return np.where(chance < self.low, "negative", np.where(chance >= upper, "positive", "review")).tolist()  # type: ignore[no-any-return] # NumPy types tolist as Any
 
@@ -160,7 +169,7 @@ class BinaryRule(Displayed, Saved):
         """Counts on new labelled cases, and whether each promise is contradicted: its whole interval lies below it."""
         inner = 1.0 - (1.0 - confidence) / 2.0
         upper = np.inf if self.high is None else self.high
-        rates = binary_rates(predictions, self.low, upper, positive=self.positive, confidence=inner)
+        rates = binary_rates(self.in_own_order(predictions), self.low, upper, positive=self.positive, confidence=inner)
         held = {
             name: promised is None or ends[1] >= promised
             for name, promised, ends in (
@@ -216,7 +225,8 @@ def choose_binary_rule(
         confidence=confidence,
         class_names=names,
         evidence=rates,
-        note=_note(rates, (sensitivity, low), (specificity, high), confidence, level),
+        note=f"Positive is {names_or_numbers(names, 2)[positive]}. "
+        + _note(rates, (sensitivity, low), (specificity, high), confidence, level),
         fitted_on=predictions.origin.sha256,
     )
 
@@ -284,5 +294,8 @@ def _note(
             told = f"The {name} is at least {promised:g} with confidence {confidence:g}, from {count:,} {which} cases."
         sentences.append(told)
     total = rates.positives + rates.negatives
+    sentences.append(
+        f"Of these {rates.missed:,} positive cases are called negative, {rates.flagged:,} negative positive."
+    )
     sentences.append(f"A person sees {rates.reviewed:,} of {total:,} cases.")
     return " ".join(sentences)
