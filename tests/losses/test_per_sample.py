@@ -15,6 +15,7 @@ from calibrant.losses import (
     EntropyPenalty,
     Focal,
     LogitMargin,
+    PerSampleLoss,
     SampleDependentFocal,
 )
 
@@ -170,3 +171,15 @@ def test_a_certain_and_right_sample_has_no_weight_in_bsce_gra():
     assert float(BSCEGRA()(torch.tensor([[200.0, 0.0]]), torch.tensor([0]))) == 0.0
     with pytest.raises(InvalidInput, match="gamma must"):
         BSCEGRA(-1.0)
+
+
+@pytest.mark.parametrize("shape", [(), (8, 1), (8, 3)])
+def test_a_loss_of_ones_own_gives_one_value_per_sample(shape):
+    """A mean would be divided by B a second time; a column would be multiplied by the weights of all samples."""
+
+    class Wrong(PerSampleLoss):
+        def per_sample(self, batch):
+            return -batch.true_log.mean().expand(shape)
+
+    with pytest.raises(InvalidInput, match=r"per_sample of Wrong must return one value per sample, shape \[8\]"):
+        Wrong()(torch.zeros(8, 3), torch.zeros(8, dtype=torch.long))

@@ -307,6 +307,28 @@ def test_a_policy_of_your_own():
     assert again.kept.tolist() == [0, 3]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            lambda c: Choice(np.flatnonzero(c.stay)),
+            r"Choice.stay of .* must have the 7 rows of the pool, got shape \(4,\)",
+        ),
+        (lambda c: Choice(c.stay, np.full(7, np.nan)), "Choice.weights of .* must be 7 finite numbers"),
+        (lambda c: Choice(c.stay, np.full(7, -1.0)), "Choice.weights of .* must be 7 finite numbers"),
+        (lambda c: Choice(c.stay, np.ones(4)), "Choice.weights of .* must be 7 finite numbers"),
+    ],
+)
+def test_a_choice_that_does_not_say_it_of_each_sample_is_refused(wrong, message):
+    class Wrong(EveryOther):
+        def choose(self, pool, leave):
+            return wrong(super().choose(pool, leave))
+
+    pruner = ConfidencePruner([0, 0, 0, 1, 1, 1, 1], policy=Wrong(), schedule=Every(1))
+    with pytest.raises(InvalidInput, match=message):
+        pruner.step()
+
+
 def test_a_policy_that_breaks_its_promise_is_stopped():
     pruner = ConfidencePruner([0, 0, 0, 1, 1, 1, 1], policy=EveryOther(obedient=False), schedule=Every(1))
     with pytest.raises(CalibrantError, match="than its quota says"):

@@ -18,7 +18,13 @@ class PerSampleLoss(Loss):
 
     def local_sums(self, batch: Batch) -> Tensor:
         """Weighted sum over this rank's samples."""
-        return batch.weighted_sum(self.per_sample(batch))
+        losses = self.per_sample(batch)
+        if (
+            losses.shape != batch.targets.shape
+        ):  # a mean would be divided by B again, a column multiplied by all weights
+            rule = f"return one value per sample, shape [{batch.size}]"
+            raise invalid(f"per_sample of {type(self).__name__}", rule, f"shape {list(losses.shape)}")
+        return batch.weighted_sum(losses)
 
     def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:  # noqa: ARG002 (the base's signature)
         """Mean over the global batch."""

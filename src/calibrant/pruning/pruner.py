@@ -24,7 +24,7 @@ from calibrant.pruning.schedules import Schedule
 from calibrant.pruning.scoring import Scorer, Scoring, check_observed, check_scoring, note_unscored, score_samples
 from calibrant.pruning.state import PruningState
 from calibrant.pruning.table import ScoreTable
-from calibrant.pruning.timetable import Timetable, anneal_epochs
+from calibrant.pruning.timetable import Timetable, anneal_epochs, checked_choice
 
 
 class ConfidencePruner:
@@ -186,7 +186,7 @@ class ConfidencePruner:
         sizes = self.timetable.pool(state.member_sizes())
         quota = self.timetable.quota(self.epoch + 1, sizes, rested=state.rested())
         limits = [max(n - self.timetable.minimum, 0) for n in sizes] if policy.within_batch else quota.leave
-        choice = policy.choose(self._snapshot(pool, policy), limits)
+        choice = checked_choice(policy, self._snapshot(pool, policy), limits)
         state.note_refusals(choice.quota or quota, self.timetable.minimum)
         # Where scores decide how many leave, an epoch in which nobody does is nothing to report.
         if choice.stay.all() and (policy.known_ahead or policy.within_batch):

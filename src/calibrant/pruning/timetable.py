@@ -7,10 +7,12 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Literal
 
+import numpy as np
+
 from calibrant.checks import number
 from calibrant.errors import CalibrantError, CalibrantWarning, invalid
 from calibrant.pruning.budget import Rest, apportion, updates_of
-from calibrant.pruning.policies import Policy
+from calibrant.pruning.policies import Choice, Policy, Snapshot
 from calibrant.pruning.schedules import Every, Schedule
 from calibrant.pruning.selection import Quota, exact_fraction
 
@@ -193,6 +195,21 @@ def check_quota(policy: Policy, quota: Quota, sizes: Sequence[int]) -> None:
         raise invalid(f"the quota of {policy}", rule, quota.leave)
     if any(sizes) and list(quota.leave) == list(sizes):
         raise invalid(f"policy {policy}", "keep at least one sample", f"a quota of all {sum(sizes)}")
+
+
+def checked_choice(policy: Policy, pool: Snapshot, leave: Sequence[int]) -> Choice:
+    """What the policy chooses; refused where one of your own does not say it of each sample of the pool."""
+    choice = policy.choose(pool, leave)
+    stay, rows = np.asarray(choice.stay), len(pool.targets)
+    if stay.shape != (rows,):
+        way_out = "It says of each sample whether it stays; it is no list of indices."
+        raise invalid(f"Choice.stay of {policy}", f"have the {rows} rows of the pool", f"shape {stay.shape}", way_out)
+    weights = choice.weights
+    if weights is not None and not (
+        np.shape(weights) == (rows,) and np.isfinite(weights).all() and np.min(weights) >= 0
+    ):
+        raise invalid(f"Choice.weights of {policy}", f"be {rows} finite numbers, none of them negative", "others")
+    return replace(choice, stay=stay.astype(np.bool_, copy=False))
 
 
 def _check_kind(argument: str, value: object, kind: type, example: str) -> None:
