@@ -1,4 +1,4 @@
-"""The command line: one thin file a command; this one only joins them and turns errors into exit codes.
+"""The command line: one thin file per command; this one only joins them and turns errors into exit codes.
 
 Exit codes: 0 done, 1 a check that the user asked for failed, 2 bad input or output that cannot be written, 70 a fault
 of this package, 130 interrupted. Where the environment variable CALIBRANT_DEBUG is set, a fault shows its traceback.
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return the exit code; the entry point that the tests use."""
     code = 0
-    if sys.stdout is None:  # closed by who called us (`>&-`): nobody wants to read it
+    if sys.stdout is None:  # closed by the caller (`>&-`): nobody wants to read it
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 (for as long as the program runs)
     try:
         code = _run(arguments)

@@ -144,7 +144,7 @@ class _Training:
         """Lines of the epochs so far; the first rank keeps it."""
 
     def go(self, *, new: bool = False) -> Run:
-        """Train to the end. Of a new run that fails in its first epoch nothing stays: it would fail again."""
+        """Train to the end. A new run that fails in its first epoch leaves nothing behind: it would fail again."""
         with ExitStack() as held:
             on_first_rank(self.fabric, lambda: held.enter_context(self.run.locked()))
             try:

@@ -18,7 +18,7 @@ _NEARLY_ALL = 0.95
 _FALLEN = 0.98
 _PROMISED = 0.99
 _BUDGET_SLACK = 0.01
-# Shares of the training cases to hold out, offered in turn to who holds out less.
+# The share to hold out that is suggested: the first that is larger than what the run held out.
 _SHARES = (0.3, 0.5)
 
 

@@ -86,7 +86,7 @@ class Freezing:
             raise invalid("model.freeze", "leave something to train", ", ".join(self._parts))
 
     def hold(self) -> None:
-        """Put what rests into evaluation mode, after `train()` has put everything into the other one."""
+        """Put what rests into evaluation mode again: `network.train()` puts everything into training mode."""
         if not self._head:
             return
         for name, module in self.network.named_modules():

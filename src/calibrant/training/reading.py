@@ -25,7 +25,7 @@ _MOST_LOST = 64
 
 
 class Read(NamedTuple):
-    """A batch: `asked` says which positions of what was asked for it holds, perhaps none; None for all of them."""
+    """A batch. Where some of its pictures could not be read, `asked` holds the positions of the others; else None."""
 
     images: Tensor
     targets: Tensor
@@ -138,7 +138,7 @@ def lost_worker(error: BaseException, path: Path) -> CalibrantError | None:
 
 @contextmanager
 def _batches(loader: DataLoader[Any]) -> Iterator[Iterator[Any]]:
-    """The loader's batches. An error ends the processes that read, which live else as long as its traceback is held."""
+    """The loader's batches. An error ends the processes that read; else they live as long as its traceback is kept."""
     batches = iter(loader)
     try:
         yield batches

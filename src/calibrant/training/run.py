@@ -29,8 +29,8 @@ _RECIPE = "recipe.toml"
 class Run(Displayed):
     """A run folder, and the only class that knows which file lies where in it.
 
-    `summary.json` is written last, so that its presence says that the run is complete. What `calibrator_path` and the
-    names below it stand for is made from a finished run.
+    `summary.json` is written last, so that its presence says that the run is complete. The files from
+    `calibrator_path` on are made from a finished run.
 
     Attributes:
         path: The folder.

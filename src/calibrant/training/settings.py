@@ -108,7 +108,7 @@ def _written(recipe: str | Path) -> dict[str, Any]:
 
 
 def _recommended(data: str, given: Mapping[str, Any]) -> Recipe:
-    """The default, or for a method of the paper's tables, and for your own, the schedule that it is compared on."""
+    """The default recipe; where a method is named, the schedule on which methods are compared."""
     if "method.name" in given:
         return paper_recipe(data).changed(method_settings(data))
     return derived_recipe(data, given)
@@ -151,7 +151,7 @@ def shared_recipe(recipe: Path | None, epochs: int | None, assignments: Sequence
 
 
 def names_in(recipe: Path | None) -> dict[str, str]:
-    """Data set and network, as far as a recipe file names them: what it leaves out is for the data set to say."""
+    """The data set and the network that a recipe file names itself; defaults of the recipe are no names."""
     if recipe is None:
         return {}
     written = _written(recipe)

@@ -92,7 +92,7 @@ def load_judged(
     kind: Kind | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> dict[str, Predictions]:
-    """What is evaluated of a source, by name: of a run its test predictions as its calibrator makes them, then raw.
+    """The predictions to evaluate, by name: a run gives its calibrated test predictions first, then the raw ones.
 
     A warning says where numbers are in-sample: where the calibrator that made the scores was fitted on these cases.
 
