@@ -79,8 +79,10 @@ def test_bad_labels_are_refused(values, message, make):
 
 
 def test_labels_that_are_no_numbers():
-    with pytest.raises(InvalidInput, match=r"targets must be integers, got dtype <U3\. .*return_inverse=True"):
+    with pytest.raises(InvalidInput, match=r"targets must be integers, got dtype <U3\. .*class_names\.index\(name\)"):
         labels("targets", ["cat", "dog"])
+    with pytest.raises(InvalidInput, match=r"got dtype object\. .*class_names\.index\(name\)"):
+        labels("targets", np.array(["cat", "dog"], dtype=object))  # as pandas gives them
     with pytest.raises(InvalidInput, match="targets must hold one label per row, at least one"):
         labels("targets", [])
 

@@ -16,6 +16,7 @@ def test_the_error_is_a_value_error_with_rule_value_and_way_out():
 
 def test_did_you_mean_lists_everything_when_nothing_is_close():
     assert did_you_mean("zzzz", ["nll", "flsd"]) == "Known: nll, flsd."
+    assert did_you_mean("MNIST", ["digits", "mnist"]) == "Did you mean 'mnist'?"
 
 
 def test_a_torchvision_that_does_not_fit_is_one_line_with_two_ways_out(tmp_path, monkeypatch):

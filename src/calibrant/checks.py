@@ -75,8 +75,9 @@ def labels(
         raise invalid(argument, rule, f"shape {tuple(found.shape)}", way_out)
     if not _is_integer(found):
         way_out = "Pass class indices, which are counted from 0."
-        if not isinstance(found, Tensor) and found.dtype.kind in "US":
-            way_out = "Number the names: np.unique(names, return_inverse=True)[1]."
+        if not isinstance(found, Tensor) and found.dtype.kind in "USTO":  # texts, pandas' among them
+            # Not np.unique: where a class has no row, it numbers the others wrongly.
+            way_out = "Number names by their place among the classes: [class_names.index(name) for name in names]."
         raise invalid(argument, "be integers", f"dtype {found.dtype}", way_out)
     if n_classes is not None:
         outside = (found < 0) | (found >= n_classes)

@@ -73,8 +73,9 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     "Did you mean 'flsd'?"
     """
     options = list(known)
-    close = get_close_matches(name, options, n=1) if isinstance(name, str) else []
-    return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(options)}."
+    folded = {option.casefold(): option for option in options}
+    close = get_close_matches(name.casefold(), folded, n=1) if isinstance(name, str) else []
+    return f"Did you mean '{folded[close[0]]}'?" if close else f"Known: {', '.join(options)}."
 
 
 def printable(text: str) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import Predictions
-from calibrant.errors import InvalidInput
+from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.predictions import rows as row_pass
 
 GOOD = [[0.7, 0.3], [0.2, 0.8]]
@@ -130,13 +130,15 @@ def test_all_probabilities_are_those_given():
 
 
 def test_bad_shapes_and_types_are_refused():
-    refused(r"shape \(n, K\), got shape \(2,\).*1 - p and p", [0.3, 0.7])
-    refused(r"shape \(n, K\), got shape \(2,\).*0 and z", [0.3, 0.7], door=Predictions.from_logits)
+    refused(r"shape \(n, K\), got shape \(2,\).*from_binary\(.*kind='probabilities'", [0.3, 0.7])
+    refused(r"shape \(n, K\), got shape \(2,\).*from_binary\(.*kind='logits'", [0.3, 0.7], door=Predictions.from_logits)
     refused("at least one row", np.empty((0, 3)), [])
     refused("at least one row and two classes", np.empty((3, 0)), [0, 0, 0])
-    refused(r"at least one row and two classes, got shape \(2, 1\).*1 - p and p", [[1.0], [1.0]])
+    refused(r"at least one row and two classes, got shape \(2, 1\).*from_binary", [[1.0], [1.0]])
     refused(
-        r"at least one row and two classes, got shape \(2, 1\).*0 and z", [[0.3], [2.0]], door=Predictions.from_logits
+        r"two classes, got shape \(2, 1\).*from_binary",
+        [[0.3], [2.0]],
+        door=Predictions.from_logits,
     )
     refused("rectangular", [[0.5, 0.5], [1.0]])
     refused("floating-point numbers, got dtype bool", [[True, False], [False, True]])
@@ -144,6 +146,17 @@ def test_bad_shapes_and_types_are_refused():
     refused("floating-point", np.ones((2, 2), complex))
     with pytest.raises(InvalidInput, match="from_logits, from_probabilities or load"):
         Predictions(GOOD, [0, 1])
+
+
+def test_probabilities_that_came_as_logits_are_noticed():
+    p = np.random.default_rng(0).dirichlet(np.ones(4), size=20)
+    for scores in (p, p.astype(np.float16), torch.tensor(p).bfloat16()):
+        with pytest.warns(CalibrantWarning, match=r"sums to 1, .* use Predictions\.from_probabilities") as caught:
+            assert Predictions.from_logits(scores, [0] * 20).kind == "logits"
+        assert caught[0].filename == __file__
+    Predictions.from_logits(np.log(p), [0] * 20)  # warnings of ours are errors here
+    Predictions.from_logits(p - 0.01, [0] * 20)
+    Predictions.from_logits(np.eye(4)[[0, 1] * 10], [0] * 20)
 
 
 def test_bad_targets_are_refused():

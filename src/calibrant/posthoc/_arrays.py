@@ -1,6 +1,5 @@
 """Checks at the door and the few float64 formulas that every calibrator shares."""
 
-import warnings
 from typing import Any, TypeVar
 
 import numpy as np
@@ -8,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant.checks import as_array, labels
-from calibrant.errors import CalibrantWarning, invalid
-from calibrant.predictions import Predictions
+from calibrant.errors import invalid
+from calibrant.predictions import Predictions, warn_if_probabilities
 
 # NumPy in, NumPy out; torch in, torch out.
 ArrayT = TypeVar("ArrayT", NDArray[Any], torch.Tensor)
@@ -105,18 +104,6 @@ def _first_rows_agree(matrix: Matrix) -> bool:
     # Two rows settle it for any live model, so that the full test costs nothing in practice.
     first = matrix[:2] - matrix[:2].max(axis=1, keepdims=True)
     return bool(np.allclose(first[0], first[-1], rtol=1e-9, atol=1e-12))
-
-
-def warn_if_probabilities(matrix: Matrix, *, stacklevel: int) -> None:
-    """Warn where what came as logits looks like probabilities."""
-    head = matrix[:256]
-    if (head >= 0).all() and np.allclose(head.sum(axis=1), 1.0, atol=1e-4):
-        warnings.warn(
-            "logits: every row is non-negative and sums to 1, as probabilities do. They were taken as logits; "
-            "if they are probabilities, pass their logarithm.",
-            CalibrantWarning,
-            stacklevel=stacklevel,
-        )
 
 
 def log_softmax(logits: Matrix) -> Floats:

@@ -25,12 +25,11 @@ from calibrant.posthoc._arrays import (
     like,
     log_softmax,
     mean_nll,
-    warn_if_probabilities,
 )
 from calibrant.posthoc.display import calibrator_html
 from calibrant.posthoc.module import CalibrationModule
 from calibrant.posthoc.provenance import Provenance
-from calibrant.predictions import Kind, Predictions, in_order_of, require_predictions
+from calibrant.predictions import Kind, Predictions, in_order_of, require_predictions, warn_if_probabilities
 
 FORMAT = "calibrant-calibrator"
 VERSION = 1

@@ -8,6 +8,7 @@ from calibrant.predictions.checks import (
     as_scores,
     as_targets,
     refuse_scores,
+    warn_if_probabilities,
 )
 from calibrant.predictions.class_order import class_order, in_order_of, names_or_numbers, shortened
 from calibrant.predictions.columns import parse_columns
@@ -61,4 +62,5 @@ __all__ = [
     "share",
     "shortened",
     "stands_for_zero",
+    "warn_if_probabilities",
 ]

@@ -1,5 +1,6 @@
 """The rules for scores, targets, ids and class names, and the messages for who breaks them."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import as_array, labels
 from calibrant.defaults import Kind
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid
 
 Precision = Literal["float16", "bfloat16", "float32", "float64"]
 
@@ -21,6 +22,7 @@ PREFIXES = {"logit_": "logits", "probability_": "probabilities", "prob_": "proba
 _OWN_NAMES = ("target", "id", "targets", "ids", "logits", "probabilities", "scores", "class_names", "precision", "")
 
 _LONGEST_ID = 1000
+_LIKE_PROBABILITIES = 10
 
 # How far from 1 the sum of a row of probabilities may lie. Half precision rounds each entry by up to 2^-11 (float16)
 # or 2^-9 (bfloat16) of itself, so an honest row can be off by that much.
@@ -39,15 +41,29 @@ def as_scores(name: str, values: Any, kind: Kind) -> tuple[NDArray[Any], Precisi
     return values, precision or PRECISIONS[values.dtype.itemsize]
 
 
+def warn_if_probabilities(logits: NDArray[Any], *, stacklevel: int) -> None:
+    """Warn where what came as logits looks like probabilities; nothing is changed by it."""
+    head = logits[:256]
+    # A few rows may look so by chance, and rows of 0 and 1 are somebody's example.
+    if len(head) < _LIKE_PROBABILITIES or (head < 0).any() or (head > 2).any() or (head == head.round()).all():
+        return
+    if np.allclose(head.sum(axis=1, dtype=np.float64), 1.0, atol=SUM_TOLERANCE["bfloat16"]):
+        warnings.warn(
+            "logits: every row is non-negative and sums to 1, as probabilities do. They were taken as logits. If they "
+            "are probabilities, use Predictions.from_probabilities; in a file, the key probabilities or the columns "
+            "probability_CLASS.",
+            CalibrantWarning,
+            stacklevel=stacklevel,
+        )
+
+
 def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], kind: Kind) -> None:
     """Refuse scores that are not (n, K) floating-point numbers with at least one row and two classes."""
     if dtype.kind != "f" or dtype.itemsize > 8:
         raise invalid(name, "hold floating-point numbers", f"dtype {dtype}")
     single = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1 and shape[0])
-    both = "score p for class 1, pass both columns: 1 - p and p."
-    if kind == "logits":
-        both = "logit z for class 1, pass both columns: 0 and z."
-    way_out = f"For two classes with one {both}" if single else ""
+    one_column = f"For one column, that of class 1 of two, use Predictions.from_binary(..., kind='{kind}')."
+    way_out = one_column if single else ""
     if len(shape) != 2:
         raise invalid(name, "have shape (n, K)", f"shape {shape}", way_out)
     if 0 in shape or shape[1] == 1:

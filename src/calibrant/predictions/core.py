@@ -151,6 +151,8 @@ class Predictions:
             checks.as_extras(extras, rows),
         )
         _ = self._rows  # reads the scores, which checks their values
+        if kind == "logits":
+            checks.warn_if_probabilities(values, stacklevel=4)
         return self
 
     @classmethod
