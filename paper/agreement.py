@@ -74,17 +74,23 @@ def reason(reasons: Reasons, row: PaperRow, metric: str) -> str:
     return found.get(metric, found.get("all", ""))
 
 
+def of_table(reasons: Reasons, data: str, model: str) -> str:
+    """What explains numbers of every row on a data set; empty where nothing does."""
+    return reasons.get(f"{data}/{model}", {}).get("all", "")
+
+
 def key_of(row: PaperRow) -> str:
     """How `reasons.toml` names a row of the paper."""
     return f"{row.data}/{row.model}/{row.method}"
 
 
 def load_reasons(path: str | Path) -> Reasons:
-    """Read `reasons.toml`: a table for each row of the paper, in it a sentence for a metric or for `all`."""
+    """Read `reasons.toml`: for each row of the paper, or for a data set and a network, sentences by metric or `all`."""
     if not Path(path).exists():
         return {}
     content = read_toml(path, "reasons")
-    rows, metrics = [key_of(row) for row in paper_rows()], (*METRICS, "all")
+    tables = {f"{row.data}/{row.model}" for row in paper_rows()}
+    rows, metrics = [*(key_of(row) for row in paper_rows()), *sorted(tables)], (*METRICS, "all")
     for key, sentences in content.items():
         if key not in rows:
             raise invalid(str(path), "name rows of the paper", repr(key), did_you_mean(key, rows))

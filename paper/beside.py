@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from calibrant.report import Grid, to_markdown
 from calibrant.study import ABLATIONS, METHOD, Record, ablation_table, metric_label, percent, summarise
-from paper.agreement import RULE, Agreement, Reasons, agreement, reason
+from paper.agreement import RULE, Agreement, Reasons, agreement, of_table, reason
 from paper.claims import runs_of
 from paper.groups import Groups, Place
 from paper.numbers import METRICS, VARIANTS, PaperRow, paper_rows
@@ -52,7 +52,10 @@ def beside_paper(groups: Groups, reasons: Reasons) -> str:
         verdicts = [item.verdict == "agrees" for each in once for item in each.numbers]
         caption = f"Paper → ours. {sum(verdicts)} of {len(verdicts)} numbers agree."
         parts += ["", to_markdown(Grid(f"{data}, {model}", caption, heads, lines)).rstrip("\n"), ""]
-        parts += [line for each in compared for line in _why_not(each, reasons)]
+        parts += [
+            *([f"{common}\n"] if (common := of_table(reasons, data, model)) else []),
+            *_why_not(compared, reasons),
+        ]
     if not tables:
         parts += ["", "None of the paper's rows was run yet."]
     return "\n".join(parts)
@@ -88,14 +91,18 @@ def _beside(item: Agreement) -> str:
     return f"{printed} → {percent(item.ours)}: {item.verdict.removeprefix('ours is ')}"
 
 
-def _why_not(each: _Beside, reasons: Reasons) -> list[str]:
-    """A line for each reason, with the metrics that it explains."""
-    metrics_by_reason: dict[str, list[str]] = {}
-    for item in each.numbers:
-        if item.verdict != "agrees":
-            why = reason(reasons, each.row, item.metric) or "not explained yet."
-            metrics_by_reason.setdefault(why, []).append(metric_label(item.metric))
-    return [f"- {each.name}, {', '.join(names)}: {why}" for why, names in metrics_by_reason.items()]
+def _why_not(compared: Sequence[_Beside], reasons: Reasons) -> list[str]:
+    """A line for each reason, with the rows and the metrics that it explains."""
+    explained: dict[str, dict[str, list[str]]] = {}
+    for each in compared:
+        for item in each.numbers:
+            if item.verdict != "agrees":
+                why = reason(reasons, each.row, item.metric) or "not explained yet."
+                explained.setdefault(why, {}).setdefault(each.name, []).append(metric_label(item.metric))
+    return [
+        f"- {'; '.join(', '.join((name, *metrics)) for name, metrics in rows.items())}: {why}"
+        for why, rows in explained.items()
+    ]
 
 
 def not_run(groups: Groups) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from decimal import Decimal
 
 from calibrant.metrics import higher_is_better
 from calibrant.metrics import label as common_label
@@ -298,7 +299,13 @@ def metric_label(metric: str) -> str:
     >>> metric_label("share@0.95"), metric_label("test_error")
     ('|S95|', 'TE')
     """
-    return "TE" if metric == "test_error" else common_label(metric)
+    name, _, threshold = metric.partition("@")
+    if threshold:
+        return _OF_A_SET[name].format(f"{(100 * Decimal(threshold)).normalize():f}")
+    return {"test_error": "TE", "auroc": "AUROC"}.get(name) or common_label(name)
+
+
+_OF_A_SET = {"share": "|S{}|", "accuracy": "accuracy(S{})", "ece": "ECE(S{})", "ece_inside": "ECE(S{}), own bins"}
 
 
 def _name(metric: str, scaled: bool) -> str:
