@@ -268,8 +268,11 @@ def test_missing_arrays_and_unknown_endings_are_refused(tmp_path):
 
 CSV = {
     "": "no columns",
-    "target,logit_0\n": "at least one row",
+    "target,logit_0,logit_1\n": "at least one row",
     "target,logit_0,confidence\n0,1,1\n": "two classes",
+    "target,probability_fraud\nok,0.1\n": "two classes, got only probability_fraud. .* the probability 1 - p",
+    "target,score\n1,0.9\n": "got target, score. .* probability_0 with 1 - p",
+    "target,probability_0,probability_1\n1,0.333,0.666\n": "got 0.999 in row 0. If they were rounded",
     "targets,logit_0,logit_1\n0,1,1\n": "must have targets, got scores and targets",
     "logit_0,logit_1\n0,1\n": "must have targets, got scores and no other columns",
     "target,logit_0,probability_1\n0,1,1\n": "of one kind, got target, logit_0, probability_1",
@@ -286,7 +289,7 @@ CSV = {
     "target,logit_1,logit_2\n1,1,1\n": r"can be read as both \('1'\)\. Call the classes 0\.\.K-1",
     "target;logit_0;logit_1\n0;1,5;1\n": "columns must be separated by commas, got semicolons",
     "target\tlogit_0\tlogit_1\n0\t1\t1\n": "separated by commas, got tabs",
-    'target,logit_0\n0,"1\n': "CSV file in UTF-8",
+    'target,logit_0,logit_1\n0,1,"1\n': "CSV file in UTF-8",
     "target,id,logit_0,logit_1\n0,a,1,1\n0,a,1,1\n": "distinct, got 'a' again in row 1",
     "target,probability_0,probability_1\n0,0.5,0.4\n": "sum to 1",
 }
@@ -336,6 +339,9 @@ def test_what_is_no_file_is_refused(tmp_path):
         some().save(None)
 
 
+NOTHING = pa.array([], pa.float32())
+
+
 def test_bad_parquet_is_refused(tmp_path):
     path = tmp_path / "p.parquet"
     path.write_bytes(b"PAR1 nothing PAR1")
@@ -343,15 +349,18 @@ def test_bad_parquet_is_refused(tmp_path):
     for columns, match in (
         ({"target": [0], "logit_0": [None], "logit_1": [1.0]}, "be numbers"),
         ({"target": [0, None], "logit_0": [1.0] * 2, "logit_1": [1.0] * 2}, "a value in every row, got none in row 1"),
-        ({"target": [0.5], "logit_0": [1.0]}, "integers or class names"),
-        ({"target": [dt.date(2024, 1, 1)], "logit_0": [1.0]}, "integers or class names, got datetime.date"),
+        ({"target": [0.5], "logit_0": [1.0], "logit_1": [1.0]}, "integers or class names"),
+        (
+            {"target": [dt.date(2024, 1, 1)], "logit_0": [1.0], "logit_1": [1.0]},
+            "integers or class names, got datetime.date",
+        ),
         ({"target": ["a", "c"], "logit_a": [1.0, 1.0], "logit_b": [1.0, 1.0]}, "'c' in row 1"),
         ({"target": ["1", "2"], "logit_a": [1.0, 1.0], "logit_b": [1.0, 1.0]}, "'2' in row 1"),
         ({"target": [True], "logit_0": [1.0], "logit_1": [2.0]}, "integers or class names, got True"),
-        ({"target": [float("nan")], "logit_0": [1.0]}, "integers or class names"),
-        ({"target": [float("inf")], "logit_0": [1.0]}, "integers or class names"),
-        ({"target": [0], "logit_0": ["x"]}, "numbers"),
-        ({"target": pa.array([], pa.int64()), "logit_0": pa.array([], pa.float32())}, "at least one row"),
+        ({"target": [float("nan")], "logit_0": [1.0], "logit_1": [1.0]}, "integers or class names"),
+        ({"target": [float("inf")], "logit_0": [1.0], "logit_1": [1.0]}, "integers or class names"),
+        ({"target": [0], "logit_0": ["x"], "logit_1": ["y"]}, "numbers"),
+        ({"target": pa.array([], pa.int64())} | dict.fromkeys(("logit_0", "logit_1"), NOTHING), "at least one row"),
     ):
         parquet.write_table(pa.table(columns), path)
         refused(path, match)

@@ -23,6 +23,8 @@ _OWN_NAMES = ("target", "id", "targets", "ids", "logits", "probabilities", "scor
 
 _LONGEST_ID = 1000
 _LIKE_PROBABILITIES = 10
+# A row of a hundred probabilities with three digits can miss 1 by this much.
+_ROUNDED = 0.05
 
 # How far from 1 the sum of a row of probabilities may lie. Half precision rounds each entry by up to 2^-11 (float16)
 # or 2^-9 (bfloat16) of itself, so an honest row can be off by that much.
@@ -163,6 +165,8 @@ def refuse_scores(name: str, scores: NDArray[Any], first_row: int, tolerance: fl
     if off.any():
         row = int(np.argmax(off))
         way_out = "Rows are never renormalised silently: for logits use from_logits, else divide rows by their sums."
+        if abs(total[row] - 1) < _ROUNDED:
+            way_out = "If they were rounded, write more digits or divide each row by its sum."
         if abs(total[row] - 100) < 1:
             way_out = "These look like percentages: divide them by 100."
         rule = f"sum to 1 within {tolerance:g} in every row"

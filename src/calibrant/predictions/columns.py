@@ -97,9 +97,17 @@ def layout(where: str, header: Sequence[str], kind: Kind | None, columns: Mappin
         extras += found.pop("scores", {})
     if len(found) != 1:
         rule = "have columns logit_<class>, probability_<class> or score_<class>, of one kind"
-        way_out = "Write it before the class in the name of each column with scores: probability_cat." if header else ""
+        way_out = (
+            "Write it before the class in the name of each column with scores: probability_cat. "
+            "One probability p of two classes is two columns: probability_0 with 1 - p, probability_1 with p."
+        )
+        way_out = way_out if header else ""
         raise invalid(where, rule, shortened(header, 12) or "no columns", way_out)
     ((own_word, scores),) = found.items()
+    if len(scores) == 1:
+        rule = f"have a column of {own_word} for each of at least two classes"
+        way_out = "Of two classes, the other one has the probability 1 - p; a logit z of one class stands beside 0."
+        raise invalid(where, rule, f"only {next(iter(scores))}", way_out)
     if set(scores.values()) == set(map(str, range(len(scores)))):
         # Classes that are called by their number stand where that number says: tools like to sort 10 before 2.
         scores = dict(sorted(scores.items(), key=lambda item: int(item[1])))

@@ -294,8 +294,6 @@ def _note(
             told = f"The {name} is at least {promised:g} with confidence {confidence:g}, from {count:,} {which} cases."
         sentences.append(told)
     total = rates.positives + rates.negatives
-    sentences.append(
-        f"Of these {rates.missed:,} positive cases are called negative, {rates.flagged:,} negative positive."
-    )
-    sentences.append(f"A person sees {rates.reviewed:,} of {total:,} cases.")
+    called = f"{rates.missed:,} positive cases are called negative and {rates.flagged:,} negative ones positive"
+    sentences.append(f"Of these {called}. A person sees {rates.reviewed:,} of {total:,} cases.")
     return " ".join(sentences)
