@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from calibrant.training.lifeline import Reason, _accepted, _read_reason
+from calibrant.training.lifeline import Lifeline, Reason, _accepted, _read_reason
 
 _PROCESSES = """
 import os, signal, socket, sys, time
@@ -85,3 +85,14 @@ def test_a_stranger_is_no_process_of_the_run():
         assert accepted.getpeername() == right.getsockname()
     for each in (accepted, wrong, right):
         each.close()
+
+
+def test_a_process_whose_torchrun_is_gone_does_not_wait_for_it(monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for key, value in place.items():
+        monkeypatch.setenv(key, value)
+    with pytest.raises(ConnectionRefusedError):
+        Lifeline(1, 2)

@@ -47,6 +47,10 @@ class Lifeline:
     def __init__(self, rank: int, world_size: int) -> None:
         from torch.distributed.rendezvous import rendezvous
 
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            # torchrun listens before it starts a process. Where it was killed since, before the watch could know it for
+            # the parent, torch would knock for as long as a meeting may take.
+            socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), _PATIENCE).close()
         # The same meeting that Fabric calls again: one process listens at MASTER_ADDR, and all share what is told it.
         store, _, _ = next(rendezvous("env://", rank, world_size, timeout=_MEETING))
         self._rank = rank
