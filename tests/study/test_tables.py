@@ -27,6 +27,7 @@ def test_the_papers_two_tables_costs_and_differences(results):
     assert costs.rows[2][1:5] == ("600", "60.0", "62.0", "62")
     assert third.columns[2:4] == ("NLL", "NLL +TS")
     assert third.rows[1][3] == f"{results.rows[1].scaled['nll'].mean:.4f} ± {results.rows[1].scaled['nll'].spread:.4f}"
+    assert third.rows[0][4].split()[0] == f"{results.rows[0].test['brier'].mean:.4f}"
     assert third.rows[0][6].split()[0] == f"{100 * results.rows[0].test['aurc'].mean:.2f}"
     assert len(differences.rows) == 2 * 13
     (nll,) = [line for line in differences.rows if line[:2] == ("flsd+h", "NLL")]

@@ -93,9 +93,9 @@ _SECOND: tuple[_Column, ...] = (
 
 
 _OTHER = (
-    "Test set, last epoch, 10 bins. NLL as it is, all else in percent. Brier: summed over classes; AURC: area under "
-    "the risk-coverage curve; equal mass: ECE of bins that hold equally many cases; classwise: mean over classes. "
-    "Lower is better. +TS, ± and marks as above."
+    "Test set, last epoch, 10 bins. NLL and Brier score (summed over classes) as they are, all else in percent. AURC: "
+    "area under the risk-coverage curve; equal mass: ECE of bins that hold equally many cases; classwise: mean over "
+    "classes. Lower is better. +TS, ± and marks as above."
 )
 _THIRD: tuple[_Column, ...] = (
     ("NLL", _test("nll"), "nll"),
@@ -147,7 +147,7 @@ def _grid(results: Results, title: str, caption: str, columns: Sequence[_Column]
 
 
 def _cell(estimate: Estimate, metric: str | None) -> str:
-    if metric != "nll" or estimate.mean is None:
+    if metric not in {"nll", "brier"} or estimate.mean is None:
         return percent(estimate)
     return f"{estimate.mean:.4f}" + ("" if estimate.spread is None else f" ± {estimate.spread:.4f}")
 
@@ -235,7 +235,8 @@ def _difference_and_ends(item: PairedDifference) -> tuple[str, str]:
 _PAIRED = (
     "In points, NLL as it is. Over seeds: Student's t of paired differences, where test predictions are at hand never "
     "narrower than the paired bootstrap over test images is wide; with one seed: the interval of `calibrant.compare`. "
-    "Not corrected for the number of comparisons."
+    "Not corrected for the number of comparisons. A larger |S95| counts as better, and an over-confident network has "
+    "one, too: read it beside ECE(S95)."
 )
 
 
@@ -258,8 +259,10 @@ _CONTROL = (
     "beat: its control has the same loss and the same schedule, stretched over fewer epochs, and as many updates. "
     "Recovered: (control - plan) / (control - all updates); 1 means that nothing was lost, 0 that the plan is worth no "
     "more than fewer epochs, below 0 that it is worth less; -: all updates were not run, or are no better than the "
-    "control. Updates in percent of all; scored: forward passes for scores alone, which come on top. NLL after "
-    "temperature scaling; error and AURC in percent; lower is better. Intervals as in the table of differences."
+    "control. It is a ratio of two differences and says little where fewer epochs lose little; whether it differs from "
+    "0 is what the verdict says. Updates in percent of all; scored: forward passes for scores alone, which come on "
+    "top. NLL after temperature scaling; error and AURC in percent; lower is better. Intervals as in the table of "
+    "differences."
 )
 
 
