@@ -17,6 +17,8 @@ def test_a_stream_like_the_reference_raises_no_alarm(rule, reference):
     text = describe(watched)
     assert text.startswith("No alarm: nothing contradicts the promise so far.")
     assert f"about {watched.labels_to_notice:,} labels" in text
+    assert "predicted classes: the commonest" in text
+    assert f" of {2 / 0.05:g} " in text  # half of the level is the promise's
 
 
 def test_a_planted_drop_of_accuracy_is_found_and_dated(rule, reference):
@@ -30,6 +32,7 @@ def test_a_planted_drop_of_accuracy_is_found_and_dated(rule, reference):
     assert alarm.low <= alarm.seen <= alarm.high
     assert watched.labelled_since == 3000 - alarm.since + 1
     assert "no longer kept" in describe(watched)
+    assert "over 40 " in describe(watched)
     assert "Send every case to a person" in describe(watched)
 
 

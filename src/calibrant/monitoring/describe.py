@@ -5,7 +5,7 @@ from calibrant.metrics import plain_table
 from calibrant.monitoring.signals import PROMISED, Signal
 from calibrant.monitoring.watch import Watched
 
-SIGNAL_HEADINGS = ("test", "of", "cases", "expected", "seen", "interval", "false alarms", "evidence", "alarm at")
+SIGNAL_HEADINGS = ("test", "of", "cases", "expected", "seen", "interval", "false alarms", "evidence", "alarm at case")
 
 
 def headline(watched: Watched) -> str:
@@ -134,6 +134,9 @@ def row_of(signal: Signal) -> tuple[str, ...]:
     ends = "-" if signal.low is None or signal.high is None else f"{100 * signal.low:.2f} to {100 * signal.high:.2f} %"
     alarm = "-" if signal.alarm is None else f"{signal.alarm:,}"
     what = PROMISED.get(signal.about, signal.about)
+    # The share that is shown of the classes is that of the class which is the most frequent among the reference.
+    what = "predicted classes: the commonest" if what == "predicted classes" else what
     expected = f"{100 * signal.expected:.2f} %"
-    grown = f"{10 ** min(signal.evidence, 6):.3g} of {1 / signal.level:.3g}"
+    needed = f"{1 / signal.level:.3g}"
+    grown = f"over {needed}" if signal.alarm is not None else f"{10**signal.evidence:.3g} of {needed}"
     return (what, signal.group, f"{signal.cases:,}", expected, seen, ends, f"{signal.level:.2g}", grown, alarm)
