@@ -34,6 +34,15 @@ def test_one_class_for_nearly_all_is_named(tmp_path):
     assert "predictions on them do not differ" in third
 
 
+@pytest.mark.parametrize(("dogs", "named"), [(940, False), (960, True)])
+def test_one_class_for_most_is_not_yet_one_for_nearly_all(tmp_path, dogs, named):
+    targets = np.r_[np.ones(500, int), np.zeros(500, int)]
+    said = (np.arange(1000) < dogs).astype(int)
+    found = told(tmp_path, np.where(said[:, None] == np.arange(2), 3.0, 0.0), targets)
+    assert any(text.startswith("The model predicts dog for 96%") for text in found) is named
+    assert any(text.startswith("The model predicts") for text in found) is named
+
+
 def test_a_rare_class_alone_is_no_failure_but_missing_it_wholly_is(tmp_path):
     targets = np.r_[np.zeros(970, int), np.ones(30, int)]
     right = np.where(targets[:, None] == np.arange(2), 3.0, 0.0)

@@ -15,6 +15,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import NamedTuple
 
+from torch.distributed.rendezvous import rendezvous
+
 _FAREWELL = b"."
 _REASON = b"!"
 _LONGEST_REASON = 2000
@@ -45,8 +47,6 @@ class Lifeline:
     """
 
     def __init__(self, rank: int, world_size: int) -> None:
-        from torch.distributed.rendezvous import rendezvous
-
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
             # torchrun listens before it starts a process. Where it was killed since, before the watch could know it for
             # the parent, torch would knock for as long as a meeting may take.

@@ -9,6 +9,7 @@ from calibrant.data import draw_augmentation
 from calibrant.pruning import Scorer
 from calibrant.training.batches import ResidentBatches
 from calibrant.training.convolutions import padded
+from calibrant.training.predict import evaluating
 from calibrant.training.reading import BatchReader
 from calibrant.training.seeds import derive_seed, seeded
 from calibrant.training.setup import Setup
@@ -28,16 +29,12 @@ def scorer(setup: Setup, epoch: int) -> Scorer:
 
     def score(indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         network, fabric = setup.network, setup.fabric
-        was_training = network.training
-        network.eval()
-        try:
-            with seeded(setup.recipe.seed, "score", epoch, fabric.global_rank), torch.no_grad(), fabric.autocast():
-                for rows, images in _views(setup, indices, epoch):
-                    with padded(setup.batch_size * _LARGER, fabric.device):
-                        logits = network(images)
-                    yield rows, logits
-        finally:
-            network.train(was_training)
+        random = seeded(setup.recipe.seed, "score", epoch, fabric.global_rank)
+        with evaluating(network), random, torch.no_grad(), fabric.autocast():
+            for rows, images in _views(setup, indices, epoch):
+                with padded(setup.batch_size * _LARGER, fabric.device):
+                    logits = network(images)
+                yield rows, logits
 
     return score
 

@@ -91,13 +91,7 @@ def training_time_bars(
         title: Text above; empty for none.
         ax: Axes to draw into; by default those of a new figure.
     """
-    groups = list(seconds)
-    if not groups:
-        raise invalid("seconds", "hold at least one data set", "an empty mapping")
-    methods = list(seconds[groups[0]])
-    for group in groups:
-        if list(seconds[group]) != methods:
-            raise invalid(f"seconds[{group!r}]", f"name the methods {methods} in this order", list(seconds[group]))
+    groups, methods = list(seconds), _common_methods(seconds)
     width = 0.8 / len(methods)
     figure, axes = figure_with(ax, max(4.5, 1.2 + 0.62 * len(groups) * len(methods)), 3.8)
     for index, method in enumerate(methods):
@@ -131,6 +125,16 @@ def training_time_bars(
     else:
         ax.legend()
     return figure
+
+
+def _common_methods(seconds: Mapping[str, Mapping[str, float]]) -> list[str]:
+    if not seconds:
+        raise invalid("seconds", "hold at least one data set", "an empty mapping")
+    methods = list(next(iter(seconds.values())))
+    for group, found in seconds.items():
+        if list(found) != methods:
+            raise invalid(f"seconds[{group!r}]", f"name the methods {methods} in this order", list(found))
+    return methods
 
 
 def _curves(
