@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -127,11 +127,7 @@ def _shown(parts: _Parts) -> list[Shown]:
     """The calibrated and the raw scores of one source; what the rule decides by comes first."""
     entry, calibrator, rule = parts.entry, parts.calibrator, parts.rule
     behind = calibrator is not None and rule is not None and _fits(rule, calibrator)
-    notes = _warnings(entry)
-    if parts.own:
-        notes.append(f"Found in the run and used: {', '.join(parts.own)}.")
-    if parts.run is not None and (export := exported(parts.run, rule)):
-        notes.append(export)
+    notes = _run_notes(parts)
     if calibrator is not None and rule is not None and rule.temperature is not None and not behind:
         notes.append("The rule's own temperature takes the place of the calibrator.")
         calibrator = None
@@ -143,32 +139,42 @@ def _shown(parts: _Parts) -> list[Shown]:
         notes.append(in_sample)
     mapped = raw if calibrator is None else calibrator(raw)
     sees = as_seen_by(rule, raw, calibrator) if rule is not None and behind else raw
-    decides: dict[str, Any] = {}
-    if rule is not None:
-        promise = _promise(rule, sees, parts.shortlist)
-        decides = {"promise": promise, "threshold": rule.threshold, "never": _never(rule, sees)}
     scaled = mapped
     words = [] if calibrator is None else [_words(calibrator)]
     if rule is not None and rule.temperature is not None:
         scaled = sees.with_logits(sees.as_logits() / rule.temperature)
         words.append(f"the rule's temperature {rule.temperature:.4g}")
     run = entry.run if _of_network(entry) else None
-    plain = Shown(entry, promised=promised(raw, validation_of(run, raw, None)))
-    decided_by = {} if rule is None else promised_by(rule, sees)
-    if not words:
-        return [replace(plain, notes=tuple(notes), promised=plain.promised | decided_by, **decides)]
-    plain = replace(plain, entry=entry._replace(name=f"{entry.name} (raw)"))
-    better = Shown(
-        entry._replace(name=f"{entry.name} (calibrated)", predictions=scaled),
-        " and ".join(words),
-        # Which cases the temperature of a rule was fitted on is not known.
-        promised=promised(scaled, None if scaled is not mapped else validation_of(run, raw, calibrator)),
-        raw_name=plain.entry.name,
-    )
-    if rule is None or behind or rule.temperature is not None:
-        return [replace(better, notes=tuple(notes), promised=better.promised | decided_by, **decides), plain]
-    notes.append("The rule was fitted on raw scores, so it decides by these and not by the calibrated ones.")
-    return [replace(plain, notes=tuple(notes), promised=plain.promised | decided_by, **decides), better]
+    shown = [Shown(entry, promised=promised(raw, validation_of(run, raw, None)))]
+    if words:
+        plain = replace(shown[0], entry=entry._replace(name=f"{entry.name} (raw)"))
+        better = Shown(
+            entry._replace(name=f"{entry.name} (calibrated)", predictions=scaled),
+            " and ".join(words),
+            # Which cases the temperature of a rule was fitted on is not known.
+            promised=promised(scaled, None if scaled is not mapped else validation_of(run, raw, calibrator)),
+            raw_name=plain.entry.name,
+        )
+        shown = [better, plain]
+        if rule is not None and not behind and rule.temperature is None:
+            notes.append("The rule was fitted on raw scores, so it decides by these and not by the calibrated ones.")
+            shown.reverse()
+    first, *others = shown
+    if rule is not None:
+        promise, never = _promise(rule, sees, parts.shortlist), _never(rule, sees)
+        decided_by = first.promised | promised_by(rule, sees)
+        first = replace(first, promise=promise, threshold=rule.threshold, never=never, promised=decided_by)
+    return [replace(first, notes=tuple(notes)), *others]
+
+
+def _run_notes(parts: _Parts) -> list[str]:
+    """What the run said about itself at its end, what was found in it, and what it was exported to."""
+    notes = _warnings(parts.entry)
+    if parts.own:
+        notes.append(f"Found in the run and used: {', '.join(parts.own)}.")
+    if parts.run is not None and (export := exported(parts.run, parts.rule)):
+        notes.append(export)
+    return notes
 
 
 def _warnings(entry: ReportEntry) -> list[str]:
