@@ -78,6 +78,16 @@ def test_strong_regularisation_is_temperature_scaling(draw):
     np.testing.assert_allclose(vector.bias_, 0.0, atol=1e-6)
 
 
+@pytest.mark.parametrize(("kind", "diagonal"), KINDS)
+def test_probabilities_of_0_and_1_do_not_stop_the_search(draw, kind, diagonal):
+    # As naive Bayes says them: the softmax of 200 times the logits is flat in double precision.
+    logits, targets = draw(400, 5, temperature=200.0)
+    found = kind(reg_lambda=0.001).fit(logits, targets)
+    assert found.summary_.converged
+    assert found.summary_.nll_before > 20
+    assert found.summary_.nll_after < TemperatureScaling().fit(logits, targets).summary_.nll_after < 1
+
+
 def test_beats_temperature_where_classes_differ(draw):
     logits, targets = skewed(draw, n=2000)
     nll = {kind: kind().fit(logits, targets).summary_.nll_after for kind, _ in KINDS}

@@ -14,6 +14,7 @@ from calibrant.posthoc._hessian import of_all_features, of_own_features
 from calibrant.posthoc._newton import newton
 from calibrant.posthoc.base import BLOCK, Calibrator, Progress, finite_array
 from calibrant.posthoc.module import AffineModule, CalibrationModule, PartialModule
+from calibrant.posthoc.temperature import softening
 
 # Strongest first: each fit starts where its stricter neighbour ended. The terms are means over K^2 or K numbers, so
 # many classes want large values: 50 classes and 3,000 cases are best near 100,000.
@@ -22,6 +23,8 @@ _MAX_ITERATIONS = 2000
 # Up to so many numbers to learn (38 classes) Newton's method is some 20 times as fast as L-BFGS, whose steps are cheap
 # but many: features of a trained network are strongly correlated. Beyond it the Hessian costs too much.
 _NEWTON = 1500
+# A gradient whose largest entry is at most this large belongs to an optimum.
+_FLAT = 1e-4
 
 
 class _AffineScaling(Calibrator):
@@ -358,6 +361,11 @@ def _solve(objective: _Objective, start: Floats | None = None, *, tolerance: flo
     start = objective.identity() if start is None else start
     if len(start) <= _NEWTON:
         found, gradient, iterations = newton(objective, start, tolerance=tolerance)
+        if np.abs(gradient).max() > _FLAT:
+            # Probabilities of 0 and 1, as naive Bayes gives them, have no curvature, and Newton's method gets stuck.
+            softer = objective.identity() * softening(objective.features, objective.targets)
+            if objective(softer)[0] < objective(found)[0]:
+                found, gradient, iterations = newton(objective, softer, tolerance=tolerance)
     else:
         result = minimize(
             objective,
@@ -375,4 +383,4 @@ def _solve(objective: _Objective, start: Floats | None = None, *, tolerance: flo
         found, gradient, iterations = result.x, result.jac, int(result.nit)
     weight, bias = objective.split(found)
     # A search that stalls at rounding level is an optimum too: the gradient decides.
-    return _Solution(found, weight, bias, bool(np.abs(gradient).max() <= 1e-4), iterations)
+    return _Solution(found, weight, bias, bool(np.abs(gradient).max() <= _FLAT), iterations)

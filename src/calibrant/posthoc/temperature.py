@@ -202,6 +202,11 @@ class ScalingProblem:
         return slope / len(self.target), curvature / len(self.target)
 
 
+def softening(logits: Matrix, targets: Integers) -> float:
+    """1 / T for the T of the smallest NLL, where that is above 1, else 1: separable cases would want T = 0."""
+    return _minimise(ScalingProblem.build(logits, targets), 1.0, 1e-12, 1.0)[0]
+
+
 def _minimise(problem: TemperatureProblem, start: float, low: float, high: float) -> tuple[float, bool, int]:
     """Newton's method inside a shrinking bracket: the inverse temperature, whether it converged, the passes made."""
     inverse, bottom, top = min(max(start, low), high), low, high
