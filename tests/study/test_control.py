@@ -1,12 +1,14 @@
 """Plans beside their controls."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
 from calibrant.metrics import evaluate
 from calibrant.study import against_controls, find_controls, summarise
-from calibrant.study.control import METRICS
+from calibrant.study.control import METRICS, plans_without_control
 from calibrant.study.images import ImageNoise
 from calibrant.study.tables import control_table, paper_tables
 from tests.study.conftest import drawn
@@ -116,5 +118,15 @@ def test_the_table_shows_them(runs):
     )
     grid = control_table(type(results)(**{**vars(results), "controls": against_controls(runs())}))
     assert grid.columns[:2] == ("plan", "control")
-    assert grid.rows[0][:5] == ("nll+unbiased", "nll@96", "60.0", "0.0", "NLL +TS")
-    assert {row[10] for row in grid.rows} <= {"better", "worse", "cannot tell"}
+    assert grid.rows[0][:6] == ("nll+unbiased", "nll@96", "3", "60.0", "0.0", "NLL +TS")
+    assert {row[11] for row in grid.rows} <= {"better", "worse", "cannot tell"}
+
+
+def test_a_plan_without_a_control_is_named(runs):
+    groups = runs(control_samples=480)
+    beside = against_controls(groups)
+    assert plans_without_control(groups, beside) == ("nll+unbiased",)
+    assert plans_without_control(runs(), against_controls(runs())) == ()
+    results = replace(summarise(groups, "nll"), uncontrolled=("nll+unbiased",))
+    (costs,) = [grid for grid in paper_tables(results) if grid.title.endswith("what it cost")]
+    assert costs.caption.endswith("so nothing is said of the worth of: nll+unbiased.")

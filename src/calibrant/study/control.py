@@ -130,6 +130,18 @@ def against_controls(
     return tuple(made)
 
 
+def plans_without_control(
+    by_label: Mapping[str, Sequence[Record]], controls: Sequence[AgainstControl]
+) -> tuple[str, ...]:
+    """Plans that saved updates and stand beside no control: a table must say that it leaves them out."""
+    beside = {item.plan for item in controls}
+    return tuple(
+        label
+        for label, records in by_label.items()
+        if label not in beside and any(has_plan(r) and r.samples_seen < r.samples_full for r in records)
+    )
+
+
 def recovered_share(full: float | None, control: float | None, plan: float | None) -> float | None:
     """Which part of what fewer epochs lose the plan recovers, for a metric of which less is better.
 

@@ -14,7 +14,7 @@ from calibrant.executing import Executor, Task, run_tasks
 from calibrant.files import as_path, output_error, read_json, write_json
 from calibrant.lock import locked
 from calibrant.predictions import Predictions
-from calibrant.study.control import against_controls
+from calibrant.study.control import against_controls, plans_without_control
 from calibrant.study.images import ImageNoise
 from calibrant.study.progress import Silent, StudyProgress
 from calibrant.study.record import Record, digests, record_run
@@ -167,10 +167,12 @@ class Study(Displayed):
         baseline = self.spec.baseline_label()
         made = [summarise(group, baseline, predictions_of=predictions_of) for group in groups.values()]
         noise = ImageNoise(predictions_of)
-        return [
-            replace(each, unfinished=self._unfinished(place), controls=against_controls(group, noise))
-            for (place, group), each in zip(groups.items(), made, strict=True)
-        ]
+        results = []
+        for (place, group), each in zip(groups.items(), made, strict=True):
+            beside = against_controls(group, noise)
+            lacking = plans_without_control(group, beside)
+            results.append(replace(each, unfinished=self._unfinished(place), controls=beside, uncontrolled=lacking))
+        return results
 
     def _unfinished(self, place: tuple[str, str]) -> dict[str, tuple[int, ...]]:
         """Seeds that have not finished, by row: a table must say what it leaves out."""

@@ -128,7 +128,7 @@ class Results(Displayed):
 
     `unfinished` are the seeds of each row that failed or were stopped: the rows know nothing of them. `best` are rows
     of the best epoch by a validation figure, where runs kept it; all others are of the last epoch. `controls` puts each
-    plan beside its control (see `study.control`).
+    plan beside its control (see `study.control`); `uncontrolled` are the plans that have none of as many updates.
     """
 
     data: str
@@ -139,6 +139,7 @@ class Results(Displayed):
     unfinished: dict[str, tuple[int, ...]] = field(default_factory=dict)
     best: tuple[Row, ...] = ()
     controls: tuple[AgainstControl, ...] = ()
+    uncontrolled: tuple[str, ...] = ()
 
     def _overview(self) -> Overview:
         from calibrant.study.tables import paper_tables

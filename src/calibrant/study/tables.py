@@ -178,6 +178,10 @@ def _costs(results: Results, where: str) -> Grid:
         "Mean over seeds. Times of runs that shared a machine say little; they are compared only where all of them "
         "shared it with equally many."
     )
+    if results.uncontrolled:
+        caption += (
+            f" No control made as many updates, so nothing is said of the worth of: {', '.join(results.uncontrolled)}."
+        )
     return Grid(f"{where}: what it cost", caption, heads, rows)
 
 
@@ -279,13 +283,14 @@ def control_table(results: Results) -> Grid:
         name = _name(item.difference.metric, item.difference.scaled)
         rows.append(
             (
-                *(item.plan, item.control, f"{100 * item.share:.1f}", f"{100 * item.scored_share:.1f}", name, *figures),
+                *(item.plan, item.control, str(item.difference.pairs)),
+                *(f"{100 * item.share:.1f}", f"{100 * item.scored_share:.1f}", name, *figures),
                 *_difference_and_ends(item.difference),
                 item.difference.verdict,
                 "-" if item.recovered is None else f"{item.recovered:.2f}",
             )
         )
-    heads = ("plan", "control", "updates", "scored", "metric", "all updates", "control's", "plan's")
+    heads = ("plan", "control", "seeds", "updates", "scored", "metric", "all updates", "control's", "plan's")
     verdicts = ("plan - control", "95 % interval", "plan is", "recovered")
     title = f"{results.data}, {results.model}: plans beside their controls"
     return Grid(title, _CONTROL, (*heads, *verdicts), tuple(rows))
