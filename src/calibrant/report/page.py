@@ -128,11 +128,7 @@ def build_page(
         sections = [*sections, *(group_section(each.name, each.predictions, groups, **of_groups) for each in made)]
     methods = method_contents(made, n_resamples=n_resamples, pictures=pictures, data_dir=data_dir, **settings)
     for method, each in zip(methods, shown, strict=True):
-        method["rule_threshold"] = each.threshold
-        method["metrics"] |= {f"promised@{target:g}": share for target, (share, _) in each.promised.items()}
-        method["intervals"] |= {
-            f"promised@{target:g}": list(pair) for target, (_, pair) in each.promised.items() if pair
-        }
+        _add_promises(method, each)
     columns, rows = comparison(methods, threshold)
     palettes = {"light": PALETTE, "dark": DARK_PALETTE}
     html: str = environment.get_template("page.html.j2").render(
@@ -158,6 +154,14 @@ def build_page(
         **settings,
     )
     return html
+
+
+def _add_promises(method: dict[str, Any], shown: Shown) -> None:
+    method["rule_threshold"] = shown.threshold
+    for target, (share, interval_of_share) in shown.promised.items():
+        method["metrics"][f"promised@{target:g}"] = share
+        if interval_of_share:
+            method["intervals"][f"promised@{target:g}"] = list(interval_of_share)
 
 
 def _target(entries: Sequence[ReportEntry]) -> Path:

@@ -1,7 +1,7 @@
 """`choose_threshold`: the lowest threshold at which an accuracy can be promised."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from calibrant.routing.bounds import MOST_CASES, cases_at_rate, cases_without_er
 from calibrant.routing.certify import Certificate, Starts, certify, parts_of
 from calibrant.routing.costs import CostMatrix, CostModel, check_costs
 from calibrant.routing.members import check_members, group_evidence, group_note
-from calibrant.routing.rule import Evidence, Routed, RoutingRule
+from calibrant.routing.rule import Evidence, GroupEvidence, Routed, RoutingRule
 
 # With fewer cases than this at a threshold nothing is said about its error rate.
 _JUDGED = 10
@@ -100,13 +100,7 @@ def choose_threshold(
     crowded = needed is not None and any(search.crowded(line, needed.judged) for line in lines)
     notes = [_note(rule, tables, evidence, needed, target_accuracy, confidence, crowded=crowded)]
     if groups is not None:
-        without = search.pick(search.certify(lines[0]), lines[0])
-        more = 0 if without is None else int((routed.confidence >= without).sum()) - counts[0]
-        notes.append(
-            group_note(
-                shown, fewest, more, len(predictions), lambda name: bool(search.certify(promised[name]).kept.any())
-            )
-        )
+        notes.append(search.note_on_groups(shown, promised, fewest, automated=counts[0]))
     if members.n_clusters is not None:
         notes.append(f"Cases of one of the {members.n_clusters:,} clusters may depend on each other.")
     return replace(
@@ -153,6 +147,20 @@ class _Search:
             groups=list(groups),
             clusters=None if self.clusters is None else self.clusters[rows],
         )
+
+    def note_on_groups(
+        self,
+        shown: tuple[GroupEvidence, ...],
+        promised: Mapping[str, NDArray[np.int64]],
+        fewest: int,
+        *,
+        automated: int,
+    ) -> str:
+        """`group_note`; what the groups cost is counted against the rule of all cases together."""
+        rows = np.arange(len(self.confidence))
+        alone = self.pick(self.certify(rows), rows)
+        more = 0 if alone is None else int((self.confidence >= alone).sum()) - automated
+        return group_note(shown, fewest, more, len(rows), lambda name: bool(self.certify(promised[name]).kept.any()))
 
     def pick(self, table: Certificate, rows: NDArray[np.int64]) -> float | None:
         """Of the thresholds that are kept the lowest or, with costs, the cheapest for the rows.
