@@ -105,7 +105,7 @@ def sentences(found: Sequence[Finding], plans: Sequence[Finding], *, brief: bool
         made.append(f"- **{_headline(kinds['default'])}**: {_told(kinds['default'], _default, ERROR, brief)}.")
     if kinds["plan"]:
         made.append(f"- {_worth(plans)} {_CONTROL}{_told(kinds['plan'], _plan, NLL, brief)}.")
-    parts = [*map(_huber, kinds["huber"]), *map(_pruning, kinds["pruning"])]
+    parts = [words(kinds[kind]) for kind, words in (("huber", _huber), ("pruning", _pruning)) if kinds[kind]]
     if parts:
         made.append("- " + " ".join(parts))
     return made
@@ -191,20 +191,27 @@ def _plan(each: Finding) -> str:
     )
 
 
-def _huber(each: Finding) -> str:
+def _huber(found: Sequence[Finding]) -> str:
+    first, *others = found
     word = {"better": "calibrates", "worse": "makes calibration worse", "cannot tell": "cannot be told to calibrate"}
     return (
-        f"**The paper's Huber term {word[each.verdict(ECE)]}**: ECE {_against(each, ECE)} % without it, at as many "
-        f"updates ({each.where}, {_seeds(each)})."
+        f"**The paper's Huber term {word[first.verdict(ECE)]} on {first.where}**: ECE {_against(first, ECE)} % without "
+        f"it, at as many updates ({_seeds(first)}){_elsewhere(others, ECE)}."
     )
 
 
-def _pruning(each: Finding) -> str:
+def _pruning(found: Sequence[Finding]) -> str:
+    first, *others = found
     word = {"better": "helps", "worse": "costs accuracy", "cannot tell": "changes the error by no more than chance"}
     return (
-        f"**Its pruning {word[each.verdict(ERROR)]}**: error {_against(each, ERROR)} % where a random part of the "
-        f"samples rests instead, at as many updates ({_seeds(each)})."
+        f"**Its pruning {word[first.verdict(ERROR)]} on {first.where}**: error {_against(first, ERROR)} % where a "
+        f"random part of the samples rests instead, at as many updates ({_seeds(first)}){_elsewhere(others, ERROR)}."
     )
+
+
+def _elsewhere(others: Sequence[Finding], metric: Metric) -> str:
+    places = (f"on {each.where} {_against(each, metric)} % ({_seeds(each)}): {each.verdict(metric)}" for each in others)
+    return "".join(f"; {place}" for place in places)
 
 
 def _against(each: Finding, metric: Metric) -> str:
