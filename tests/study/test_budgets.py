@@ -29,6 +29,8 @@ def test_one_budget():
     assert trained(at_budgets(StudySpec(methods=("nll+unbiased", "nll+random")), (0.6,))).keys() == {
         *("nll@18", "nll+unbiased", "nll+random")
     }
+    # Others are compared with the control, not with the plan that happens to be named first.
+    assert at_budgets(StudySpec(methods=("nll+unbiased", "nll+random")), (0.6,)).baseline_label() == "nll@18"
     alone = at_budgets(StudySpec(methods=("nll+unbiased",)), (0.6,), control=False)
     assert trained(alone) == {"nll+unbiased": (30, 0.6)}
 

@@ -51,7 +51,7 @@ def compare(
         budgets: Shares of epochs times samples that may be trained on, and every method at each of them: a plan solves
             for it, a method without one gets fewer epochs. Several give the budget curve.
         control: Add to each plan its control: the same loss and schedule on all data, for as many updates.
-        baseline: The row that the others are compared with; by default nll, else the first.
+        baseline: The row that the others are compared with; by default nll, at a budget nll@EPOCHS, else the first.
         recipe: Recipe (a file, or the name of one that ships) that all runs share; its method and seed are replaced.
         set_: Any other recipe setting, as key=value. Repeatable.
         out: Folder of the study. Given alone, the study in it goes on.

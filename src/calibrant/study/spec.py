@@ -89,10 +89,14 @@ class StudySpec(_Part):
         return found
 
     def baseline_label(self) -> str:
-        """The row that the others are compared with: the one asked for, else nll, else the first."""
-        labels = [row.label for row in self.rows()]
+        """The row that the others are compared with: the one asked for, else nll, else the first with that method.
+
+        Where no row has the method nll, it is the first row. So at one budget the baseline is the control, `nll@96`.
+        """
+        rows = self.rows()
+        labels = [row.label for row in rows]
         if self.baseline is None:
-            return "nll" if "nll" in labels else labels[0]
+            return "nll" if "nll" in labels else next((row.label for row in rows if row.method == "nll"), labels[0])
         if self.baseline not in labels:
             raise invalid("baseline", "be one of the rows", repr(self.baseline), did_you_mean(self.baseline, labels))
         return self.baseline
