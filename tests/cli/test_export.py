@@ -34,7 +34,7 @@ def test_a_run_becomes_one_file_that_says_what_the_run_said(calibrant, run_folde
     assert calibrant("route", "fit", run_folder, "--target-accuracy", 0.7, "--calibrate")[0] == 0
     code, out, err = calibrant("export", run_folder)
     assert (code, err) == (0, "")
-    assert "it equals PyTorch to" in out
+    assert "it equals Python to" in out
     rule = RoutingRule.load(run_folder / "rule.json")
     said = Run.open(run_folder).predictions("test")
     images = load_dataset("digits").test.images.numpy().astype(np.float32) / 255

@@ -31,7 +31,7 @@ def test_fine_is_0_and_an_alarm_is_1(calibrant, files):
     command = ("monitor", files / "decisions.csv", "--rule", files / "rule.json", "--labels", files / "labels.csv")
     code, out, err = calibrant(*command, "--reference", files / "val.npz", "-o", files / "monitor.html")
     assert code == 1
-    assert err == "calibrant: ALARM: the promised accuracy of 0.95 is no longer kept.\n"
+    assert err == "calibrant: ALARM: the promised accuracy of 95 % is no longer kept.\n"
     assert "drifting since about case" in out
     assert (files / "monitor.html").stat().st_size > 10**6
 

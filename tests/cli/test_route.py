@@ -30,7 +30,7 @@ def fit(calibrant, val, *arguments):
 def test_fit_apply_check(calibrant, val, tmp_path):
     out, rule = fit(calibrant, val)
     assert f"Threshold: {rule.threshold:.6f}" in out
-    assert "accuracy of at least 0.97 with confidence 0.95" in out
+    assert "accuracy of at least 97 % with 95 % confidence" in out
     assert "Of 1,000 cases a person sees" in out
     assert rule.class_names == ("a", "b", "c")
     fresh = draw(800, seed=1, ids=np.array([f"x{i}" for i in range(800)]))
@@ -45,7 +45,7 @@ def test_fit_apply_check(calibrant, val, tmp_path):
     code, out, err = calibrant("route", "check", tmp_path / "rule.json", tmp_path / "new.npz")
     assert (code, err) == (0, "")
     assert f"{automated}" in out
-    assert "The promised accuracy of 0.97" in out
+    assert "The promised accuracy of 97 %" in out
 
 
 def test_one_rounding_everywhere(calibrant, tmp_path):
@@ -112,7 +112,7 @@ def test_check_fails_with_one(calibrant, val, tmp_path):
     code, out, err = calibrant("route", "check", tmp_path / "rule.json", tmp_path / "bad.npz")
     assert code == 1
     assert "NO" in out
-    assert err.startswith("calibrant: the promised accuracy of 0.97 was not kept: all 0.")
+    assert err.startswith("calibrant: the promised accuracy of 97 % was not kept: all ")
 
 
 def test_a_rule_that_automates_nothing_is_not_said_to_hold(calibrant, val, tmp_path):
@@ -364,7 +364,7 @@ def test_binary_promises_a_sensitivity(calibrant, tmp_path):
     command = ("route", "binary", tmp_path / "val.npz", "--sensitivity", 0.9, "-o", tmp_path / "binary.json")
     code, out, _ = calibrant(*command)
     assert code == 0
-    assert "The sensitivity is at least 0.9 with confidence 0.95" in out
+    assert "A sensitivity of at least 90 % is promised with 95 % confidence" in out
     found = BinaryRule.load(tmp_path / "binary.json")
     assert found == choose_binary_rule(Predictions.load(tmp_path / "val.npz"), sensitivity=0.9)
     code, out, _ = calibrant(*command, "--json")

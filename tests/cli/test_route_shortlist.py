@@ -59,7 +59,7 @@ def test_a_shortlist_that_misses_too_often_fails_the_check(calibrant, val, tmp_p
     arguments = ("route", "check", tmp_path / "rule.json", tmp_path / "new.npz", "--shortlist", tmp_path / "s.json")
     code, _, err = calibrant(*arguments)
     assert code == 1
-    assert "the promised share of 0.999 on the shortlist was not kept" in err
+    assert "the promised share of 99.9 % on the shortlist was not kept" in err
     assert json.loads(calibrant(*arguments, "--json")[1])["passed"] is False
 
 
@@ -77,7 +77,7 @@ def test_what_the_check_of_a_shortlist_says(calibrant, tmp_path):
         assert code == 0
         said[name] = out.splitlines()[-1]
     assert "in 94.00 % of 100 cases" in said["some"]
-    assert said["some"].endswith("the promised share of 0.95 is missed, but by no more than chance.")
+    assert said["some"].endswith("the promised share of 95 % is missed, but by no more than chance.")
     assert said["none"] == "No case goes to a person: nothing is said of the shortlist."
 
 
@@ -88,11 +88,11 @@ def test_every_broken_promise_is_named(calibrant, tmp_path):
     p = np.array([[1.0, 0.0], *[[0.6, 0.4]] * 60])
     Predictions.from_probabilities(p, np.ones(61, dtype=int)).save(tmp_path / "new.npz")
     arguments = ("route", "check", tmp_path / "rule.json", tmp_path / "new.npz", "--shortlist", tmp_path / "s.json")
-    share = "the promised share of 0.95 on the shortlist was not kept: 0.0000 [0.0000, 0.0596]"
+    share = "the promised share of 95 % on the shortlist was not kept: 0.00 % [0.00, 5.96]"
     code, _, err = calibrant(*arguments)
     assert (code, err) == (1, f"calibrant: {share}\n")
     code, out, err = calibrant(*arguments, "--strict", "--json")
-    accuracy = "the promised accuracy of 0.9 was not kept: all 0.0000 [0.0000, 0.9750]"
+    accuracy = "the promised accuracy of 90 % was not kept: all 0.00 % [0.00, 97.50]"
     assert (code, err) == (1, f"calibrant: {accuracy}; {share}\n")
     result = json.loads(out)
     assert (result["held"], result["passed"], result["shortlist"]["coverage"]) == (True, False, 0.95)

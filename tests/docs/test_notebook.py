@@ -36,7 +36,7 @@ def shown(tmp_path_factory):
         ("calibrator", "TemperatureScaling", "temperature"),
         ("compare(calibrated, test, n_resamples=200)", "Comparison", "NLL"),
         ("rule", "RoutingRule", "promised accuracy"),
-        ("check_promise(rule, calibrated)", "PromiseCheck", "The promised accuracy of 0.99 (holds|is missed, but)"),
+        ("check_promise(rule, calibrated)", "PromiseCheck", "The promised accuracy of 99 % (holds|is missed, but)"),
         ("evaluate_classes(calibrated)", "ClassEvaluation", "airplane"),
         ('load_dataset("digits")', "Dataset", "1,?[0-9]{3}"),
     ],

@@ -51,7 +51,7 @@ def test_a_shortlist_that_misses_the_true_class_is_noticed(listed):
     signal = next(each for each in watched.signals if each.about == "shortlist")
     assert signal.alarm > 1000
     assert watched.broken
-    assert "the promised coverage of the shortlist of 0.9" in headline(watched)
+    assert "the promised coverage of the shortlist of 90 %" in headline(watched)
     assert advice(watched)[-1].startswith("Then choose the shortlist again with the new rule")
     assert "True class on the shortlist" in build_monitor_page(watched)
 
@@ -105,7 +105,7 @@ def test_ill_cases_that_become_harder_to_see_break_the_sensitivity_alone(binary)
     watched = watch(Stream.of_predictions(binary, Predictions.from_logits(logits, cases.targets)))
     assert {each.about for each in watched.alarms} == {"sensitivity"}
     assert watched.alarms[0].alarm > 2000
-    assert headline(watched) == "ALARM: the promised sensitivity of 0.95 is no longer kept."
+    assert headline(watched) == "ALARM: the promised sensitivity of 95 % is no longer kept."
     assert "Sensitivity of all positive cases: 95 % promised" in describe(watched)
     assert "calibrant route binary" in advice(watched)[1]
     assert "Sensitivity" in build_monitor_page(watched)

@@ -20,7 +20,7 @@ def watched():
 
 def test_the_page_says_what_was_promised_seen_and_what_to_do(watched):
     html = build_monitor_page(watched)
-    assert "ALARM: the promised accuracy of 0.95 is no longer kept." in html
+    assert "ALARM: the promised accuracy of 95 % is no longer kept." in html
     assert "What to do" in html
     assert "Send every case to a person" in html
     assert f"drifting since about case {watched.since}" in html
@@ -41,7 +41,7 @@ def test_the_page_in_a_browser(watched, tmp_path, open_page, width, scheme):
     charts = page.query_selector_all(".chart")
     assert len(charts) == 1 + len(watched.signals)
     assert all(chart.query_selector("svg.main-svg") for chart in charts)
-    assert page.text_content("#headline") == "ALARM: the promised accuracy of 0.95 is no longer kept."
+    assert page.text_content("#headline") == "ALARM: the promised accuracy of 95 % is no longer kept."
     assert page.text_content("#out-since") == f"{watched.since:,}"
     lines = page.evaluate("document.getElementById('chart-0').data.map((line) => line.name)")
     assert lines == ["low", "band", "last cases", "mean so far", "promised"]

@@ -25,7 +25,7 @@ def test_lowest_threshold_that_is_kept(draw):
     exact = binomtest(int(automate.sum()), len(automate)).proportion_ci(0.95, method="exact")
     assert (rule.evidence.automation_low, rule.evidence.automation_high) == pytest.approx((exact.low, exact.high))
     assert (rule.target_accuracy, rule.confidence, rule.n_classes) == (0.97, 0.95, 3)
-    assert rule.note.startswith("What is automated has an accuracy of at least 0.97")
+    assert rule.note.startswith("What is automated has an accuracy of at least 97 %")
     assert "every class" not in rule.note
 
 
@@ -100,7 +100,7 @@ def test_per_class_tests_each_class_at_its_part_of_the_level(draw):
         assert threshold == table.thresholds[table.kept].min()
     bars = np.array(rule.class_thresholds)[predictions.predicted]
     assert rule.evidence.automated == (predictions.confidence >= bars).sum()
-    assert rule.note.endswith("with confidence 0.95 in every class.")
+    assert rule.note.endswith("with 95 % confidence in every class.")
 
 
 def test_a_class_that_cannot_be_promised_is_never_automated(draw):

@@ -84,7 +84,7 @@ def test_a_notebook_shows_whether_the_promise_held(notebook_rows):
     cases = Predictions.from_probabilities([[0.9, 0.1]] * 9 + [[0.6, 0.4]], [0] * 8 + [1, 1])
     found = check_promise(RoutingRule(0.8, 2, target_accuracy=0.9, confidence=0.95), cases)
     assert repr(found).startswith(
-        "PromiseCheck: The promised accuracy of 0.9 is missed, but by no more than chance, on"
+        "PromiseCheck: The promised accuracy of 90 % is missed, but by no more than chance, on"
     )
     headings, row = notebook_rows(found)
     assert headings == ["group", "automated", "wrong", "accuracy %", "95 % interval", "promise held"]

@@ -227,7 +227,7 @@ def test_parts_of_different_models_are_refused(exported, test, val):
         Decider(nn.Identity(), example=example, rule=wrong, calibrator=calibrator, shortlist=shortlist)
     with pytest.raises(InvalidInput, match="model must give logits of shape"):
         Decider(nn.Flatten(0), example=example)
-    with pytest.raises(InvalidInput, match=r"model must be a torch.nn.Module, got str"):
+    with pytest.raises(InvalidInput, match=r"model must be a torch.nn.Module, got str. Export a model of another kind"):
         Decider("model.onnx", example=example)
 
 

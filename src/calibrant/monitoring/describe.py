@@ -12,7 +12,9 @@ def headline(watched: Watched) -> str:
     """One sentence."""
     broken = {each.about: each.expected for each in watched.alarms if each.about in PROMISED}
     if broken:
-        promised = " and the ".join(f"promised {PROMISED[about]} of {share:g}" for about, share in broken.items())
+        promised = " and the ".join(
+            f"promised {PROMISED[about]} of {100 * share:.6g} %" for about, share in broken.items()
+        )
         return f"ALARM: the {promised} {'is' if len(broken) == 1 else 'are'} no longer kept."
     if watched.alarms:
         what = ", ".join(each.about for each in watched.alarms)

@@ -285,13 +285,12 @@ def _note(
     ):
         if promised is None:
             continue
+        share = f"{name} of at least {100 * promised:.6g} %"
         if cut is None:
             needed = cases_without_error(promised, level)
-            told = (
-                f"No {name} of {promised:g} can be promised: {count:,} {which} cases, at least {needed:,} are needed."
-            )
+            told = f"No {share} can be promised: {count:,} {which} cases, at least {needed:,} are needed."
         else:
-            told = f"The {name} is at least {promised:g} with confidence {confidence:g}, from {count:,} {which} cases."
+            told = f"A {share} is promised with {100 * confidence:.6g} % confidence, from {count:,} {which} cases."
         sentences.append(told)
     total = rates.positives + rates.negatives
     called = f"{rates.missed:,} positive cases are called negative and {rates.flagged:,} negative ones positive"

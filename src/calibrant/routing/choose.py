@@ -258,7 +258,7 @@ def _note(
     *,
     crowded: bool,
 ) -> str:
-    promise = f"an accuracy of at least {target:.4g} with confidence {confidence:.4g}"
+    promise = f"an accuracy of at least {100 * target:.6g} % with {100 * confidence:.6g} % confidence"
     if rule.automates:
         return f"What is automated has {promise}{' in every class' if len(tables) > 1 else ''}."
     if needed is None:

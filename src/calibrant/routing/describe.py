@@ -137,7 +137,7 @@ def check_overview(result: PromiseCheck) -> Overview:
     verdict = "is contradicted by"
     if result.held:
         verdict = "holds on" if result.reached else "is missed, but by no more than chance, on"
-    sentence = f"The promised accuracy of {result.target_accuracy:g} {verdict} {result.cases:,} cases."
+    sentence = f"The promised accuracy of {100 * result.target_accuracy:.6g} % {verdict} {result.cases:,} cases."
     return Overview(sentence, rows, headings)
 
 
@@ -163,7 +163,7 @@ def describe_shortlist_check(shortlist: Shortlist, result: ShortlistCheck) -> st
         f"Shortlists of {result.mean_length:.2f} classes hold the true one in {100 * result.covered:.2f} % of "
         f"{result.cases:,} cases "
         f"({100 * result.low:.2f} to {100 * result.high:.2f} %): "
-        f"the promised share of {shortlist.coverage:g} {verdict}."
+        f"the promised share of {100 * shortlist.coverage:.6g} % {verdict}."
     )
 
 

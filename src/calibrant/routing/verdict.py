@@ -44,14 +44,14 @@ class Verdict(ShownFields):
             for line in result.groups
             if line.accuracy is not None and (not line.held or (self.strict and line.accuracy < result.target_accuracy))
         ]
-        what = ", ".join(f"{line.name} {line.accuracy:.4f} [{line.low:.4f}, {line.high:.4f}]" for line in missed)
-        return [f"the promised accuracy of {result.target_accuracy:g} was not kept: {what}"]
+        what = ", ".join(f"{line.name} {_seen(line.accuracy, line.low, line.high)}" for line in missed)
+        return [f"the promised accuracy of {100 * result.target_accuracy:.6g} % was not kept: {what}"]
 
     def _broken_shortlist(self) -> list[str]:
         if self.shortlist is None or self.listed is None or self.listed.held:
             return []
-        seen = f"{self.listed.covered:.4f} [{self.listed.low:.4f}, {self.listed.high:.4f}]"
-        return [f"the promised share of {self.shortlist.coverage:g} on the shortlist was not kept: {seen}"]
+        seen = _seen(self.listed.covered, self.listed.low, self.listed.high)
+        return [f"the promised share of {100 * self.shortlist.coverage:.6g} % on the shortlist was not kept: {seen}"]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -93,3 +93,7 @@ def check_rule(
         listed = check_shortlist(shortlist, predictions, rule=rule, confidence=confidence)
         warn_if_seen(shortlist, predictions)
     return Verdict(len(predictions), promise, listed, shortlist, strict)
+
+
+def _seen(share: float | None, low: float, high: float) -> str:
+    return f"{100 * (share or 0.0):.2f} % [{100 * low:.2f}, {100 * high:.2f}]"

@@ -22,6 +22,8 @@ from calibrant.serving.parts import CalibratorLike, RuleLike, ShortlistLike, loa
 Score = Callable[[Arrays], NDArray[Any]]
 Outside = Literal["refuse", "review"]
 
+_EXPORT_IT = "Export a model of another kind with export_onnx, and open the file with Decider.load."
+
 
 class Decider:
     """One model that decides: network, calibrator, routing rule and shortlist.
@@ -224,7 +226,7 @@ def prepare(
 ) -> tuple[Network, tuple[InputSpec, ...], int]:
     """A model behind one signature, what its inputs are, and its number of classes; tried on two cases."""
     if not isinstance(model, nn.Module):
-        raise invalid("model", "be a torch.nn.Module", type(model).__name__)
+        raise invalid("model", "be a torch.nn.Module", type(model).__name__, _EXPORT_IT)
     tensors, by_name = input_names(model, example)
     specs = read_specs(tensors, ranges)
     network = Network(model.eval(), [spec.name for spec in specs], by_name=by_name).eval()

@@ -64,7 +64,7 @@ class Exported(ExportCheck):
 
     def describe(self) -> str:
         """What the file is, for a person."""
-        equal = f"On {self.cases} {self.compared} it equals PyTorch to {self.largest_difference:.1g}"
+        equal = f"On {self.cases} {self.compared} it equals Python to {self.largest_difference:.1g}"
         other = self.decisions_differ
         decisions = f"{other} decisions differ" if other else "all decisions are equal"
         if self.parts.automates:

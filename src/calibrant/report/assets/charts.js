@@ -89,7 +89,7 @@
       height: 460, hovermode: "x unified", shapes: marker(low),
       xaxis: axis("Confidence threshold", { range: [low, 1], anchor: "y2", hoverformat: ".3f" }),
       yaxis: axis("Share", { range: [0, 1.02], domain: [0.34, 1], tickformat: ".0%" }),
-      yaxis2: axis("ECE", { domain: [0, 0.24], rangemode: "tozero", tickformat: ".1%" }),
+      yaxis2: axis("ECE", { domain: [0, 0.24], rangemode: "tozero", tickformat: ".2~%" }),
     })];
   }
 
