@@ -74,7 +74,7 @@ def test_one_setting_at_a_time_needs_runs_in_which_nothing_else_changed(folder, 
 
 
 def test_missing_seeds_are_named(folder):
-    (line,) = [line for line in claims_page(folder).splitlines() if "3 seeds each" in line]
+    (line,) = [line for line in claims_page(folder).splitlines() if "cifar10, resnet32, 3 seeds each" in line]
     assert "flsd+h (2 more of 3 seeds)" in line
     assert "nll" not in line
     assert "flsd+h+unbiased" not in line
