@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag, Out
-from calibrant.cli._say import say, say_json, steps
+from calibrant.cli._say import answer, steps
 from calibrant.executing import Executor, make_executor, refuse_on_cluster
 
 Method = Literal[
@@ -80,23 +80,19 @@ def calibrate(
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
     calibrated.save(paths.predictions)
     selection.calibrator.save(paths.calibrator, applied_to=applied_to, made=paths.predictions)
-    if as_json:
-        say_json(
-            {
-                "method": selection.name,
-                "parameters": selection.calibrator.get_params(),
-                "fit": asdict(selection.calibrator.summary_),
-                "before": before.to_dict(),
-                "after": after.to_dict(),
-                "selection": selection.to_dict(),
-                "predictions": str(paths.predictions),
-                "calibrator": str(paths.calibrator),
-            }
-        )
-        return
-    say(selection.describe())
-    say(evaluations_table({"before": before, "after": after}))
-    say(f"Wrote {paths.predictions} and {paths.calibrator}")
+    table = evaluations_table({"before": before, "after": after})
+    content = {
+        "method": selection.name,
+        "parameters": selection.calibrator.get_params(),
+        "fit": asdict(selection.calibrator.summary_),
+        "before": before.to_dict(),
+        "after": after.to_dict(),
+        "selection": selection.to_dict(),
+        "predictions": str(paths.predictions),
+        "calibrator": str(paths.calibrator),
+    }
+    written = f"Wrote {paths.predictions} and {paths.calibrator}"
+    answer(f"{selection.describe()}\n{table}\n{written}", content, as_json=as_json)
 
 
 def _over_parts(
@@ -118,12 +114,10 @@ def _over_parts(
     after = evaluate_parts(target, thresholds=(0.95,), executor=place)
     path = target.with_name(f"{target.name}.calibrator.json")
     calibrator.save(path)
-    if as_json:
-        fit = {"method": method, "parameters": calibrator.get_params(), "fit": asdict(calibrator.summary_)}
-        made = {"predictions": str(target), "calibrator": str(path)}
-        say_json({**fit, "before": before.to_dict(), "after": after.to_dict(), **made})
-        return
+    fit = {"method": method, "parameters": calibrator.get_params(), "fit": asdict(calibrator.summary_)}
+    made = {"predictions": str(target), "calibrator": str(path)}
     cases = f"{calibrator.summary_.cases:,} cases"
-    say(f"Fitted {calibrator} on {cases}, temperature {calibrator.temperature_:.4f}.")
-    say(evaluations_table({"before": before, "after": after}))
-    say(f"Wrote {target} and {path}")
+    text = f"Fitted {calibrator} on {cases}, temperature {calibrator.temperature_:.4f}."
+    table = evaluations_table({"before": before, "after": after})
+    content = {**fit, "before": before.to_dict(), "after": after.to_dict(), **made}
+    answer(f"{text}\n{table}\nWrote {target} and {path}", content, as_json=as_json)

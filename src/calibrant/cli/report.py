@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from rich.console import Console
 
 from calibrant.cli._flags import Columns, DataDir, Json, KindFlag, NBins, OneOf, Out, Repeated, Switch
-from calibrant.cli._say import say, say_json
+from calibrant.cli._say import answer
 from calibrant.defaults import DEFAULT_N_BINS
 
 
@@ -86,10 +86,5 @@ def report(
 
 
 def _tell(pages: Sequence[Path], figures: Sequence[Path], *, as_json: bool) -> None:
-    if as_json:
-        say_json({"pages": [str(page) for page in pages], "figures": [str(figure) for figure in figures]})
-        return
-    for page in pages:
-        say(f"report: {page}")
-    for figure in figures:
-        say(f"figure: {figure}")
+    lines = [*(f"report: {page}" for page in pages), *(f"figure: {figure}" for figure in figures)]
+    answer("\n".join(lines), {"pages": [*map(str, pages)], "figures": [*map(str, figures)]}, as_json=as_json)
