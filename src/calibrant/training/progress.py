@@ -2,7 +2,7 @@
 
 import sys
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -13,8 +13,8 @@ from calibrant.errors import printable
 from calibrant.training.run import Run
 
 
-class Reporter(Protocol):
-    """An object that is told about progress."""
+class Reporter:
+    """Is told about progress, and does nothing about it: a base for reporters, which override what they need."""
 
     def start(self, run: Run, done: int) -> None:
         """A run begins or goes on after `done` finished epochs."""
@@ -32,26 +32,11 @@ class Reporter(Protocol):
         """The run is over or was stopped."""
 
 
-class Quiet:
+class Quiet(Reporter):
     """Says nothing."""
 
-    def start(self, run: Run, done: int) -> None:
-        """Nothing to say."""
 
-    def begin_epoch(self, epoch: int, steps: int) -> None:
-        """Nothing to say."""
-
-    def step(self) -> None:
-        """Nothing to say."""
-
-    def end_epoch(self, line: dict[str, Any]) -> None:
-        """Nothing to say."""
-
-    def stop(self) -> None:
-        """Nothing to say."""
-
-
-class PlainLines(Quiet):
+class PlainLines(Reporter):
     """One line per epoch, for logs and pipes."""
 
     def __init__(self, write: Any = None) -> None:
@@ -77,7 +62,7 @@ def _derived(run: Run, done: int) -> list[str]:
     return [] if done else [f"  {key}: {reason}" for key, reason in run.recipe.reasons.items()]
 
 
-class LiveBar(Quiet):
+class LiveBar(Reporter):
     """A bar over epochs with the time left, and below it the newest figures."""
 
     def __init__(self, console: Console) -> None:
@@ -127,7 +112,7 @@ class LiveBar(Quiet):
         self._live.stop()
 
 
-class ForwardingReporter:
+class ForwardingReporter(Reporter):
     """Passes everything on to another reporter; a base for reporters that add something of their own."""
 
     def __init__(self, inner: Reporter) -> None:

@@ -170,10 +170,14 @@ class Run(Displayed):
         if best and self.recipe.select == "last":
             way_out = 'Train with select = "best:error", "best:nll" or "best:scaled-nll".'
             raise InvalidInput(f"run {self.path} kept the predictions of its last epoch alone. {way_out}")
+        return Predictions.load(self.existing_predictions(split, best=best))
+
+    def existing_predictions(self, split: Split, *, best: bool = False) -> Path:
+        """The path of predictions as the network made them; a run that has none yet is refused."""
         path = self.predictions_path(split, best=best)
         if not path.is_file():
             raise InvalidInput(f"run {self.path} has no {split} predictions yet. Continue it with --resume.")
-        return Predictions.load(path)
+        return path
 
     def describe(self) -> str:
         """What came out of a finished run, for a person."""

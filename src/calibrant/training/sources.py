@@ -17,12 +17,7 @@ def source_path(source: str | Path, split: Split = "test") -> Path:
     """The predictions of a run where `source` is its folder, else `source` itself."""
     path = Path(source)
     run = Run.of(path) if path.is_dir() else None
-    if run is None:
-        return path
-    found = run.predictions_path(split)
-    if not found.is_file():
-        raise InvalidInput(f"run {run.path} has no {split} predictions yet. Continue it with --resume.")
-    return found
+    return path if run is None else run.existing_predictions(split)
 
 
 def load_predictions(
@@ -77,12 +72,12 @@ def own_calibrator(source: str | Path, *, rule: RoutingRule | None = None) -> Pa
         rule: The rule that decides behind it: it must have been chosen behind this very calibrator. None: a rule is to
             be chosen, so the calibrator must have left some validation cases unseen.
     """
-    run = Run.of(source) if Path(source).is_dir() else None
-    if run is None or not run.calibrator_path.is_file():
+    path = run_calibrator(source) if Path(source).is_dir() else None
+    if path is None:
         return None
-    calibrator = Calibrator.load(run.calibrator_path)
+    calibrator = Calibrator.load(path)
     fits = calibrator.provenance_.part is not None if rule is None else chosen_behind(rule, calibrator)
-    return run.calibrator_path if fits else None
+    return path if fits else None
 
 
 def load_judged(
