@@ -58,3 +58,12 @@ def test_two_errors_that_may_be_zero_may_be_equal():
     near = Resampled(evaluation, {"ece": np.arange(3.0)}, {"ece": Plausible(0.0, 0.1, 0.2)}, 0.95)
     other = Resampled(evaluation, {"ece": np.arange(3.0)}, {"ece": Plausible(0.0, 0.0, 0.3)}, 0.95)
     assert near.difference(other, "ece") == pytest.approx((-0.3, 0.2))
+
+
+def test_draws_without_spread_are_no_certainty():
+    sure = np.array([0.99, 0.98, 0.97, 0.96, 0.95, 0.94, 0.93, 0.92, 0.91, 0.6])
+    few = Predictions.from_probabilities(np.stack([sure, 1 - sure], axis=1), [0] * 9 + [1])
+    found = evaluate(few, n_resamples=50)
+    assert found.auroc == 1.0
+    assert "auroc" not in found.intervals
+    assert {"nll", "brier", "aurc"} <= found.intervals.keys()

@@ -140,3 +140,9 @@ def test_a_notebook_shows_one_row_for_each_group(notebook_rows):
     assert rows[1] == ["<b>site</b>", "12", "50.00 %", "0.4567", "3.10 %", "25.00 %", "100.00 %"]
     assert rows[2] == ["b", *rows[0][1:]]
     assert repr(grouped).startswith("GroupedEvaluation: 2 groups, worst by test error: <b>site</b>\n  group ")
+
+
+def test_an_infinite_nll_says_why():
+    table = replace(PLAIN, nll=math.inf, intervals={"nll": (math.inf, math.inf)}, level=0.95).table()
+    (line,) = [line for line in table.splitlines() if line.strip().startswith("NLL")]
+    assert line.split(None, 2) == ["NLL", "inf", "a true class has probability 0"]

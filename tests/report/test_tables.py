@@ -44,8 +44,8 @@ def test_only_the_worst_are_kept(small):
 def test_most_confident_mistakes_by_hand(small):
     mistakes = confident_mistakes(small, most=2)
     assert [(m.row, m.identity, m.predicted, m.target) for m in mistakes] == [
-        (3, "3", "ant", "bee"),
-        (2, "2", "cow", "ant"),
+        (3, "row 3", "ant", "bee"),
+        (2, "row 2", "cow", "ant"),
     ]
     assert [m.confidence for m in mistakes] == [0.96, 0.70]
     assert [m.target_probability for m in mistakes] == [0.02, 0.10]

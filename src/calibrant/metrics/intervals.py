@@ -49,7 +49,8 @@ class Resampled(ShownFields):
         found |= {name: (each.low, each.high) for name, each in self.plausible.items()}
         for name in _BOOTSTRAPPED:
             ends = percentiles(self.draws[name], self.level)
-            if ends is not None:
+            # Where only the least sure of ten rows is wrong, every draw has an AUROC of 1: that is no certainty.
+            if ends is not None and (ends[0] < ends[1] or math.isinf(ends[0])):
                 found[name] = ends
         values = self.evaluation.values()
         return {name: _around(values[name], *found[name]) for name in values if name in found}

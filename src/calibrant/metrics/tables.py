@@ -194,6 +194,8 @@ def comparison_overview(comparison: "Comparison", shown: Callable[[str], bool] =
 
 
 def _range(name: str, ends: tuple[float, float] | None, *, signed: bool = False) -> str:
+    if ends is not None and ends[0] == math.inf:
+        return "a true class has probability 0"
     return "-" if ends is None else " to ".join(number(name, end, signed=signed) for end in ends)
 
 

@@ -61,7 +61,7 @@ class Mistake:
 
     Attributes:
         row: Row number in the predictions, from 0.
-        identity: The id given with the predictions, or the row number.
+        identity: The id given with the predictions, or "row" and its number.
         predicted: What the model said.
         target: What is true.
         confidence: How sure it was.
@@ -136,7 +136,7 @@ def confident_mistakes(predictions: Predictions, *, most: int = 12) -> tuple[Mis
     return tuple(
         Mistake(
             row=row,
-            identity=str(row if ids is None else ids[place]),
+            identity=f"row {row}" if ids is None else str(ids[place]),
             predicted=names[shown.predicted[place]],
             target=names[shown.targets[place]],
             confidence=float(shown.confidence[place]),
