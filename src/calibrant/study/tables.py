@@ -238,9 +238,9 @@ def _difference_and_ends(item: PairedDifference) -> tuple[str, str]:
 
 _PAIRED = (
     "In points, NLL as it is. Over seeds: Student's t of paired differences, where test predictions are at hand never "
-    "narrower than the paired bootstrap over test images is wide; with one seed: the interval of `calibrant.compare`. "
-    "Not corrected for the number of comparisons. A larger |S95| counts as better, and an over-confident network has "
-    "one, too: read it beside ECE(S95)."
+    "narrower than the paired bootstrap over test images is wide; with one seed: the interval of `calibrant.compare`, "
+    "which says nothing about another training. Not corrected for the number of comparisons. A larger |S95| counts as "
+    "better, and an over-confident network has one, too: read it beside ECE(S95)."
 )
 
 
