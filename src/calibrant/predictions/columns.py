@@ -96,13 +96,7 @@ def layout(where: str, header: Sequence[str], kind: Kind | None, columns: Mappin
         # Beside logits or probabilities, "score_" is how any other column may begin.
         extras += found.pop("scores", {})
     if len(found) != 1:
-        rule = "have columns logit_<class>, probability_<class> or score_<class>, of one kind"
-        way_out = (
-            "Write it before the class in the name of each column with scores: probability_cat. "
-            "One probability p of two classes is two columns: probability_0 with 1 - p, probability_1 with p."
-        )
-        way_out = way_out if header else ""
-        raise invalid(where, rule, shortened(header, 12) or "no columns", way_out)
+        raise _no_scores(where, header, extras)
     ((own_word, scores),) = found.items()
     if len(scores) == 1:
         rule = f"have a column of {own_word} for each of at least two classes"
@@ -113,6 +107,14 @@ def layout(where: str, header: Sequence[str], kind: Kind | None, columns: Mappin
         scores = dict(sorted(scores.items(), key=lambda item: int(item[1])))
     resolved = resolve_kind(where, own_word, kind)
     return Layout(resolved, tuple(scores), tuple(scores.values()), roles.get("target"), roles.get("id"), tuple(extras))
+
+
+def _no_scores(where: str, header: Sequence[str], extras: Sequence[str]) -> InvalidInput:
+    rule = "have columns logit_<class>, probability_<class> or score_<class>, of one kind"
+    way_out = "Write it before the class in the name of each column with scores: probability_cat." if header else ""
+    if len(extras) == 1:
+        way_out = "One probability p of two classes is two columns: probability_0 with 1 - p, probability_1 with p."
+    return invalid(where, rule, shortened(header, 12) or "no columns", way_out)
 
 
 def _refuse_separator(where: str, header: Sequence[str]) -> None:
