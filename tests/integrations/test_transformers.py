@@ -278,6 +278,27 @@ def test_a_vision_transformer_and_no_pruner(tmp_path):
     assert plain.train().global_step == 13
 
 
+def test_weights_that_are_saved_under_other_names_come_back(tmp_path):
+    # transformers 5.22 saves a ViT's layers under the names of the hub, and its Trainer finds none of them again.
+    best = {"eval_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "nll"}
+    options = {"save_strategy": "epoch", "num_train_epochs": 2, "max_grad_norm": 0}
+    whole = make("lowest", tmp_path, model=vision_model(), data=Pictures(), **options, **best, greater_is_better=False)
+    whole.eval_dataset = Pictures()
+    whole.train()
+    found = [line["eval_nll"] for line in whole.state.log_history if "eval_nll" in line]
+    assert found[0] < found[1]  # so the first epoch comes back
+    assert whole.evaluate()["eval_nll"] == pytest.approx(found[0], rel=1e-12)
+
+    resumed = vision_model()
+    with torch.no_grad():
+        for parameter in resumed.parameters():
+            parameter.add_(1)
+    first = tmp_path / "checkpoint-13"
+    again = train("lowest", tmp_path / "b", model=resumed, data=Pictures(), checkpoint=first, **options)
+    again.eval_dataset = Pictures()
+    assert again.evaluate()["eval_nll"] == pytest.approx(found[1], rel=1e-12)
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(())

@@ -26,7 +26,15 @@ from calibrant.pruning import ConfidencePruner, Indexed, steps_in
 
 try:
     from accelerate.data_loader import prepare_data_loader
-    from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers import (
+        EvalPrediction,
+        PreTrainedModel,
+        Trainer,
+        TrainerCallback,
+        TrainerControl,
+        TrainerState,
+        TrainingArguments,
+    )
     from transformers.trainer_utils import seed_worker
 except ImportError as error:
     message = "this adapter needs transformers and accelerate. Install them with: pip install 'calibrant[transformers]'"
@@ -113,6 +121,7 @@ class CalibratedTrainer(Trainer):
         self.model_accepts_loss_kwargs = False
         self.label_names = self.label_names or ["labels"]
         self._running, self._epoch_batches = RunningEpoch(), 0
+        self._renamed = False
         if pruner is not None:
             _check_sampling(self.args)
             self._fresh = pruner.state_dict()
@@ -257,6 +266,31 @@ class CalibratedTrainer(Trainer):
             return
         self.pruner.step(loss=self._running.mean_loss())
         self._running = RunningEpoch()
+
+    # Some models are saved under older names of their weights. Trainer looks for today's names, leaves out what it does
+    # not find (all layers of a ViT in 5.22) and only logs that; `from_pretrained` knows both.
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Notice weights under other names."""
+        self._renamed = bool(load_result.unexpected_keys) and isinstance(self.model, PreTrainedModel)
+        if not self._renamed:
+            super()._issue_warnings_after_load(load_result)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """All weights, also under older names."""
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        self._load_renamed(resume_from_checkpoint)
+
+    def _load_best_model(self) -> None:
+        """All weights, also under older names."""
+        super()._load_best_model()
+        self._load_renamed(self.state.best_model_checkpoint)
+
+    def _load_renamed(self, folder: str | None) -> None:
+        model, self._renamed = self.model if self._renamed else None, False
+        if isinstance(model, PreTrainedModel):
+            saved = type(model).from_pretrained(folder, config=model.config, dtype=model.dtype)
+            model.load_state_dict(saved.state_dict())
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         """Also the pruner, wherever the optimiser is saved."""
