@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calibrant import methods
-from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid
 from calibrant.pruning import ConfidencePruner
 from calibrant.study.spec import StudySpec, Variant
 from calibrant.training import Recipe, flatten
@@ -33,6 +33,8 @@ def at_budgets(spec: StudySpec, budgets: Sequence[float] = (), *, control: bool 
     shared.pop("budget", None)
     plain = spec.model_copy(update={"recipe": shared, "baseline": None})
     rows = list(plain.rows())
+    if set(given) == {1}:
+        _refuse_plans(rows)
     if given:
         rows = [at for budget in given for row in rows for at in _at(plain, row, budget, alone=len(given) == 1)]
     for row in rows:
@@ -44,6 +46,14 @@ def at_budgets(spec: StudySpec, budgets: Sequence[float] = (), *, control: bool 
     return StudySpec.parse(
         {**spec.model_dump(exclude_unset=True), "recipe": shared, "methods": (), "variants": tuple(rows)}
     )
+
+
+def _refuse_plans(rows: Sequence[Variant]) -> None:
+    """At a budget of 1 alone no plan would be run, and its row would be missing without a word."""
+    for row in rows:
+        if _loss_of(row) is not None:
+            way_out = "Leave it out for the rate that the plan has itself."
+            raise invalid("budgets", f"have one below 1 for {row.label}", "1 alone", way_out)
 
 
 def _at(spec: StudySpec, row: Variant, budget: float, *, alone: bool) -> Iterator[Variant]:
