@@ -14,9 +14,9 @@ import warnings
 import numpy as np
 
 from calibrant import Predictions, samples
+from calibrant.calibration import TemperatureScaling
+from calibrant.decisions import choose_threshold
 from calibrant.metrics import expected_calibration_error
-from calibrant.posthoc import TemperatureScaling
-from calibrant.routing import choose_threshold
 
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 SIZES = (500, 1000, 2000, 5000)

@@ -24,7 +24,7 @@ import PIL
 import torch
 from PIL import Image
 
-from calibrant.data.decoder import Decoder, Picture
+from calibrant.training.data.decoder import Decoder, Picture
 
 
 def torchvision_version() -> str:

@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from calibrant.data import Augmentation, Dataset, Images, augment, draw_augmentation, normalise
-from calibrant.models import build_model
 from calibrant.training import Recipe, Setup, TrainingData, make_fabric
+from calibrant.training.data import Augmentation, Dataset, Images, augment, draw_augmentation, normalise
+from calibrant.training.models import build_model
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc
 
 from calibrant import Predictions
-from calibrant.monitoring import Stream, promise_capital, watch
-from calibrant.routing import choose_threshold
+from calibrant.decisions import choose_threshold
+from calibrant.deployment import Stream, promise_capital, watch
 
 PROMISED, LEVEL = 0.99, 0.05
 # At once: what a batch needs fits into memory.

@@ -18,9 +18,9 @@ import time
 
 import torch
 
-from calibrant.data import Dataset
-from calibrant.methods import parts, resolve
 from calibrant.training import Recipe, Setup, TrainingData, make_fabric
+from calibrant.training.data import Dataset
+from calibrant.training.methods import parts, resolve
 from calibrant.training.scoring import scorer
 from engine import nothing, random_set, wait
 

@@ -24,7 +24,7 @@ def draw(n: int = 50_000, classes: int = 100, seed: int = 0) -> tuple[np.ndarray
 
 
 def ours(logits: np.ndarray, targets: np.ndarray) -> float:
-    from calibrant.posthoc import TemperatureScaling
+    from calibrant.calibration import TemperatureScaling
 
     return TemperatureScaling().fit(logits, targets).temperature_
 

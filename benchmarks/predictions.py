@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from calibrant import Predictions
-from calibrant.routing import RoutingRule
+from calibrant.decisions import RoutingRule
 
 CLASSES, PARTS = 10, 64
 

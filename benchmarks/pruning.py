@@ -20,8 +20,8 @@ import psutil
 import torch
 from torch.nn.functional import cross_entropy
 
-from calibrant.models import build_model
 from calibrant.pruning import ConfidencePruner, Every, Forgetting, LowestConfidence, Policy, RandomSubset, Unbiased
+from calibrant.training.models import build_model
 
 
 def timed(action: Callable[[], object], device: torch.device) -> float:

@@ -54,11 +54,11 @@ def write_parts(folder: Path, rows: int, parts: int, classes: int, kind: str) ->
 def step(what: str, folder: Path, cpus: int | None) -> dict[str, object]:
     """Run one step here; Ray gets this many cores."""
     from calibrant import Predictions, evaluate
-    from calibrant.executing import make_executor
+    from calibrant.calibration import fit_parts
+    from calibrant.decisions import choose_threshold, route_parts
+    from calibrant.deployment import read_stream, watch
     from calibrant.metrics import evaluate_parts
-    from calibrant.monitoring import read_stream, watch
-    from calibrant.posthoc import fit_parts
-    from calibrant.routing import choose_threshold, route_parts
+    from calibrant.scale import make_executor
 
     began = time.perf_counter()
     on_ray = what.endswith(" on Ray")

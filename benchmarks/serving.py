@@ -33,10 +33,10 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from calibrant import Predictions
-from calibrant.models import build_model
-from calibrant.posthoc import make_calibrator
-from calibrant.routing import choose_shortlist, choose_threshold
-from calibrant.serving import Decider, export_onnx
+from calibrant.calibration import make_calibrator
+from calibrant.decisions import choose_shortlist, choose_threshold
+from calibrant.deployment import Decider, export_onnx
+from calibrant.training.models import build_model
 
 LABELLED = 4000
 Case = tuple[str, str, Any, dict[str, np.ndarray], Callable[[dict[str, np.ndarray]], Predictions], float]

@@ -32,11 +32,11 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from calibrant.data import parse_spec, stream_dataset
-from calibrant.data.folder import list_folder
-from calibrant.data.jpeg import check_torchvision
 from calibrant.errors import InvalidInput
 from calibrant.training import Quiet, Recipe, Setup, TrainingData, make_fabric, train
+from calibrant.training.data import parse_spec, stream_dataset
+from calibrant.training.data.folder import list_folder
+from calibrant.training.data.jpeg import check_torchvision
 
 SIDE, BATCH, COPIES = 256, 128, 10
 READS = multiprocessing.Value("q", 0)

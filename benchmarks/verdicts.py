@@ -16,8 +16,8 @@ import numpy as np
 from scipy import stats
 
 from calibrant import Predictions, evaluate
-from calibrant.study.images import ImageNoise
-from calibrant.study.summary import COMPARED, over_seeds
+from calibrant.studies.images import ImageNoise
+from calibrant.studies.summary import COMPARED, over_seeds
 
 CLASSES = 5
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from calibrant.errors import did_you_mean, invalid
 from calibrant.files import read_toml
-from calibrant.study import Estimate, Record, estimate
+from calibrant.studies import Estimate, Record, estimate
 from paper.numbers import METRICS, PaperRow, paper_rows
 
 Verdict = Literal["agrees", "ours is lower", "ours is higher", "not defined"]

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from calibrant.report import Grid
-from calibrant.study import Record, paper_tables, read_records, summarise
+from calibrant.studies import Record, paper_tables, read_records, summarise
 from paper.budget import budget_grid
 from paper.groups import Groups, group_records
 from paper.names import short_names

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from calibrant.report import Grid, to_markdown
-from calibrant.study import ABLATIONS, METHOD, Record, ablation_table, metric_label, percent, summarise
+from calibrant.studies import ABLATIONS, METHOD, Record, ablation_table, metric_label, percent, summarise
 from paper.agreement import RULE, Agreement, Reasons, agreement, of_table, reason
 from paper.claims import BASELINES, runs_of
 from paper.groups import Groups, Place

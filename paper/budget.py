@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from scipy.stats import t
 
 from calibrant.report import Grid
-from calibrant.study import Record, find_controls, has_plan
+from calibrant.studies import Record, find_controls, has_plan
 
 METRICS: dict[str, Callable[[Record], float]] = {
     "NLL +TS": lambda record: record.value("nll", scaled=True) or 0.0,

@@ -9,7 +9,7 @@ from typing import Literal
 from scipy.stats import t
 
 from calibrant.metrics import higher_is_better
-from calibrant.study import Record
+from calibrant.studies import Record
 from paper.numbers import paper_rows
 
 Verdict = Literal["holds", "fails", "cannot tell"]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from calibrant.report import Grid, to_markdown
-from calibrant.study import estimate, metric_label, percent, read_records
+from calibrant.studies import estimate, metric_label, percent, read_records
 from paper.agreement import load_reasons
 from paper.beside import beside_paper, curves, not_run
 from paper.claims import (

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from calibrant.report import BudgetLine
-from calibrant.study import Record, curve_line, find_controls, summarise_row
+from calibrant.studies import Record, curve_line, find_controls, summarise_row
 from paper.groups import Groups
 
 

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from calibrant.study import Record
+from calibrant.studies import Record
 from paper.budget import Budget, budgets
 from paper.claims import half_width, one_seed
 from paper.groups import Groups

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from calibrant.study import Record
+from calibrant.studies import Record
 
 Place = tuple[str, str]
 Groups = Mapping[Place, Mapping[str, list[Record]]]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from string import ascii_lowercase
 
-from calibrant.study import Record
+from calibrant.studies import Record
 
 
 def short_names(records: Iterable[Record]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from calibrant.report import Grid, to_markdown
-from calibrant.study import read_records
+from calibrant.studies import read_records
 from paper.curve import budget_pictures
 from paper.findings import ECE, ERROR, METRICS, NLL, Finding, Metric, all_plans, findings, unfair
 from paper.groups import Groups, group_records

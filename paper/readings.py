@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from calibrant import methods
 from calibrant.pruning import ConfidencePruner
 from calibrant.report import Grid, to_markdown
-from calibrant.study import Record
-from calibrant.training import paper_recipe
+from calibrant.studies import Record
+from calibrant.training import methods, paper_recipe
 from paper.claims import OURS, Groups, runs_of
 
 INTRO = (

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from calibrant.report import Grid, to_markdown
-from calibrant.study import Record
+from calibrant.studies import Record
 from paper.numbers import BASELINE
 
 _INTRO = (

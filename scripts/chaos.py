@@ -55,8 +55,7 @@ from chaos_serve import kill_services
 
 import calibrant
 import calibrant.cli
-import calibrant.study
-import calibrant.sweep
+import calibrant.studies
 import calibrant.training.engine
 from calibrant.training.environment import git_commit
 

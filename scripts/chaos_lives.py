@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import calibrant.cli
-from calibrant.executing import processes
+from calibrant.scale import processes
 
 LONGEST_LIFE = 120.0
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC

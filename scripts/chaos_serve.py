@@ -25,8 +25,8 @@ from chaos_lives import Fault, Life, start
 from torch import nn
 
 from calibrant import samples
-from calibrant.routing import choose_threshold
-from calibrant.serving import Decider, DecisionLog, export_onnx
+from calibrant.decisions import choose_threshold
+from calibrant.deployment import Decider, DecisionLog, export_onnx
 
 CLIENTS, CASES = 3, 5
 _SAMPLE = "cifar10-resnet32-nll"

@@ -1,6 +1,6 @@
 """Make an environment with the lowest or the newest versions that pyproject.toml allows, and run the tests in it.
 
-    python scripts/environments.py lowest --folder ~/lowest --tests tests/metrics tests/routing
+    python scripts/environments.py lowest --folder ~/lowest --tests tests/metrics tests/decisions
     python scripts/environments.py newest --folder ~/newest --python python3.13
 
 The folder lies outside the repository. It gets a virtual environment, the wheel of this tree with every extra that a

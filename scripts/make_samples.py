@@ -1,11 +1,11 @@
-"""Make the files of `calibrant.samples` from finished runs: python scripts/make_samples.py NAME=RUN ..."""
+"""Make the files of `calibrant.predictions.samples` from finished runs: python scripts/make_samples.py NAME=RUN ..."""
 
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from calibrant.samples import SAMPLES
+from calibrant.predictions.samples import SAMPLES
 from calibrant.training import Run
 
 FOLDER = Path(__file__).parent.parent / "src" / "calibrant" / "samples"
@@ -13,7 +13,9 @@ FOLDER = Path(__file__).parent.parent / "src" / "calibrant" / "samples"
 for argument in sys.argv[1:]:
     name, _, run = argument.partition("=")
     if name not in SAMPLES or not run:
-        raise SystemExit(f"each argument must be NAME=RUN with a name of calibrant.samples, got {argument!r}")
+        raise SystemExit(
+            f"each argument must be NAME=RUN with a name of calibrant.predictions.samples, got {argument!r}"
+        )
     for split in ("val", "test"):
         predictions = Run.open(run).predictions(split)
         np.savez_compressed(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from calibrant import Predictions
-from calibrant.routing import RoutingRule, choose_shortlist, choose_threshold
+from calibrant.decisions import RoutingRule, choose_shortlist, choose_threshold
 
 Floats = NDArray[np.float64]
 # So small a probability that chance gives so many broken promises: then it was not chance. There are some 70 cells.

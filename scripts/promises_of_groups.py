@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from calibrant import Predictions
-from calibrant.routing import RoutingRule, choose_threshold, sample_by_weights
+from calibrant.decisions import RoutingRule, choose_threshold, sample_by_weights
 
 Floats = NDArray[np.float64]
 PROMISE, CONFIDENCE = 0.9, 0.9

@@ -22,7 +22,7 @@ from PIL import Image
 import calibrant
 from calibrant import samples
 from calibrant.cli import run
-from calibrant.routing import choose_threshold
+from calibrant.decisions import choose_threshold
 
 SHOWN = 12
 

@@ -27,7 +27,7 @@ _TRAIN = ["calibrant", "train", "--data", "digits", "--epochs", "1", "--out", "r
 _SKLEARN = """
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
-from calibrant.serving import export_onnx
+from calibrant.deployment import export_onnx
 x, y = load_iris(return_X_y=True)
 print(export_onnx(LogisticRegression(max_iter=500).fit(x, y), "iris.onnx", example=x.astype("float32")).path)
 """
@@ -42,7 +42,7 @@ server.terminate()
 server.wait()
 """
 _VISION = """
-from calibrant.models import build_model
+from calibrant.training.models import build_model
 build_model("torchvision:resnet18", n_classes=3, image_shape=(3, 32, 32))
 print("built")
 """

@@ -84,7 +84,7 @@ def state_folder(tmp_path_factory):
 @pytest.fixture(autouse=True, scope="session")
 def few_draws():
     """Intervals of studies from a tenth of the draws: what the draws give is tested with the metrics."""
-    from calibrant.study import images, record
+    from calibrant.studies import images, record
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(images, "N_RESAMPLES", 40)

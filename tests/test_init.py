@@ -9,19 +9,19 @@ import pytest
 
 import calibrant
 
-ROOMS = {path.parent.name for path in Path(calibrant.__file__).parent.glob("*/__init__.py")} - {"cli"}
+PACKAGES = {path.parent.name for path in Path(calibrant.__file__).parent.glob("*/__init__.py")} - {"cli"}
 
 
-def test_completion_knows_the_rooms_and_the_public_names():
+def test_completion_knows_the_packages_and_the_public_names():
     offered = dir(calibrant)
     assert offered == sorted(set(offered))
-    assert {*ROOMS, *calibrant.__all__} <= set(offered)
+    assert {*PACKAGES, *calibrant.__all__} <= set(offered)
 
 
-@pytest.mark.parametrize("room", sorted(ROOMS))
-def test_a_room_is_an_attribute(room):
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_a_package_is_an_attribute(package):
     # Called directly: an import by another test would have set the attribute already.
-    assert calibrant.__getattr__(room) is importlib.import_module(f"calibrant.{room}")
+    assert calibrant.__getattr__(package) is importlib.import_module(f"calibrant.{package}")
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -29,7 +29,7 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = calibrant.loses
 
 
-def test_import_and_dir_load_nothing_and_a_room_loads_on_first_use():
+def test_import_and_dir_load_nothing_and_a_package_loads_on_first_use():
     program = """
 import sys, calibrant
 assert "losses" in dir(calibrant) and "evaluate" in dir(calibrant)

@@ -69,11 +69,11 @@ def broken_links(pages, root):
 
 
 def public_names():
-    rooms = [path.parent.name for path in (ROOT / "src" / "calibrant").glob("*/__init__.py")]
+    packages = [path.parent.name for path in (ROOT / "src" / "calibrant").glob("*/__init__.py")]
     names = {f"calibrant.{name}" for name in calibrant.__all__ if not name.startswith("__")}
-    for room in rooms:
-        module = importlib.import_module(f"calibrant.{room}")
-        names |= {f"calibrant.{room}.{name}" for name in getattr(module, "__all__", ())}
+    for package in packages:
+        module = importlib.import_module(f"calibrant.{package}")
+        names |= {f"calibrant.{package}.{name}" for name in getattr(module, "__all__", ())}
     assert len(names) > 400
     return names
 

@@ -15,9 +15,9 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from calibrant import samples
-from calibrant.posthoc import TemperatureScaling
+from calibrant.calibration import TemperatureScaling
+from calibrant.decisions import choose_threshold
 from calibrant.report import write_report
-from calibrant.routing import choose_threshold
 
 # Name, width, height, colour scheme.
 SHOTS = (("light", 1280, 1420, "light"), ("dark", 1280, 1420, "dark"), ("phone", 390, 1500, "light"))

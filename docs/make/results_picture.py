@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from calibrant.report import BLUE, GREY, VERMILLION, budget_curves, new_figure, save_figure, styled
-from calibrant.study import Record, read_records
+from calibrant.studies import Record, read_records
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from calibrant.files import write_text
 from calibrant.report import Grid, to_markdown
-from calibrant.study import Record, read_records
+from calibrant.studies import Record, read_records
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "search"
 _HEAD = """<!-- Written by docs/make/search.py from the records beside it. Change those, not this. -->

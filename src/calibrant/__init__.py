@@ -17,24 +17,18 @@ _HOME = {
 }
 
 
-_ROOMS = (
-    "data",
-    "executing",
+_PACKAGES = (
+    "calibration",
+    "decisions",
+    "deployment",
     "integrations",
     "losses",
-    "methods",
     "metrics",
-    "models",
-    "monitoring",
-    "posthoc",
     "predictions",
     "pruning",
     "report",
-    "routing",
-    "samples",
-    "serving",
-    "study",
-    "sweep",
+    "scale",
+    "studies",
     "training",
 )
 
@@ -43,7 +37,9 @@ def __getattr__(name: str) -> Any:
     # Loaded on first use: a training loop that wants one loss should not wait for the rest.
     from importlib import import_module
 
-    if name in _ROOMS:
+    if name == "samples":
+        return import_module("calibrant.predictions.samples")
+    if name in _PACKAGES:
         return import_module(f"calibrant.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'calibrant' has no attribute {name!r}")
@@ -52,4 +48,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     # For completion: what has not been loaded yet is offered too.
-    return sorted({*globals(), *__all__, *_ROOMS})
+    return sorted({*globals(), *__all__, *_PACKAGES})

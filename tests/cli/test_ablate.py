@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from calibrant.study import Study, ablation_spec
+from calibrant.studies import Study, ablation_spec
 from calibrant.training import train_or_resume
 
 

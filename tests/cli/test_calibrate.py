@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from calibrant import Predictions, evaluate
+from calibrant.calibration import METHODS, Calibrator, TemperatureScaling, warn_if_worse
 from calibrant.cli import _say
 from calibrant.cli.calibrate import Method
+from calibrant.decisions import choose_threshold
 from calibrant.errors import CalibrantWarning
-from calibrant.posthoc import METHODS, Calibrator, TemperatureScaling, warn_if_worse
-from calibrant.routing import choose_threshold
 
 
 def draw(n, classes=3, *, seed, **extra):

@@ -67,7 +67,7 @@ def test_a_fault_of_ours_is_one_line_that_asks_for_a_report_and_code_70(calibran
     def broken(*_, **__):
         raise KeyError("per_1000")
 
-    monkeypatch.setattr("calibrant.methods.names", broken)
+    monkeypatch.setattr("calibrant.training.methods.names", broken)
     code, out, err = calibrant("methods")
     assert (code, out, err.count("\n")) == (70, "", 1)
     assert "KeyError in cli/methods.py, line" in err
@@ -88,7 +88,7 @@ def test_what_ends_a_command_has_a_code_of_its_own(calibrant, monkeypatch, error
     def ended(*_, **__):
         raise error
 
-    monkeypatch.setattr("calibrant.methods.names", ended)
+    monkeypatch.setattr("calibrant.training.methods.names", ended)
     found, _, err = calibrant("methods")
     assert (found, err.count("\n")) == (code, 1)
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from calibrant.study import Study, StudySpec
+from calibrant.studies import Study, StudySpec
 from calibrant.training import names_in, train_or_resume
 
 FLAGS = ("--methods", "nll", "flsd+h", "--seeds", 0, 1, "--epochs", 2)

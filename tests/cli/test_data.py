@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from calibrant.data import load_dataset, stream_dataset
-from calibrant.data.catalogue import CATALOGUE, RemoteFile
+from calibrant.training.data import load_dataset, stream_dataset
+from calibrant.training.data.catalogue import CATALOGUE, RemoteFile
 
 
 @pytest.fixture(autouse=True)
@@ -130,8 +130,8 @@ def test_check_reads_all_pictures_of_a_folder_that_memory_does_not_hold(calibran
         for number in range(3):
             Image.fromarray(np.zeros((4, 5), np.uint8)).save(place / name / f"{number}.png")
     for room in ("pictures", "streaming"):
-        monkeypatch.setattr(f"calibrant.data.{room}.pixel_memory", lambda: 100)
-    monkeypatch.setattr("calibrant.data.streaming._SAMPLED", 1)
+        monkeypatch.setattr(f"calibrant.training.data.{room}.pixel_memory", lambda: 100)
+    monkeypatch.setattr("calibrant.training.data.streaming._SAMPLED", 1)
     code, out, err = calibrant("data", "check", f"folder:{place}")
     assert (code, err) == (0, "")
     assert "image shape: [1, 4, 5]\n" in out

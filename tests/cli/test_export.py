@@ -7,13 +7,13 @@ import pytest
 from sklearn.datasets import load_digits
 
 from calibrant import Predictions
-from calibrant.data import load_dataset
-from calibrant.posthoc import Calibrator, IsotonicCalibration, TemperatureScaling
-from calibrant.routing import RoutingRule
-from calibrant.serving import onnx
-from calibrant.serving.contents import weights_digest
-from calibrant.serving.onnx import Exported
+from calibrant.calibration import Calibrator, IsotonicCalibration, TemperatureScaling
+from calibrant.decisions import RoutingRule
+from calibrant.deployment import onnx
+from calibrant.deployment.contents import weights_digest
+from calibrant.deployment.onnx import Exported
 from calibrant.training import Run, checkpoint
+from calibrant.training.data import load_dataset
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from calibrant import methods
+from calibrant.training import methods
 
 
 def test_lists_every_method_with_its_loss_pruning_and_source(calibrant, monkeypatch):

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import calibrant.cli
-from calibrant.posthoc import TemperatureScaling
+from calibrant.calibration import TemperatureScaling
+from calibrant.decisions import choose_threshold
+from calibrant.deployment import export_onnx
 from calibrant.report import write_report
-from calibrant.routing import choose_threshold
-from calibrant.serving import export_onnx
 from calibrant.training import Run, paper_recipe, train
 
 _FOLDER = Path(calibrant.cli.__file__).parent
@@ -70,8 +70,8 @@ def test_commands_only_parse_call_and_print(name):
     [
         "import numpy as np",
         "from torch import nn",
-        "from calibrant.routing.rule import RoutingRule",
-        "from calibrant.routing import _percent",
+        "from calibrant.decisions.rule import RoutingRule",
+        "from calibrant.decisions import _percent",
         "def f(a, b): return 100 * a",
         "def f(a, b): return a + b",
         "def f(a): a += 1",

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-import calibrant.study  # noqa: F401 (before a test replaces what it imports)
+import calibrant.studies  # noqa: F401 (before a test replaces what it imports)
 from calibrant import Predictions
 from calibrant.training import Recipe, Run
 

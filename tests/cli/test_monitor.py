@@ -1,10 +1,10 @@
 import json
 
 import pytest
-
-from calibrant.routing import choose_threshold, route_file
-from calibrant.serving import Decision, DecisionLog
 from tests.monitoring.conftest import draw, joined
+
+from calibrant.decisions import choose_threshold, route_file
+from calibrant.deployment import Decision, DecisionLog
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_json_says_when_and_what(calibrant, files):
 
 
 def test_a_log_names_its_own_rule(calibrant, files):
-    from calibrant.routing import RoutingRule
+    from calibrant.decisions import RoutingRule
 
     rule = RoutingRule.load(files / "rule.json")
     with DecisionLog(files / "log.db", model="0" * 64, class_names=rule.class_names) as log:

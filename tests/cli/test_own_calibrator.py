@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.posthoc import Calibrator
-from calibrant.routing import RoutingRule
+from calibrant.calibration import Calibrator
+from calibrant.decisions import RoutingRule
 from calibrant.training import Run, paper_recipe
 from calibrant.training.calibration import calibrate_run
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.posthoc import Calibrator
-from calibrant.routing import RoutingRule, choose_threshold, sample_by_weights
+from calibrant.calibration import Calibrator
+from calibrant.decisions import RoutingRule, choose_threshold, sample_by_weights
 
 
 def draw(n, *, seed, temperature=1.0, **extra):
@@ -355,7 +355,7 @@ def test_bad_input(calibrant, val, tmp_path):
 def test_binary_promises_a_sensitivity(calibrant, tmp_path):
     import json
 
-    from calibrant.routing import BinaryRule, choose_binary_rule
+    from calibrant.decisions import BinaryRule, choose_binary_rule
 
     rng = np.random.default_rng(0)
     ill = (rng.random(500) < 0.4).astype(int)

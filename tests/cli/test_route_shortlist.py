@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
+from calibrant.decisions import RoutingRule, Shortlist
 from calibrant.files import sha256_of
-from calibrant.routing import RoutingRule, Shortlist
 
 
 def draw(n, *, seed):

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate
-from calibrant.posthoc import Calibrator
+from calibrant.calibration import Calibrator
+from calibrant.decisions import RoutingRule, Shortlist, check_promise
+from calibrant.deployment import rule_digest
 from calibrant.pruning import load_audit
-from calibrant.routing import RoutingRule, Shortlist, check_promise
-from calibrant.serving import rule_digest
-from calibrant.study import Study, StudySpec
-from calibrant.study.record import read_records
-from calibrant.sweep import Sweep
+from calibrant.studies import Study, StudySpec, Sweep
+from calibrant.studies.record import read_records
 from calibrant.training import Recipe, Run, flatten, resume
 
 HERE = Path(__file__).parent / "v0.1.0"
@@ -170,7 +169,7 @@ def test_finished_run_is_reported(calibrant, copy, tmp_path):
 def test_finished_run_is_exported(calibrant, copy, tmp_path, cases):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    from calibrant.data import load_dataset
+    from calibrant.training.data import load_dataset
 
     model = tmp_path / "model.onnx"
     code, _, err = calibrant("export", copy("runs/finished"), "--out", model)

@@ -5,7 +5,7 @@ import re
 import pytest
 from tutorial_pages import PAGES, run_page
 
-from calibrant.routing import RoutingRule
+from calibrant.decisions import RoutingRule
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in PAGES.glob("*.md")))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from calibrant import Predictions
-from calibrant.routing import RoutingRule
+from calibrant.decisions import RoutingRule
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Chance is a tenth for the digits and a quarter for the sentences.

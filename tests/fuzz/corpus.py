@@ -13,7 +13,7 @@ from PIL import Image
 
 from calibrant import Predictions
 from calibrant.cli import run
-from calibrant.data.formats.idx import header
+from calibrant.training.data.formats.idx import header
 
 CLASSES = ("cat", "dog", "owl")
 
@@ -53,8 +53,8 @@ def _routing(folder: Path) -> None:
 
 def _later(folder: Path) -> None:
     """What comes after a rule: decisions, their log, labels, predictions in parts, and bodies for a service."""
-    from calibrant.routing import RoutingRule
-    from calibrant.serving import Decision, DecisionLog
+    from calibrant.decisions import RoutingRule
+    from calibrant.deployment import Decision, DecisionLog
 
     fresh, behind = folder / "fresh.npz", ("--calibrator", folder / "calibrator.json")
     for suffix in ("csv", "parquet"):
@@ -126,7 +126,7 @@ def digest_of(path: Path, kind: str) -> str:
 
 def _run(folder: Path) -> None:
     """A finished run, its record, and a study."""
-    from calibrant.study import record_run, write_record
+    from calibrant.studies import record_run, write_record
     from calibrant.training import Run
 
     settings = ("--data", f"arrays:{folder / 'images.npz'}", "--model", "tiny", "--epochs", 2, "--batch-size", 8)

@@ -45,7 +45,7 @@ def _ran(_: str) -> str:
 
 
 def _read_records() -> object:
-    from calibrant.study import read_records
+    from calibrant.studies import read_records
 
     return read_records(Path("records"))
 
@@ -71,7 +71,7 @@ def _promise(out: str) -> str:
 def _ulps() -> object:
     """Cheapest thresholds of 400 sets of logits: how many automate another number than their evidence states?"""
     from calibrant import Predictions
-    from calibrant.routing import cheapest_threshold
+    from calibrant.decisions import cheapest_threshold
 
     wrong = 0
     for seed in range(400):

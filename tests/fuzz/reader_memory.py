@@ -88,7 +88,7 @@ def _served() -> object:
 
 
 def _streamed() -> object:
-    from calibrant.data import stream_dataset
+    from calibrant.training.data import stream_dataset
 
     found = stream_dataset("folder:pictures?size=64")
     return found.train.__getitems__(range(len(found.train)))

@@ -134,12 +134,12 @@ def _unless_unsigned(name: str) -> Right:
 
 def _no_digest() -> Any:
     """Let damage behind a published digest reach the reader of the format."""
-    return patch("calibrant.data.formats.digests._compare")
+    return patch("calibrant.training.data.formats.digests._compare")
 
 
 def _read_idx(here: Path) -> Any:
-    from calibrant.data.formats.idx import Idx, IdxFile
-    from calibrant.data.spec import Spec
+    from calibrant.training.data.formats.idx import Idx, IdxFile
+    from calibrant.training.data.spec import Spec
 
     files = [IdxFile(name, shape, "0") for name, shape in IDX_SHAPES.items()]
     reader = Idx(("sets",), (files[0], files[1]), (files[2], files[3]))
@@ -149,8 +149,8 @@ def _read_idx(here: Path) -> Any:
 
 
 def _read_cifar(here: Path) -> Any:
-    from calibrant.data.formats.cifar import BinaryFile, Cifar
-    from calibrant.data.spec import Spec
+    from calibrant.training.data.formats.cifar import BinaryFile, Cifar
+    from calibrant.training.data.spec import Spec
 
     file = BinaryFile("batch.bin", 4, "0")
     reader = Cifar("none.tar.gz", "sets", (file,), file, ())
@@ -160,8 +160,8 @@ def _read_cifar(here: Path) -> Any:
 
 
 def _read_svhn(here: Path) -> Any:
-    from calibrant.data.formats.svhn import Svhn
-    from calibrant.data.spec import Spec
+    from calibrant.training.data.formats.svhn import Svhn
+    from calibrant.training.data.spec import Spec
 
     # The digests of the undamaged files: they are compared before SciPy, whose reader is no match for damage, begins.
     known = json.loads((here / "digests.json").read_text())
@@ -171,8 +171,8 @@ def _read_svhn(here: Path) -> Any:
 
 
 def _read_tiny(here: Path) -> Any:
-    from calibrant.data.formats.tiny_imagenet import TinyImageNet
-    from calibrant.data.spec import Spec
+    from calibrant.training.data.formats.tiny_imagenet import TinyImageNet
+    from calibrant.training.data.spec import Spec
 
     reader = TinyImageNet("md5:0")
     source = reader.find(here / "sets")
@@ -186,13 +186,13 @@ def _recipe(here: Path) -> Any:
 
 
 def _study(here: Path) -> Any:
-    from calibrant.study import StudySpec
+    from calibrant.studies import StudySpec
 
     return StudySpec.load(here / "study.toml")
 
 
 def _records(here: Path) -> Any:
-    from calibrant.study import paper_tables, read_records, summarise
+    from calibrant.studies import paper_tables, read_records, summarise
 
     return paper_tables(summarise({"all": read_records(here / "records")}, "all"))
 
@@ -205,13 +205,13 @@ def _audit(here: Path) -> Any:
 
 def _calibrator(here: Path) -> Any:
     from calibrant import Predictions
-    from calibrant.posthoc import Calibrator
+    from calibrant.calibration import Calibrator
 
     return Calibrator.load(here / "calibrator.json")(Predictions.load(here / "test.npz"))
 
 
 def _found(here: Path) -> Any:
-    from calibrant.serving import DecisionLog
+    from calibrant.deployment import DecisionLog
 
     with DecisionLog(here / "decisions.db") as log:
         return log.find("case-1"), len(log)
@@ -221,8 +221,8 @@ def _served(here: Path) -> Any:
     """A body as the service reads it, and its cases decided and logged."""
     from torch import nn, tensor
 
-    from calibrant.serving import Decider
-    from calibrant.serving.http import MOST_BYTES, MOST_CASES, CasesBody, _read, _Service
+    from calibrant.deployment import Decider
+    from calibrant.deployment.http import MOST_BYTES, MOST_CASES, CasesBody, _read, _Service
 
     example = tensor([[-9.0] * 3, [9.0] * 3])
     with TemporaryDirectory() as place:
@@ -235,8 +235,8 @@ def _served(here: Path) -> Any:
 
 
 def _labelled(here: Path) -> Any:
-    from calibrant.serving import DecisionLog
-    from calibrant.serving.http import LabelsBody, _read
+    from calibrant.deployment import DecisionLog
+    from calibrant.deployment.http import LabelsBody, _read
 
     body = _read((here / "told.json").read_bytes(), LabelsBody)
     with DecisionLog(here / "decisions.db") as log:
@@ -244,22 +244,22 @@ def _labelled(here: Path) -> Any:
 
 
 def _streamed(here: Path) -> Any:
-    from calibrant.data import stream_dataset
+    from calibrant.training.data import stream_dataset
 
     found = stream_dataset(f"folder:{here}/pictures")
     return [each[row] for each in (found.train, found.test) for row in range(len(each))]
 
 
 def _weights(here: Path) -> Any:
-    from calibrant.models import build_model
-    from calibrant.models.weights import load_weights
+    from calibrant.training.models import build_model
+    from calibrant.training.models.weights import load_weights
 
     (file,) = (here / "run" / "checkpoints").glob("*2.safetensors")
     return load_weights(build_model("tiny", n_classes=3, image_shape=(1, 8, 8)), file)
 
 
 def _network_input(here: Path) -> Any:
-    from calibrant.models.huggingface import transformers_input
+    from calibrant.training.models.huggingface import transformers_input
 
     return transformers_input(str(here / "network"))
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate
+from calibrant.calibration import TemperatureScaling
+from calibrant.decisions import RoutingRule, choose_threshold
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.integrations.judging import judge
-from calibrant.posthoc import TemperatureScaling
-from calibrant.routing import RoutingRule, choose_threshold
 
 
 def some(n, *, seed=0, scale=4.0):

@@ -3,9 +3,9 @@
 import pytest
 
 from calibrant import evaluate, samples
+from calibrant.calibration import TemperatureScaling
+from calibrant.decisions import choose_threshold
 from calibrant.integrations.model_card import write_model_card
-from calibrant.posthoc import TemperatureScaling
-from calibrant.routing import choose_threshold
 
 hub = pytest.importorskip("huggingface_hub")
 

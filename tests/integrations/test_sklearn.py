@@ -16,9 +16,9 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from calibrant import evaluate
+from calibrant.calibration import TemperatureScaling
 from calibrant.errors import InvalidInput
 from calibrant.integrations.sklearn import CalibratedClassifier
-from calibrant.posthoc import TemperatureScaling
 
 _FOLDS = "a repeated case may stand in several folds, which a weight of 2 cannot; scikit-learn's own wrapper fails too"
 

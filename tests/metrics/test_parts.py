@@ -5,8 +5,8 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput
-from calibrant.executing import Processes
 from calibrant.metrics import Evaluation, evaluate_parts
+from calibrant.scale import Processes
 
 
 def write_parts(folder, rows, *, kind="probabilities", dtype=np.float32, classes=4, seed=0, names=None):

@@ -3,7 +3,7 @@ import io
 
 import pytest
 
-from calibrant.study import write_record
+from calibrant.studies import write_record
 from paper.all_results import all_results_csv, all_results_page
 
 NASTY = "mine:<img src=x onerror=alert(1)>"

@@ -1,6 +1,6 @@
 import pytest
 
-from calibrant.study import write_record
+from calibrant.studies import write_record
 from paper.beside import PLANNED, curve
 from paper.claims_page import claims_page
 from paper.groups import group_records

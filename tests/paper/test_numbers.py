@@ -1,4 +1,4 @@
-from calibrant import methods
+from calibrant.training import methods
 from paper.numbers import METRICS, paper_rows
 
 ROWS = {(row.data, row.model, row.printed): row for row in paper_rows()}

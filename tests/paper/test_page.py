@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.report import save_figure
-from calibrant.study import write_record
+from calibrant.studies import write_record
 from paper.findings import ECE, ERROR, NLL, all_plans, findings, unfair
 from paper.groups import group_records
 from paper.page import readme_findings, results_page, sentences

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.methods import resolve
 from calibrant.pruning import ConfidencePruner
+from calibrant.training.methods import resolve
 
 N, CLASSES, EPOCHS, START = 47, 3, 8, 3
 LABELS = np.random.default_rng(5).permutation(np.arange(N) % CLASSES)

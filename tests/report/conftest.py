@@ -39,7 +39,7 @@ def predictions():
 def run_folder(tmp_path):
     """A finished run on the digits with pruning: 3 epochs, 2 classes of 10 samples, 4 samples left after epoch 1."""
     run = Run.create(tmp_path / "run", Recipe(epochs=3))
-    from calibrant.data import load_dataset
+    from calibrant.training.data import load_dataset
 
     digits = load_dataset("digits")
     targets = digits.test.labels.numpy()

@@ -1,10 +1,10 @@
 import pytest
 
+from calibrant.decisions import RoutingRule
+from calibrant.deployment import export_onnx
 from calibrant.files import sha256_of
 from calibrant.report import build_page
 from calibrant.report.exported import exported
-from calibrant.routing import RoutingRule
-from calibrant.serving import export_onnx
 from calibrant.training import paper_recipe, train
 
 

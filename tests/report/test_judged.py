@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate
+from calibrant.calibration import IsotonicCalibration, TemperatureScaling
+from calibrant.decisions import RoutingRule, check_promise, choose_shortlist, choose_threshold
 from calibrant.errors import InvalidInput
-from calibrant.posthoc import IsotonicCalibration, TemperatureScaling
 from calibrant.report import read_entries
 from calibrant.report.judged import judged
-from calibrant.routing import RoutingRule, check_promise, choose_shortlist, choose_threshold
 from calibrant.training import Run
 
 

@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
-
-from calibrant.errors import InvalidInput
-from calibrant.monitoring import Stream, watch
-from calibrant.report import build_monitor_page, write_monitor_page
 from tests.monitoring.conftest import draw, joined
+
+from calibrant.deployment import Stream, watch
+from calibrant.errors import InvalidInput
+from calibrant.report import build_monitor_page, write_monitor_page
 
 
 @pytest.fixture(scope="module")
 def watched():
-    from calibrant.routing import choose_threshold
+    from calibrant.decisions import choose_threshold
 
     reference = draw(1500, seed=1)
     rule = choose_threshold(reference, 0.95)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate
+from calibrant.calibration import TemperatureScaling
+from calibrant.decisions import RoutingRule, choose_threshold
 from calibrant.errors import InvalidInput
-from calibrant.posthoc import TemperatureScaling
 from calibrant.report import ReportEntry, build_page, read_entries, samples, write_report
 from calibrant.report.wording import confidence, interval, percent
-from calibrant.routing import RoutingRule, choose_threshold
 
 NASTY = ["<script>alert('x')</script>", "</script><b>", "\"quoted\" & 'more'", "<img src=x onerror=alert(1)>"]
 
@@ -99,8 +99,8 @@ def test_a_missing_package_is_named(predictions, monkeypatch, package):
 
 
 def test_pictures_can_be_left_out(tmp_path):
-    from calibrant.data import load_dataset
     from calibrant.training import paper_recipe, train
+    from calibrant.training.data import load_dataset
 
     run = train(paper_recipe("digits", method__name="flsd+h+p-ema", epochs=4), tmp_path / "run")
     entries = read_entries([run.path])

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate
+from calibrant.decisions import RoutingRule
 from calibrant.report import read_entries, write_report
 from calibrant.report.statistics import automated
 from calibrant.report.wording import fixed, headline, interval, per_thousand, percent
-from calibrant.routing import RoutingRule
 
 pytestmark = pytest.mark.browser
 THRESHOLDS = (0.0, 0.334, 0.5, 0.85, 0.9, 0.95, 0.99, 0.999, 1.0)

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.posthoc import TemperatureScaling
+from calibrant.calibration import TemperatureScaling
+from calibrant.decisions import choose_threshold
 from calibrant.report import build_page, read_entries
 from calibrant.report.judged import judged
 from calibrant.report.promised import promised, promised_by, validation_of
-from calibrant.routing import choose_threshold
 from calibrant.training import Run
 
 

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from calibrant.data import load_dataset
 from calibrant.report.samples import images_for_test, training_samples
-from calibrant.training.data import TrainingData
+from calibrant.training.data import load_dataset
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run
+from calibrant.training.run_data import TrainingData
 
 
 @pytest.fixture

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.data import Dataset
-from calibrant.data.dataset import Augmentation, Images
 from calibrant.training import Recipe, train
+from calibrant.training.data import Dataset
+from calibrant.training.data.dataset import Augmentation, Images
 from calibrant.training.progress import Quiet
 
 # Imports torch and Lightning once, then forks a process for every command: a kill test needs many of them.
 _ZYGOTE = """
 import json, os, signal, sys
 import lightning.fabric, sklearn.datasets, torch
-import calibrant.cli.train, calibrant.data, calibrant.training.engine
+import calibrant.cli.train, calibrant.training.data, calibrant.training.engine
 from calibrant.cli import run
 print("ready", flush=True)
 for line in sys.stdin:

@@ -11,8 +11,8 @@ from calibrant.errors import InvalidInput
 from calibrant.losses import AdaFocal
 from calibrant.training import Run, resume, train
 from calibrant.training.checkpoint import newest_checkpoint
-from calibrant.training.data import TrainingData
 from calibrant.training.progress import Quiet
+from calibrant.training.run_data import TrainingData
 from calibrant.training.setup import Setup, make_fabric
 
 _OPTIONS = {"adafocal_bins": 3, "adafocal_switch": 0.9}

@@ -4,12 +4,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from calibrant.data import Images, load_dataset
 from calibrant.errors import InvalidInput
 from calibrant.losses import CrossEntropy, HuberCalibration
 from calibrant.metrics import evaluate_classes
 from calibrant.training import default_recipe, train
 from calibrant.training.balance import balanced_draw, balanced_loss
+from calibrant.training.data import Images, load_dataset
 
 TARGETS = torch.tensor([0] * 6 + [1] * 3 + [2])
 SHARES = (0.6, 0.3, 0.1)

@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from calibrant.data.dataset import Augmentation
-from calibrant.data.transforms import augment, draw_augmentation, normalise
 from calibrant.pruning import ConfidencePruner, Every, LowestConfidence
 from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
+from calibrant.training.data.dataset import Augmentation
+from calibrant.training.data.transforms import augment, draw_augmentation, normalise
 from calibrant.training.seeds import derive_seed
 
 _N, _SIDE = 23, 5

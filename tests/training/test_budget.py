@@ -5,7 +5,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.pruning import ConfidencePruner, RandomSubset, Unbiased
-from calibrant.study import record_run
+from calibrant.studies import record_run
 from calibrant.training import Recipe, Run, recipe_from, resume, train
 
 

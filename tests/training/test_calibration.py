@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from calibrant.calibration import Calibrator, TemperatureScaling
 from calibrant.errors import InvalidInput
-from calibrant.posthoc import Calibrator, TemperatureScaling
 from calibrant.predictions import Predictions, RowsPart
 from calibrant.training import Recipe, Run
 from calibrant.training.calibration import calibrate_run, calibration_share

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from calibrant.training.data import TrainingData
 from calibrant.training.engine import resume, train
+from calibrant.training.run_data import TrainingData
 from calibrant.training.setup import Setup, make_fabric
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

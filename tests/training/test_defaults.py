@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrant.data import load_dataset
 from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, default_recipe, method_settings, paper_recipe
+from calibrant.training.data import load_dataset
 from calibrant.training.defaults import named_recipes
 from calibrant.training.settings import recipe_from
 

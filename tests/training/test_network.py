@@ -10,10 +10,10 @@ from torch import nn
 from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, Run
 from calibrant.training.checkpoint import load_checkpoint
-from calibrant.training.data import TrainingData
 from calibrant.training.engine import resume, train
 from calibrant.training.network import Freezing, rate_factors
 from calibrant.training.recipe import ModelSection, OptimiserSection
+from calibrant.training.run_data import TrainingData
 from calibrant.training.setup import Setup, make_fabric, make_optimiser
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from calibrant.data import own_data
 from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, default_recipe, resume, train
+from calibrant.training.data import own_data
 from calibrant.training.own_data import own_extent
 from calibrant.training.progress import Quiet
 

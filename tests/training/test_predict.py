@@ -2,8 +2,8 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from calibrant.training.data import HeldOut
 from calibrant.training.predict import predict
+from calibrant.training.run_data import HeldOut
 
 
 class Plain(Dataset):

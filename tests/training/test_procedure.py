@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.data.transforms import draw_augmentation
 from calibrant.pruning import load_audit
 from calibrant.pruning.sampling import ORDER, generator_for
 from calibrant.training import train
 from calibrant.training.checkpoint import newest_checkpoint
-from calibrant.training.data import TrainingData
+from calibrant.training.data.transforms import draw_augmentation
 from calibrant.training.network import make_model
+from calibrant.training.run_data import TrainingData
 from calibrant.training.seeds import derive_seed
 
 _NETWORK = """

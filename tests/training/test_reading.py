@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from calibrant.data import stream_dataset
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.training import Recipe, resume, train
+from calibrant.training.data import stream_dataset
 from calibrant.training.progress import Quiet
 from calibrant.training.reading import BatchReader, LeftOut
 from calibrant.training.speaking import ProcessLost
@@ -57,7 +57,7 @@ def test_a_streamed_run_is_the_run_in_memory(recipe, tmp_path, assert_same_run):
 
 
 def test_what_rests_is_not_read(recipe, folder, tmp_path, monkeypatch):
-    from calibrant.data.streaming import StreamedImages
+    from calibrant.training.data.streaming import StreamedImages
 
     read = []
     real = StreamedImages.__getitems__

@@ -1,7 +1,7 @@
 import pytest
 
-from calibrant.data import Augmentation, Extent, extent_of
 from calibrant.training import default_recipe
+from calibrant.training.data import Augmentation, Extent, extent_of
 from calibrant.training.rules import derive
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calibrant.training import resume, train
-from calibrant.training.data import TrainingData
+from calibrant.training.run_data import TrainingData
 from calibrant.training.scoring import scorer
 from calibrant.training.setup import Setup, make_fabric
 

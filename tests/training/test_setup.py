@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.training.data import TrainingData
 from calibrant.training.network import make_model
+from calibrant.training.run_data import TrainingData
 from calibrant.training.setup import (
     Setup,
     choose_data_path,

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from calibrant.data import Unreadable
 from calibrant.errors import CalibrantError, InvalidInput
+from calibrant.training.data import Unreadable
 from calibrant.training.speaking import (
     ProcessLost,
     first_process_speaks,

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from calibrant.training.data import TrainingData
+from calibrant.training.run_data import TrainingData
 from calibrant.training.setup import Setup, make_fabric
 from calibrant.training.state import pack, unpack
 

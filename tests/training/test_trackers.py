@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from calibrant.calibration import TemperatureScaling
 from calibrant.errors import CalibrantWarning, InvalidInput, OutputError
 from calibrant.metrics import evaluate
-from calibrant.posthoc import TemperatureScaling
 from calibrant.training import Recipe, Run, resume, train
 from calibrant.training.progress import Quiet
 from calibrant.training.trackers import MLflow, TensorBoard, WeightsAndBiases, make_reporter

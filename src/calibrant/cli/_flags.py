@@ -8,7 +8,7 @@ from cyclopts import Group, Parameter, Token
 from cyclopts.validators import mutually_exclusive
 
 from calibrant.defaults import Kind
-from calibrant.executing import ExecutorName
+from calibrant.scale import ExecutorName
 
 
 def _columns(_: type, tokens: Sequence[Token]) -> dict[str, str]:

@@ -7,8 +7,8 @@ from cyclopts import Parameter
 
 from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, Out, TrustCode
 from calibrant.cli._say import answer
-from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
+from calibrant.scale import make_executor
 
 
 def ablate(
@@ -52,9 +52,9 @@ def ablate(
         record: Also write one JSON per run into this folder, for example results/.
     """
     from calibrant.checks import whole
-    from calibrant.data import own_data
-    from calibrant.study import Study, ablation_spec, run_ablation
+    from calibrant.studies import Study, ablation_spec, run_ablation
     from calibrant.training import names_in, parse_option, shared_recipe
+    from calibrant.training.data import own_data
 
     if jobs is not None:
         whole("jobs", jobs, 1)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag, Out
 from calibrant.cli._say import answer, steps
-from calibrant.executing import Executor, make_executor, refuse_on_cluster
+from calibrant.scale import Executor, make_executor, refuse_on_cluster
 
 Method = Literal[
     "best",
@@ -56,8 +56,8 @@ def calibrate(
         executor: Ray fits a temperature on a folder of Parquet files and calibrates another one in many processes;
             --out is a folder, too.
     """
+    from calibrant.calibration import fit_calibrator, warn_if_in_sample, warn_if_worse
     from calibrant.metrics import evaluate, evaluations_table
-    from calibrant.posthoc import fit_calibrator, warn_if_in_sample, warn_if_worse
     from calibrant.training import calibrated_paths, calibration_sources, load_predictions
 
     fitted_on, applied_to = calibration_sources(source, apply)
@@ -105,8 +105,8 @@ def _over_parts(
     as_json: bool,
     **names: Any,
 ) -> None:
+    from calibrant.calibration import calibrate_parts, fit_parts
     from calibrant.metrics import evaluate_parts, evaluations_table
-    from calibrant.posthoc import calibrate_parts, fit_parts
 
     calibrator = fit_parts(fitted_on, method, **names, executor=place)
     before = evaluate_parts(applied_to, thresholds=(0.95,), **names, executor=place)

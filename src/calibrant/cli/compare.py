@@ -7,8 +7,8 @@ from cyclopts import Parameter
 
 from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, OutOr, Switch, TrustCode
 from calibrant.cli._say import answer
-from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
+from calibrant.scale import make_executor
 
 
 def compare(
@@ -63,9 +63,9 @@ def compare(
         group_file: CSV file with a column group, one row for each test case in order: also a table by group.
     """
     from calibrant.checks import whole
-    from calibrant.data import own_data
-    from calibrant.study import plan_study, run_study
+    from calibrant.studies import plan_study, run_study
     from calibrant.training import names_in, shared_recipe
+    from calibrant.training.data import own_data
 
     if jobs is not None:
         whole("jobs", jobs, 1)

@@ -27,7 +27,7 @@ app = App(name="data", help="List, download and check image sets.")
 @app.command(name="list")
 def list_(*, data_dir: DataDir = None, as_json: Json = False) -> None:
     """List the sets: what they are, where they were found on this machine, how large, under which licence."""
-    from calibrant.data import data_dirs, describe_place, list_datasets
+    from calibrant.training.data import data_dirs, describe_place, list_datasets
 
     rows = list_datasets(data_dir)
     folders = [str(folder) for folder in data_dirs(data_dir)]
@@ -55,7 +55,7 @@ def fetch(
 
     NAME is one of the sets that `calibrant data list` names.
     """
-    from calibrant.data import catalogue_entry, fetch_dataset
+    from calibrant.training.data import catalogue_entry, fetch_dataset
 
     entry = catalogue_entry(name)
     console = Console(stderr=True)
@@ -77,7 +77,7 @@ def check(name: str, /, *, data_dir: DataDir = None, as_json: Json = False) -> N
 
     NAME is a set that `calibrant data list` names, or arrays:FILE.npz, folder:DIR.
     """
-    from calibrant.data import check_dataset, describe_content
+    from calibrant.training.data import check_dataset, describe_content
 
     with _bars(Console(stderr=True), MofNCompleteColumn()) as bar:
         result = check_dataset(name, data_dir=data_dir, progress=bar("reading"))

@@ -22,6 +22,6 @@ def demo(
         seed: Seed of every run.
         n_resamples: Resamples behind the intervals.
     """
-    from calibrant.study import run_demo
+    from calibrant.studies import run_demo
 
     run_demo(out, epochs=epochs, seed=seed, n_resamples=n_resamples, say=say)

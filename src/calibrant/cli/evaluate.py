@@ -9,8 +9,8 @@ from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag,
 from calibrant.cli._say import say, say_json, say_table
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import CheckFailed
-from calibrant.executing import make_executor, refuse_on_cluster
 from calibrant.gates import Gates
+from calibrant.scale import make_executor, refuse_on_cluster
 
 
 def evaluate(

@@ -48,7 +48,7 @@ def export(
             it is there.
         raw: Leave out the run's own calibrator.
     """
-    from calibrant.serving import export_onnx, open_model, parse_ranges, read_example
+    from calibrant.deployment import export_onnx, open_model, parse_ranges, read_example
 
     if out is not None:
         refuse_overwriting([out], [weights, cases, rule, calibrator, shortlist])

@@ -24,7 +24,7 @@ def main(
         epochs: For a training of this length.
         as_json: Print as JSON, settings and their sources included.
     """
-    from calibrant import methods
+    from calibrant.training import methods
 
     trust_named(name)
     rows = [_row(each, data, model, epochs) for each in ([name] if name else methods.names())]
@@ -37,7 +37,7 @@ def main(
 
 
 def _row(name: str, data: str | None, model: str | None, epochs: int | None) -> dict[str, Any]:
-    from calibrant import methods
+    from calibrant.training import methods
 
     method, plan = methods.describe(name), methods.resolve(name, data=data, model=model, epochs=epochs)
     return {
@@ -51,7 +51,7 @@ def _row(name: str, data: str | None, model: str | None, epochs: int | None) -> 
 
 
 def _print_all(rows: list[dict[str, Any]]) -> None:
-    from calibrant import methods
+    from calibrant.training import methods
 
     columns = ("name", "loss", "pruning", "source")
     say_table(columns, [[row[column] for column in columns] for row in rows])

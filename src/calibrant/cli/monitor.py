@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from calibrant.cli._flags import Address, CalibratorFile, Columns, ExecutorFlag, Json, KindFlag
 from calibrant.cli._say import answer
 from calibrant.errors import CalibrantWarning, CheckFailed
-from calibrant.executing import make_executor, refuse_on_cluster
+from calibrant.scale import make_executor, refuse_on_cluster
 
 
 def monitor(
@@ -52,7 +52,9 @@ def monitor(
         seed: Of the random choice between equal confidences.
         page: Write a page with curves over time here.
     """
-    from calibrant.monitoring import (
+    from calibrant.decisions import Shortlist
+    from calibrant.deployment import (
+        DecisionLog,
         describe,
         headline,
         is_log,
@@ -63,8 +65,6 @@ def monitor(
         watch,
     )
     from calibrant.report import write_monitor_page
-    from calibrant.routing import Shortlist
-    from calibrant.serving import DecisionLog
 
     if old_level is not None:
         warn("--level of monitor is called --false-alarms; the old name will go.", CalibrantWarning, stacklevel=2)

@@ -25,7 +25,7 @@ def record(
         replace: Replace a record of the same settings and seed whose outcome differs.
         as_json: Print the records as JSON.
     """
-    from calibrant.study import record_runs
+    from calibrant.studies import record_runs
 
     recorded = record_runs(runs, out, concurrent=concurrent, replace=replace)
     if as_json:

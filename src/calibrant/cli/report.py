@@ -57,7 +57,7 @@ def report(
         figures: Folder for the same pictures as SVG and PNG files.
     """
     from calibrant.report import read_entries, require_matplotlib, save_figures, write_report
-    from calibrant.study import holds_study, read_groups, report_study
+    from calibrant.studies import holds_study, read_groups, report_study
 
     shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
     shared |= {"data_dir": data_dir, "n_bins": n_bins} | ({} if title is None else {"title": title})

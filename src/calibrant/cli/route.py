@@ -20,8 +20,8 @@ from calibrant.cli._flags import (
 )
 from calibrant.cli._say import answer
 from calibrant.errors import CheckFailed
-from calibrant.executing import make_executor
 from calibrant.files import refuse_overwriting
+from calibrant.scale import make_executor
 
 app = App(name="route", help="Choose what to automate and what to send to a person.")
 
@@ -79,8 +79,8 @@ def fit(
         out: Where to write the rule. Default: rule.json in the run folder that the predictions belong to, or beside
             them.
     """
-    from calibrant.posthoc import Calibrator
-    from calibrant.routing import (
+    from calibrant.calibration import Calibrator
+    from calibrant.decisions import (
         cheapest_threshold,
         choose_threshold,
         describe_rule,
@@ -157,7 +157,7 @@ def binary(
         seed: Of that draw.
         out: Where to write the rule.
     """
-    from calibrant.routing import choose_binary_rule, note_weights, sample_by_weights
+    from calibrant.decisions import choose_binary_rule, note_weights, sample_by_weights
     from calibrant.training import load_predictions, source_path
 
     path = source_path(source, "val")
@@ -198,8 +198,8 @@ def apply_(
         keep: Other columns of the source that are written behind the decisions: groups for "calibrant monitor".
         executor: Ray decides the parts of a folder of Parquet files in many processes, and --out is a folder, too.
     """
+    from calibrant.decisions import RoutingRule, Shortlist, calibrator_for, describe_counts, route_file, route_parts
     from calibrant.predictions import Origin
-    from calibrant.routing import RoutingRule, Shortlist, calibrator_for, describe_counts, route_file, route_parts
     from calibrant.training import calibrators_near, own_calibrator, source_path
 
     path = source_path(source, "test")
@@ -242,7 +242,7 @@ def check(
         shortlist: Check the promise of this shortlist too: broken where the whole interval lies below it, also with
             --strict.
     """
-    from calibrant.routing import RoutingRule, Shortlist, as_seen_by, calibrator_for, check_rule
+    from calibrant.decisions import RoutingRule, Shortlist, as_seen_by, calibrator_for, check_rule
     from calibrant.training import calibrators_near, load_predictions, own_calibrator
 
     loaded, lists = RoutingRule.load(rule), None if shortlist is None else Shortlist.load(shortlist)
@@ -283,7 +283,7 @@ def shortlist_(
         seed: Of that draw.
         out: Where to write the shortlist. Default: shortlist.json beside the rule.
     """
-    from calibrant.routing import (
+    from calibrant.decisions import (
         RoutingRule,
         as_seen_by,
         calibrator_for,

@@ -39,7 +39,7 @@ def serve(
         most_cases: Cases in one request.
         most_bytes: Length of a body.
     """
-    from calibrant.serving import serve_model
+    from calibrant.deployment import serve_model
 
     serve_model(
         model,

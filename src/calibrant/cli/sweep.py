@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, OutOr, TrustCode
 from calibrant.cli._say import answer
-from calibrant.executing import make_executor
 from calibrant.own_code import trust_named
+from calibrant.scale import make_executor
 
 
 def sweep(
@@ -58,9 +58,9 @@ def sweep(
         jobs: Workers to start, each in a process of its own. By default 1, and on Ray as many as there is room for.
     """
     from calibrant.checks import whole
-    from calibrant.data import own_data
-    from calibrant.sweep import run_sweep, sweep_from
+    from calibrant.studies import run_sweep, sweep_from
     from calibrant.training import names_in, shared_recipe
+    from calibrant.training.data import own_data
 
     if jobs is not None:
         whole("jobs", jobs, 1)

@@ -90,7 +90,6 @@ def train(
         mlflow: Also log to MLflow, where its own settings (MLFLOW_TRACKING_URI) say.
         wandb: Also log to Weights & Biases; WANDB_MODE=offline keeps everything on this machine.
     """
-    from calibrant.data import own_data
     from calibrant.training import (
         Run,
         anchored_recipe,
@@ -103,6 +102,7 @@ def train(
         refuse_settings,
         resumable,
     )
+    from calibrant.training.data import own_data
 
     changes = {
         "seed": seed,

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrant.calibration import FEWEST_CASES, TemperatureScaling, temperature_share, warn_if_worse
 from calibrant.checks import fraction
+from calibrant.decisions import RoutingRule, choose_threshold
 from calibrant.display import Displayed, Overview
 from calibrant.errors import invalid
 from calibrant.files import as_path
 from calibrant.metrics import Evaluation, evaluate, label
-from calibrant.posthoc import FEWEST_CASES, TemperatureScaling, temperature_share, warn_if_worse
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.report import write_report
-from calibrant.routing import RoutingRule, choose_threshold
 
 
 @dataclass(frozen=True, repr=False)

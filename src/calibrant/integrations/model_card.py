@@ -4,13 +4,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from calibrant.calibration import Calibrator
+from calibrant.decisions import RoutingRule
 from calibrant.errors import importing, one_line
 from calibrant.files import as_path, atomic_write, write_text
 from calibrant.metrics import DEFAULT_N_BINS, Evaluation, evaluate, label
-from calibrant.posthoc import Calibrator
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.report import reliability_diagram
-from calibrant.routing import RoutingRule
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCardData

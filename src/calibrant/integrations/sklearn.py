@@ -18,9 +18,9 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, has_fit_parameter
 
+from calibrant.calibration import Calibrator, TemperatureScaling, fit_calibrator
 from calibrant.checks import whole
 from calibrant.errors import invalid
-from calibrant.posthoc import Calibrator, TemperatureScaling, fit_calibrator
 from calibrant.predictions import Kind, Predictions
 
 _FEWEST = 2  # classes, and folds
@@ -39,7 +39,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     Args:
         estimator: Any classifier with `predict_proba` or `decision_function`; logistic regression unless told.
-        method: A name in `calibrant.posthoc.METHODS`, or "best" for the one with the lowest cross-validated NLL.
+        method: A name in `calibrant.calibration.METHODS`, or "best" for the one with the lowest cross-validated NLL.
         cv: Number of stratified folds, a splitter of scikit-learn, or "prefit" for an estimator that is fitted already;
             then `fit` gets cases that it has not seen and fits the calibrator alone.
         ensemble: Keep the models of the folds and average what they say, calibrated, instead of fitting one more. Often
@@ -49,7 +49,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         classes_: Labels as in `y`, sorted.
         estimators_: The fitted classifiers in use: one, or with `ensemble` one per fold.
         smallest_: The smallest probability that is believed of a classifier without a decision function.
-        calibrator_: The fitted `calibrant.posthoc` calibrator, which can be saved.
+        calibrator_: The fitted `calibrant.calibration` calibrator, which can be saved.
         predictions_: What the calibrator was fitted on, as `Predictions`: for `evaluate`, `choose_threshold` and
             reports, once it is calibrated by `calibrator_`.
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import InvalidInput, invalid
-from calibrant.executing import Executor, as_mapper
 from calibrant.metrics.binning import Bins, bin_edges, check_bins, expected_error, rounded, sum_bins
 from calibrant.metrics.confident import ConfidentSet
 from calibrant.metrics.counted import KeyCounts, count_keys
@@ -28,6 +27,7 @@ from calibrant.metrics.smooth import smooth_of_spread, spread_residuals
 from calibrant.metrics.tops import SortedTops, sort_keys
 from calibrant.metrics.totals import Totals, read_totals
 from calibrant.predictions import SUM_TOLERANCE, Kind, Predictions, Scan, refuse_scores, scan
+from calibrant.scale import Executor, as_mapper
 
 EXACT_ROWS = 2**27
 """Up to so many rows all confidences are sorted together: at most a gigabyte."""

@@ -1,9 +1,9 @@
 """What the page says about the file that a run was exported to."""
 
+from calibrant.decisions import RoutingRule
+from calibrant.deployment import Decider, rule_digest
 from calibrant.errors import InvalidInput
 from calibrant.files import sha256_of
-from calibrant.routing import RoutingRule
-from calibrant.serving import Decider, rule_digest
 from calibrant.training import Run
 
 

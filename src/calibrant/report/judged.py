@@ -7,8 +7,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from calibrant.calibration import Calibrator, TemperatureScaling
+from calibrant.decisions import RoutingRule, Shortlist, as_seen_by, check_promise, check_shortlist, chosen_behind
 from calibrant.errors import invalid
-from calibrant.posthoc import Calibrator, TemperatureScaling
 from calibrant.predictions import Predictions
 from calibrant.report.entries import ReportEntry
 from calibrant.report.exported import exported
@@ -16,7 +17,6 @@ from calibrant.report.promised import Promised, promised, promised_by, validatio
 from calibrant.report.statistics import Automated
 from calibrant.report.tables import class_names
 from calibrant.report.wording import confidence, decided, percent
-from calibrant.routing import RoutingRule, Shortlist, as_seen_by, check_promise, check_shortlist, chosen_behind
 from calibrant.training import Run
 
 CalibratorLike = Calibrator | str | Path | None

@@ -4,9 +4,9 @@ import math
 from pathlib import Path
 
 from calibrant import __version__
+from calibrant.deployment import PROMISED, SIGNAL_HEADINGS, Signal, Watched, advice, findings, headline, row_of
 from calibrant.errors import invalid
 from calibrant.files import as_path, write_text
-from calibrant.monitoring import PROMISED, SIGNAL_HEADINGS, Signal, Watched, advice, findings, headline, row_of
 from calibrant.report.page import asset, embeddable, page_environment, plotly_script, policy_of
 from calibrant.report.style import DARK_PALETTE, PALETTE
 
@@ -18,7 +18,7 @@ def write_monitor_page(watched: Watched, path: str | Path, *, title: str = "Does
     """Write one page with curves over time; a single file that opens from disk.
 
     Args:
-        watched: What `calibrant.monitoring.watch` found.
+        watched: What `calibrant.deployment.watch` found.
         path: The `.html` file; written whole or not at all.
         title: Heading of the page.
     """

@@ -4,11 +4,11 @@ At a fixed confidence an overconfident model automates more than others, and is 
 all: each method gets the rule that its own validation cases allow.
 """
 
+from calibrant.calibration import Calibrator
+from calibrant.decisions import RoutingRule, choose_threshold, unseen
 from calibrant.errors import InvalidInput
 from calibrant.metrics import wilson
-from calibrant.posthoc import Calibrator
 from calibrant.predictions import Predictions
-from calibrant.routing import RoutingRule, choose_threshold, unseen
 from calibrant.training import Run
 
 TARGETS = (0.98, 0.99)

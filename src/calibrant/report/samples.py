@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.data import Dataset, load_dataset, split_validation
 from calibrant.errors import InvalidInput
 from calibrant.report.thumbnails import Pixels
 from calibrant.training import Run
+from calibrant.training.data import Dataset, load_dataset, split_validation
 
 
 class Sample(NamedTuple):

@@ -3,13 +3,13 @@
 from calibrant.training.best import selection_figure
 from calibrant.training.checkpoint import trained_data
 from calibrant.training.continuing import state_of, train_or_resume
-from calibrant.training.data import TrainingData
 from calibrant.training.defaults import default_recipe, method_settings, named_recipes, paper_recipe
 from calibrant.training.engine import TrainingDiverged, resume, train
 from calibrant.training.inputs import check_inputs
 from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, Reporter
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 from calibrant.training.run import Run
+from calibrant.training.run_data import TrainingData
 from calibrant.training.section import Settings
 from calibrant.training.settings import (
     anchored_recipe,

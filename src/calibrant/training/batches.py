@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Sampler
 
-from calibrant.data import Augmentation, augment, draw_augmentation, normalise
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.balance import balanced_draw
+from calibrant.training.data import Augmentation, augment, draw_augmentation, normalise
 from calibrant.training.mixup import Mixed, Mixup
 from calibrant.training.reading import BatchReader, LeftOut, Read
 from calibrant.training.seeds import derive_seed

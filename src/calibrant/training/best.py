@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from calibrant.calibration import TemperatureScaling
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.metrics import evaluate, expected_calibration_error, negative_log_likelihood
-from calibrant.posthoc import TemperatureScaling
 from calibrant.predictions import Predictions
 from calibrant.training.run import Split
 

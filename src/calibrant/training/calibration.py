@@ -3,8 +3,8 @@
 import warnings
 from typing import Any
 
+from calibrant.calibration import FEWEST_CASES, TemperatureScaling, temperature_share
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.posthoc import FEWEST_CASES, TemperatureScaling, temperature_share
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run
 

@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from calibrant.data import Dataset, extent_of, own_data
+from calibrant.training.data import Dataset, extent_of, own_data
 from calibrant.training.own_data import own_extent
 from calibrant.training.recipe import DataSection, Recipe
 from calibrant.training.rules import Derived, derive

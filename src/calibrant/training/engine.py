@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from calibrant.data import Dataset, Unreadable, warn_of_unreadable
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid
 from calibrant.predictions import Predictions
 from calibrant.training.calibration import calibrate_run
@@ -21,7 +20,7 @@ from calibrant.training.checkpoint import (
     remove_leftovers,
     save_checkpoint,
 )
-from calibrant.training.data import TrainingData
+from calibrant.training.data import Dataset, Unreadable, warn_of_unreadable
 from calibrant.training.failing import find_failures
 from calibrant.training.launch import launched
 from calibrant.training.log import Line, read_log
@@ -31,6 +30,7 @@ from calibrant.training.ranks import on_first_rank
 from calibrant.training.reading import lost_worker
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run, Split
+from calibrant.training.run_data import TrainingData
 from calibrant.training.scoring import scorer
 from calibrant.training.seeds import seeded
 from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric
@@ -121,7 +121,7 @@ def _check_types(recipe: object, out: object, data: object) -> None:
     if not isinstance(out, str | os.PathLike):
         raise invalid("out", "be the path of a new folder", repr(out))
     if data is not None and not isinstance(data, Dataset | TorchData):
-        way_out = "TorchData takes torch datasets, calibrant.data.load_dataset files and the known sets."
+        way_out = "TorchData takes torch datasets, calibrant.training.data.load_dataset files and the known sets."
         raise invalid("data", "be a Dataset or TorchData", type(data).__name__, way_out)
 
 

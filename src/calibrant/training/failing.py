@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.posthoc import FEWEST_CASES, Calibrator
+from calibrant.calibration import FEWEST_CASES, Calibrator
+from calibrant.decisions import choose_threshold, unseen
 from calibrant.predictions import Predictions
-from calibrant.routing import choose_threshold, unseen
 from calibrant.training.calibration import calibration_share
 from calibrant.training.log import Line
 from calibrant.training.run import Run

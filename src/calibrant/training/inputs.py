@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
-from calibrant.data import find_named, load_dataset, own_data, parse_spec
 from calibrant.errors import invalid
-from calibrant.models import build_model, check_weights
 from calibrant.own_code import digest, is_own
+from calibrant.training.data import find_named, load_dataset, own_data, parse_spec
+from calibrant.training.models import build_model, check_weights
 from calibrant.training.recipe import Recipe
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calibrant.errors import invalid
 from calibrant.losses import PerSampleLoss
-from calibrant.methods import Plan
+from calibrant.training.methods import Plan
 from calibrant.training.seeds import derive_seed
 
 

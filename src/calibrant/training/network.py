@@ -6,9 +6,9 @@ from dataclasses import replace
 from torch import nn
 
 from calibrant.errors import did_you_mean, invalid
-from calibrant.models import ModelInput, build_model, expected_input, head_of
-from calibrant.training.data import TrainingData
+from calibrant.training.models import ModelInput, build_model, expected_input, head_of
 from calibrant.training.recipe import ModelSection, OptimiserSection, Recipe
+from calibrant.training.run_data import TrainingData
 from calibrant.training.seeds import seeded
 from calibrant.training.torchdata import SeededItems
 

@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Subset, TensorDataset
 
-from calibrant.data import Augmentation, Extent, own_data, split_validation
 from calibrant.errors import invalid
 from calibrant.own_code import load, own_code_at_work
-from calibrant.training.data import TrainingData
+from calibrant.training.data import Augmentation, Extent, own_data, split_validation
 from calibrant.training.recipe import Recipe
+from calibrant.training.run_data import TrainingData
 from calibrant.training.torchdata import SeededItems, TorchData, first_image, label_of, whole_numbers
 
 

@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from calibrant.data import StreamedImages, Unreadable, refused
 from calibrant.errors import CalibrantError, invalid
 from calibrant.pruning import Indexed
+from calibrant.training.data import StreamedImages, Unreadable, refused
 from calibrant.training.speaking import ProcessLost, lost_message
 
 # More decode no faster than a GPU trains on pictures of the usual size, and each takes memory.

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import BeforeValidator, Field, model_validator
 
-from calibrant.data import own_data
 from calibrant.errors import did_you_mean, invalid
 from calibrant.files import read_toml, write_text
-from calibrant.methods import Plan, resolve
 from calibrant.own_code import digest, in_words, own_parts, require
+from calibrant.training.data import own_data
+from calibrant.training.methods import Plan, resolve
 from calibrant.training.mixup import check_mixable
 from calibrant.training.section import RecipeSection
 
@@ -66,7 +66,7 @@ class ModelSection(RecipeSection):
 
 
 class MethodSection(RecipeSection):
-    """A row of `calibrant.methods` and what is changed in it (loss and pruning alike)."""
+    """A row of `calibrant.training.methods` and what is changed in it (loss and pruning alike)."""
 
     name: str = "nll"
     options: dict[str, Any] = Field(default_factory=dict)

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant.data import Extent
+from calibrant.training.data import Extent
 
 _LARGEST_BATCH, _SMALLEST_BATCH = 128, 16
 _STEPS_PER_EPOCH = 64

@@ -13,12 +13,12 @@ from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.files import output_error, read_json, sha256_of, write_json
 from calibrant.lock import locked
 from calibrant.metrics import Evaluation
-from calibrant.models import ModelInput, build_model
 from calibrant.own_code import is_own, require
 from calibrant.predictions import Predictions
 from calibrant.training.checkpoint import Checkpoint, newest_checkpoint, saved_log
 from calibrant.training.display import run_overview
 from calibrant.training.log import Line, append_line, read_log, write_log
+from calibrant.training.models import ModelInput, build_model
 from calibrant.training.recipe import Recipe
 from calibrant.training.schema import SummaryContent, check
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from calibrant.data import draw_augmentation
 from calibrant.pruning import Scorer
 from calibrant.training.batches import ResidentBatches
 from calibrant.training.convolutions import padded
+from calibrant.training.data import draw_augmentation
 from calibrant.training.predict import evaluating
 from calibrant.training.reading import BatchReader
 from calibrant.training.seeds import derive_seed, seeded

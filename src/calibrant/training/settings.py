@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant.data import anchored, skipping_unreadable
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml
-from calibrant.methods import BEST_AT_A_BUDGET, describe
 from calibrant.own_code import trust_named
+from calibrant.training.data import anchored, skipping_unreadable
 from calibrant.training.defaults import derived_recipe, method_settings, named_recipes, paper_recipe
+from calibrant.training.methods import BEST_AT_A_BUDGET, describe
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 
 _METHOD_OPTION = "method.options."

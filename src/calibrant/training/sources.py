@@ -5,11 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from calibrant.calibration import Calibrator, Provenance, warn_if_in_sample
+from calibrant.decisions import RoutingRule, chosen_behind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import refuse_overwriting
-from calibrant.posthoc import Calibrator, Provenance, warn_if_in_sample
 from calibrant.predictions import Kind, Predictions
-from calibrant.routing import RoutingRule, chosen_behind
 from calibrant.training.run import Run, Split
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from calibrant.data import Unreadable
 from calibrant.errors import CalibrantError, one_line
 from calibrant.training.cluster import launched_by_srun
+from calibrant.training.data import Unreadable
 from calibrant.training.run import is_run
 
 # The number of the process that started this one; set for the processes that we start.

@@ -14,8 +14,8 @@ from torch.utils.data import TensorDataset
 
 from calibrant.checks import labels
 from calibrant.errors import InvalidInput, invalid
-from calibrant.training.data import HeldOut, TrainingData, check_batch_size, digest
 from calibrant.training.recipe import Recipe
+from calibrant.training.run_data import HeldOut, TrainingData, check_batch_size, digest
 from calibrant.training.seeds import derive_seed
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
+from calibrant.calibration import TemperatureScaling
 from calibrant.errors import CalibrantWarning, InvalidInput, importing, one_line
 from calibrant.files import output_error, read_json, write_json
 from calibrant.metrics import evaluate
-from calibrant.posthoc import TemperatureScaling
 from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Reporter
 from calibrant.training.recipe import flatten
 from calibrant.training.run import Run

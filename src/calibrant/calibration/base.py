@@ -1,0 +1,395 @@
+"""What every calibrator has in common: fit, transform, scikit-learn manners, and JSON on disk."""
+
+import inspect
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from calibrant.calibration._arrays import (
+    ArrayT,
+    Floats,
+    Integers,
+    Matrix,
+    as_arrays,
+    check_fit,
+    check_logits,
+    check_targets,
+    like,
+    log_softmax,
+    mean_nll,
+)
+from calibrant.calibration.display import calibrator_html
+from calibrant.calibration.module import CalibrationModule
+from calibrant.calibration.provenance import Provenance
+from calibrant.checks import as_array
+from calibrant.display import ShownFields
+from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
+from calibrant.files import MOST_CLASSES, check_format, content_digest, read_json, typed, write_with_digest
+from calibrant.predictions import Kind, Predictions, in_order_of, require_predictions, warn_if_probabilities
+
+FORMAT = "calibrant-calibrator"
+VERSION = 1
+# The keys of a file that say what the calibrator computes.
+_MAP = ("method", "parameters", "classes", "identity", "fitted")
+# Numbers per block: a block stays in the second-level cache, and a million cases never exist twice in float64.
+BLOCK = 65536
+
+
+@dataclass(frozen=True)
+class FitSummary(ShownFields):
+    """What happened in `fit`.
+
+    Attributes:
+        cases: Number of cases in the fit set.
+        nll_before: Mean negative log-likelihood of the fit set as it came.
+        nll_after: The same after calibration; never larger than `nll_before`.
+        converged: Whether the optimiser met its tolerance; True for maps that need none.
+        at_bound: Whether the optimum lies at the edge of what the parameters allow.
+        iterations: Passes over the fit set that the optimiser made.
+        notes: Sentences that were also given as warnings.
+    """
+
+    cases: int
+    nll_before: float
+    nll_after: float
+    converged: bool = True
+    at_bound: bool = False
+    iterations: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Progress:
+    """What a subclass reports from its optimiser."""
+
+    converged: bool = True
+    at_bound: bool = False
+    iterations: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class Calibrator(ABC):
+    """A map from logits to calibrated probabilities, learned on held-out cases.
+
+    Computed in float64 whatever comes in. NumPy in, NumPy out; torch in, torch out (same device, without gradient).
+    float32 and float64 keep their type, half precision comes back as float32.
+
+    `fit` never leaves the fit set with a larger negative log-likelihood than it came with: where the fitted map would,
+    the identity is kept, `identity_` is True and a `CalibrantWarning` says so.
+
+    Attributes:
+        n_classes_: Number of classes K of the fit set.
+        identity_: Whether `transform` is a plain softmax.
+        summary_: A `FitSummary`.
+        verified_: False where it was read from a file without a digest, as 0.1.0 wrote them: nobody can tell whether
+            such a file was changed.
+        provenance_: Which predictions it was fitted on, as far as that is known.
+
+    >>> rows = Predictions.from_logits([[4.0, 0.0], [0.0, 3.0], [2.0, 0.0]], [0, 1, 1])
+    >>> from calibrant.calibration import TemperatureScaling
+    >>> TemperatureScaling().fit(rows)(rows).confidence.round(2).tolist()
+    [0.83, 0.77, 0.69]
+    """
+
+    method: ClassVar[str]
+    n_classes_: int
+    identity_: bool
+    summary_: FitSummary
+    verified_: bool = True
+    provenance_: Provenance = Provenance()
+    _repr_html_ = calibrator_html
+
+    # -- what a subclass says ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
+        """Learn from checked arrays and set the fitted attributes."""
+
+    @abstractmethod
+    def _log_probabilities(self, logits: Matrix) -> Floats:
+        """Calibrated log-probabilities, finite, of a block of checked logits."""
+
+    @abstractmethod
+    def _state(self) -> dict[str, Any]:
+        """Fitted values as plain JSON."""
+
+    @abstractmethod
+    def _set_state(self, state: dict[str, Any]) -> None:
+        """Restore fitted values; `n_classes_` is already set. Raises on anything malformed."""
+
+    def _telling(self, logits: Matrix, targets: Integers) -> tuple[Matrix, Integers, tuple[str, ...]]:
+        """The cases that say something about the map, and a note where others are left out."""
+        return logits, targets, ()
+
+    def _check_parameters(self) -> None:  # noqa: B027 (a calibrator without parameters has nothing to check)
+        """Refuse parameters outside their range."""
+
+    # -- fit and transform ---------------------------------------------------------------------------------------
+
+    def fit(self, logits: Any, targets: Any = None) -> Self:
+        """Learn the map: `fit(predictions)` or `fit(logits, targets)`.
+
+        Args:
+            logits: `Predictions`; or an array of shape (n, K), finite. Probabilities are not logits: make predictions
+                of them, or pass their logarithm.
+            targets: With an array: shape (n,), integers in 0..K-1, at least two of the classes present.
+        """
+        provenance = Provenance.of(logits) if isinstance(logits, Predictions) else Provenance()
+        matrix, labels = check_fit(*as_arrays(logits, targets))
+        self._check_parameters()
+        self.provenance_ = provenance
+        self.n_classes_, self.identity_ = matrix.shape[1], True
+        matrix, labels, left_out = self._telling(matrix, labels)
+        before = self._mean_nll(matrix, labels)
+        self.identity_ = False
+        progress = self._fit(matrix, labels)
+        progress = replace(progress, notes=(*left_out, *progress.notes))
+        after = before if self.identity_ else self._mean_nll(matrix, labels)
+        return self._conclude(progress, len(labels), before, after)
+
+    def _conclude(self, progress: Progress, cases: int, before: float, after: float) -> Self:
+        """Keep the fitted map, or the identity where that has the smaller NLL on the fit set; say what happened."""
+        notes = progress.notes
+        # Both sums carry rounding of about 1e-15; a fit that only ties is kept.
+        if not after <= before + 1e-12 * (1.0 + abs(before)):
+            notes = (*notes, f"the fitted map has a larger NLL ({after:.6g}) than none ({before:.6g}): none is kept")
+            self.identity_, after = True, before
+        self.summary_ = FitSummary(cases, before, min(after, before), **asdict(replace(progress, notes=notes)))
+        for note in notes:
+            warnings.warn(f"{type(self).__name__}: {note}.", CalibrantWarning, stacklevel=3)
+        return self
+
+    def __call__(self, predictions: Predictions) -> Predictions:
+        """Calibrated predictions of the same rows, in the fit set's order of classes.
+
+        They are kept as log-probabilities, which are logits, so that small probabilities do not become 0.
+        """
+        require_predictions(predictions)
+        self._refuse_unfitted()
+        if predictions.n_classes != self.n_classes_:
+            rule = f"have the {self.n_classes_} classes that the calibrator was fitted on"
+            raise invalid("predictions", rule, f"{predictions.n_classes} classes", "Use predictions of the same model.")
+        self.refuse_other_kind(predictions.kind)
+        names = self.provenance_.class_names
+        ordered = predictions if names is None else in_order_of(names, predictions, where="predictions")
+        calibrated = ordered.with_logits(self.transform_logits(ordered.as_logits()))
+        calibrated.origin = replace(predictions.origin, calibrated_by=self.digest)
+        return calibrated
+
+    def refuse_other_kind(self, kind: Kind) -> None:
+        """Refuse logits for a map fitted on probabilities, and the other way round, where it is another map there.
+
+        Vector and matrix scaling depend on the level of a row of logits, which its probabilities have lost.
+        """
+        fitted = self.provenance_.kind
+        if self.method in ("vector", "matrix") and not self.identity_ and fitted not in (None, kind):
+            way_out = "Use predictions of that kind, or temperature, beta or dirichlet, which do not depend on it."
+            raise invalid("predictions", f"be {fitted}, as {self.method} scaling was fitted on", kind, way_out)
+
+    def transform(self, logits: ArrayT) -> ArrayT:
+        """Calibrated probabilities, shape (n, K), rows sum to 1."""
+        return self._map(logits, exponentiate=True)
+
+    def transform_logits(self, logits: ArrayT) -> ArrayT:
+        """Calibrated log-probabilities, shape (n, K), which are logits again."""
+        return self._map(logits, exponentiate=False)
+
+    def fit_transform(self, logits: ArrayT, targets: Any) -> ArrayT:
+        """`fit`, then `transform` of the same logits."""
+        return self.fit(logits, targets).transform(logits)
+
+    def score(self, logits: Any, targets: Any) -> float:
+        """Minus the mean NLL of calibrated predictions: larger is better, as scikit-learn's searches expect."""
+        matrix = self._check_fitted(logits)
+        return -self._mean_nll(matrix, check_targets(targets, matrix.shape))
+
+    def predict_proba(self, logits: ArrayT) -> ArrayT:
+        """`transform` under the name that scikit-learn's scorers look for."""
+        return self.transform(logits)
+
+    def predict(self, logits: ArrayT) -> ArrayT:
+        """Class with the largest calibrated probability, shape (n,), first of equals; for scikit-learn's scorers."""
+        predicted: ArrayT = self.transform(logits).argmax(1)
+        return predicted
+
+    @property
+    def classes_(self) -> Integers:
+        """Class indices 0..K-1."""
+        return np.arange(self.n_classes_)
+
+    def to_module(self) -> CalibrationModule:
+        """The fitted map as a torch module: logits in, calibrated log-probabilities out.
+
+        For inside a network: on its device, with gradient, and in what is exported from it. Maps with steps are rounded
+        towards the cases of their fit set: what differs from an edge in the twelfth digit only lies on it.
+        """
+        self._refuse_unfitted()
+        return CalibrationModule() if self.identity_ else self._module()
+
+    def _module(self) -> CalibrationModule:
+        raise invalid("calibrator", "have a torch module to be part of a network", self.method, "Use transform.")
+
+    def _map(self, logits: ArrayT, *, exponentiate: bool) -> ArrayT:
+        matrix = self._check_fitted(logits)
+        warn_if_probabilities(matrix, stacklevel=4)
+        result = np.empty(
+            matrix.shape, dtype=np.float64 if as_array("logits", logits).dtype == np.float64 else np.float32
+        )
+        for rows in _blocks(matrix):
+            block = self._block(matrix[rows])
+            result[rows] = np.exp(block) if exponentiate else block
+        mapped: ArrayT = like(result, logits)
+        return mapped
+
+    def _block(self, logits: Matrix) -> Floats:
+        return log_softmax(logits) if self.identity_ else self._log_probabilities(logits)
+
+    def _mean_nll(self, logits: Matrix, targets: Integers) -> float:
+        sums = (mean_nll(self._block(logits[rows]), targets[rows]) * len(targets[rows]) for rows in _blocks(logits))
+        return sum(sums) / len(targets)
+
+    def _check_fitted(self, logits: Any) -> Matrix:
+        self._refuse_unfitted()
+        return check_logits(logits, self.n_classes_)
+
+    def _refuse_unfitted(self) -> None:
+        if not hasattr(self, "summary_"):
+            raise InvalidInput(
+                f"this {type(self).__name__} is not fitted yet: call fit(logits, targets) or load(path) first."
+            )
+
+    # -- scikit-learn manners, without importing it --------------------------------------------------------------
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 (scikit-learn's signature)
+        """Constructor parameters by name."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set constructor parameters by name."""
+        known = self._parameter_names()
+        for name, value in parameters.items():
+            if name not in known:
+                raise invalid("parameter", f"be one of {known}", repr(name), did_you_mean(name, known))
+            setattr(self, name, value)
+        self._check_parameters()
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(),
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.get_params().items())})"
+
+    # -- on disk -------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, applied_to: str | Path | None = None, made: str | Path | None = None) -> None:
+        """Write parameters and fitted values as JSON with a digest; float64 values come back bit for bit.
+
+        Args:
+            path: The file.
+            applied_to: A file of predictions that the calibrator was applied to; its digest is kept.
+            made: The file of what came out. A rule that is chosen on it is then known to belong to this calibrator.
+        """
+        self.provenance_ = self.provenance_.applied(applied_to, made)
+        write_with_digest(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote; `Calibrator.load` reads any method, a subclass only its own."""
+        return cls.from_dict(read_json(path), where=str(path))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the fitted map, whatever it was fitted on: equal for calibrators that compute the same."""
+        return content_digest({key: value for key, value in self.to_dict().items() if key in _MAP})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything `load` needs, as plain JSON values."""
+        if not hasattr(self, "summary_"):
+            raise InvalidInput(f"this {type(self).__name__} is not fitted yet: there is nothing to save.")
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "method": self.method,
+            "parameters": {k: list(v) if isinstance(v, tuple) else v for k, v in self.get_params().items()},
+            "classes": self.n_classes_,
+            "identity": self.identity_,
+            "fitted": self._state(),
+            "summary": asdict(self.summary_),
+            **self.provenance_.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Any, *, where: str = "content") -> Self:
+        """Build a fitted calibrator from what `to_dict` gave, or from the content of a file."""
+        members, verified = check_format(content, what="calibrator", name=FORMAT, version=VERSION, where=where)
+        fitted = members.pop("fitted", None)
+        file = typed(_File, members, what="calibrator", where=where)
+        kinds = {kind.method: kind for kind in _all_kinds(cls)}
+        if file.method not in kinds:
+            raise invalid(where, f"hold one of the methods {sorted(kinds)}", repr(file.method))
+        try:
+            restored: Self = _restore(kinds[file.method], file, fitted)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise invalid(where, "be an undamaged calibrator", f"one with a fault: {error}") from error
+        restored.verified_ = verified
+        return restored
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File(Provenance):
+    """What a calibrator's file says besides its format and fitted values."""
+
+    method: str
+    parameters: dict[str, Any]
+    classes: int
+    identity: bool
+    summary: FitSummary
+
+    def provenance(self) -> Provenance:
+        return Provenance(**{field.name: getattr(self, field.name) for field in fields(Provenance)})
+
+
+def _blocks(matrix: Matrix) -> list[slice]:
+    rows = max(16, BLOCK // matrix.shape[1])
+    return [slice(start, start + rows) for start in range(0, len(matrix), rows)]
+
+
+def _all_kinds(cls: type[Any]) -> list[type[Any]]:
+    # A calibrator has a name of its own; what several of them share has none.
+    found = [cls] if "method" in vars(cls) else []
+    return found + [kind for child in cls.__subclasses__() for kind in _all_kinds(child)]
+
+
+def _restore(kind: type[Any], file: _File, fitted: Any) -> Any:
+    calibrator = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in file.parameters.items()})
+    if not 2 <= file.classes <= MOST_CLASSES:
+        raise ValueError(f"classes: {file.classes}")
+    calibrator.n_classes_, calibrator.identity_, calibrator.summary_ = file.classes, file.identity, file.summary
+    calibrator._set_state(fitted)  # noqa: SLF001 (the same family)
+    calibrator.provenance_ = file.provenance()
+    return calibrator
+
+
+def finite_array(values: Any, shape: tuple[int, ...]) -> Floats:
+    """A float64 array of this shape from JSON; anything else is refused. -1 in `shape` stands for any length."""
+    array = np.asarray(values, dtype=np.float64)
+    fits = array.ndim == len(shape) and all(want in (-1, have) for want, have in zip(shape, array.shape, strict=True))
+    if not fits or not np.isfinite(array).all():
+        raise ValueError(f"an array of shape {shape} with finite values is missing")
+    return array

@@ -1,0 +1,276 @@
+"""Which calibrator? The one with the lowest negative log-likelihood on cases it was not fitted on."""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from calibrant.calibration._arrays import Floats, Integers, Matrix, as_arrays, check_fit, log_softmax
+from calibrant.calibration._folds import check_folds, stratified_folds
+from calibrant.calibration.affine import DirichletScaling, MatrixScaling, VectorScaling
+from calibrant.calibration.base import Calibrator, Progress
+from calibrant.calibration.beta import BetaCalibration
+from calibrant.calibration.curves import HistogramBinning, IsotonicCalibration
+from calibrant.calibration.temperature import TemperatureScaling
+from calibrant.display import Displayed, Overview, ShownFields
+from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
+from calibrant.predictions import Predictions, require_predictions
+
+
+class NoCalibration(Calibrator):
+    """Plain softmax: what the others have to beat."""
+
+    method: ClassVar[str] = "none"
+
+    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
+        del logits, targets
+        self.identity_ = True
+        return Progress()
+
+    def _log_probabilities(self, logits: Matrix) -> Floats:
+        return log_softmax(logits)
+
+    def _state(self) -> dict[str, Any]:
+        return {}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        if state:
+            raise ValueError("no fitted values are expected")
+
+
+# From the fewest to the most numbers to learn; on an exact tie the earlier one wins.
+METHODS: dict[str, Callable[[], Calibrator]] = {
+    "none": NoCalibration,
+    "temperature": TemperatureScaling,
+    "isotonic-top": lambda: IsotonicCalibration(mode="top-label"),
+    "histogram-top": lambda: HistogramBinning(mode="top-label"),
+    "vector": VectorScaling,
+    "beta": BetaCalibration,
+    "histogram": HistogramBinning,
+    "isotonic": IsotonicCalibration,
+    "dirichlet": DirichletScaling,
+    "matrix": MatrixScaling,
+}
+
+
+@dataclass(frozen=True)
+class Candidate(ShownFields):
+    """One line of the comparison.
+
+    Attributes:
+        name: Key in `METHODS`.
+        nll: Mean NLL of held-out cases.
+        behind: How much larger that is than the winner's.
+        standard_error: Standard error of `behind`, from case-by-case differences; 0 for the winner.
+    """
+
+    name: str
+    nll: float
+    behind: float
+    standard_error: float
+
+
+@dataclass(frozen=True, repr=False)
+class Selection(Displayed):
+    """The winner, fitted on all cases, and how the others did.
+
+    Attributes:
+        name: Key in `METHODS`.
+        calibrator: Fitted on all cases.
+        candidates: Best first; empty where one method was asked for and nothing was compared.
+        reason: One sentence for a person; empty where nothing was compared.
+    """
+
+    name: str
+    calibrator: Calibrator
+    candidates: tuple[Candidate, ...]
+    reason: str
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """The comparison as plain JSON values; None where nothing was compared."""
+        if not self.candidates:
+            return None
+        return {"reason": self.reason, "candidates": [asdict(candidate) for candidate in self.candidates]}
+
+    def _overview(self) -> Overview:
+        rows = [(each.name, f"{each.nll:.4f}", _behind(each)) for each in self.candidates]
+        headings = ("held-out", "NLL", "behind the best") if rows else ()
+        return Overview(f"{self.name}. {self.reason}".rstrip(), rows, headings)
+
+    def describe(self) -> str:
+        """What was compared and fitted, for a person."""
+        lines = []
+        if self.candidates:
+            lines += ["Cross-validation on the fit set: held-out NLL, and how far behind the best"]
+            lines += [f"  {each.name:<14} {each.nll:.4f}  {_behind(each)}".rstrip() for each in self.candidates]
+            lines += [f"Chosen: {self.reason}"]
+        calibrator = self.calibrator
+        temperature = getattr(calibrator, "temperature_", None)
+        found = "" if temperature is None else f", temperature {temperature:.4f}"
+        lines += [f"Fitted {calibrator} on {calibrator.summary_.cases:,} cases{found}."]
+        if calibrator.identity_ and calibrator.method != "none":
+            lines += ["No map was kept: the probabilities stay as they are."]
+        return "\n".join(lines)
+
+
+def _behind(candidate: Candidate) -> str:
+    return f"{candidate.behind:.4f} ± {candidate.standard_error:.4f}" if candidate.standard_error else ""
+
+
+def make_calibrator(name: str) -> Calibrator:
+    """A fresh calibrator by its name in `METHODS`, with default parameters."""
+    if not isinstance(name, str) or name not in METHODS:
+        raise invalid("method", "be a known one", repr(name), did_you_mean(str(name), METHODS))
+    return METHODS[name]()
+
+
+def cross_validated_nll(
+    make: Callable[[], Calibrator], logits: Any, targets: Any = None, *, folds: int = 5, seed: int = 0
+) -> Floats:
+    """Negative log-likelihood of each case under a calibrator fitted on the other folds.
+
+    Args:
+        make: Gives a fresh calibrator.
+        logits: Predictions, or an array of shape (n, K).
+        targets: With an array: shape (n,).
+        folds: Number of stratified folds.
+        seed: Seed of the folds.
+
+    Returns:
+        Shape (n,), float64.
+    """
+    matrix, labels = check_fit(*as_arrays(logits, targets))
+    check_folds(folds, seed)
+    fold = stratified_folds(labels, folds, seed)
+    result = np.empty(len(labels))
+    for held_out in range(folds):
+        outside = fold == held_out
+        with warnings.catch_warnings():
+            # A fold may lack a class or be separable: that is about the fold. The final fit speaks for itself.
+            warnings.simplefilter("ignore", CalibrantWarning)
+            calibrator = _fit_fold(make(), matrix[~outside], labels[~outside], cases=len(labels), folds=folds)
+        logs = calibrator.transform_logits(matrix[outside].astype(np.float64))
+        result[outside] = -logs[np.arange(len(logs)), labels[outside]]
+    return result
+
+
+def _fit_fold(calibrator: Calibrator, logits: Matrix, targets: Integers, *, cases: int, folds: int) -> Calibrator:
+    try:
+        return calibrator.fit(logits, targets)
+    except InvalidInput as error:
+        # It counts the cases of a fold, and may be about folds inside of it; the caller knows neither.
+        rule = f"hold enough cases to fit {calibrator.method} without one of {folds} folds"
+        way_out = "Use more cases, or choose a method yourself: temperature needs the fewest."
+        raise invalid("targets", rule, f"{cases} cases", way_out) from error
+
+
+def fit_calibrator(
+    predictions: Predictions,
+    method: str = "temperature",
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Selection:
+    """Fit one method on predictions, or with "best" the one that `select_calibrator` finds.
+
+    Args:
+        predictions: Cases that nothing else was fitted on.
+        method: "best", or a name in `METHODS`.
+        folds: Folds of the comparison.
+        seed: Seed of the folds.
+        progress: See `select_calibrator`.
+    """
+    require_predictions(predictions)
+    if method == "best":
+        return select_calibrator(predictions, folds=folds, seed=seed, progress=progress)
+    return Selection(method, make_calibrator(method).fit(predictions), (), "")
+
+
+def warn_if_worse(before: Predictions, after: Predictions, *, used: Sequence[str] = ()) -> None:
+    """Warn where calibrated predictions have a larger NLL than raw ones by more than chance (two standard errors).
+
+    Args:
+        before: The raw predictions.
+        after: The calibrated ones.
+        used: Methods that are not to be advised, because they were asked for or found best.
+    """
+    change = np.minimum(after.nll, 1e6) - np.minimum(before.nll, 1e6)
+    if change.mean() > 2.0 * change.std() / len(change) ** 0.5:
+        others = [name for name in ("temperature", "best") if name not in used]
+        advice = f"or use the method {' or '.join(others)}" if others else "or leave the scores as they are"
+        warnings.warn(
+            f"calibration made the NLL of the predictions it was applied to larger: {before.nll.mean():.4g} before, "
+            f"{after.nll.mean():.4g} after. Fit on more cases, {advice}.",
+            CalibrantWarning,
+            stacklevel=2,
+        )
+
+
+def select_calibrator(
+    logits: Any,
+    targets: Any = None,
+    *,
+    methods: Sequence[str] | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Selection:
+    """Compare methods by cross-validated NLL and fit the best on all cases.
+
+    Every method sees the same folds. Regularisers of the affine methods are chosen inside each fold, so the comparison
+    is honest.
+
+    Args:
+        logits: Predictions, or an array of shape (n, K).
+        targets: With an array: shape (n,).
+        methods: Names in `METHODS`; None for all but those that have more numbers to learn than there are cases.
+        folds: Number of stratified folds.
+        seed: Seed of the folds.
+        progress: Called before each method with its name, its place from 0 on, and the number of methods.
+    """
+    if methods is None:
+        methods = _worth_trying(*check_fit(*as_arrays(logits, targets))[0].shape)
+    if isinstance(methods, str) or not methods:
+        raise invalid("methods", "be a list of at least one method", repr(methods))
+    for name in methods:
+        make_calibrator(name)
+    losses: dict[str, Floats] = {}
+    for place, name in enumerate(methods):
+        if progress is not None:
+            progress(name, place, len(methods))
+        losses[name] = cross_validated_nll(METHODS[name], logits, targets, folds=folds, seed=seed)
+    best = min(losses, key=lambda name: float(losses[name].mean()))
+    candidates = [_compare(name, loss, losses[best]) for name, loss in losses.items()]
+    candidates.sort(key=lambda candidate: candidate.nll)
+    calibrator = make_calibrator(best).fit(logits, targets)
+    return Selection(best, calibrator, tuple(candidates), _reason(candidates, folds))
+
+
+def _worth_trying(cases: int, n_classes: int) -> tuple[str, ...]:
+    """Full matrices are left out where they have more numbers to learn than there are cases.
+
+    Then the regulariser all but turns them into temperature scaling, and with 100 classes that takes minutes.
+    """
+    too_many = ("dirichlet", "matrix") if n_classes * (n_classes + 1) > cases else ()
+    return tuple(name for name in METHODS if name not in too_many)
+
+
+def _compare(name: str, loss: Floats, best: Floats) -> Candidate:
+    behind = loss - best
+    error = float(behind.std(ddof=1)) / math.sqrt(len(behind))
+    return Candidate(name, float(loss.mean()), float(behind.mean()), error)
+
+
+def _reason(candidates: Sequence[Candidate], folds: int) -> str:
+    first = candidates[0]
+    start = f"{first.name} has the lowest NLL on held-out cases ({first.nll:.4f}, {folds}-fold cross-validation)"
+    if len(candidates) == 1:
+        return f"{start}; nothing else was tried."
+    second = candidates[1]
+    gap = f"{second.name} is {second.behind:.4f} ± {second.standard_error:.4f} behind"
+    clear = second.behind > 2 * second.standard_error
+    return f"{start}; {gap}{'' if clear else ', which is within the noise: either will do'}."

@@ -1,0 +1,165 @@
+"""Tests which thresholds keep a promise, strictest first, so that all tests together err with a given probability."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.checks import positive
+from calibrant.decisions.bounds import check_numbers, cluster_p_value, error_p_value
+from calibrant.display import ShownFields
+from calibrant.errors import invalid
+
+Starts = Sequence[float] | Mapping[float, float]
+
+
+def default_thresholds() -> NDArray[np.float64]:
+    """The thresholds that are tested: 1 - t in equal ratios from 1e-7 to 1/2, then even steps down to 0.
+
+    They are fixed before any data are seen, which the guarantee rests on. A threshold of 0 automates every case.
+    """
+    strict = 1.0 - np.geomspace(1e-7, 0.5, 240)
+    return np.concatenate([strict, np.linspace(0.5, 0.0, 51)[1:]])
+
+
+def default_starts(target_accuracy: float) -> dict[float, float]:
+    """Thresholds at which the tests may begin, and the part of the error probability that each of them gets.
+
+    They too are fixed in advance. For a calibrated model the threshold t = target is always safe, so half of the error
+    probability is spent there. The rest is for models that are overconfident (stricter starts) or never very sure
+    (looser starts).
+    """
+    a = 1.0 - target_accuracy
+    stricter = [1 - a / 1000, 1 - a / 100, 1 - a / 10, 1 - a / 3]
+    looser = {max(1 - 3 * a, 0.0), max(1 - 10 * a, 0.0), 0.5} - {target_accuracy}
+    others = [*stricter, *sorted(looser, reverse=True)]
+    return {target_accuracy: 0.5, **dict.fromkeys(others, 0.5 / len(others))}
+
+
+@dataclass(frozen=True)
+class Certificate(ShownFields):
+    """The test of every threshold.
+
+    Attributes:
+        thresholds: Strictest first, shape (m,).
+        cases: How many cases have at least this confidence.
+        errors: How many of these are wrong.
+        levels: Error probability that was left for each test.
+        kept: Whether the accuracy at this threshold is shown to be at least the target.
+        largest_part: The largest part of the error probability that a start gets.
+    """
+
+    thresholds: NDArray[np.float64]
+    cases: NDArray[np.int64]
+    errors: NDArray[np.int64]
+    levels: NDArray[np.float64]
+    kept: NDArray[np.bool_]
+    largest_part: float
+
+
+def certify(
+    confidence: NDArray[np.float64],
+    correct: NDArray[np.bool_],
+    *,
+    target_accuracy: float,
+    level: float,
+    thresholds: Sequence[float] | NDArray[Any] | None = None,
+    starts: Starts | None = None,
+    groups: Sequence[NDArray[np.int64]] = (),
+    clusters: NDArray[np.int64] | None = None,
+) -> Certificate:
+    """Test "accuracy at confidence >= t is at least the target" for each t, strictest first (fallback procedure).
+
+    Each start adds its part of `level` to what may be spent; a threshold that passes hands all it had to the next, one
+    that fails loses it (Wiens 2003). With a single start this is fixed-sequence testing. The probability that any
+    threshold is kept whose true accuracy is below the target is at most `level`: the first one wrongly kept spends at
+    most the parts of the starts after the previous bad threshold; over all bad thresholds these add up to `level`. The
+    cases must be independent draws. Nothing is assumed about how accuracy depends on confidence.
+
+    Args:
+        confidence: Top probabilities, shape (n,).
+        correct: Whether each prediction is right, shape (n,).
+        target_accuracy: The accuracy to show.
+        level: Error probability of all tests together.
+        thresholds: Fixed in advance, not read off these cases; None for `default_thresholds`.
+        starts: Fixed in advance: thresholds with equal parts, or a mapping from threshold to part, which together make
+            at most 1; None for `default_starts`.
+        groups: Rows of each group that the target is to be shown for as well. A threshold passes where all cases and
+            every group pass by themselves. That needs no correction for the number of groups: while any of them is
+            below the target, its own test passes with probability at most its level (intersection-union test).
+        clusters: Number of the cluster of each case, where cases of one cluster depend on each other: then clusters
+            are the independent draws.
+    """
+    grid = _strictest_first("thresholds", default_thresholds() if thresholds is None else thresholds)
+    parts = parts_of(starts, target_accuracy)
+    # A start between two thresholds belongs to the next looser one; one below them all to the last.
+    place = np.searchsorted(-grid, [-start for start in parts], side="left").clip(max=len(grid) - 1)
+    gain = level * np.bincount(place, weights=list(parts.values()), minlength=len(grid))
+    cases = _at_least(confidence, grid)
+    errors = _at_least(confidence[~correct], grid)
+    lines: list[slice | NDArray[np.int64]] = [slice(None), *groups]
+    tests = [
+        _Line(confidence[own], correct[own], None if clusters is None else clusters[own], grid, 1.0 - target_accuracy)
+        for own in lines
+    ]
+    levels, kept, budget = [], [], 0.0
+    # Plain numbers: a loop over an array makes an object for each of its entries, which takes most of the time.
+    for at, part in enumerate(gain.tolist()):
+        budget += part
+        levels.append(budget)
+        kept.append(budget > 0 and all(test(at) <= budget for test in tests))
+        budget = budget if kept[-1] else 0.0
+    return Certificate(grid, cases, errors, np.array(levels), np.array(kept), float(gain.max()))
+
+
+class _Line:
+    """The test of each threshold on some cases."""
+
+    def __init__(
+        self,
+        confidence: NDArray[np.float64],
+        correct: NDArray[np.bool_],
+        clusters: NDArray[np.int64] | None,
+        grid: NDArray[np.float64],
+        largest_error: float,
+    ) -> None:
+        self.largest_error, self.clusters = largest_error, clusters
+        self.cases = _at_least(confidence, grid)
+        if clusters is None:
+            errors = _at_least(confidence[~correct], grid)
+            self.p_values = error_p_value(errors, self.cases, largest_error).tolist()
+            return
+        order = np.argsort(-confidence, kind="stable")
+        own = np.unique(clusters, return_inverse=True)[1]
+        self.own, self.wrong = own[order], ~correct[order]
+        self.largest = int(np.bincount(own).max(initial=1))
+
+    def __call__(self, at: int) -> float:
+        """The p-value of one threshold; those of clusters are computed when they are asked for, which few are."""
+        if self.clusters is None:
+            return float(self.p_values[at])
+        some, wrong = self.own[: self.cases[at]], self.wrong[: self.cases[at]]
+        size = int(some.max(initial=0)) + 1
+        errors = np.bincount(some[wrong], minlength=size)
+        return cluster_p_value(np.bincount(some, minlength=size), errors, self.largest_error, self.largest)
+
+
+def _at_least(values: NDArray[np.float64], grid: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.asarray(len(values) - np.searchsorted(np.sort(values), grid, side="left"), dtype=np.int64)
+
+
+def _strictest_first(name: str, values: Starts | NDArray[Any]) -> NDArray[np.float64]:
+    return np.unique(check_numbers(name, values, "be numbers in 0..1, at least one"))[::-1]
+
+
+def parts_of(starts: Starts | None, target_accuracy: float) -> dict[float, float]:
+    """The part of the error probability that each start gets, strictest first."""
+    if starts is None:
+        starts = default_starts(target_accuracy)
+    places = _strictest_first("starts", starts)
+    parts = [starts[at] for at in places] if isinstance(starts, Mapping) else [1.0 / len(places)] * len(places)
+    if sum(positive("starts", part) for part in parts) > 1 + 1e-9:
+        raise invalid("starts", "have parts that make at most 1 together", starts)
+    return dict(zip(places.tolist(), parts, strict=True))

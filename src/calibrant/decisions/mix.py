@@ -1,0 +1,55 @@
+"""Labelled cases of one mix, and a promise for another: cases are drawn so that what remains is the mix in use."""
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from calibrant.checks import whole
+from calibrant.decisions.binary import BinaryRule
+from calibrant.decisions.rule import RoutingRule
+from calibrant.decisions.shortlist import Shortlist
+from calibrant.errors import invalid
+from calibrant.metrics import Weights, check_weights
+from calibrant.predictions import Predictions
+
+
+def sample_by_weights(predictions: Predictions, weights: Weights, *, seed: int = 0) -> Predictions:
+    """Keep each case with probability weight / largest weight: independent cases of the stream that the weights name.
+
+    A weighted error rate has no exact bound, but cases that are kept by chance (rejection sampling, von Neumann 1951)
+    are an ordinary sample of the other stream, so every rule that is chosen on them keeps its promise there exactly.
+    The price is cases: of n, about n divided by the largest weight (of weights with a mean of 1) remain. The weights
+    must be right, known before the labels were looked at, and at most the largest one in the whole stream.
+
+    Args:
+        predictions: Labelled cases.
+        weights: Name of an extra column, or one number per case: how much more frequent a case of this kind is in use
+            than among these cases, up to a constant.
+        seed: Of the draw. Choosing it by what the rule becomes would break the promise.
+
+    >>> cases = Predictions.from_probabilities([[0.9, 0.1]] * 100, [0] * 50 + [1] * 50)
+    >>> kept = sample_by_weights(cases, [1.0] * 50 + [0.1] * 50)
+    >>> int((kept.targets == 0).sum()), 0 < int((kept.targets == 1).sum()) < 20
+    (50, True)
+    """
+    scaled = check_weights(predictions, weights)
+    # A stream of its own: a caller who drew or split the cases by default_rng(seed) must not meet the same numbers.
+    own = np.random.SeedSequence(whole("seed", seed, 0), spawn_key=(1,))
+    chance = np.random.default_rng(own).random(len(scaled))
+    kept = chance < scaled / scaled.max()
+    if not kept.any():
+        raise invalid("weights", "leave at least one case", f"none of {len(scaled)}")
+    return predictions.subset(kept)
+
+
+Rule = TypeVar("Rule", RoutingRule, BinaryRule, Shortlist)
+
+
+def note_weights(rule: Rule, weights: str, drawn: Predictions, cases: Predictions) -> Rule:
+    """The rule, which also says that it was chosen on cases drawn by weights, and from which file they were."""
+    counts = f"{len(drawn):,} of {len(cases):,} cases"
+    told = f"It was chosen on {counts}, drawn by {weights!r}, for the mix that these weights name."
+    file = cases.origin.sha256
+    known: dict[str, Any] = {"of_arrays": None} if isinstance(rule, RoutingRule) and file is not None else {}
+    return replace(rule, note=f"{rule.note} {told}", fitted_on=file, **known)

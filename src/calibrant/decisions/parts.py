@@ -1,0 +1,71 @@
+"""Apply a rule to a folder of Parquet files, each part by itself: one file of decisions for each of them."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+
+from calibrant.calibration import Calibrator
+from calibrant.decisions.rule import RoutingRule
+from calibrant.decisions.shortlist import Shortlist
+from calibrant.decisions.stream import RouteCounts, Router
+from calibrant.errors import InvalidInput
+from calibrant.files import atomic_folder
+from calibrant.predictions import DistinctIds, Kind, Scan
+from calibrant.scale import Executor, as_mapper
+
+_Part = tuple[Scan, int, Path]
+
+
+def route_parts(
+    rule: RoutingRule,
+    source: str | Path,
+    target: str | Path,
+    *,
+    kind: Kind | None = None,
+    columns: Mapping[str, str] | None = None,
+    calibrator: Calibrator | None = None,
+    shortlist: Shortlist | None = None,
+    keep: Sequence[str] = (),
+    executor: Executor | None = None,
+) -> RouteCounts:
+    """Route every row of a folder of Parquet files; the rows of all parts together are those that `route_file` writes.
+
+    Args:
+        rule: The rule; its temperature is applied.
+        source: As for `route_file`; each file of a folder is a part.
+        target: A folder that does not exist yet: `part-00000.parquet` and so on, in the order of the parts. It appears
+            when all of them are written.
+        kind: What the scores are, for files that do not say.
+        columns: Where the id has another name.
+        calibrator: Applied before the rule decides.
+        shortlist: Adds a column for the cases that go to a person.
+        keep: Names of other columns that are written, too.
+        executor: Where parts are decided; None for this process, one after the other.
+    """
+    router = Router(rule, calibrator, shortlist, keep)
+    opened = router.open(Path(source).absolute(), kind, columns)
+    # A part without rows has no decisions.
+    parts = [part for part in opened.parts() if part.n_rows != 0]
+    if not parts:
+        raise InvalidInput(f"{source} must have at least one row, got none.")
+    secret = secrets.token_bytes(16)
+    counts, distinct = RouteCounts(0, 0), DistinctIds(secret)
+    with atomic_folder(target) as draft:
+        if executor is not None:
+            executor.check_shared(Path(parts[0].where), draft)
+        firsts = accumulate((part.n_rows or 0 for part in parts), initial=0)
+        files = (draft / f"part-{number:05}.parquet" for number in range(len(parts)))
+        work = partial(_route_part, router=router, secret=secret)
+        for found, ids in as_mapper(executor)(work, list(zip(parts, firsts, files, strict=False))):
+            counts = RouteCounts(counts.cases + found.cases, counts.automated + found.automated)
+            distinct.merge(ids)
+        distinct.check(opened.column)
+    return counts
+
+
+def _route_part(item: _Part, *, router: Router, secret: bytes) -> tuple[RouteCounts, DistinctIds]:
+    part, first, target = item
+    with router.writer(target, part) as write:
+        return router.route(part, write, first=first, secret=secret)

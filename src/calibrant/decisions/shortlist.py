@@ -1,0 +1,275 @@
+"""For cases that go to a person: the few classes to look at first, with a promise that the true one is among them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtr
+
+from calibrant.checks import fraction
+from calibrant.decisions.bounds import cases_without_error, interval
+from calibrant.decisions.rule import RoutingRule
+from calibrant.decisions.saved import Saved
+from calibrant.display import Displayed, Overview
+from calibrant.errors import invalid
+from calibrant.predictions import Kind, Predictions, names_or_numbers, require_predictions, shortened
+
+# Matrix products round differently in blocks of another size, so that a calibrator may give other last digits. A level
+# that is a little lower lists the same classes all the same, and it keeps the promise.
+_SLACK = 1 - 1e-9
+
+
+@dataclass(frozen=True, repr=False)
+class Shortlist(Displayed, Saved):
+    """List every class whose probability is at least `least`, and always the most probable one.
+
+    Attributes:
+        least: The smallest probability that is listed; 0 lists every class, where nothing less could be promised.
+        n_classes: Number of classes.
+        coverage: Promised share of cases whose true class is listed.
+        confidence: Probability with which the promise holds.
+        class_names: Names of the classes.
+        temperature: Temperature that scores are divided by first; None for none.
+        cases: Labelled cases that it was chosen on: with a rule, those that the rule sends to a person.
+        missed: How many of them have their true class off the list.
+        mean_length: Mean number of classes listed for them.
+        note: One sentence for a person.
+        fitted_on: SHA-256 of the predictions file that it was chosen on, where it was one.
+        threshold: The rule's threshold: the promise is for what that rule sends to a person. None for all cases.
+        class_thresholds: The same for a rule with one threshold for each predicted class.
+    """
+
+    _what: ClassVar[str] = "shortlist"
+    _format: ClassVar[str] = "calibrant-shortlist"
+
+    least: float
+    n_classes: int
+    coverage: float
+    confidence: float
+    class_names: tuple[str, ...] | None = None
+    temperature: float | None = None
+    cases: int = 0
+    missed: int = 0
+    mean_length: float = 0.0
+    note: str = ""
+    fitted_on: str | None = None
+    threshold: float | None = None
+    class_thresholds: tuple[float | None, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse one that cannot be applied."""
+        fraction("least", self.least, ends=True)
+        fraction("coverage", self.coverage)
+        fraction("confidence", self.confidence)
+        self.reader()
+
+    def _overview(self) -> Overview:
+        from calibrant.decisions.describe import shortlist_overview
+
+        return shortlist_overview(self)
+
+    def listed(self, scores: Predictions | Any, kind: Kind = "probabilities") -> NDArray[np.bool_]:
+        """Which classes are listed, shape (n, K).
+
+        Args:
+            scores: Shape (n, K), before the temperature, NumPy or torch; or `Predictions`.
+            kind: What they are; `Predictions` say it themselves.
+
+        >>> shortlist = Shortlist(least=0.2, n_classes=3, coverage=0.95, confidence=0.95)
+        >>> shortlist.listed([[0.5, 0.3, 0.2], [0.8, 0.1, 0.1]]).tolist()
+        [[True, True, True], [True, False, False]]
+        """
+        reader = self.reader()
+        if not isinstance(scores, Predictions):
+            return self.within(reader.calibrated(scores, kind))
+        return np.concatenate([self.within(block) for _, block in reader.blocks(reader.in_own_order(scores))])
+
+    def within(self, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """The same for probabilities after the temperature."""
+        mask: NDArray[np.bool_] = probabilities >= self.least
+        mask[np.arange(len(mask)), probabilities.argmax(axis=1)] = True
+        return mask
+
+    def names(self, probabilities: NDArray[np.float64]) -> list[list[str]]:
+        """The listed classes of each row by name, most probable first; probabilities after the temperature."""
+        called = np.array(names_or_numbers(self.class_names, self.n_classes), dtype=object)
+        mask = self.within(probabilities)
+        # Only what is listed is sorted: few of many classes are. The sort is stable, so that the lower class is first.
+        rows, classes = np.nonzero(mask)
+        order = np.lexsort((-probabilities[rows, classes], rows))
+        listed = called[classes[order]].tolist()
+        ends = np.cumsum(mask.sum(axis=1)).tolist()
+        return [listed[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    def check_fits(self, rule: RoutingRule) -> None:
+        """Refuse to stand beside a rule with other classes, probabilities or thresholds: it sees other cases."""
+        way_out = "Choose the shortlist with this rule."
+        for name in ("n_classes", "class_names", "temperature"):
+            ours, theirs = getattr(self, name), getattr(rule, name)
+            if ours != theirs:
+                ours, theirs = (shortened(each) if isinstance(each, tuple) else each for each in (ours, theirs))
+                raise invalid(f"{name} of the shortlist", f"be the rule's ({theirs})", ours, way_out)
+        own = self.reader()
+        if not np.array_equal(own.thresholds, rule.thresholds):
+            got = "those of another rule" if own.automates else "none, since it was made for all cases"
+            raise invalid("thresholds of the shortlist", "be the rule's", got, way_out)
+
+    def reader(self) -> RoutingRule:
+        """A rule that sends to a person what the promise is for; it also checks scores and applies the temperature."""
+        return RoutingRule(
+            self.threshold,
+            self.n_classes,
+            class_thresholds=self.class_thresholds,
+            class_names=self.class_names,
+            temperature=self.temperature,
+        )
+
+
+def choose_shortlist(
+    predictions: Predictions,
+    coverage: float = 0.95,
+    *,
+    confidence: float = 0.95,
+    rule: RoutingRule | None = None,
+) -> Shortlist:
+    """Find the shortest lists that hold the true class in at least `coverage` of the cases.
+
+    The promise: over draws of the labelled cases, the true share of cases whose class is listed is below `coverage`
+    with probability at most 1 - confidence. It holds for any model, calibrated or not, if the cases are independent
+    draws from the stream to come and were used for nothing else, also not to choose the rule.
+
+    Why it holds: sort the probabilities that the n cases give to their true classes. A class is listed from the k-th
+    smallest of these on. Let t be the largest level that the probability of a true class reaches in at least `coverage`
+    of the stream. The list misses too often only if the k-th smallest lies above t, which means that fewer than k cases
+    have a probability of at most t. Each case has one with probability at least 1 - coverage, so this happens with
+    probability at most P(Binomial(n, 1 - coverage) < k). The k taken is the largest for which that is at most
+    1 - confidence (the tolerance limits of Wilks 1941; inductive conformal prediction, Vovk 2012).
+
+    Args:
+        predictions: Labelled held-out cases.
+        coverage: The share to promise.
+        confidence: Probability with which the promise holds.
+        rule: Make it for the cases that this rule sends to a person, behind the rule's temperature.
+    """
+    coverage, confidence = fraction("coverage", coverage), fraction("confidence", confidence)
+    require_predictions(predictions)
+    reader = rule or RoutingRule(None, predictions.n_classes, class_names=predictions.class_names)
+    predictions = reader.in_own_order(predictions)
+    scores = np.sort(_of_true_classes(predictions, reader))
+    rank = _rank(len(scores), coverage, confidence)
+    # Rounded probabilities may be a little more than 1.
+    least = min(_SLACK * float(scores[rank - 1]), 1.0) if rank else 0.0
+    draft = Shortlist(
+        least,
+        reader.n_classes,
+        coverage,
+        confidence,
+        reader.class_names,
+        reader.temperature,
+        threshold=reader.threshold,
+        class_thresholds=reader.class_thresholds,
+    )
+    cases, missed, length = _evidence(draft, predictions)
+    note = _note(draft, rank, cases, length, which="cases" if rule is None else "cases that go to a person")
+    digest = predictions.origin.sha256
+    return replace(draft, cases=cases, missed=missed, mean_length=length, note=note, fitted_on=digest)
+
+
+@dataclass(frozen=True, repr=False)
+class ShortlistCheck(Displayed):
+    """What new cases say about a shortlist's promise.
+
+    Attributes:
+        cases: Labelled cases; behind a rule, those that it sends to a person.
+        missed: Those whose true class is off the list.
+        covered: Share of the others; None without cases.
+        low: Lower end of its interval.
+        high: Upper end.
+        mean_length: Mean number of classes listed.
+        held: False where the whole interval lies below the promised share.
+    """
+
+    cases: int
+    missed: int
+    covered: float | None
+    low: float
+    high: float
+    mean_length: float
+    held: bool
+
+    def _overview(self) -> Overview:
+        if self.covered is None:
+            return Overview("No case goes to a person: nothing is said of the shortlist.")
+        rows = [
+            ("true class off the list", f"{self.missed:,}"),
+            ("interval", f"{100 * self.low:.2f} to {100 * self.high:.2f} %"),
+            ("classes listed, mean", f"{self.mean_length:.2f}"),
+            ("promise contradicted", "no" if self.held else "YES"),
+        ]
+        return Overview(f"the true class is listed in {100 * self.covered:.2f} % of {self.cases:,} cases", rows)
+
+
+def check_shortlist(
+    shortlist: Shortlist, predictions: Predictions, *, rule: RoutingRule | None = None, confidence: float = 0.95
+) -> ShortlistCheck:
+    """Compare a shortlist's promise with labelled cases that it was not chosen on.
+
+    The promise is for what the rule of `choose_shortlist` sends to a person, and only these cases count, also without
+    `rule`. With it, a shortlist that was chosen with another one is refused.
+    """
+    if rule is not None:
+        shortlist.check_fits(rule)
+    cases, missed, length = _evidence(shortlist, shortlist.reader().in_own_order(predictions))
+    low, high = interval(cases - missed, cases, confidence=confidence)
+    covered = (cases - missed) / cases if cases else None
+    return ShortlistCheck(
+        cases, missed, covered, float(low), float(high), length, held=bool(high >= shortlist.coverage)
+    )
+
+
+def _rank(cases: int, coverage: float, confidence: float) -> int:
+    """The largest k with P(Binomial(cases, 1 - coverage) < k) at most 1 - confidence; 0 where there is none."""
+    low, high = 0, cases + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if bdtr(middle - 1, cases, 1 - coverage) <= 1 - confidence else (low, middle)
+    return low
+
+
+def _of_true_classes(predictions: Predictions, reader: RoutingRule) -> NDArray[np.float64]:
+    """The probability of the true class of each case that goes to a person."""
+    return np.concatenate([p[np.arange(len(p)), targets] for p, targets in _reviewed(predictions, reader)])
+
+
+def _evidence(shortlist: Shortlist, predictions: Predictions) -> tuple[int, int, float]:
+    cases = missed = length = 0
+    for probabilities, targets in _reviewed(predictions, shortlist.reader()):
+        mask = shortlist.within(probabilities)
+        cases += len(mask)
+        missed += int((~mask[np.arange(len(mask)), targets]).sum())
+        length += int(mask.sum())
+    return cases, missed, length / cases if cases else 0.0
+
+
+def _reviewed(predictions: Predictions, reader: RoutingRule) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """Probabilities after the temperature and targets of what goes to a person, block by block."""
+    for part, probabilities in reader.blocks(predictions):
+        kept = ~reader.decide(probabilities).automate
+        yield probabilities[kept], predictions.targets[part][kept]
+
+
+def _note(draft: Shortlist, rank: int, cases: int, length: float, *, which: str) -> str:
+    if rank == 0:
+        needed = cases_without_error(draft.coverage, 1 - draft.confidence)
+        return (
+            f"No list shorter than all {draft.n_classes} classes can be promised from {cases} {which}: "
+            f"a share of {draft.coverage:g} with confidence {draft.confidence:g} takes at least {needed}."
+        )
+    if draft.least == 0.0:
+        return f"Every class is listed: too many of the {cases} {which} have a true class of probability 0."
+    return (
+        f"With confidence {draft.confidence:g} the list holds the true class of at least {draft.coverage:g} of the "
+        f"{which}; it has {length:.2f} of {draft.n_classes} classes on average."
+    )

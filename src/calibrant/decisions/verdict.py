@@ -1,0 +1,99 @@
+"""Whether a rule and the shortlist beside it kept their promises on new labelled cases."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from calibrant.decisions.check import PromiseCheck, check_promise
+from calibrant.decisions.describe import describe_check, describe_shortlist_check
+from calibrant.decisions.provenance import warn_if_seen
+from calibrant.decisions.rule import RoutingRule
+from calibrant.decisions.shortlist import Shortlist, ShortlistCheck, check_shortlist
+from calibrant.display import ShownFields
+from calibrant.predictions import Predictions
+
+
+@dataclass(frozen=True)
+class Verdict(ShownFields):
+    """What new cases say about the promises of a rule and of its shortlist.
+
+    Attributes:
+        cases: Labelled cases.
+        promise: About the rule; None for a rule of costs alone, which promises nothing.
+        listed: About the shortlist; None without one.
+        shortlist: The shortlist, where there is one.
+        strict: Whether an observed accuracy below the promised one counts as broken, although that can be chance.
+    """
+
+    cases: int
+    promise: PromiseCheck | None
+    listed: ShortlistCheck | None
+    shortlist: Shortlist | None
+    strict: bool
+
+    @property
+    def broken(self) -> list[str]:
+        """One sentence for each promise that was not kept."""
+        return [*self._broken_accuracy(), *self._broken_shortlist()]
+
+    def _broken_accuracy(self) -> list[str]:
+        result = self.promise
+        if result is None or (result.reached if self.strict else result.held):
+            return []
+        missed = [
+            line
+            for line in result.groups
+            if line.accuracy is not None and (not line.held or (self.strict and line.accuracy < result.target_accuracy))
+        ]
+        what = ", ".join(f"{line.name} {_seen(line.accuracy, line.low, line.high)}" for line in missed)
+        return [f"the promised accuracy of {100 * result.target_accuracy:.6g} % was not kept: {what}"]
+
+    def _broken_shortlist(self) -> list[str]:
+        if self.shortlist is None or self.listed is None or self.listed.held:
+            return []
+        seen = _seen(self.listed.covered, self.listed.low, self.listed.high)
+        return [f"the promised share of {100 * self.shortlist.coverage:.6g} % on the shortlist was not kept: {seen}"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        content: dict[str, Any] = {"cases": self.cases} if self.promise is None else asdict(self.promise)
+        if self.shortlist is not None and self.listed is not None:
+            content["shortlist"] = {"coverage": self.shortlist.coverage, **asdict(self.listed)}
+        return {**content, "strict": self.strict, "passed": not self.broken}
+
+    def describe(self) -> str:
+        """The same for a person."""
+        lines = [] if self.promise is None else [describe_check(self.promise)]
+        if self.shortlist is not None and self.listed is not None:
+            lines.append(describe_shortlist_check(self.shortlist, self.listed))
+        return "\n".join(lines)
+
+
+def check_rule(
+    rule: RoutingRule,
+    predictions: Predictions,
+    *,
+    shortlist: Shortlist | None = None,
+    confidence: float = 0.95,
+    strict: bool = False,
+) -> Verdict:
+    """Check what a rule and its shortlist promise, and warn where one of them was chosen on these cases.
+
+    Args:
+        rule: The rule. One of costs alone is not checked itself, but what it sends to a person may have shortlists.
+        predictions: Labelled cases.
+        shortlist: Check this one too.
+        confidence: Of the intervals. A promise counts as broken where its whole interval lies below it.
+        strict: Count the accuracy as broken already where the observed one is below it; that can be chance.
+    """
+    alone = shortlist is not None and rule.target_accuracy is None
+    promise = None if alone else check_promise(rule, predictions, confidence=confidence)
+    listed = None
+    warn_if_seen(rule, predictions)
+    if shortlist is not None:
+        listed = check_shortlist(shortlist, predictions, rule=rule, confidence=confidence)
+        warn_if_seen(shortlist, predictions)
+    return Verdict(len(predictions), promise, listed, shortlist, strict)
+
+
+def _seen(share: float | None, low: float, high: float) -> str:
+    return f"{100 * (share or 0.0):.2f} % [{100 * low:.2f}, {100 * high:.2f}]"

@@ -1,0 +1,290 @@
+"""Decisions and labels from files: what `calibrant route apply` wrote, or predictions, and labels that came later."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration import Calibrator
+from calibrant.decisions import BinaryRule, RoutingRule, Shortlist, as_seen_by, calibrator_for, chosen_behind
+from calibrant.deployment.stream import Log, Stream
+from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.files import as_path, read_json
+from calibrant.predictions import (
+    Kind,
+    Origin,
+    Predictions,
+    Scan,
+    csv_records,
+    load_part,
+    names_or_numbers,
+    parquet_columns,
+    parquet_parts,
+    parquet_table,
+    scan,
+)
+from calibrant.scale import Executor, as_mapper
+
+_COLUMNS = ("id", "decision", "predicted", "confidence")
+_TRUTH = ("target", "label")
+# Columns of a file of decisions that are no groups.
+_OWN = {*_COLUMNS, *_TRUTH, "class", "shortlist", "time"}
+# What `route apply` puts before an id that a spreadsheet would run.
+_GUARDED = ("'=", "'+", "'-", "'@", "'\t", "'\r")
+
+
+def is_log(source: str | Path) -> bool:
+    """Whether a source is a decision log: a database URL, or a file that is no table, no predictions and no folder."""
+    if "://" in str(source):
+        return True
+    path = as_path(source, "source")
+    return path.suffix.lower() not in (".csv", ".parquet", ".npz") and not path.is_dir()
+
+
+def read_rule(path: str | Path) -> RoutingRule | BinaryRule:
+    """A rule of either kind."""
+    content = read_json(path)
+    binary = isinstance(content, dict) and content.get("format") == "calibrant-binary-rule"
+    return (BinaryRule if binary else RoutingRule).from_dict(content, where=str(path))
+
+
+def stream_of_log(
+    log: Log, rule: RoutingRule | BinaryRule | None = None, *, labels: str | Path | None = None
+) -> Stream:
+    """The decisions of one rule in a log; a file of labels is refused, because the log holds them."""
+    if isinstance(rule, BinaryRule):
+        raise invalid("rule", "be a rule of calibrant route fit for a log", "one of calibrant route binary")
+    if labels is not None:
+        way_out = "Add them with DecisionLog.label_all, or with calibrant serve's own address for labels."
+        raise invalid("labels", "be left out for a log, which holds its labels", str(labels), way_out)
+    return Stream.of_log(log, rule)
+
+
+def read_stream(
+    source: str | Path,
+    rule: RoutingRule | BinaryRule | None,
+    *,
+    shortlist: Shortlist | None = None,
+    labels: str | Path | None = None,
+    calibrator: Calibrator | str | Path | None = None,
+    kind: Kind | None = None,
+    columns: dict[str, str] | None = None,
+    executor: Executor | None = None,
+) -> Stream:
+    """The cases of a file, in the order of its rows.
+
+    Args:
+        source: Decisions as `calibrant route apply` writes them (`.csv` or `.parquet`; a column `time` is shown, a
+            column `target` or `label` holds labels, an empty cell standing for none, all others may be groups), or
+            labelled predictions, which the rule decides. A folder of Parquet files is either of the two.
+        rule: The rule that decided. Decisions that it would not have made are refused: they are another rule's.
+        shortlist: For predictions: the shortlist that was shown for the cases that go to a person.
+        labels: `.csv` or `.parquet` with columns `id` and `target` or `label`: class names or numbers. They count in
+            the order of the rows, the order in which they came.
+        calibrator: For raw predictions and a rule that was chosen behind a calibrator.
+        kind: What the scores of predictions are, for a file that does not say.
+        columns: Where the target and the id of predictions have other names.
+        executor: Where the parts of a folder are read and decided; None for this process, one after the other. The
+            tests themselves go through the cases in their order, here.
+    """
+    path = as_path(source, "source")
+    if rule is None:
+        raise InvalidInput(f"{path} does not hold the rule that decided. Name it: --rule rule.json.")
+    table = _tables(path, executor)
+    if "decision" not in table:
+        if labels is not None:
+            raise invalid("labels", "be left out for predictions, which hold their targets", str(labels))
+        own = _mapping(rule, calibrator, Origin(path))
+        if not path.is_dir():
+            predictions = Predictions.load(path, kind=kind, columns=columns)
+            return Stream.of_predictions(rule, _seen(rule, predictions, own), shortlist=shortlist)
+        parts = [part for part in scan(path.absolute(), kind=kind, columns=columns).parts() if part.n_rows]
+        if not parts:
+            raise InvalidInput(f"{path} must hold at least one case, got none.")
+        decided = partial(_decided, rule=rule, calibrator=own, shortlist=shortlist)
+        return Stream.joined(as_mapper(executor)(decided, parts))
+    if isinstance(rule, BinaryRule):
+        raise invalid(str(path), "hold predictions for a rule of calibrant route binary", "decisions")
+    return _decisions(rule, table, str(path), labels)
+
+
+def _mapping(
+    rule: RoutingRule | BinaryRule, calibrator: Calibrator | str | Path | None, origin: Origin
+) -> Calibrator | None:
+    """The calibrator; a rule of two classes does not know behind which one it was chosen."""
+    if isinstance(rule, BinaryRule):
+        return Calibrator.load(calibrator) if isinstance(calibrator, str | Path) else calibrator
+    return calibrator_for(rule, calibrator, origin)
+
+
+def _seen(rule: RoutingRule | BinaryRule, predictions: Predictions, calibrator: Calibrator | None) -> Predictions:
+    """Predictions as the rule sees them."""
+    if isinstance(rule, BinaryRule):
+        return predictions if calibrator is None else calibrator(predictions)
+    return as_seen_by(rule, predictions, calibrator)
+
+
+def _tables(path: Path, executor: Executor | None) -> dict[str, list[Any]]:
+    """A file of decisions, or all those of a folder, one after the other; of predictions nothing."""
+    if path.is_file():
+        return _table(path) if path.suffix.lower() in (".csv", ".parquet") else {}
+    parts = [part.absolute() for part in parquet_parts(path)] if path.is_dir() else []
+    if executor is not None and parts:
+        executor.check_shared(parts[0], parts[-1])
+    if not parts or "decision" not in parquet_columns(parts[0]):
+        return {}
+    whole: dict[str, list[Any]] = {}
+    for number, table in enumerate(as_mapper(executor)(_table, parts)):
+        if number and table.keys() != whole.keys():
+            raise invalid(str(parts[number]), f"have the columns {', '.join(whole)}", ", ".join(table))
+        for name, column in table.items():
+            whole.setdefault(name, []).extend(column)
+    return whole
+
+
+def _decided(
+    part: Scan, *, rule: RoutingRule | BinaryRule, calibrator: Calibrator | None, shortlist: Shortlist | None
+) -> Stream:
+    """The cases of one part of a folder of predictions."""
+    return Stream.of_predictions(rule, _seen(rule, load_part(part), calibrator), shortlist=shortlist)
+
+
+def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, labels: str | Path | None) -> Stream:
+    for name in _COLUMNS:
+        if name not in table:
+            raise invalid(where, "have the columns id, decision, predicted and confidence", f"no column {name}")
+    words = [str(word) for word in table["decision"]]
+    other = next((row for row, word in enumerate(words) if word not in ("auto", "review")), None)
+    if other is not None:
+        raise invalid(f"{where}: decision", "be auto or review", f"{words[other]!r} in row {other}")
+    ids = [_plain(value) for value in table["id"]]
+    names = names_or_numbers(rule.class_names, rule.n_classes)
+    truth, order = _own_labels(table, names, where), None
+    if labels is not None:
+        if (truth >= 0).any():
+            raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
+        truth, order = _joined(ids, _labels(as_path(labels, "labels"), names), str(labels))
+    return Stream.of_decisions(
+        rule,
+        [word == "auto" for word in words],
+        _whole_numbers(table["predicted"], f"{where}: predicted"),
+        _numbers(table["confidence"], f"{where}: confidence"),
+        targets=truth,
+        ids=ids,
+        times=None if "time" not in table else [str(value) for value in table["time"]],
+        label_order=order,
+        extras={name: [_plain(value) for value in column] for name, column in table.items() if name not in _OWN},
+    )
+
+
+def _numbers(values: list[Any], where: str) -> NDArray[np.float64]:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise invalid(where, "be numbers", str(error)) from error
+
+
+def _whole_numbers(values: list[Any], where: str) -> NDArray[np.int64]:
+    numbers = _numbers(values, where)
+    whole = np.isfinite(numbers) & (numbers == np.round(numbers)) & (np.abs(numbers) < 2**53)
+    if not whole.all():
+        row = int(np.argmin(whole))
+        raise invalid(where, "be numbers of classes", f"{numbers[row]:g} in row {row}")
+    return numbers.astype(np.int64)
+
+
+def _own_labels(table: dict[str, list[Any]], names: tuple[str, ...], where: str) -> NDArray[np.int64]:
+    column = next((name for name in _TRUTH if name in table), None)
+    if column is None:
+        return np.full(len(table["id"]), -1)
+    return np.array([_class(value, names, where, row) for row, value in enumerate(table[column])], dtype=np.int64)
+
+
+def _class(value: Any, names: tuple[str, ...], where: str, row: int) -> int:
+    """The number of a class that is named or numbered; -1 for nothing."""
+    text = "" if value is None else str(value).strip()
+    if text in ("", "-1"):
+        return -1
+    if text in names:
+        return names.index(text)
+    number = text.removesuffix(".0")
+    if number.isascii() and number.isdigit() and int(number) < len(names):
+        return int(number)
+    raise invalid(f"{where}: label", "be a class of the rule", f"{text[:40]!r} in row {row}", did_you_mean(text, names))
+
+
+def _labels(path: Path, names: tuple[str, ...]) -> dict[str, int]:
+    """Id to class, in the order of the rows; the same label twice is one, two different ones are refused."""
+    table = _table(path)
+    column = next((name for name in _TRUTH if name in table), None)
+    if column is None or "id" not in table:
+        raise invalid(str(path), "have the columns id and target", ", ".join(table) or "none")
+    found: dict[str, int] = {}
+    for row, (identity, value) in enumerate(zip(table["id"], table[column], strict=True)):
+        known, label = _plain(identity), _class(value, names, str(path), row)
+        if label < 0:
+            continue
+        if found.setdefault(known, label) != label:
+            said = f"{names[found[known]]} and {names[label]} for {known[:40]!r}"
+            raise invalid(f"{path}: labels", "not contradict each other", said, "Decide which one is true.")
+    return found
+
+
+def _joined(ids: list[str], labels: dict[str, int], where: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The label of each case, -1 for none, and its place among the labels."""
+    places = {identity: place for place, identity in enumerate(labels, start=1)}
+    if labels and not any(identity in labels for identity in ids):
+        raise InvalidInput(f"{where}: none of its {len(labels):,} labels is of a case that was decided.")
+    truth = np.array([labels.get(identity, -1) for identity in ids], dtype=np.int64)
+    return truth, np.array([places.get(identity, 0) for identity in ids], dtype=np.int64)
+
+
+def _plain(value: Any) -> str:
+    text = str(value)
+    return text[1:] if text.startswith(_GUARDED) else text
+
+
+def _table(path: Path) -> dict[str, list[Any]]:
+    """All columns of a table; of CSV as text."""
+    if path.suffix.lower() == ".parquet":
+        return parquet_table(path)
+    if path.suffix.lower() != ".csv":
+        raise invalid(str(path), "end in .csv or .parquet", path.suffix or "no ending")
+    records = csv_records(path, str(path))
+    header = next(records, [])
+    if len(set(header)) < len(header):
+        raise invalid(str(path), "name each column once", ", ".join(header))
+    columns = list(zip(*records, strict=True)) or [()] * len(header)
+    return {name: list(column) for name, column in zip(header, columns, strict=True)}
+
+
+def read_reference(
+    source: str | Path,
+    rule: RoutingRule | BinaryRule,
+    *,
+    calibrator: Calibrator | str | Path | None = None,
+    kind: Kind | None = None,
+    columns: dict[str, str] | None = None,
+) -> Predictions:
+    """The cases that a rule was chosen on, as it sees them; refused where it was chosen on others.
+
+    Args:
+        source: The file with their predictions.
+        rule: The rule.
+        calibrator: The calibrator that the rule was chosen behind, where there is one.
+        kind: What the scores are, for a file that does not say.
+        columns: Where the target and the id have other names.
+    """
+    predictions = Predictions.load(source, kind=kind, columns=columns)
+    mapping = Calibrator.load(calibrator) if isinstance(calibrator, str | Path) else calibrator
+    if rule.fitted_on not in (None, predictions.origin.sha256):
+        raise invalid("reference", "be the file that the rule was chosen on", str(source))
+    if isinstance(rule, BinaryRule):
+        return _seen(rule, predictions, mapping)
+    if mapping is not None and not chosen_behind(rule, mapping):
+        raise invalid("calibrator", "be the one that the rule was chosen behind", "another")
+    if mapping is None and rule.calibrated_by not in (None, predictions.origin.calibrated_by):
+        raise invalid("reference", "come with the calibrator that the rule was chosen behind", "none")
+    return as_seen_by(rule, predictions, mapping)

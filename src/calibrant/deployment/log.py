@@ -1,0 +1,329 @@
+"""`DecisionLog`: every decision of one model in a database, and the labels that come later."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from calibrant.checks import whole
+from calibrant.decisions import RoutingRule
+from calibrant.deployment.decision import Decision, Logged, LoggedDecisions
+from calibrant.deployment.stored import (
+    as_columns,
+    check_extras,
+    check_id,
+    microseconds,
+    now,
+    rule_digest,
+    stored_rule,
+    undamaged,
+)
+from calibrant.deployment.tables import connect, create, reading, sqlalchemy, tables, url_of, writing
+from calibrant.errors import InvalidInput, OutputError, did_you_mean, invalid
+from calibrant.predictions import as_class_names, names_or_numbers
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+FORMAT = 1
+# A statement of more values than this is refused by some databases.
+_AT_ONCE = 500
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+class DecisionLog:
+    """Decisions of one model, in the order in which they were made; rows are added and never changed.
+
+    The rules, wherever something can be read in two ways:
+
+    - One log belongs to one model. Opening it for another is refused; its routing rule may change, and each decision
+      keeps the digest of the rule that made it.
+    - The sequence number is the order. Times are kept as the clock gave them, also where it went back.
+    - An id is decided once. A second decision with the same id is refused, and with it all of its `append`.
+    - The first label of an id counts. The same label again changes nothing; another one is refused. A label of an id
+      that was never decided is refused.
+    - When `append` or `label` returns, what it was given is on disk. When it raises, nothing of it is.
+
+    Args:
+        place: A path (an SQLite file, in write-ahead mode) or the URL of a database that SQLAlchemy knows.
+        model: Digest of the model; None opens a log that is there, for reading and labels.
+        n_classes: For a new log: number of classes.
+        class_names: For a new log: their names.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> log = DecisionLog(f"{folder}/decisions.db", model="0" * 64, n_classes=2, class_names=["cat", "dog"])
+    >>> log.append([Decision("a", 1, 0.97, True), Decision("b", 0, 0.6, False, extras={"site": "north"})])
+    >>> log.label("a", "dog")
+    >>> for block in log.decisions():
+    ...     print(block.ids.tolist(), block.automate.tolist(), block.target.tolist(), block.extras["site"].tolist())
+    ['a', 'b'] [True, False] [1, -1] [None, 'north']
+    >>> log.close()
+    """
+
+    def __init__(
+        self,
+        place: str | Path,
+        *,
+        model: str | None = None,
+        n_classes: int | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        if model is not None and not _DIGEST.fullmatch(model):
+            raise invalid("model", "be a SHA-256 in 64 hexadecimal digits", repr(model))
+        self._url = url_of(place)
+        sqlalchemy()
+        self._check_place(create=model is not None)
+        self._engine = connect(self._url, create=model is not None)
+        try:
+            self._open(model, n_classes, class_names)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_place(self, *, create: bool) -> None:
+        if not self._url.startswith("sqlite"):
+            return
+        if not self._url.startswith("sqlite:///") or ":memory:" in self._url:
+            raise invalid("decision log", "be a file or a database that lasts", self._url)
+        path = Path(self._url.removeprefix("sqlite:///").partition("?")[0])
+        if not create and not path.is_file():
+            raise InvalidInput(f"decision log {path} does not exist.")
+        if not path.parent.is_dir():
+            raise invalid("decision log", "lie in a folder that exists", str(path))
+
+    def _open(self, model: str | None, n_classes: int | None, class_names: Sequence[str] | None) -> None:
+        row = self._about()
+        if row is None:
+            if model is None:
+                raise InvalidInput("this database holds no decision log. Name the one that calibrant serve writes.")
+            names = class_names if n_classes is None or class_names is None else as_class_names(class_names, n_classes)
+            classes = len(names) if n_classes is None and names is not None else n_classes
+            row = self._create(model, whole("n_classes", classes, 2), names)
+        if row.format != FORMAT:
+            raise invalid("decision log", f"have format {FORMAT}", row.format, "Use the calibrant that wrote it.")
+        if model is not None and row.model != model:
+            way_out = "Begin another log for another model."
+            told = f"one of {str(row.model)[:12]}..."
+            raise invalid("decision log", f"be one of the model {model[:12]}...", told, way_out)
+        self.model: str = row.model
+        self.n_classes: int = whole("n_classes of the decision log", row.n_classes, 2)
+        with undamaged():
+            names = None if row.class_names is None else json.loads(row.class_names)
+            self.class_names: tuple[str, ...] | None = as_class_names(names, self.n_classes)
+
+    def _about(self) -> Any:
+        sa = sqlalchemy()
+        with reading(self._engine, self._url) as connection:
+            if not sa.inspect(connection).has_table(tables().about.name):
+                return None
+            return connection.execute(sa.select(tables().about)).first()
+
+    def _create(self, model: str, n_classes: int, class_names: Sequence[str] | None) -> Any:
+        names = None if class_names is None else json.dumps(list(class_names))
+        values = {"one": 1, "format": FORMAT, "model": model, "n_classes": n_classes, "class_names": names}
+        try:
+            create(self._engine, self._url, values)
+        except (InvalidInput, OutputError):
+            # Another process may have made it at the same moment; then it is there now.
+            if self._about() is None:
+                raise
+        return self._about()
+
+    def close(self) -> None:
+        """Close the connections; what was appended is on disk already."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        sa = sqlalchemy()
+        with reading(self._engine, self._url) as connection:
+            return int(connection.execute(sa.select(sa.func.count()).select_from(tables().decisions)).scalar_one())
+
+    # -- decisions ------------------------------------------------------------------------------------------------
+
+    def add_rule(self, rule: RoutingRule) -> str:
+        """Keep a rule, so that who reads the log knows what was promised; returns its digest."""
+        if rule.n_classes != self.n_classes:
+            raise invalid("rule", f"be made for the log's {self.n_classes} classes", f"{rule.n_classes} classes")
+        digest, rules = rule_digest(rule), tables().rules
+        with writing(self._engine, self._url) as connection:
+            if connection.execute(rules.select().where(rules.c.digest == digest)).first() is None:
+                content = json.dumps(rule.to_dict(), allow_nan=False)
+                connection.execute(rules.insert(), {"digest": digest, "time": now(), "content": content})
+        return digest
+
+    def rules(self) -> dict[str, RoutingRule]:
+        """The rules that were kept, by their digest, the oldest first."""
+        rules = tables().rules
+        with reading(self._engine, self._url) as connection:
+            rows = connection.execute(rules.select().order_by(rules.c.time)).all()
+        return {row.digest: stored_rule(row.digest, row.content) for row in rows}
+
+    def append(self, decisions: Sequence[Decision], *, rule: str = "", time: datetime | None = None) -> None:
+        """Add decisions, all or none; when this returns they are on disk.
+
+        Args:
+            decisions: In their order.
+            rule: Digest of the rule that decided, as `add_rule` gave it; empty without one.
+            time: When they were made; now by default.
+        """
+        if not decisions:
+            return
+        rows = [self._row(each) for each in decisions]
+        stamp = now() if time is None else microseconds(time)
+        table = tables().decisions
+        with writing(self._engine, self._url) as connection:
+            self._refuse_known(connection, [each.id for each in decisions])
+            first = _last(connection, table) + 1
+            numbered = [{**row, "sequence": first + at, "time": stamp, "rule": rule} for at, row in enumerate(rows)]
+            connection.execute(table.insert(), numbered)
+
+    def _row(self, decision: Decision) -> dict[str, Any]:
+        check_id(decision.id)
+        if not 0 <= decision.predicted < self.n_classes:
+            raise invalid("predicted", f"lie in 0..{self.n_classes - 1}", decision.predicted)
+        if not 0 <= decision.confidence <= 1:
+            raise invalid("confidence", "lie in 0..1", decision.confidence)
+        return {
+            "id": decision.id,
+            "predicted": int(decision.predicted),
+            "confidence": float(decision.confidence),
+            "automate": bool(decision.automate),
+            "shortlist": json.dumps([int(k) for k in decision.shortlist]),
+            "reason": decision.reason,
+            "extras": json.dumps(check_extras(decision.extras), allow_nan=False),
+        }
+
+    def _refuse_known(self, connection: "Connection", ids: Sequence[str]) -> None:
+        seen: set[str] = set()
+        for each in ids:
+            if each in seen:
+                raise DuplicateId(f"id {each!r} stands twice among the cases. Each case needs an id of its own.")
+            seen.add(each)
+        table = tables().decisions
+        for part in _parts(ids):
+            known = connection.execute(table.select().where(table.c.id.in_(part))).first()
+            if known is not None:
+                raise DuplicateId(f"id {known.id!r} was decided before (number {known.sequence}). An id is used once.")
+
+    def decisions(
+        self, since: int | datetime = 0, *, block: int = 10_000, labelled: bool | None = None
+    ) -> Iterator[LoggedDecisions]:
+        """The decisions in their order, with the labels that have come so far, in blocks.
+
+        Args:
+            since: A sequence number: what came after it. Or a time with its zone: what was logged at it or later by
+                the clock, in the order of the log.
+            block: Most decisions in one block.
+            labelled: True for those with a label alone, False for those without.
+        """
+        sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
+        whole("block", block, 1)
+        last = since if isinstance(since, int) else 0
+        columns = [*table.c, labels.c.target, labels.c.sequence.label("label_sequence")]
+        query = sa.select(*columns).select_from(table.outerjoin(labels, table.c.id == labels.c.id))
+        if isinstance(since, datetime):
+            query = query.where(table.c.time >= microseconds(since))
+        if labelled is not None:
+            query = query.where(labels.c.target.is_not(None) if labelled else labels.c.target.is_(None))
+        query = query.order_by(table.c.sequence).limit(block)
+        while True:
+            # A short look for each block: nobody who writes waits for a slow reader.
+            with reading(self._engine, self._url) as connection:
+                rows = connection.execute(query.where(table.c.sequence > last)).all()
+            if not rows:
+                return
+            with undamaged():
+                found = as_columns(rows)
+            yield found
+            last = rows[-1].sequence
+
+    def find(self, id: str) -> Logged | None:  # noqa: A002 (the word of every file of ours)
+        """One decision; None where the id was never decided."""
+        sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
+        joined = table.outerjoin(labels, table.c.id == labels.c.id)
+        query = sa.select(*table.c, labels.c.target).select_from(joined).where(table.c.id == id)
+        with reading(self._engine, self._url) as connection:
+            row = connection.execute(query).first()
+        if row is None:
+            return None
+        with undamaged():
+            shortlist, extras = tuple(json.loads(row.shortlist)), json.loads(row.extras)
+            decision = Decision(row.id, row.predicted, row.confidence, row.automate, shortlist, row.reason, extras)
+            return Logged(decision, row.sequence, datetime.fromtimestamp(row.time / 1e6, UTC), row.rule, row.target)
+
+    # -- labels ---------------------------------------------------------------------------------------------------
+
+    def label(self, id: str, target: int | str) -> None:  # noqa: A002
+        """Say what was true of a case: the number or the name of a class."""
+        self.label_all({id: target})
+
+    def label_all(self, targets: Mapping[str, int | str], *, time: datetime | None = None) -> int:
+        """Labels of several cases by id, all or none; returns how many were new."""
+        numbers = {each: self._class_number(target) for each, target in targets.items()}
+        stamp = now() if time is None else microseconds(time)
+        labels = tables().labels
+        with writing(self._engine, self._url) as connection:
+            known = _labels_of(connection, list(numbers))
+            for each, target in known.items():
+                if target is not None and numbers[each] != target:
+                    told = f"id {each!r} has the label {target}, got {numbers[each]}. The first label counts."
+                    raise ContradictingLabel(told)
+            new = [each for each, target in known.items() if target is None]
+            if new:
+                numbered = enumerate(new, start=_last(connection, labels) + 1)
+                rows = [{"sequence": at, "id": each, "time": stamp, "target": numbers[each]} for at, each in numbered]
+                connection.execute(labels.insert(), rows)
+        return len(new)
+
+    def _class_number(self, target: int | str) -> int:
+        if isinstance(target, str):
+            if self.class_names is None or target not in self.class_names:
+                known = names_or_numbers(self.class_names, min(self.n_classes, 20))
+                raise invalid("label", "be a class of the model", repr(target), did_you_mean(target, known))
+            return self.class_names.index(target)
+        if whole("label", target, 0) >= self.n_classes:
+            raise invalid("label", f"lie in 0..{self.n_classes - 1}", target)
+        return int(target)
+
+
+class DuplicateId(InvalidInput):
+    """A case with this id was decided before."""
+
+
+class UnknownId(InvalidInput):
+    """No case with this id was decided."""
+
+
+class ContradictingLabel(InvalidInput):
+    """The case has another label already."""
+
+
+def _labels_of(connection: "Connection", ids: Sequence[str]) -> dict[str, int | None]:
+    """The label of each id, None where none has come; refuses ids that were never decided."""
+    sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
+    joined = table.outerjoin(labels, table.c.id == labels.c.id)
+    query = sa.select(table.c.id, labels.c.target).select_from(joined)
+    found: dict[str, int | None] = {}
+    for part in _parts(ids):
+        found |= {row.id: row.target for row in connection.execute(query.where(table.c.id.in_(part)))}
+    for each in ids:
+        if each not in found:
+            raise UnknownId(f"id {each!r} was never decided in this log, so it cannot be labelled.")
+    return {each: found[each] for each in ids}
+
+
+def _parts(ids: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (ids[start : start + _AT_ONCE] for start in range(0, len(ids), _AT_ONCE))
+
+
+def _last(connection: "Connection", table: Any) -> int:
+    return connection.execute(sqlalchemy().select(sqlalchemy().func.max(table.c.sequence))).scalar() or 0

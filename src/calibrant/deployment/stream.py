@@ -1,0 +1,227 @@
+"""`Stream`: the cases that a rule met, in their order, with the labels that have come so far."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.checks import labels
+from calibrant.decisions import BinaryRule, RoutingRule, Shortlist
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import content_digest
+from calibrant.predictions import DistinctIds, Predictions
+
+Ints = NDArray[np.int64]
+
+
+class LoggedBlock(Protocol):
+    """Some decisions of a log, as `calibrant.deployment.LoggedDecisions` has them, with the columns of `_LOGGED`."""
+
+    @property
+    def ids(self) -> NDArray[np.object_]:
+        """Names of the cases."""
+
+    @property
+    def rule(self) -> NDArray[np.object_]:
+        """Digest of the rule that decided."""
+
+    @property
+    def shortlists(self) -> list[tuple[int, ...]]:
+        """Numbers of the classes that were listed for a person."""
+
+    @property
+    def extras(self) -> dict[str, NDArray[np.object_]]:
+        """Other facts by name."""
+
+
+class Log(Protocol):
+    """What is read of a `calibrant.deployment.DecisionLog`."""
+
+    def rules(self) -> dict[str, RoutingRule]:
+        """The rules that decided, by their digest."""
+
+    def decisions(self) -> Iterable[LoggedBlock]:
+        """All decisions in the order of their sequence numbers."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Cases in the order in which they were decided; one entry for each case.
+
+    Attributes:
+        rule: The rule that decided.
+        automate: True where the model decided alone.
+        predicted: Number of the predicted class.
+        confidence: Its probability, as the rule saw it.
+        targets: Number of the true class; -1 where no label has come.
+        label_order: In which order labels came; None for the order of the cases.
+        ids: Names of the cases; None for their numbers.
+        times: When each was decided, as text; None where that is not known. Only shown: the order is that of the rows.
+        extras: Other columns by name, for groups.
+        left_out: Cases of other rules that were passed over.
+        listed: Whether the true class was on the list that a person saw; None where no lists are known.
+    """
+
+    rule: RoutingRule | BinaryRule
+    automate: NDArray[np.bool_]
+    predicted: Ints
+    confidence: NDArray[np.float64]
+    targets: Ints
+    label_order: Ints | None = None
+    ids: NDArray[Any] | None = None
+    times: NDArray[Any] | None = None
+    extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    left_out: int = 0
+    listed: NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.automate)
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Where a label has come."""
+        return np.asarray(self.targets >= 0)
+
+    @property
+    def clock_went_back(self) -> int:
+        """How often a case has an earlier time than the one before it."""
+        return 0 if self.times is None else int((self.times[1:] < self.times[:-1]).sum())
+
+    @classmethod
+    def of_predictions(
+        cls, rule: RoutingRule | BinaryRule, predictions: Predictions, *, shortlist: Shortlist | None = None
+    ) -> Self:
+        """Labelled predictions, as the rule decides them, and as the shortlist lists classes for the others."""
+        known: dict[str, Any] = {"ids": predictions.ids, "extras": predictions.extras}
+        own = rule.in_own_order(predictions)
+        if isinstance(rule, BinaryRule):
+            if shortlist is not None:
+                raise invalid("shortlist", "be left out for a rule of two classes", "one")
+            called = np.asarray(rule.decide(own))
+            decided = np.where(called == "positive", rule.positive, 1 - rule.positive)
+            predicted = np.where(called == "review", own.predicted, decided)
+            return cls(rule, called != "review", predicted, own.confidence, own.targets, **known)
+        routed = rule.route(own)
+        if shortlist is not None:
+            shortlist.check_fits(rule)
+            known["listed"] = shortlist.listed(own)[np.arange(len(own)), own.targets]
+        return cls(rule, routed.automate, routed.predicted, routed.confidence, own.targets, **known)
+
+    @classmethod
+    def joined(cls, parts: Iterable[Self]) -> Self:
+        """The cases of several parts of predictions, one after the other; ids must be distinct over all of them."""
+        streams = list(parts)
+        first = streams[0]
+
+        def column(name: str) -> NDArray[Any]:
+            return np.concatenate([getattr(stream, name) for stream in streams])
+
+        names = None if first.ids is None else column("ids")
+        if names is not None:
+            distinct = DistinctIds()
+            distinct.add(names)
+            distinct.check(lambda: [names])
+        extras = {name: np.concatenate([stream.extras[name] for stream in streams]) for name in first.extras}
+        automate, predicted, confidence = column("automate"), column("predicted"), column("confidence")
+        known: dict[str, Any] = {"ids": names, "extras": extras}
+        known["listed"] = None if first.listed is None else column("listed")
+        return cls(first.rule, automate, predicted, confidence, column("targets"), **known)
+
+    @classmethod
+    def of_decisions(
+        cls,
+        rule: RoutingRule,
+        automate: Any,
+        predicted: Any,
+        confidence: Any,
+        *,
+        targets: Any = None,
+        ids: Any = None,
+        times: Any = None,
+        label_order: Any = None,
+        extras: Mapping[str, Any] | None = None,
+        listed: Any = None,
+    ) -> Self:
+        """Decisions that were made elsewhere by this rule; refused where the rule would have decided otherwise."""
+        made, rows = np.asarray(automate, dtype=np.bool_), len(automate)
+        if rows == 0:
+            raise InvalidInput("decisions must hold at least one case, got none.")
+        classes = labels("predicted", predicted, rows=rows, n_classes=rule.n_classes).astype(np.int64)
+        sure = np.asarray(confidence, dtype=np.float64)
+        if not ((sure >= 0) & (sure <= 1)).all():
+            raise invalid("confidence", "lie in 0..1", sure[np.argmin((sure >= 0) & (sure <= 1))])
+        true = np.full(rows, -1) if targets is None else np.asarray(targets, dtype=np.int64)
+        if ((true < -1) | (true >= rule.n_classes)).any():
+            raise invalid("targets", f"lie in 0..{rule.n_classes - 1}, or be -1 for none", true.min())
+        other = np.flatnonzero(made != (sure >= rule.thresholds[classes]))
+        if len(other):
+            at = int(other[0])
+            found = f"{'auto' if made[at] else 'review'} at confidence {sure[at]:.6g} in row {at}"
+            way_out = f"{len(other):,} of {rows:,} differ: name the rule that decided."
+            raise invalid("decisions", "be those of this rule", found, way_out)
+        names = None if ids is None else np.asarray(ids)
+        if names is not None:
+            distinct = DistinctIds()
+            distinct.add(names)
+            distinct.check(lambda: [names])
+        given = {name: np.asarray(column) for name, column in (extras or {}).items()}
+        order = None if label_order is None else np.asarray(label_order, dtype=np.int64)
+        stamps = None if times is None else np.asarray(times)
+        on_list = None if listed is None else np.asarray(listed, dtype=np.bool_)
+        return cls(rule, made, classes, sure, true, order, names, stamps, given, listed=on_list)
+
+    @classmethod
+    def of_log(cls, log: Log, rule: RoutingRule | None = None) -> Self:
+        """Decisions of one rule in a log.
+
+        Args:
+            log: A `calibrant.deployment.DecisionLog`.
+            rule: Whose decisions; None for the rule of the last decision. Those of other rules are left out.
+        """
+        blocks = [block for block in log.decisions() if len(block.ids)]
+        if not blocks:
+            raise InvalidInput("the log must hold at least one decision, got none.")
+        known = log.rules()
+        digest = str(blocks[-1].rule[-1]) if rule is None else content_digest(rule.to_dict())
+        if rule is None and digest not in known:
+            raise InvalidInput("the log must name the rule of its last decision, got none. Name the rule.")
+        rule = known[digest] if rule is None else rule
+        columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in _LOGGED}
+        own = columns.pop("rule") == digest
+        if not own.any():
+            raise invalid("log", "hold decisions of this rule", "decisions of other rules only")
+        extras = {name: np.concatenate([_column(block, name) for block in blocks])[own] for name in _names(blocks)}
+        kept = {name: column[own] for name, column in columns.items()}
+        lists = [each for block in blocks for each in block.shortlists]
+        listed = [kind in each for each, kind in zip(lists, columns["target"].tolist(), strict=True)]
+        stream = cls.of_decisions(
+            rule,
+            kept["automate"],
+            kept["predicted"],
+            kept["confidence"],
+            targets=kept["target"],
+            ids=kept["ids"],
+            times=np.datetime_as_string(kept["time"], unit="s"),
+            label_order=kept["label_sequence"],
+            extras=extras,
+            listed=np.asarray(listed)[own] if any(lists) else None,
+        )
+        return replace(stream, left_out=int((~own).sum()))
+
+
+_LOGGED = ("ids", "time", "rule", "predicted", "confidence", "automate", "target", "label_sequence")
+
+
+def _names(blocks: Sequence[LoggedBlock]) -> list[str]:
+    return list(dict.fromkeys(name for block in blocks for name in block.extras))
+
+
+def _column(block: LoggedBlock, name: str) -> NDArray[Any]:
+    """One extra of a block as text; empty where a case has none."""
+    found = block.extras.get(name)
+    texts = [""] * len(block.ids) if found is None else ["" if value is None else str(value) for value in found]
+    column = np.empty(len(texts), dtype=object)
+    column[:] = texts
+    return column

@@ -1,0 +1,260 @@
+"""`watch`: does the promise of a rule still hold, and does the stream still look like its calibration cases?"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.checks import fraction
+from calibrant.decisions import BinaryRule, RoutingRule, Shortlist, cases_at_rate
+from calibrant.deployment.signals import PROMISED, About, Signal, promise_signal, sameness_signal
+from calibrant.deployment.stream import Stream
+from calibrant.display import Displayed, Overview
+from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.predictions import Predictions, names_or_numbers
+
+
+@dataclass(frozen=True, repr=False)
+class Watched(Displayed):
+    """What a stream says about a rule.
+
+    Attributes:
+        stream: The cases, and the rule that decided them.
+        level: Probability that any of the tests ever raises a false alarm.
+        groups: Name of the column whose groups are tested too; None for none.
+        signals: One for each test.
+        labels_to_notice: About how many labels of automated cases show that errors are twice as frequent as promised.
+        labels_to_refit: About how many labelled cases a new rule takes, if the model is as good on them as it was on
+            the calibration cases; None where that is not known.
+    """
+
+    stream: Stream
+    level: float
+    groups: str | None
+    signals: tuple[Signal, ...]
+    labels_to_notice: int | None
+    labels_to_refit: int | None
+
+    @property
+    def rule(self) -> RoutingRule | BinaryRule:
+        """The rule that decided."""
+        return self.stream.rule
+
+    @property
+    def alarms(self) -> tuple[Signal, ...]:
+        """The tests that raised an alarm, the earliest first."""
+        return tuple(sorted((each for each in self.signals if each.alarm), key=lambda each: each.alarm or 0))
+
+    @property
+    def broken(self) -> bool:
+        """Whether the labels contradict the promise."""
+        return any(each.about in PROMISED for each in self.alarms)
+
+    @property
+    def since(self) -> int | None:
+        """The case from which on it drifts, as the alarm with the most evidence has it; None without an alarm."""
+        clearest = max(self.alarms, key=lambda each: (each.about in PROMISED, each.evidence), default=None)
+        return None if clearest is None else clearest.since
+
+    @property
+    def labelled_since(self) -> int:
+        """Labelled cases from there on: those that a new threshold can be chosen on."""
+        return 0 if self.since is None else int(self.stream.labelled[self.since - 1 :].sum())
+
+    def place(self, case: int) -> dict[str, Any]:
+        """Number, id and time of a case, as far as they are known."""
+        stream = self.stream
+        identity = None if stream.ids is None else str(stream.ids[case - 1])
+        return {"case": case, "id": identity, "time": None if stream.times is None else str(stream.times[case - 1])}
+
+    def _overview(self) -> Overview:
+        from calibrant.deployment.describe import watched_overview
+
+        return watched_overview(self)
+
+    def to_dict(self, *, curves: bool = False) -> dict[str, Any]:
+        """Plain JSON values."""
+        automated = self.stream.automate
+        return {
+            "format": "calibrant-monitor",
+            "version": 1,
+            "level": self.level,
+            "alarm": bool(self.alarms),
+            "promise_broken": self.broken,
+            "cases": len(self.stream),
+            "automated": int(automated.sum()),
+            "labelled": int(self.stream.labelled.sum()),
+            "labelled_automated": int((automated & self.stream.labelled).sum()),
+            "left_out": self.stream.left_out,
+            "clock_went_back": self.stream.clock_went_back,
+            "groups": self.groups,
+            "signals": [self._placed(each, curves=curves) for each in self.signals],
+            "since": None if self.since is None else self.place(self.since),
+            "labelled_since": self.labelled_since,
+            "labels_to_notice": self.labels_to_notice,
+            "labels_to_refit": self.labels_to_refit,
+        }
+
+    def _placed(self, signal: Signal, *, curves: bool) -> dict[str, Any]:
+        content = signal.to_dict(curves=curves)
+        for name in ("alarm", "since"):
+            content[name] = None if content[name] is None else self.place(content[name])
+        return content
+
+
+def watch(
+    stream: Stream,
+    *,
+    reference: Predictions | None = None,
+    groups: str | None = None,
+    shortlist: Shortlist | None = None,
+    level: float = 0.05,
+    seed: int = 0,
+) -> Watched:
+    """Test a rule's promise and the sameness of its stream; the tests may be repeated after every case.
+
+    While the promise holds and nothing changes, the probability that this function ever reports an alarm, however often
+    it is called on the growing stream, is at most `level`. Of this, one half is for the promise, where labels came for
+    automated cases; one half is for the sameness of all cases with the reference, labelled or not. Where one of the two
+    cannot be tested, the other has all.
+
+    - The promises: that of the accuracy, and that of a shortlist, or those of a rule of two classes (sensitivity and
+      specificity), have equal parts. Of each, half is for all cases, half for the groups; the k-th group to appear gets
+      1 / (k (k + 1)) of that. Without groups all cases have the whole part. A rule with a threshold per class is tested
+      class by class with equal parts. The labelled cases must be a fair draw of those that a promise is about: of the
+      automated ones, for a shortlist of those that a person saw, for a rule of two classes of all.
+    - Sameness: equal parts for the share automated, the confidence and the predicted classes.
+
+    Args:
+        stream: The cases of a rule, in their order.
+        reference: The calibration cases that the rule was chosen on, behind the same calibrator; targets are not used.
+        groups: Name of an extra column of the stream: the promise is tested in each group as well. None: the column of
+            a rule that promises for groups, where the stream has it.
+        shortlist: Its promise is tested as well; the stream must know what was listed.
+        level: Probability of a false alarm.
+        seed: Of the random choice between equal confidences.
+    """
+    fraction("level", level)
+    promises = _promises(stream, shortlist)
+    if not promises and reference is None:
+        way_out = "Name the cases that it was chosen on: then their sameness can be tested."
+        raise invalid("rule", "promise something where no reference is given", "one without a promise", way_out)
+    if groups is None and getattr(stream.rule, "groups", None) in stream.extras:
+        groups = getattr(stream.rule, "groups", None)
+    if groups is not None and not promises:
+        raise invalid("groups", "be left out for a rule that promises nothing", groups)
+    part = level / 2.0 if promises and reference is not None else level
+    signals: list[Signal] = []
+    for promise in promises:
+        signals += _kept(stream, promise, groups, part / len(promises))
+    if reference is not None:
+        signals += _samenesses(stream, reference, part, seed)
+    first = promises[0].target if promises else None
+    return Watched(
+        stream, level, groups, tuple(signals), _to_notice(first, part / max(len(promises), 1)), _to_refit(stream.rule)
+    )
+
+
+@dataclass(frozen=True)
+class _Promise:
+    """A share of cases that was promised: of which cases, and which of all cases are right."""
+
+    about: About
+    target: float
+    members: NDArray[np.bool_]
+    right: NDArray[np.bool_]
+
+
+def _promises(stream: Stream, shortlist: Shortlist | None) -> list[_Promise]:
+    rule, labelled = stream.rule, stream.labelled
+    if isinstance(rule, BinaryRule):
+        ill = stream.targets == rule.positive
+        wrong = stream.automate & (stream.predicted != stream.targets)
+        both = (("sensitivity", rule.sensitivity, ill), ("specificity", rule.specificity, ~ill))
+        return [_Promise(name, share, labelled & own, ~wrong) for name, share, own in both if share is not None]  # type: ignore[arg-type] # the two names are literals
+    if not rule.automates and shortlist is None:
+        raise InvalidInput("the rule automates nothing, so there is no promise to watch.")
+    found = []
+    if rule.target_accuracy is not None and rule.automates:
+        right = stream.predicted == stream.targets
+        found.append(_Promise("promise", rule.target_accuracy, stream.automate & labelled, right))
+    if shortlist is not None:
+        shortlist.check_fits(rule)
+        if stream.listed is None:
+            way_out = "Watch the log of a model that was exported with it, or predictions."
+            raise invalid("shortlist", "be one whose lists the stream knows", "a stream without lists", way_out)
+        found.append(_Promise("shortlist", shortlist.coverage, ~stream.automate & labelled, stream.listed))
+    return found
+
+
+def _kept(stream: Stream, promise: _Promise, groups: str | None, part: float) -> list[Signal]:
+    """Whether one promise is kept: for all its cases, or class by class, and in each group."""
+    rule = stream.rule
+    rows = np.flatnonzero(promise.members)
+    if stream.label_order is not None:
+        # Labels may come in another order than the cases. A look after each label sees them in theirs.
+        rows = rows[np.argsort(stream.label_order[rows], kind="stable")]
+    overall = part if groups is None else part / 2.0
+    lines: list[tuple[str, NDArray[np.bool_], float]] = []
+    if promise.about != "promise" or isinstance(rule, BinaryRule) or rule.class_thresholds is None:
+        lines.append(("all", np.ones(len(rows), dtype=np.bool_), overall))
+    else:
+        names = names_or_numbers(rule.class_names, rule.n_classes)
+        able = [k for k, threshold in enumerate(rule.class_thresholds) if threshold is not None]
+        lines += [(names[k], stream.predicted[rows] == k, overall / len(able)) for k in able]
+    if groups is not None:
+        column = _group_column(stream, groups)[rows]
+        for k, name in enumerate(dict.fromkeys(column.tolist()), start=1):
+            lines.append((f"{groups} {name}", column == name, part / 2.0 / (k * (k + 1))))
+    right = promise.right[rows]
+    return [
+        promise_signal(
+            rows[own], right[own], group=name, target_accuracy=promise.target, level=level, about=promise.about
+        )
+        for name, own, level in lines
+    ]
+
+
+def _group_column(stream: Stream, groups: str) -> NDArray[Any]:
+    if groups not in stream.extras:
+        known = list(stream.extras)
+        way_out = did_you_mean(groups, known) if known else "There are no other columns."
+        raise invalid("groups", "be a column of the cases", repr(groups), way_out)
+    return np.asarray([str(value) for value in stream.extras[groups]], dtype=object)
+
+
+def _samenesses(stream: Stream, reference: Predictions, part: float, seed: int) -> list[Signal]:
+    rule = stream.rule
+    ordered = rule.in_own_order(reference, where="reference")
+    routed = Stream.of_predictions(rule, ordered)
+    names = names_or_numbers(rule.class_names, reference.n_classes)
+    level = part / 3.0
+    return [
+        sameness_signal("share automated", routed.automate, stream.automate, level=level, seed=seed),
+        sameness_signal("confidence", routed.confidence, stream.confidence, level=level, seed=seed),
+        sameness_signal("predicted classes", routed.predicted, stream.predicted, level=level, names=names, seed=seed),
+    ]
+
+
+def _to_notice(target: float | None, level: float) -> int | None:
+    """Labels after which the bet on twice the promised error rate reaches 1 / level on average, if that is the rate."""
+    if target is None:
+        return None
+    promised = 1.0 - target
+    doubled = min(2.0 * promised, (1.0 + promised) / 2.0)
+    gain = doubled * math.log(doubled / promised) + (1.0 - doubled) * math.log((1.0 - doubled) / (1.0 - promised))
+    # One of twelve bets is near this rate, and has that part of the capital.
+    return math.ceil(math.log(12.0 / level) / gain)
+
+
+def _to_refit(rule: RoutingRule | BinaryRule) -> int | None:
+    if isinstance(rule, BinaryRule):
+        return None
+    evidence, target = rule.evidence, rule.target_accuracy
+    if evidence is None or target is None or rule.confidence is None or not evidence.automated:
+        return None
+    # Half of the error probability is spent at the threshold that is safe for a calibrated model.
+    automated = cases_at_rate(evidence.errors / evidence.automated, target, (1.0 - rule.confidence) / 2.0)
+    return None if automated is None else math.ceil(automated * evidence.cases / evidence.automated)

@@ -1,0 +1,152 @@
+"""The paper's ablations: one setting over a grid, or one component after the other."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.report import Grid, ablation_curves, component_bars
+from calibrant.studies.spec import StudySpec, Variant
+from calibrant.studies.summary import Results, Row
+from calibrant.studies.tables import left_out, percent
+from calibrant.training import methods
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+METHOD = "flsd+h+p-ema"
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A setting of a method, its grid, and where the grid comes from."""
+
+    setting: str
+    values: tuple[float, ...]
+    source: str
+
+
+ABLATIONS: dict[str, Ablation] = {
+    "lambda": Ablation("huber_weight", (0.1, 0.5, 1.0, 5.0, 10.0, 25.0, 50.0), "the paper"),
+    "kappa": Ablation("ema", (0.1, 0.3, 0.5, 0.7, 0.9, 1.0), "ours; the paper prints none. 1: no average"),
+    "interval": Ablation("interval", (5, 10, 25, 50, 100), "the paper"),
+    "alpha": Ablation("huber_alpha", (0.001, 0.005, 0.01, 0.05, 0.1), "the paper"),
+    "fraction": Ablation("fraction", (0.05, 0.1, 0.2, 0.3), "ours, around the paper's 0.1 and 0.2"),
+}
+COMPONENTS: dict[str, str] = {
+    "FLSD": "flsd",
+    "+H": "flsd+h",
+    "+P": "flsd+p",
+    "+P-EMA": "flsd+p-ema",
+    "+H+P": "flsd+h+p",
+    "+H+P-EMA": "flsd+h+p-ema",
+    "random": "flsd+h+random",
+    "highest first": "flsd+h+highest",
+    "unbiased": "flsd+h+unbiased",
+}
+
+
+def ablation_spec(
+    name: str,
+    *,
+    method: str = METHOD,
+    values: Sequence[float] = (),
+    options: dict[str, Any] | None = None,
+    **lists: Any,
+) -> StudySpec:
+    """The study of an ablation.
+
+    Args:
+        name: A key of `ABLATIONS`, or "components".
+        method: The method whose setting is varied.
+        values: The grid; by default the one of `ABLATIONS`.
+        options: Other settings of the method, the same in every run.
+        **lists: `seeds`, `data`, `models` and `recipe` of the study.
+    """
+    if name == "components":
+        if values or options or method != METHOD:
+            raise InvalidInput("components compares fixed methods: leave out --method, --values and --option.")
+        rows = [Variant(label=label, method=own) for label, own in COMPONENTS.items()]
+        return StudySpec.parse({**lists, "variants": rows, "baseline": "FLSD"})
+    if name not in ABLATIONS:
+        known = [*ABLATIONS, "components"]
+        raise invalid("ablation", f"be one of {', '.join(known)}", repr(name), did_you_mean(name, known))
+    ablation = ABLATIONS[name]
+    known_settings = methods.describe(method).settings
+    if ablation.setting not in known_settings:
+        raise invalid("method", f"have the setting {ablation.setting!r}", repr(method), "See: calibrant methods NAME")
+    grid = [_like(value, known_settings[ablation.setting].value) for value in values or ablation.values]
+    rows = [
+        Variant(label=f"{name}={value:g}", method=method, options={**(options or {}), ablation.setting: value})
+        for value in grid
+    ]
+    return StudySpec.parse({**lists, "variants": rows, "baseline": rows[0].label})
+
+
+def _like(value: float, example: object) -> float:
+    """The value as a whole number where the setting is one."""
+    if isinstance(example, int) and not isinstance(example, bool):
+        if value != int(value):
+            raise invalid("values", "be whole numbers here", value)
+        return int(value)
+    return float(value)
+
+
+def choose_by_validation(results: Results) -> Row:
+    """The row with the lowest ECE on the validation set, mean over seeds; the test set is not used."""
+
+    def validation_ece(row: Row) -> float:
+        assert row.validation_ece.mean is not None  # an ECE is always defined
+        return row.validation_ece.mean
+
+    return min(results.rows, key=validation_ece)
+
+
+_COLUMNS = ("validation ECE", "ECE", "ECE(S95)", "TE", "|S95|", "|S99|", "samples seen, %")
+
+
+def ablation_table(name: str, results: Results) -> Grid:
+    """Validation ECE, by which a value is chosen, and the test figures of the paper's two panels."""
+    rows = []
+    for row in results.rows:
+        test = [percent(row.test[metric]) for metric in ("ece", "ece@0.95", "test_error", "share@0.95", "share@0.99")]
+        seen = f"{100 * (row.seen_share.mean or 0):.1f}"
+        rows.append((_short(name, row.label), percent(row.validation_ece), *test, seen))
+    chosen = results.rows.index(choose_by_validation(results))
+    best = (frozenset(), frozenset({chosen}), *(frozenset[int]() for _ in _COLUMNS[1:]))
+    seeds = max(len(row.seeds) for row in results.rows)
+    caption = (
+        "In percent. Marked: the lowest validation ECE, which is how a value is chosen; the other columns are about "
+        f"the test set and have no say. {seeds} {'seed' if seeds == 1 else 'seeds'}; ± as in the other tables."
+        f"{left_out(results)}"
+    )
+    title = f"{results.data}, {results.model}: {name}"
+    return Grid(title, caption, (name, *_COLUMNS), tuple(rows), best)
+
+
+def ablation_figure(name: str, results: Results) -> "Figure":
+    """The paper's two panels over the setting; bars for the components."""
+    errors = {"ECE": "ece", "ECE(S95)": "ece@0.95", "TE": "test_error"}
+    shares = {"|S95|": "share@0.95", "|S99|": "share@0.99"}
+    tested = {label: [row.test[metric] for row in results.rows] for label, metric in (errors | shares).items()}
+    # ECE(S95) of an empty set is not defined; a gap in the curve says so.
+    means = {label: _or_nan(each.mean for each in line) for label, line in tested.items()}
+    left, right = ({label: means[label] for label in group} for group in (errors, shares))
+    spreads = {label: _or_nan(each.spread for each in line) for label, line in tested.items()}
+    many = all(len(row.seeds) > 1 for row in results.rows)
+    bars = "standard deviation over seeds" if many else "standard error or deviation"
+    title = f"{results.data}, {results.model}: test set (bars: {bars})"
+    labels = [_short(name, row.label) for row in results.rows]
+    if name == "components":
+        return component_bars(labels, left, right, spreads=spreads, title=title)
+    values, chosen = [float(label) for label in labels], float(_short(name, choose_by_validation(results).label))
+    return ablation_curves(values, left, right, parameter=name, chosen=chosen, spreads=spreads, title=title)
+
+
+def _or_nan(values: Iterable[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in values]
+
+
+def _short(name: str, label: str) -> str:
+    return label.removeprefix(f"{name}=")

@@ -1,0 +1,363 @@
+"""What one run really measured, as one JSON file without machine names: the unit of `results/` and of every table."""
+
+import glob
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from calibrant.errors import InvalidInput, invalid, printable
+from calibrant.files import as_path, content_digest, read_json, sha256_of, write_json
+from calibrant.metrics import Evaluation, evaluate, rests_on_few
+from calibrant.own_code import is_own
+from calibrant.predictions import Predictions
+from calibrant.studies.automation import automation
+from calibrant.studies.schema import (
+    AutomationContent,
+    BestContent,
+    Count,
+    EvaluationContent,
+    Evaluations,
+    Number,
+    PredictionDigests,
+    RecipeContent,
+    Scalar,
+    Seconds,
+    Setting,
+    Text,
+)
+from calibrant.studies.spec import file_word
+from calibrant.studies.temperature import fit_temperature, scaled_by
+from calibrant.training import Recipe, Run, flatten, paper_recipe
+
+VERSION = 1
+N_BINS = (10, 15)
+# Intervals are kept for these alone; the rest would only make the files long.
+TABLED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "share@0.99", "nll", "brier")
+# Parts of a recipe that change neither the training nor what is recorded of its last epoch.
+_NOT_TRAINING = ("engine.", "calibration.", "own_code.")
+_N_RESAMPLES = 400
+_LONGEST = 120
+
+
+class Record(BaseModel):
+    """One run.
+
+    Attributes:
+        version: Of this format.
+        data: Data set.
+        model: Network.
+        method: Name in `calibrant.training.methods`.
+        seed: Of the run.
+        changes: Dotted recipe keys in which the run differs from the recommended recipe of its data set; engine,
+            model, method name and seed are not counted. `read_records` looks again: a recommendation may have changed.
+        recipe: All settings.
+        settings: The method's hyperparameters as used.
+        test: Number of bins ("10", "15") to the evaluation of the test set.
+        test_scaled: The same after temperature scaling fitted on the validation set of the same run.
+        validation: Evaluation of the validation set, 10 bins.
+        validation_nll_scaled: NLL of the validation set after temperature scaling, fitted on the same cases: what a
+            plan is chosen by. None in records of older versions.
+        temperature: The temperature found.
+        temperature_notes: What the fit warned about.
+        best_validation: Epoch of the best validation accuracy; for information, the last epoch is what counts.
+        samples_seen: Sample updates.
+        samples_full: Sample updates of a run on all data for all epochs.
+        seen_share: Their ratio.
+        samples_scored: Forward passes that were made for scores alone, at the cuts of a plan with `scoring`.
+        train_seconds: Time of the training epochs.
+        seconds: The same with validation and checkpoints.
+        later_seconds: `train_seconds` without the first epoch, in which steps are compiled; None: not recorded.
+        later_samples: Sample updates without those of the first epoch.
+        concurrent_runs: How many runs shared the machine with it, itself included; None: not known.
+        steps_mode: How steps were executed.
+        environment: Versions, device, commit.
+        predictions_sha256: Digests of the predictions that all this was computed from.
+        automation: Promised accuracy ("0.99") to what may be automated at it (see `study.automation`); None: not
+            recorded. Files call it `takeover`.
+        best: The same figures of the best epoch by `recipe.select`; None where the last epoch alone was kept.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
+
+    version: Literal[1]
+    data: Text
+    model: Text
+    method: Text
+    seed: Count
+    changes: dict[Text, Setting]
+    recipe: RecipeContent
+    settings: dict[Text, Setting]
+    test: Evaluations
+    test_scaled: Evaluations
+    validation: EvaluationContent
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    temperature_notes: tuple[str, ...]
+    best_validation: dict[Text, Number] | None
+    samples_seen: Count
+    samples_full: Annotated[int, Field(ge=1, lt=2**53)]
+    seen_share: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    samples_scored: Count = 0
+    train_seconds: Seconds
+    seconds: Seconds
+    later_seconds: Seconds | None = None
+    later_samples: Count | None = None
+    concurrent_runs: Count | None
+    steps_mode: Text | None
+    environment: dict[Text, Scalar]
+    predictions_sha256: PredictionDigests
+    automation: dict[Text, AutomationContent] | None = Field(default=None, alias="takeover")
+    validation_nll_scaled: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    best: BestContent | None = None
+
+    @model_validator(mode="after")
+    def _one_run(self) -> Self:
+        """The fields that a table shows are those of the recipe: one must not be checked and the other used."""
+        for key in ("data", "model", "method"):
+            if getattr(self, key) != self.recipe[key]["name"]:
+                raise ValueError(f"the same {key} as in its recipe")
+        if self.seed != self.recipe["seed"]:
+            raise ValueError("the same seed as in its recipe")
+        return self
+
+    def evaluation(self, *, n_bins: int = 10, scaled: bool = False) -> Evaluation:
+        """The test set's metrics."""
+        return self._evaluations[n_bins, scaled]
+
+    @cached_property
+    def _evaluations(self) -> dict[tuple[int, bool], Evaluation]:
+        return {
+            (int(n_bins), scaled): Evaluation.from_dict(content)
+            for scaled, group in ((False, self.test), (True, self.test_scaled))
+            for n_bins, content in group.items()
+        }
+
+    def value(self, metric: str, *, n_bins: int = 10, scaled: bool = False) -> float | None:
+        """One metric of the test set under its flat name ("ece", "share@0.95"), as a fraction."""
+        return self.evaluation(n_bins=n_bins, scaled=scaled).values()[metric]
+
+    def deviation(self, metric: str, *, scaled: bool = False) -> float | None:
+        """Standard error of a metric over test images, from the width of its 95 % interval; None where it has none.
+
+        Only the width: the bootstrap intervals of calibration errors in records of version 0.1.0 lie too high.
+        None also for what rests on a few images: one image, drawn again and again, has no spread.
+        """
+        evaluation = self.evaluation(scaled=scaled)
+        values = evaluation.values()
+        if rests_on_few(metric, values, values, evaluation.n):
+            return None
+        ends = (evaluation.intervals or {}).get(metric)
+        if ends is None or not all(map(math.isfinite, ends)):
+            return None
+        return (ends[1] - ends[0]) / (2 * 1.96)
+
+    def at_best(self) -> Self | None:
+        """What this record would say if the best epoch were the last; None where that was not kept."""
+        if self.best is None:
+            return None
+        figures = {key: self.best[key] for key in ("test", "test_scaled", "validation", "temperature")}
+        found = self.model_copy(update={**figures, "automation": None, "validation_nll_scaled": None, "best": None})
+        found.__dict__.pop("_evaluations", None)  # those of the last epoch, if anybody has asked for them
+        return found
+
+    @property
+    def test_cases(self) -> int:
+        """Number of test images."""
+        return int(self.test[str(N_BINS[0])]["n"])
+
+    @property
+    def validation_ece(self) -> float:
+        """What hyperparameters are chosen by."""
+        return float(self.validation["ece"])
+
+    @property
+    def variant(self) -> str:
+        """What was changed, in words for a table; empty for a run at recommended settings."""
+        return ", ".join(f"{key.rsplit('.', 1)[-1]} {_word(value)}" for key, value in sorted(self.changes.items()))
+
+    @property
+    def label(self) -> str:
+        """The method, and what was changed in brackets."""
+        return f"{self.method} ({self.variant})" if self.variant else self.method
+
+    @property
+    def code(self) -> str:
+        """Which version of your own modules it was run with, in words; empty where there are none."""
+        known: dict[str, str] = self.recipe.get("own_code", {})
+        return ", ".join(f"{module} {digest[:8] or 'without a file'}" for module, digest in sorted(known.items()))
+
+    @property
+    def file_name(self) -> str:
+        """Name by content: data, network, method, changes, seed."""
+        changes = [file_word(f"{k.rsplit('.', 1)[-1]}={_word(v)}") for k, v in sorted(self.changes.items())]
+        middle = "-".join(changes)
+        if len(middle) > _LONGEST:
+            middle = f"changed-{content_digest(self.changes)[:10]}"
+        words = [file_word(self.data), file_word(self.model), file_word(self.method), middle, f"seed{self.seed}"]
+        return "-".join(word for word in words if word) + ".json"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as the file has them."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a record."""
+        try:
+            return cls.model_validate(read_json(path))
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            place = ".".join(str(part)[:40] for part in first["loc"][:4])
+            raise invalid(str(path), "be a record of a run", f"a fault at '{place}': {first['msg'][:200]}") from error
+
+
+def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
+    """Measure a finished run: with and without temperature scaling, with 10 and 15 bins."""
+    summary = run.summary
+    validation, test = run.predictions("val"), run.predictions("test")
+    temperature, notes = fit_temperature(validation)
+    recipe = _without_paths(run.recipe)
+    later = run.epochs()[1:]
+    return Record(
+        version=VERSION,
+        data=recipe.data.name,
+        model=recipe.model.name,
+        method=recipe.method.name,
+        seed=recipe.seed,
+        changes=changes_of(recipe, summary["method"]["settings"]),
+        recipe=recipe.model_dump(mode="json"),
+        settings=summary["method"]["settings"],
+        test=_evaluations(test),
+        test_scaled=_evaluations(scaled_by(test, temperature)),
+        validation=evaluate(validation, N_BINS[0]).to_dict(),
+        temperature=temperature,
+        temperature_notes=notes,
+        best_validation=summary["best_validation"],
+        samples_seen=summary["samples_seen"],
+        samples_full=summary["samples_full"],
+        seen_share=summary["seen_share"],
+        samples_scored=summary.get("samples_scored", 0),
+        train_seconds=summary["timing"]["train_seconds"],
+        seconds=summary["timing"]["seconds"],
+        later_seconds=sum(line["train_seconds"] for line in later),
+        later_samples=sum(line["samples"] for line in later),
+        concurrent_runs=concurrent_runs,
+        steps_mode=summary.get("steps_mode"),
+        environment=summary["environment"],
+        predictions_sha256=digests(run),
+        automation=automation(validation, test),
+        validation_nll_scaled=evaluate(scaled_by(validation, temperature), N_BINS[0]).nll,
+        best=_best_of(run),
+    )
+
+
+def _best_of(run: Run) -> dict[str, Any] | None:
+    if run.recipe.select == "last":
+        return None
+    validation, test = run.predictions("val", best=True), run.predictions("test", best=True)
+    temperature, _ = fit_temperature(validation)
+    return {
+        "select": run.recipe.select,
+        "epoch": run.summary["best"]["epoch"],
+        "test": _evaluations(test),
+        "test_scaled": _evaluations(scaled_by(test, temperature)),
+        "validation": evaluate(validation, N_BINS[0]).to_dict(),
+        "temperature": temperature,
+    }
+
+
+def digests(run: Run) -> dict[str, str]:
+    """What identifies the outcome of a run."""
+    return {split: sha256_of(run.predictions_path(split)) for split in ("val", "test")}
+
+
+def write_record(record: Record, folder: str | Path, *, replace: bool = False) -> Path:
+    """Write a record under its own name; another outcome of the same settings is not replaced unasked."""
+    path = as_path(folder, "folder") / record.file_name
+    if path.exists() and not replace:
+        there = Record.load(path)
+        if there.predictions_sha256 != record.predictions_sha256:
+            raise InvalidInput(
+                f"{path} holds another outcome of the same settings and seed. Keep it, or replace it with --replace."
+            )
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # of a process that was killed
+        draft.unlink(missing_ok=True)
+    write_json(path, record.to_dict())
+    return path
+
+
+def read_records(folder: str | Path) -> list[Record]:
+    """All records of a folder, sorted by file name; none where it does not exist.
+
+    What a record calls changed is what differs from today's recommendation, not from that of the day it was written.
+    """
+    return [_as_of_today(Record.load(path)) for path in sorted(as_path(folder, "folder").glob("*.json"))]
+
+
+def _as_of_today(record: Record) -> Record:
+    try:
+        changes = changes_of(Recipe.parse(record.recipe), record.settings)
+    except InvalidInput:
+        return record  # of a method or a setting that is gone: there is no recommendation left to compare with
+    return record.model_copy(update={"changes": changes})
+
+
+def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Dotted keys in which a run differs from the recommended recipe for its data set, network and method.
+
+    Args:
+        recipe: The run's recipe.
+        settings: The method's hyperparameters as they were used; None: those that the recipe names.
+    """
+    usual = flatten(paper_recipe(recipe.data.name).model_dump(mode="json"))
+    usual |= _as_options(_recommended(recipe, settings or {}))
+    ours = flatten(recipe.model_dump(mode="json")) | _as_options(settings or {})
+    # `select` changes nothing about the training: the last epoch is recorded in any case.
+    left_out = {"seed", "select", "model.name", "method.name"}
+    if recipe.schedule.kind != "step":
+        left_out.add("schedule.milestones")  # no other schedule reads them
+    return {
+        key: value
+        for key, value in ours.items()
+        if key not in left_out and not key.startswith(_NOT_TRAINING) and usual.get(key) != value
+    }
+
+
+def _recommended(recipe: Recipe, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings that the method has by itself."""
+    if is_own(recipe.method.name):  # recording imports nothing that a run names: what was given is what was changed
+        return {key: value for key, value in settings.items() if key not in recipe.method.options}
+    return recipe.changed({"method.options": {}}).plan().settings
+
+
+def _as_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"method.options.{key}": value for key, value in settings.items()}
+
+
+def _evaluations(predictions: Predictions) -> dict[str, dict[str, Any]]:
+    made = {}
+    for n_bins in N_BINS:
+        content = evaluate(predictions, n_bins, n_resamples=_N_RESAMPLES if n_bins == N_BINS[0] else 0).to_dict()
+        if "intervals" in content:
+            content["intervals"] = {name: ends for name, ends in content["intervals"].items() if name in TABLED}
+        made[str(n_bins)] = content
+    return made
+
+
+def _without_paths(recipe: Recipe) -> Recipe:
+    """Data and network given by a path keep their file name: where it lies is nobody's business."""
+    changed = {}
+    for key, name in (("data.name", recipe.data.name), ("model.name", recipe.model.name)):
+        kind, colon, rest = name.partition(":")
+        if colon and "/" in rest:
+            changed[key] = f"{kind}:{rest.rstrip('/').rsplit('/', 1)[-1]}"
+    if recipe.model.weights is not None:
+        changed["model.weights"] = recipe.model.weights.rsplit("/", 1)[-1]
+    return recipe.changed(changed)
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else printable(str(value))

@@ -1,0 +1,344 @@
+"""Mean and spread of records over seeds, and paired differences against a baseline."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from calibrant.display import Displayed, Overview, ShownFields
+from calibrant.errors import invalid
+from calibrant.metrics import Verdict, higher_is_better, rests_on_few
+from calibrant.studies.automation import Automation
+from calibrant.studies.images import ImageNoise, PredictionsOf
+from calibrant.studies.record import TABLED, Record
+
+COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "nll", "aurc")
+# A temperature never changes the predicted class.
+COMPARED_SCALED = tuple(metric for metric in COMPARED if metric != "test_error")
+# What a row shows; beyond TABLED there is no interval over test images in the records.
+SHOWN = (*TABLED, "aurc", "ece_equal_mass", "classwise_ece")
+# Differences that agree but for rounding have no spread to learn from.
+_NO_SPREAD = 1e-9
+Over = Literal["seeds", "images"]
+
+
+@dataclass(frozen=True)
+class Estimate(ShownFields):
+    """A number with its spread.
+
+    Attributes:
+        mean: Over seeds; None where it is not defined for one of them.
+        spread: Standard deviation over seeds; with one seed the standard error over test images.
+        over: What the spread is over; None without one.
+        values: One per seed.
+    """
+
+    mean: float | None
+    spread: float | None
+    over: Over | None
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method (or variant) over its seeds, all metrics as fractions.
+
+    `automation` is what may be automated: "share@0.99" at a promised accuracy of 0.99, "accuracy@0.99" of that share on
+    the test set, both also as "scaled_...".
+
+    `method` is its name in `calibrant.training.methods`. `concurrent_runs` is how many runs shared the machine, one
+    number per seed; None if that is not known.
+    """
+
+    label: str
+    seeds: tuple[int, ...]
+    test: dict[str, Estimate]
+    scaled: dict[str, Estimate]
+    ece_15_bins: Estimate
+    scaled_ece_15_bins: Estimate
+    validation_ece: Estimate
+    temperature: Estimate
+    samples_seen: Estimate
+    seen_share: Estimate
+    train_seconds: Estimate
+    concurrent_runs: tuple[int | None, ...]
+    automation: dict[str, Estimate]
+    validation_nll_scaled: Estimate
+    method: str
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """A method minus the baseline, paired.
+
+    Attributes:
+        label: The method.
+        metric: Flat name.
+        scaled: Whether both are temperature-scaled.
+        difference: Mean over pairs.
+        interval: 95 % interval: Student's t over seeds, no narrower than the noise of the test images, or that of one
+            seed over images; None where neither is possible, and for calibration errors over images.
+        over: What was paired.
+        pairs: Number of seeds in common.
+        verdict: What the method is, seen from the baseline.
+    """
+
+    label: str
+    metric: str
+    scaled: bool
+    difference: float | None
+    interval: tuple[float, float] | None
+    over: Over | None
+    pairs: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class AgainstControl(ShownFields):
+    """One metric of a plan, its control and the run on all updates, as means over seeds.
+
+    Attributes:
+        plan: The plan's row.
+        control: The control's row.
+        share: The plan's part of all updates.
+        scored_share: Forward passes for scores alone, in the same unit; they come on top.
+        all_updates: The metric without a plan and with all epochs; None where that was not run.
+        control_value: The metric of the control.
+        plan_value: The metric of the plan.
+        difference: Plan minus control, with interval and verdict, paired by seed and over test images.
+        recovered: (control - plan) / (control - all updates): 1 where nothing was lost, 0 where the plan is worth no
+            more than fewer epochs; None where all updates were not run, or are no better than the control.
+    """
+
+    plan: str
+    control: str
+    share: float
+    scored_share: float
+    all_updates: float | None
+    control_value: float | None
+    plan_value: float | None
+    difference: PairedDifference
+    recovered: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class Results(Displayed):
+    """All rows of one data set and network.
+
+    `unfinished` are the seeds of each row that failed or were stopped: the rows know nothing of them. `best` are rows
+    of the best epoch by a validation figure, where runs kept it; all others are of the last epoch. `controls` puts each
+    plan beside its control (see `study.control`); `uncontrolled` are the plans that have none of as many updates.
+    """
+
+    data: str
+    model: str
+    baseline: str
+    rows: tuple[Row, ...]
+    differences: tuple[PairedDifference, ...]
+    unfinished: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    best: tuple[Row, ...] = ()
+    controls: tuple[AgainstControl, ...] = ()
+    uncontrolled: tuple[str, ...] = ()
+
+    def _overview(self) -> Overview:
+        from calibrant.studies.tables import paper_tables
+
+        table = paper_tables(self)[0]
+        return Overview(table.title, table.rows, table.columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, in fractions."""
+        content = asdict(self)
+        for row in (*content["rows"], *content["best"]):
+            row["takeover"] = row.pop("automation")  # the name that files have had from the beginning
+        return content
+
+
+def estimate(values: Sequence[float | None], deviations: Sequence[float | None] = ()) -> Estimate:
+    """Mean and spread of one number over seeds.
+
+    >>> round(estimate([0.1, 0.2, 0.3]).spread, 3)
+    0.1
+    """
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if len(known) != len(values) or not known:
+        return Estimate(None, None, None, tuple(values))
+    mean = statistics.fmean(known)
+    if len(known) > 1:
+        return Estimate(mean, statistics.stdev(known), "seeds", tuple(values))
+    own = deviations[0] if deviations else None
+    return Estimate(mean, own, None if own is None else "images", tuple(values))
+
+
+def summarise_row(label: str, records: Sequence[Record]) -> Row:
+    """One row from the records of its seeds."""
+    ordered = sorted(records, key=lambda record: record.seed)
+
+    def metrics(*, scaled: bool) -> dict[str, Estimate]:
+        return {
+            name: estimate(
+                [record.value(name, scaled=scaled) for record in ordered],
+                [record.deviation(name, scaled=scaled) for record in ordered],
+            )
+            for name in SHOWN
+        }
+
+    return Row(
+        label=label,
+        seeds=tuple(record.seed for record in ordered),
+        test=metrics(scaled=False),
+        scaled=metrics(scaled=True),
+        ece_15_bins=estimate([record.value("ece", n_bins=15) for record in ordered]),
+        scaled_ece_15_bins=estimate([record.value("ece", n_bins=15, scaled=True) for record in ordered]),
+        validation_ece=estimate([record.validation_ece for record in ordered]),
+        temperature=estimate([record.temperature for record in ordered]),
+        samples_seen=estimate([float(record.samples_seen) for record in ordered]),
+        seen_share=estimate([record.seen_share for record in ordered]),
+        train_seconds=estimate([record.train_seconds for record in ordered]),
+        concurrent_runs=tuple(record.concurrent_runs for record in ordered),
+        automation=_automation(ordered),
+        validation_nll_scaled=estimate([record.validation_nll_scaled for record in ordered]),
+        method=ordered[0].method,
+    )
+
+
+def _automation(records: Sequence[Record]) -> dict[str, Estimate]:
+    """The figures that all of the records have; records of older versions have none."""
+    told = [record.automation or {} for record in records]
+    targets = [target for target in told[0] if all(target in each for each in told)]
+    return {
+        f"{what}@{target}": estimate(
+            [each[target][what] for each in told],
+            [_binomial_error(what, each[target], record) for each, record in zip(told, records, strict=True)],
+        )
+        for target in targets
+        for what in told[0][target]
+    }
+
+
+def _binomial_error(what: str, figures: Automation, record: Record) -> float | None:
+    """Standard error over test images, for a threshold that stays as it is.
+
+    None for the accuracy of cases that are all right, or all wrong: a few such cases would look certain.
+    """
+    value, whole = figures[what], what.replace("accuracy", "share")
+    if value is None or (what != whole and value in {0.0, 1.0}):
+        return None
+    cases = record.test_cases * (1.0 if what == whole else figures[whole] or 0.0)
+    return math.sqrt(value * (1.0 - value) / cases)
+
+
+def summarise(
+    records: Mapping[str, Sequence[Record]], baseline: str, *, predictions_of: PredictionsOf | None = None
+) -> Results:
+    """Rows and differences of one data set and network.
+
+    Args:
+        records: Label to the records of its seeds, in the order of the table.
+        baseline: The label that the others are compared with; without records there are no differences.
+        predictions_of: Where test predictions come from, for a paired bootstrap over test images.
+    """
+    filled = {label: list(group) for label, group in records.items() if group}
+    if not filled:
+        raise invalid("records", "hold at least one run", "none")
+    first = next(iter(filled.values()))[0]
+    rows = tuple(summarise_row(label, group) for label, group in filled.items())
+    differences: list[PairedDifference] = []
+    noise = None if predictions_of is None else ImageNoise(predictions_of)
+    if baseline in filled:
+        for label, group in filled.items():
+            if label != baseline:
+                differences += _differences(label, group, filled[baseline], noise)
+    best = tuple(row for label, group in filled.items() if (row := _best_row(label, group)) is not None)
+    return Results(first.data, first.model, baseline, rows, tuple(differences), best=best)
+
+
+def _best_row(label: str, records: Sequence[Record]) -> Row | None:
+    """The row of the best epoch, where all seeds kept it and chose by the same figure."""
+    chosen = {record.best["select"] for record in records if record.best is not None}
+    found = [best for record in records if (best := record.at_best()) is not None]
+    if len(found) != len(records) or len(chosen) != 1:
+        return None
+    epochs = ", ".join(str(record.best["epoch"]) for record in records if record.best is not None)
+    return summarise_row(f"{label}: {chosen.pop()}, epoch {epochs}", found)
+
+
+def _differences(
+    label: str, group: list[Record], baseline: list[Record], noise: ImageNoise | None
+) -> list[PairedDifference]:
+    by_seed = [{record.seed: record for record in each} for each in (group, baseline)]
+    common = sorted(by_seed[0].keys() & by_seed[1].keys())
+    if not common:
+        return []
+    ours, theirs = ([each[seed] for seed in common] for each in by_seed)
+    compared = [(metric, False) for metric in COMPARED] + [(metric, True) for metric in COMPARED_SCALED]
+    if len(common) == 1 and noise is not None:
+        return [over_images(label, metric, ours[0], theirs[0], noise, scaled=scaled) for metric, scaled in compared]
+    return [
+        over_seeds(
+            label,
+            metric,
+            [record.value(metric, scaled=scaled) for record in ours],
+            [record.value(metric, scaled=scaled) for record in theirs],
+            scaled=scaled,
+            least=0.0 if noise is None else noise.half_width(metric, ours, theirs, scaled=scaled),
+            few=any(_few(metric, *pair, scaled=scaled) for pair in zip(theirs, ours, strict=True)),
+        )
+        for metric, scaled in compared
+    ]
+
+
+def over_seeds(
+    label: str,
+    metric: str,
+    ours: Sequence[float | None],
+    theirs: Sequence[float | None],
+    *,
+    scaled: bool = False,
+    least: float = 0.0,
+    few: bool = False,
+) -> PairedDifference:
+    """Mean difference over seeds with Student's t interval, which is wide for few seeds, as it should be.
+
+    A test set is finite, so two or three seeds may agree by luck, even exactly. The interval is therefore never
+    narrower than `least` to either side, the noise of the test images; without any spread there is no interval.
+    Where a metric rests on a `few` images there is no verdict: three that are right in every seed promise nothing.
+    """
+    pairs = [b - a for a, b in zip(theirs, ours, strict=True) if a is not None and b is not None]
+    if len(pairs) != len(ours):
+        return PairedDifference(label, metric, scaled, None, None, None, len(ours), "cannot tell")
+    mean = statistics.fmean(pairs)
+    half = max(_t_half_width(pairs), least) if len(pairs) > 1 else 0.0
+    if half < _NO_SPREAD:
+        return PairedDifference(label, metric, scaled, mean, None, None, len(pairs), "cannot tell")
+    interval = (mean - half, mean + half)
+    verdict: Verdict = "cannot tell" if few else _verdict(metric, interval)
+    return PairedDifference(label, metric, scaled, mean, interval, "seeds", len(pairs), verdict)
+
+
+def _few(metric: str, theirs: Record, ours: Record, *, scaled: bool) -> bool:
+    both = [record.evaluation(scaled=scaled) for record in (theirs, ours)]
+    return rests_on_few(metric, both[0].values(), both[1].values(), both[0].n)
+
+
+def _t_half_width(values: Sequence[float]) -> float:
+    from scipy import stats
+
+    return float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def over_images(
+    label: str, metric: str, ours: Record, theirs: Record, noise: ImageNoise, *, scaled: bool
+) -> PairedDifference:
+    """The paired difference of one run and another over test images."""
+    row = noise.comparison(ours, theirs, scaled=scaled)[metric]
+    over: Over | None = None if row.difference is None else "images"
+    return PairedDifference(label, metric, scaled, row.difference, row.interval, over, 1, row.verdict)
+
+
+def _verdict(metric: str, interval: tuple[float, float]) -> Verdict:
+    if interval[0] <= 0.0 <= interval[1]:
+        return "cannot tell"
+    rises = interval[0] > 0.0
+    return "better" if rises == higher_is_better(metric) else "worse"

@@ -1,0 +1,339 @@
+"""The paper's tables from the results of a study."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+from calibrant.metrics import higher_is_better
+from calibrant.metrics import label as common_label
+from calibrant.report import Grid
+from calibrant.studies.automation import CONFIDENCE
+from calibrant.studies.summary import Estimate, PairedDifference, Results, Row
+
+
+def paper_tables(results: Results, *, brief: bool = False) -> list[Grid]:
+    """Calibration and error, the high-confidence set, costs, and differences against the baseline.
+
+    Args:
+        results: The rows.
+        brief: One line per method for the differences, without their intervals: for a terminal.
+    """
+    where = f"{results.data}, {results.model}"
+    caption = _SPREAD + left_out(results)
+    grids = [
+        _grid(results, f"{where}: calibration and test error", caption, _FIRST),
+        _grid(results, f"{where}: the high-confidence set", caption, _SECOND),
+        _grid(results, f"{where}: other metrics", _OTHER + left_out(results), _THIRD),
+        _costs(results, where),
+    ]
+    if len(results.rows) > 1 and all(row.validation_nll_scaled.mean is not None for row in results.rows):
+        grids.append(_candidates(results, where))
+    if results.best:
+        chosen = replace(results, rows=results.best)
+        grids.append(_grid(chosen, f"{where}: the best epoch by validation", _CHOSEN, _BOTH))
+    if any(row.automation for row in results.rows):
+        title = f"{where}: what may be left to the model"
+        grids.append(_grid(results, title, _PROMISED + left_out(results), _AUTOMATED))
+    if results.controls:
+        grids.append(control_table(results))
+    if results.differences:
+        grids.append(_verdicts(results, where) if brief else _differences(results, where))
+    return grids
+
+
+_SPREAD = (
+    "In percent, test set, last epoch, 10 bins unless stated. TE: test error; S95: the cases with a confidence of "
+    "0.95 or more, |S95|: their share; +TS: after temperature scaling on the validation set. "
+    "± is the standard deviation over seeds; with one seed, the standard error over test images, "
+    "which is the width of a 95 % interval divided by 3.92. "
+    "Marked: the best mean, which may be so by chance."
+)
+
+
+def left_out(results: Results) -> str:
+    """A sentence on runs that failed or were stopped; empty where all have finished.
+
+    A method whose training fails for some seeds must not look as if it had never been tried with them.
+    """
+    if not results.unfinished:
+        return ""
+    told = "; ".join(
+        f"{label}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+        for label, seeds in results.unfinished.items()
+    )
+    return f" Not finished (failed or stopped), so in none of these figures: {told}."
+
+
+_Column = tuple[str, Callable[[Row], Estimate], str | None]
+"""Heading, what it shows, and the metric that says which end is better (None: neither)."""
+
+
+def _test(metric: str) -> Callable[[Row], Estimate]:
+    return lambda row: row.test[metric]
+
+
+def _scaled(metric: str) -> Callable[[Row], Estimate]:
+    return lambda row: row.scaled[metric]
+
+
+_FIRST: tuple[_Column, ...] = (
+    ("ECE", _test("ece"), "ece"),
+    ("ECE +TS", _scaled("ece"), "ece"),
+    ("ECE, 15 bins", lambda row: row.ece_15_bins, "ece"),
+    ("TE", _test("test_error"), "test_error"),
+    ("AUROC", _test("auroc"), "auroc"),
+)
+_SECOND: tuple[_Column, ...] = (
+    ("ECE(S95)", _test("ece@0.95"), "ece"),
+    ("ECE(S95) +TS", _scaled("ece@0.95"), "ece"),
+    ("|S95|", _test("share@0.95"), "share"),
+    ("|S95| +TS", _scaled("share@0.95"), "share"),
+)
+
+
+_OTHER = (
+    "Test set, last epoch, 10 bins. NLL and Brier score (summed over classes) as they are, all else in percent. AURC: "
+    "area under the risk-coverage curve; equal mass: ECE of bins that hold equally many cases; classwise: mean over "
+    "classes. Lower is better. +TS, ± and marks as above."
+)
+_THIRD: tuple[_Column, ...] = (
+    ("NLL", _test("nll"), "nll"),
+    ("NLL +TS", _scaled("nll"), "nll"),
+    ("Brier", _test("brier"), "brier"),
+    ("Brier +TS", _scaled("brier"), "brier"),
+    ("AURC", _test("aurc"), "aurc"),
+    ("ECE, equal mass", _test("ece_equal_mass"), "ece"),
+    ("ECE, classwise", _test("classwise_ece"), "ece"),
+)
+_BOTH: tuple[_Column, ...] = (
+    *(_FIRST[0], _FIRST[1], _FIRST[3], _FIRST[4]),
+    *(_SECOND[0], _SECOND[2]),
+)
+_CHOSEN = (
+    "As in the first two tables, but of the epoch with the best validation figure (error, NLL, or NLL after scaling) "
+    "instead of the last."
+)
+_PROMISED = (
+    "In percent of the test images: those above the lowest threshold at which the validation set promises an accuracy "
+    f"of 98 or 99 % with confidence {CONFIDENCE:g} (calibrant route fit). 0: nothing can be promised. +TS: a "
+    "temperature from a random half of the validation set first, the threshold from the other half. "
+    "Right: accuracy of those at 99 %; -: a seed has none. ± as above; with one seed, the binomial "
+    "standard error."
+)
+
+
+def _automated(key: str) -> Callable[[Row], Estimate]:
+    return lambda row: row.automation.get(key, Estimate(None, None, None, ()))
+
+
+_AUTOMATED: tuple[_Column, ...] = (
+    ("at 98 %", _automated("share@0.98"), "share"),
+    ("at 98 % +TS", _automated("scaled_share@0.98"), "share"),
+    ("at 99 %", _automated("share@0.99"), "share"),
+    ("at 99 % +TS", _automated("scaled_share@0.99"), "share"),
+    ("right", _automated("accuracy@0.99"), None),
+)
+
+
+def _grid(results: Results, title: str, caption: str, columns: Sequence[_Column]) -> Grid:
+    rows = tuple(
+        (row.label, str(len(row.seeds)), *(_cell(read(row), metric) for _, read, metric in columns))
+        for row in results.rows
+    )
+    best = tuple(_best([read(row).mean for row in results.rows], metric) for _, read, metric in columns)
+    heads = ("method", "seeds", *(head for head, _, _ in columns))
+    return Grid(title, caption, heads, rows, (frozenset(), frozenset(), *best))
+
+
+def _cell(estimate: Estimate, metric: str | None) -> str:
+    if metric not in {"nll", "brier"} or estimate.mean is None:
+        return percent(estimate)
+    return f"{estimate.mean:.4f}" + ("" if estimate.spread is None else f" ± {estimate.spread:.4f}")
+
+
+def _best(values: Sequence[float | None], metric: str | None) -> frozenset[int]:
+    known = [value for value in values if value is not None]
+    if metric is None or len(set(known)) < 2:  # where all are equal nobody is best
+        return frozenset()
+    top = max(known) if higher_is_better(metric) else min(known)
+    return frozenset(index for index, value in enumerate(values) if value == top)
+
+
+def _costs(results: Results, where: str) -> Grid:
+    base = next((row for row in results.rows if row.label == results.baseline), None)
+    rows = tuple(
+        (
+            row.label,
+            f"{row.samples_seen.mean or 0:,.0f}",
+            f"{100 * (row.seen_share.mean or 0):.1f}",
+            _plain(row.train_seconds, "{:.1f}"),
+            _relative_time(row, base),
+            _plain(row.temperature, "{:.3f}"),
+        )
+        for row in results.rows
+    )
+    heads = ("method", "samples seen", "of full, %", "train time, s", f"vs {results.baseline}, %", "temperature")
+    caption = (
+        "Mean over seeds. Times of runs that shared a machine say little; they are compared only where all of them "
+        "shared it with equally many."
+    )
+    if results.uncontrolled:
+        caption += (
+            f" No control made as many updates, so nothing is said of the worth of: {', '.join(results.uncontrolled)}."
+        )
+    return Grid(f"{where}: what it cost", caption, heads, rows)
+
+
+def _candidates(results: Results, where: str) -> Grid:
+    """The rows by what a choice between them may look at: validation alone, the best first."""
+    ordered = sorted(results.rows, key=lambda row: row.validation_nll_scaled.mean or 0.0)
+    rows = tuple(
+        (
+            row.label,
+            str(len(row.seeds)),
+            _plain(row.validation_nll_scaled, "{:.4f}"),
+            f"{100 * (row.seen_share.mean or 0):.2f}",
+        )
+        for row in ordered
+    )
+    caption = (
+        "For a choice: NLL of the validation set after temperature scaling, fitted on the same cases, the best first. "
+        f"± is the standard deviation over seeds. The test set has no say.{left_out(results)}"
+    )
+    heads = ("method", "seeds", "validation NLL +TS", "of full, %")
+    return Grid(f"{where}: on validation", caption, heads, rows)
+
+
+def _relative_time(row: Row, base: Row | None) -> str:
+    """Time in percent of the baseline's, where both were measured on an equally busy machine."""
+    if base is None or row.train_seconds.mean is None or not base.train_seconds.mean:
+        return "-"
+    # None means that it is not known how many runs shared the machine; such runs are compared with each other only.
+    if len({*row.concurrent_runs, *base.concurrent_runs}) > 1:
+        return "-"
+    return f"{100 * row.train_seconds.mean / base.train_seconds.mean:.0f}"
+
+
+def _differences(results: Results, where: str) -> Grid:
+    rows = []
+    for item in results.differences:
+        name = _name(item.metric, item.scaled)
+        basis = "-" if item.over is None else f"{item.pairs} seeds" if item.over == "seeds" else "images"
+        rows.append((item.label, name, *_difference_and_ends(item), basis, item.verdict))
+    heads = ("method", "metric", f"minus {results.baseline}", "95 % interval", "paired over", "verdict")
+    return Grid(f"{where}: against {results.baseline}", _PAIRED, heads, tuple(rows))
+
+
+def _difference_and_ends(item: PairedDifference) -> tuple[str, str]:
+    """A difference and its interval, as text: in points, that of an NLL as it is."""
+    if item.difference is None:
+        return "-", "-"
+    ends = item.interval
+    words = [
+        f"{each:+.4f}" if item.metric == "nll" else f"{100 * each:+.2f}" for each in (item.difference, *(ends or ()))
+    ]
+    return words[0], " to ".join(words[1:]) or "-"
+
+
+_PAIRED = (
+    "In points, NLL as it is. Over seeds: Student's t of paired differences, where test predictions are at hand never "
+    "narrower than the paired bootstrap over test images is wide; with one seed: the interval of `calibrant.compare`, "
+    "which says nothing about another training. Not corrected for the number of comparisons. A larger |S95| counts as "
+    "better, and an over-confident network has one, too: read it beside ECE(S95)."
+)
+
+
+def _verdicts(results: Results, where: str) -> Grid:
+    columns = [("ece", False), ("ece", True), ("test_error", False), ("auroc", False)]
+    columns += [("ece@0.95", False), ("share@0.95", False), ("nll", True), ("aurc", False)]
+    cells = {(item.label, item.metric, item.scaled): item for item in results.differences}
+    rows = []
+    for label in dict.fromkeys(item.label for item in results.differences):
+        found = [cells[label, metric, scaled] for metric, scaled in columns]
+        over = "1 seed" if found[0].pairs == 1 else f"{found[0].pairs} seeds"
+        rows.append((label, over, *(_signed(item) for item in found)))
+    heads = ("method", "paired", *(_name(metric, scaled) for metric, scaled in columns))
+    caption = f"{_PAIRED} ? means: cannot tell. Intervals are in tables.md."
+    return Grid(f"{where}: minus {results.baseline}", caption, heads, tuple(rows))
+
+
+_CONTROL = (
+    "A plan that rests samples costs as much as training on all of them for fewer epochs, so that is what it has to "
+    "beat: its control has the same loss and the same schedule, stretched over fewer epochs, and as many updates. "
+    "Recovered: (control - plan) / (control - all updates); 1 means that nothing was lost, 0 that the plan is worth no "
+    "more than fewer epochs, below 0 that it is worth less; -: all updates were not run, or are no better than the "
+    "control. It is a ratio of two differences and says little where fewer epochs lose little; whether it differs from "
+    "0 is what the verdict says. Updates in percent of all; scored: forward passes for scores alone, which come on "
+    "top. NLL after temperature scaling; error and AURC in percent; lower is better. Intervals as in the table of "
+    "differences."
+)
+
+
+def control_table(results: Results) -> Grid:
+    """Each plan beside its control: what it costs, what it gives, and which part of the loss it recovers."""
+    rows = []
+    for item in results.controls:
+        form = "{:.4f}" if item.difference.metric == "nll" else "{:.2f}"
+        factor = 1 if item.difference.metric == "nll" else 100
+        figures = [
+            "-" if value is None else form.format(factor * value)
+            for value in (item.all_updates, item.control_value, item.plan_value)
+        ]
+        name = _name(item.difference.metric, item.difference.scaled)
+        rows.append(
+            (
+                *(item.plan, item.control, str(item.difference.pairs)),
+                *(f"{100 * item.share:.1f}", f"{100 * item.scored_share:.1f}", name, *figures),
+                *_difference_and_ends(item.difference),
+                item.difference.verdict,
+                "-" if item.recovered is None else f"{item.recovered:.2f}",
+            )
+        )
+    heads = ("plan", "control", "seeds", "updates", "scored", "metric", "all updates", "control's", "plan's")
+    verdicts = ("plan - control", "95 % interval", "plan is", "recovered")
+    title = f"{results.data}, {results.model}: plans beside their controls"
+    return Grid(title, _CONTROL, (*heads, *verdicts), tuple(rows))
+
+
+def _signed(item: PairedDifference) -> str:
+    verdict = "?" if item.verdict == "cannot tell" else item.verdict
+    return "-" if item.difference is None else f"{_difference_and_ends(item)[0]} {verdict}"
+
+
+def metric_label(metric: str) -> str:
+    """A metric's name as the paper writes it.
+
+    >>> metric_label("share@0.95"), metric_label("test_error")
+    ('|S95|', 'TE')
+    """
+    name, _, threshold = metric.partition("@")
+    if threshold:
+        return _OF_A_SET[name].format(f"{(100 * Decimal(threshold)).normalize():f}")
+    return {"test_error": "TE", "auroc": "AUROC"}.get(name) or common_label(name)
+
+
+_OF_A_SET = {"share": "|S{}|", "accuracy": "accuracy(S{})", "ece": "ECE(S{})", "ece_inside": "ECE(S{}), own bins"}
+
+
+def _name(metric: str, scaled: bool) -> str:
+    return metric_label(metric) + (" +TS" if scaled else "")
+
+
+def percent(estimate: Estimate) -> str:
+    """Mean and spread in percent.
+
+    >>> percent(Estimate(0.0123, 0.001, "seeds", (0.0113, 0.0133)))
+    '1.23 ± 0.10'
+    """
+    if estimate.mean is None:
+        return "-"
+    spread = "" if estimate.spread is None else f" ± {100 * estimate.spread:.2f}"
+    return f"{100 * estimate.mean:.2f}{spread}"
+
+
+def _plain(estimate: Estimate, form: str) -> str:
+    if estimate.mean is None or not math.isfinite(estimate.mean):
+        return "-"
+    spread = "" if estimate.over != "seeds" else " ± " + form.format(estimate.spread)
+    return form.format(estimate.mean) + spread

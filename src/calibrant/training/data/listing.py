@@ -1,0 +1,164 @@
+"""Which image sets there are, and where they lie on this machine."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from calibrant.errors import CheckFailed, InvalidInput
+from calibrant.training.data.catalogue import CATALOGUE
+from calibrant.training.data.folder import list_folder
+from calibrant.training.data.formats.reader import Progress
+from calibrant.training.data.load import find_named
+from calibrant.training.data.locate import locate
+from calibrant.training.data.pictures import unreadable_pictures
+from calibrant.training.data.spec import Spec, parse_spec
+from calibrant.training.data.streaming import StreamedDataset, open_dataset
+
+# The set that needs no file: it lies inside scikit-learn.
+_DIGITS: dict[str, Any] = {
+    "name": "digits",
+    "title": "Handwritten digits, 8x8 grey",
+    "train": 1198,
+    "test": 599,
+    "classes": 10,
+    "found": "inside scikit-learn",
+    "problem": None,
+    "download_bytes": 0,
+    "files": [],
+    "licence": "CC BY 4.0",
+    "citation": "E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998",
+    "homepage": "https://archive.ics.uci.edu/dataset/80",
+}
+# What a check tells in lines of its own.
+_LISTED = ("images_per_class", "unreadable", "problem")
+
+
+def list_datasets(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
+    """Every set by name: what it is, where it was found or why it was not, how large it is, and its licence.
+
+    Args:
+        data_dir: Folder to look in first; then `CALIBRANT_DATA`, then the user's cache.
+    """
+    rows = [_DIGITS]
+    for entry in CATALOGUE.values():
+        source, problem = None, None
+        try:
+            source = locate(entry.name, entry.reader, data_dir=data_dir, system=entry.system)
+        except InvalidInput as error:
+            problem = str(error)
+        rows.append(
+            {
+                "name": entry.name,
+                "title": entry.title,
+                "train": entry.train,
+                "test": entry.test,
+                "classes": entry.n_classes,
+                "found": source.place if source else None,
+                "problem": problem,
+                "download_bytes": sum(file.size for file in entry.files),
+                "files": [file.name for file in entry.files],
+                "licence": entry.licence,
+                "citation": entry.citation,
+                "homepage": entry.homepage,
+            }
+        )
+    return rows
+
+
+def describe_place(row: dict[str, Any]) -> str:
+    """Where a set of `list_datasets` lies, or what it takes to have it."""
+    found = row["found"] or row["problem"]
+    return str(found) if found else f"no; {row['download_bytes'] / 1e6:,.0f} MB to fetch"
+
+
+def check_dataset(name: str, *, data_dir: str | Path | None = None, progress: Progress | None = None) -> dict[str, Any]:
+    """Read a set from disk and compare it with what is published; what it holds.
+
+    Args:
+        name: A set of the catalogue, or `arrays:FILE.npz`, `folder:DIR`.
+        data_dir: Folder to look in first.
+        progress: Called with what is done and all that is to be done.
+
+    Returns:
+        What it holds, as plain JSON values. Of a folder with pictures that cannot be read `unreadable` has a line for
+        each, and `problem` counts them; where they stopped the reading, the image shape is None.
+
+    Raises:
+        InvalidInput: The set is not there, or it is the user's own and cannot be read.
+        CheckFailed: A set of the catalogue is there and does not fit what is published.
+    """
+    # A set that is not there is a mistake in the question; one that does not fit is the answer "no".
+    named = find_named(name, data_dir=data_dir) is not None
+    try:
+        dataset = open_dataset(name, data_dir=data_dir, progress=progress).data
+    except InvalidInput as error:
+        if named:
+            raise CheckFailed(str(error)) from error
+        content = _damaged_folder(parse_spec(name), progress)
+        if content is None:
+            raise
+        return content
+    unreadable, verified = [], ""
+    if isinstance(dataset, StreamedDataset):  # more than memory holds, of which only a sample was decoded so far
+        part = dataset.train
+        unreadable = unreadable_pictures(part.pictures, part.form.decoder(), progress=progress)
+    else:
+        verified = dataset.verified
+    return _content(
+        dataset.name,
+        dataset.origin,
+        (dataset.train.labels, dataset.test.labels),
+        dataset.class_names,
+        shape=list(dataset.image_shape),
+        verified=verified,
+        unreadable=unreadable,
+    )
+
+
+def _damaged_folder(spec: Spec, progress: Progress | None) -> dict[str, Any] | None:
+    """What a folder holds whose pictures cannot all be read; None where that is not what is wrong."""
+    if spec.kind != "folder" or not spec.path:
+        return None
+    listing = list_folder(spec)
+    unreadable = unreadable_pictures(listing.pictures, progress=progress)
+    if not unreadable:
+        return None
+    labels, folder = (listing.labels[listing.train], listing.labels[listing.test]), listing.folder
+    return _content(folder.resolve().name, str(folder), labels, listing.class_names, unreadable=unreadable)
+
+
+def describe_content(content: dict[str, Any]) -> list[str]:
+    """What `check_dataset` found, one line for each thing and for each unreadable picture."""
+    counts: dict[str, list[int]] = content["images_per_class"]
+    plain = {key: value for key, value in content.items() if key not in _LISTED}
+    lines = [f"{key.replace('_', ' ')}: {'not known' if value is None else value}" for key, value in plain.items()]
+    lines += [f"class {each}: {train} to train on, {test} to test on" for each, (train, test) in counts.items()]
+    return [*lines, *content["unreadable"]]
+
+
+def _content(
+    name: str,
+    origin: str,
+    labels: tuple[Tensor, Tensor],
+    class_names: Sequence[str],
+    *,
+    shape: list[int] | None = None,
+    verified: str = "",
+    unreadable: Sequence[str] = (),
+) -> dict[str, Any]:
+    counts = [each.bincount(minlength=len(class_names)).tolist() for each in labels]
+    total = sum(map(len, labels))
+    return {
+        "name": name,
+        "origin": origin,
+        "train": len(labels[0]),
+        "test": len(labels[1]),
+        "classes": len(class_names),
+        "image_shape": shape,
+        "verified": verified or "nothing is published to compare it with",
+        "images_per_class": dict(zip(class_names, map(list, zip(*counts, strict=True)), strict=True)),
+        "unreadable": list(unreadable),
+        "problem": f"{len(unreadable)} of {total} pictures of {origin} cannot be read" if unreadable else None,
+    }

@@ -1,0 +1,243 @@
+"""Folders of pictures that are decoded when they are asked for, for sets that do not fit into memory."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+
+from calibrant.display import Displayed, Overview
+from calibrant.errors import InvalidInput, invalid
+from calibrant.training.data.dataset import Augmentation, Dataset, channel_histogram, histogram_statistics
+from calibrant.training.data.decoder import Decoder, Picture, Unreadable, different_sizes
+from calibrant.training.data.folder import FolderPictures, Form, Listing, decode_listing, list_folder, refused
+from calibrant.training.data.formats.reader import Progress
+from calibrant.training.data.load import load_dataset
+from calibrant.training.data.pictures import check_pixels, decoded, large_pictures_expected, pixel_memory
+from calibrant.training.data.spec import parse_spec
+
+# Mean, deviation and colour of a larger set come from this many of its training pictures, spread evenly. Of CIFAR-100
+# they give the mean of each channel to 0.001.
+_SAMPLED = 2048
+
+
+class StreamedBatch(NamedTuple):
+    """Decoded pictures of one set.
+
+    Args:
+        images: `(B, C, H, W)`, uint8; a picture that could not be read is black.
+        labels: `(B,)`.
+        indices: `(B,)`, positions in the set.
+        problems: Position in the batch, and why the picture there could not be read.
+        fault: What is wrong with the set as a whole, such as pictures of two sizes; mostly empty.
+    """
+
+    images: Tensor
+    labels: Tensor
+    indices: Tensor
+    problems: list[tuple[int, str]]
+    fault: str = ""
+
+
+class StreamedImages(TorchDataset[Any]):
+    """Some pictures of a folder as a map-style dataset, which a `DataLoader` asks for whole batches at once.
+
+    Args:
+        pictures: Those of the folder.
+        rows: Which of them.
+        labels: One per row.
+        form: How they are decoded.
+        shape: Channels, height and width.
+    """
+
+    def __init__(
+        self, pictures: FolderPictures, rows: Tensor, labels: Tensor, form: Form, shape: tuple[int, int, int]
+    ) -> None:
+        self.pictures, self.rows, self.labels, self.form, self.shape = pictures, rows, labels, form, shape
+        self._decoder: Decoder | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        batch = self.__getitems__([index])
+        if batch.fault or batch.problems:
+            raise InvalidInput(batch.fault or batch.problems[0][1])
+        return batch.images[0], batch.labels[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> StreamedBatch:
+        """Decode a batch. A picture that cannot be read is a message: what is raised in a worker loses its shape."""
+        images = torch.zeros(len(indices), *self.shape, dtype=torch.uint8)
+        pixels, problems, fault = images.numpy(), [], ""
+        with large_pictures_expected():
+            for position, index in enumerate(indices):
+                try:
+                    self._decode(int(self.rows[index]), pixels[position])
+                except Unreadable as error:
+                    problems.append((position, str(error)))
+                except InvalidInput as error:
+                    fault = fault or str(error)
+        chosen = torch.as_tensor(indices, dtype=torch.int64)
+        return StreamedBatch(images, self.labels[chosen], chosen, problems, fault)
+
+    def take(self, rows: Tensor) -> "StreamedImages":
+        """The part with these rows."""
+        return StreamedImages(self.pictures, self.rows[rows], self.labels[rows], self.form, self.shape)
+
+    def ids(self, rows: Sequence[int] | Tensor | None = None) -> list[str]:
+        """Paths within the folder, of these rows or of all."""
+        chosen = range(len(self)) if rows is None else [int(row) for row in rows]
+        return [self.pictures.paths[int(self.rows[row])] for row in chosen]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_decoder": None}  # it holds a lock; every process makes its own
+
+    def _decode(self, row: int, into: np.ndarray[Any, Any]) -> None:
+        # Grey sets are decoded in the colours of each picture, so that a colour picture among them is noticed.
+        self._decoder = self._decoder or self.form.decoder()
+        picture = self.pictures[row]
+        array = self._decoder(picture)
+        if array.shape[:2] != self.shape[1:]:
+            raise different_sizes(self.pictures[0], self.shape[1:], picture, array.shape)
+        if array.ndim == 3 and self.shape[0] == 1:
+            way_out = "Say ?colour=rgb or ?colour=grey in the name of the data."
+            raise invalid(picture.place, "be grey as the first pictures of the set", "colours", way_out)
+        into[:] = array.transpose(2, 0, 1) if array.ndim == 3 else array
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StreamedDataset(Displayed):
+    """A set like `Dataset` whose pictures stay on disk.
+
+    Args:
+        name: How the set is called in tables and reports.
+        train: The pictures to train on.
+        test: The pictures to report on.
+        class_names: One for each of the K classes, in the order of the labels.
+        mean: Per channel, on the scale from 0 to 1; of a large set, that of a sample.
+        std: Like `mean`.
+        augmentation: Random changes to training images.
+        origin: Where it is read from.
+    """
+
+    name: str
+    train: StreamedImages
+    test: StreamedImages
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augmentation: Augmentation
+    origin: str = ""
+
+    def _overview(self) -> Overview:
+        channels, height, width = self.image_shape
+        rows = [
+            ("training pictures", f"{len(self.train):,}"),
+            ("test pictures", f"{len(self.test):,}"),
+            ("classes", ", ".join([*self.class_names[:5], *(["..."] if self.n_classes > 5 else [])])),
+            ("decoded as", f"{width} x {height}, {channels} channels"),
+            ("origin", self.origin or "-"),
+        ]
+        return Overview(f"{self.name}, {self.n_classes} classes, read from disk as needed", rows)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, K."""
+        return len(self.class_names)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        return self.train.shape
+
+
+def stream_dataset(spec: str) -> StreamedDataset:
+    """Open `folder:DIR` to decode its pictures as they are needed.
+
+    A sample of the training pictures, or all of a small set, is decoded here, for the statistics of the channels.
+    """
+    parsed = parse_spec(spec)
+    if parsed.kind != "folder" or not parsed.path:
+        raise invalid("data", "be folder:DIR where it is streamed", repr(spec))
+    return _opened(list_folder(parsed), Form.of(parsed))
+
+
+class Opened(NamedTuple):
+    """A set to train on, and why it was loaded or is streamed; empty where there was no choice."""
+
+    data: Dataset | StreamedDataset
+    reason: str = ""
+
+
+def open_dataset(
+    spec: str, *, data_dir: str | Path | None = None, data_path: str = "auto", progress: Progress | None = None
+) -> Opened:
+    """Load a set into memory, or stream it: `auto` streams a folder whose pixels take more than half of the memory.
+
+    Args:
+        spec: As for `load_dataset`.
+        data_dir: As for `load_dataset`.
+        data_path: `stream` or `auto`; anything else loads.
+        progress: As for `load_dataset`; not called for a set that is streamed.
+    """
+    parsed = parse_spec(spec)
+    if data_path == "stream":
+        return Opened(stream_dataset(spec))
+    if data_path != "auto" or parsed.kind != "folder" or not parsed.path:
+        return Opened(load_dataset(spec, data_dir=data_dir, progress=progress))
+    form, found, memory = Form.of(parsed), list_folder(parsed), pixel_memory()
+    height, width = found.decode_first(form).shape[2:]
+    needed = len(found.pictures) * (1 if form.colour == "grey" else 3) * height * width
+    sizes = f"{needed / 1e9:,.1f} GB of pixels, {memory / 1e9:,.1f} GB of memory"
+    # Half, because the images of a part are copied out of those of all.
+    if memory and needed > memory / 2:
+        return Opened(_opened(found, form), f"stream, pictures are decoded as they are needed: {sizes}")
+    return Opened(decode_listing(found, form, progress=progress), f"in memory, pictures were decoded once: {sizes}")
+
+
+def _opened(found: Listing, form: Form) -> StreamedDataset:
+    height, width = found.decode_first(form).shape[2:]
+    if form.size is None:
+        # A batch of small files may be too large for any memory.
+        some = _sampled(found, found.train)
+        check_pixels(3 * height * width * len(some), sum(picture.stored for picture in some))
+    histogram, any_colour = _survey(found, found.train, form)
+    if not histogram.any():
+        raise invalid(str(found.folder), "hold training pictures that can be read", "none")
+    if form.colour == "auto" and not any_colour:
+        _, any_colour = _survey(found, found.test, form)
+    channels = 3 if form.colour == "rgb" or any_colour else 1
+    mean, std = histogram_statistics(histogram[:channels])
+    train, test = (
+        StreamedImages(found.pictures, rows, found.labels[rows], form, (channels, height, width))
+        for rows in (found.train, found.test)
+    )
+    name, names = found.folder.resolve().name, tuple(found.class_names)
+    return StreamedDataset(name, train, test, names, mean, std, Augmentation(), origin=str(found.folder))
+
+
+def _sampled(found: Listing, rows: Tensor) -> list[Picture]:
+    return [found.pictures[row] for row in rows[:: max(1, len(rows) // _SAMPLED)].tolist()]
+
+
+def _survey(found: Listing, rows: Tensor, form: Form) -> tuple[Tensor, bool]:
+    """Histogram of each of three channels over a sample of these pictures, and whether any has colours."""
+    some = _sampled(found, rows)
+    histogram, any_colour, problems = torch.zeros(3, 256, dtype=torch.int64), False, []
+    decode = form.decoder()
+    with large_pictures_expected(), closing(decoded(some, decode)) as results:
+        for _, result in results:
+            if isinstance(result, Unreadable):
+                problems.append(str(result))
+                continue
+            any_colour |= result.ndim == 3
+            pixels = torch.tensor(np.atleast_3d(result)).permute(2, 0, 1)[None]
+            histogram += channel_histogram(pixels)
+    if problems and not form.skip:
+        raise refused(problems, len(some))
+    return histogram, any_colour

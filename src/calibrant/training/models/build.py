@@ -1,0 +1,109 @@
+"""From a name to a network: ours, a library's, or the user's own."""
+
+from pathlib import Path
+
+from torch import nn
+
+from calibrant.checks import whole
+from calibrant.errors import did_you_mean, invalid
+from calibrant.training.models.external import (
+    checked,
+    factory_model,
+    replace_head,
+    timm_input,
+    timm_model,
+    torchvision_input,
+    torchvision_model,
+)
+from calibrant.training.models.huggingface import transformers_input, transformers_model
+from calibrant.training.models.inputs import Fitted, ModelInput
+from calibrant.training.models.resnet import resnet32, resnet50
+from calibrant.training.models.tiny import Tiny
+from calibrant.training.models.weights import load_weights
+
+_MODELS = {"resnet32": resnet32, "resnet50": resnet50, "tiny": Tiny}
+_INPUTS = {"timm": timm_input, "torchvision": torchvision_input, "transformers": transformers_input}
+_SMALLEST_SIDE = 4
+
+
+def model_names() -> tuple[str, ...]:
+    """Names of the networks that come with the package."""
+    return tuple(_MODELS)
+
+
+def expected_input(name: str) -> ModelInput | None:
+    """What the library of a network says about its images; None for networks of ours and of the user's.
+
+    >>> expected_input("resnet32")
+    """
+    source, _, rest = name.partition(":")
+    return _INPUTS[source](rest) if source in _INPUTS else None
+
+
+def build_model(
+    name: str,
+    *,
+    n_classes: int,
+    image_shape: tuple[int, int, int],
+    weights: str | Path | None = None,
+    pretrained: bool = True,
+    expected: ModelInput | None = None,
+) -> nn.Module:
+    """Make a network; what no file gives is drawn from torch's current generator.
+
+    Args:
+        name: One of `model_names()`; `torchvision:NAME` or `timm:NAME`, with `?weights=DEFAULT` or
+            `?weights=pretrained` behind it for weights from the library's cache; `transformers:PATH`, a folder with
+            its weights; or `package.module:factory`, called as `factory(n_classes=..., image_shape=...)`. The last
+            layer of a library's network is always a new one.
+        n_classes: Number of outputs, at least 2.
+        image_shape: Channels, height and width of an image.
+        weights: A safetensors file to start from. Its head is used where it fits.
+        pretrained: False reads no weights of the library's, for a network that gets others.
+        expected: Size and normalisation to give the images inside the network, which then takes images from 0 to 1;
+            `expected_input(name)` knows them. None takes images as they are.
+
+    Returns:
+        A module that maps normalised images `(N, C, H, W)` to logits `(N, n_classes)`.
+
+    >>> model = build_model("resnet32", n_classes=10, image_shape=(3, 32, 32))
+    >>> sum(parameter.numel() for parameter in model.parameters())
+    466906
+    """
+    whole("n_classes", n_classes, 2)
+    if not isinstance(name, str):
+        raise invalid("model", "be the name of a network", repr(name), did_you_mean(name, model_names()))
+    if not isinstance(image_shape, tuple | list) or len(image_shape) != 3 or min(image_shape) < 1:
+        raise invalid("image_shape", "be (channels, height, width), each at least 1", image_shape)
+    inner = image_shape if expected is None else (3, *(expected.size or image_shape[1:]))
+    if name in _MODELS:
+        if min(inner[1:]) < _SMALLEST_SIDE:
+            way_out = "Enlarge the images, or pass your own network as module:factory."
+            raise invalid(f"images for {name}", f"be at least {_SMALLEST_SIDE} pixels per side", inner, way_out)
+        network = _MODELS[name](n_classes=n_classes, image_shape=inner)
+    else:
+        network = _foreign(name, n_classes, inner, pretrained=pretrained)
+    if weights is not None:
+        load_weights(network, weights)
+    if expected is None and name.partition(":")[0] in _INPUTS and image_shape[0] != 3:
+        expected = ModelInput()  # grey images as they are, in three channels
+    if expected is not None:
+        network = Fitted(network, expected, channels=image_shape[0])
+    return network if name in _MODELS else checked(network, name, n_classes, image_shape)
+
+
+def _foreign(name: str, n_classes: int, image_shape: tuple[int, int, int], *, pretrained: bool) -> nn.Module:
+    """A network of a library, or of the user's own."""
+    source, colon, rest = name.partition(":")
+    if not colon:
+        sources = ["torchvision:NAME", "timm:NAME", "transformers:PATH", "module:factory"]
+        raise invalid("model", "be a known network", repr(name), did_you_mean(name, [*model_names(), *sources]))
+    if source == "torchvision":
+        return torchvision_model(rest, n_classes=n_classes, pretrained=pretrained)
+    if source == "timm":
+        return timm_model(rest, n_classes=n_classes, pretrained=pretrained)
+    if source == "transformers":
+        network = transformers_model(rest, pretrained=pretrained)
+        replace_head(network, n_classes=n_classes)
+        return network
+    return factory_model(source, rest, n_classes=n_classes, image_shape=image_shape)

@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+
+from calibrant.calibration import (
+    METHODS,
+    TemperatureScaling,
+    cross_validated_nll,
+    make_calibrator,
+    select_calibrator,
+)
+from calibrant.calibration._folds import stratified_folds
+from calibrant.calibration.selection import _worth_trying
+from calibrant.errors import InvalidInput
+
+QUICK = ("none", "temperature", "histogram", "isotonic-top")
+
+
+def test_overconfident_model_gets_temperature(draw):
+    logits, targets = draw(2000, 5, temperature=3.0)
+    found = select_calibrator(logits, targets, methods=QUICK)
+    assert found.name == "temperature"
+    assert isinstance(found.calibrator, TemperatureScaling)
+    assert found.calibrator.temperature_ == TemperatureScaling().fit(logits, targets).temperature_
+    assert [line.nll for line in found.candidates] == sorted(line.nll for line in found.candidates)
+    assert found.candidates[0].behind == 0.0
+    assert found.reason.startswith("temperature has the lowest NLL")
+
+
+def test_calibrated_model_is_told_from_an_overconfident_one(draw):
+    logits, targets = draw(400, 3, temperature=1.0)
+    found = select_calibrator(logits, targets, methods=("none", "temperature"))
+    assert "within the noise" in found.reason
+
+
+@pytest.mark.parametrize(("seed", "clear"), [(3, False), (9, True)])  # 1.8 and 2.4 standard errors apart
+def test_a_lead_is_clear_from_two_standard_errors_on(draw, seed, clear):
+    found = select_calibrator(*draw(300, 3, temperature=1.3, seed=seed), methods=("none", "temperature"))
+    second = found.candidates[1]
+    assert (second.behind > 2 * second.standard_error) == clear
+    assert ("within the noise" not in found.reason) == clear
+
+
+def test_no_calibration_says_that_it_changes_nothing(draw):
+    assert make_calibrator("none").fit(*draw(60)).identity_
+
+
+def test_held_out_nll_by_hand(draw):
+    logits, targets = draw(90, 3)
+    found = cross_validated_nll(TemperatureScaling, logits, targets, folds=3, seed=2)
+    fold = stratified_folds(targets, 3, 2)
+    for held_out in range(3):
+        inside, outside = fold != held_out, fold == held_out
+        p = TemperatureScaling().fit(logits[inside], targets[inside]).transform(logits[outside])
+        np.testing.assert_allclose(found[outside], -np.log(p[np.arange(len(p)), targets[outside]]), rtol=1e-10)
+
+
+def test_differences_are_paired(draw):
+    logits, targets = draw(300, 3)
+    found = select_calibrator(logits, targets, methods=("none", "temperature"))
+    losses = [cross_validated_nll(METHODS[line.name], logits, targets) for line in found.candidates]
+    gap = losses[1] - losses[0]
+    assert found.candidates[1].behind == pytest.approx(gap.mean())
+    assert found.candidates[1].standard_error == pytest.approx(gap.std(ddof=1) / np.sqrt(300))
+
+
+def test_every_method_has_a_distinct_maker():
+    assert len({repr(make_calibrator(name)) for name in METHODS}) == len(METHODS)
+
+
+def test_folds_are_even_in_size_and_in_classes():
+    targets = np.repeat([0, 1, 2], [50, 31, 22])
+    fold = stratified_folds(targets, 5, 0)
+    assert np.ptp(np.bincount(fold)) <= 1
+    for k in range(3):
+        assert np.ptp(np.bincount(fold[targets == k], minlength=5)) <= 1
+    assert (fold == stratified_folds(targets, 5, 0)).all()
+    assert (fold != stratified_folds(targets, 5, 1)).any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"methods": ("none", "temprature")},
+            "method must be a known one, got 'temprature'. Did you mean 'temperature'",
+        ),
+        ({"methods": (7,)}, "method must be a known one, got 7. Known: none, temperature"),
+        ({"methods": "temperature"}, "methods must be a list of at least one method, got 'temperature'"),
+        ({"methods": ()}, "methods must be a list"),
+        ({"folds": 1}, "folds must"),
+        ({"seed": -1}, "seed must"),
+    ],
+)
+def test_bad_arguments(draw, arguments, message):
+    with pytest.raises(InvalidInput) as caught:
+        select_calibrator(*draw(60), **{"methods": ("none",), **arguments})
+    assert str(caught.value).startswith(message)
+    assert str(caught.value).count("histogram-top") <= 1
+
+
+def test_too_few_cases_for_the_folds_inside_of_folds(draw):
+    logits, _ = draw(6, 2, seed=3)
+    with pytest.raises(InvalidInput, match=r"fit vector without one of 5 folds, got 6 cases\. .*temperature"):
+        select_calibrator(logits, [0, 0, 0, 1, 1, 0], methods=("temperature", "vector"))
+
+
+@pytest.mark.parametrize(("cases", "left_out"), [(29, {"dirichlet", "matrix"}), (30, set())])
+def test_matrices_with_more_numbers_than_cases_are_left_out(cases, left_out):
+    assert set(METHODS) - set(_worth_trying(cases, 5)) == left_out
+
+
+def test_progress_is_told_before_each_method(draw):
+    told = []
+    select_calibrator(*draw(100), methods=QUICK[:2], progress=lambda *line: told.append(line))
+    assert told == [(name, place, 2) for place, name in enumerate(QUICK[:2])]
+
+
+def test_a_notebook_shows_what_was_compared(draw, notebook_rows):
+    found = select_calibrator(*draw(600, 3, temperature=2.0), methods=("none", "temperature"))
+    headings, *rows = notebook_rows(found)
+    assert headings == ["held-out", "NLL", "behind the best"]
+    assert [row[:2] for row in rows] == [[each.name, f"{each.nll:.4f}"] for each in found.candidates]
+    assert repr(found).startswith(f"Selection: {found.name}. {found.reason}")

@@ -1,0 +1,159 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
+
+from calibrant import Predictions
+from calibrant.calibration import TemperatureScaling
+from calibrant.errors import CalibrantWarning, InvalidInput
+
+
+def slow_nll(logits, targets, temperature):
+    z = np.asarray(logits, dtype=np.float64) / temperature
+    return float(np.mean(logsumexp(z, axis=1) - z[np.arange(len(z)), targets]))
+
+
+def slow_temperature(logits, targets):
+    found = minimize_scalar(
+        lambda log_t: slow_nll(logits, targets, np.exp(log_t)),
+        bounds=(-9, 9),
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    return float(np.exp(found.x))
+
+
+def test_float32_logits_with_true_temperature_two(draw):
+    logits, targets = draw(50_000, 10, dtype=np.float32)
+    found = TemperatureScaling().fit(logits, targets)
+    assert found.temperature_ == pytest.approx(2.0, abs=0.02)
+    assert found.summary_.converged
+    assert not found.summary_.at_bound
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    classes=st.integers(2, 6),
+    scale=st.floats(0.2, 5),
+    temperature=st.floats(0.1, 10),
+    n=st.integers(50, 150),
+)
+def test_equals_a_slow_search(draw, seed, classes, scale, temperature, n):
+    logits, targets = draw(n, classes, scale=scale, temperature=temperature, seed=seed)
+    if (logits.argmax(axis=1) == targets).all() or len(set(targets)) < 2:
+        return
+    found = TemperatureScaling(bounds=(1e-3, 1e3))
+    expected = slow_temperature(logits, targets)
+    if not 2e-3 < expected < 5e2:
+        return
+    found.fit(logits, targets)
+    assert found.temperature_ == pytest.approx(expected, rel=1e-4)
+    assert found.summary_.nll_after == pytest.approx(slow_nll(logits, targets, expected), abs=1e-9)
+    assert found.summary_.nll_before == pytest.approx(slow_nll(logits, targets, 1.0), abs=1e-9)
+
+
+def test_scaling_and_shifting_logits(draw):
+    logits, targets = draw()
+    plain = TemperatureScaling().fit(logits, targets)
+    moved = TemperatureScaling().fit(7.0 * logits + np.arange(len(logits))[:, None], targets)
+    assert moved.temperature_ == pytest.approx(7.0 * plain.temperature_, rel=1e-9)
+
+
+def test_every_precision_finds_the_same(draw):
+    logits, targets = draw()
+    exact = TemperatureScaling().fit(logits, targets).temperature_
+    for tensor in (torch.tensor(logits), torch.tensor(logits).float(), torch.tensor(logits).bfloat16()):
+        found = TemperatureScaling().fit(tensor, torch.tensor(targets)).temperature_
+        assert found == pytest.approx(exact, rel={torch.bfloat16: 1e-2, torch.float32: 1e-5}.get(tensor.dtype, 1e-12))
+
+
+def test_huge_logits_do_not_overflow(draw):
+    logits, targets = draw()
+    found = TemperatureScaling(bounds=(1e-9, 1e9)).fit(logits * 1e6, targets)
+    assert found.temperature_ == pytest.approx(1e6 * TemperatureScaling().fit(logits, targets).temperature_, rel=1e-6)
+    assert np.isfinite(found.transform(logits * 1e6)).all()
+
+
+def test_predicted_class_is_kept(draw):
+    logits, targets = draw()
+    assert (TemperatureScaling().fit(logits, targets).transform(logits).argmax(axis=1) == logits.argmax(axis=1)).all()
+
+
+def test_transform_is_softmax_of_scaled_logits(draw):
+    logits, targets = draw(200)
+    found = TemperatureScaling().fit(logits, targets)
+    expected = torch.softmax(torch.tensor(logits) / found.temperature_, dim=1).numpy()
+    np.testing.assert_allclose(found.transform(logits), expected, rtol=1e-13)
+    np.testing.assert_allclose(np.exp(found.transform_logits(logits)), expected, rtol=1e-12)
+
+
+def test_separable_cases_keep_one_and_say_so(draw):
+    logits, _ = draw(300)
+    with pytest.warns(CalibrantWarning, match="no optimum"):
+        found = TemperatureScaling().fit(logits, logits.argmax(axis=1))
+    assert found.temperature_ == 1.0
+    assert found.identity_
+    assert found.summary_.at_bound
+
+
+@pytest.mark.parametrize(("factor", "bound"), [(1.0, 1.5), (1e-3, 0.5)])
+def test_optimum_outside_the_bounds_is_said(draw, factor, bound):
+    logits, targets = draw()
+    with pytest.warns(CalibrantWarning, match="outside bounds"):
+        found = TemperatureScaling(bounds=(0.5, 1.5)).fit(factor * logits, targets)
+    assert found.temperature_ == pytest.approx(bound)
+    assert found.summary_.at_bound
+    assert found.summary_.nll_after < found.summary_.nll_before
+
+
+@pytest.mark.parametrize(("factor", "bounds"), [(1.0, (0.5, 1.0)), (0.1, (1.0, 2.0))])
+def test_a_bound_of_one_forbids_to_soften_or_to_sharpen(draw, factor, bounds):
+    logits, targets = draw()
+    with pytest.warns(CalibrantWarning, match="outside bounds"):
+        found = TemperatureScaling(bounds=bounds).fit(factor * logits, targets)
+    assert found.temperature_ == 1.0
+
+
+def test_logits_that_mislead_go_to_the_upper_bound(draw):
+    logits, targets = draw()
+    with pytest.warns(CalibrantWarning, match="outside bounds"):
+        found = TemperatureScaling().fit(-logits, targets)
+    assert found.temperature_ == pytest.approx(1e4)
+
+
+@pytest.mark.parametrize("bounds", [(0, 2), (2, 3), (0.1, 0.5), (0.5, float("inf")), "x", None, ("a", 2), (1,)])
+def test_bounds_around_one_only(bounds):
+    with pytest.raises(InvalidInput, match="bounds must"):
+        TemperatureScaling(bounds=bounds)
+
+
+def votes(n=3000, seed=0):
+    """What a forest of 20 trees says: shares of votes, among them zeros, a few of these for the true class."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=(n, 4))
+    true = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    counts = np.stack([rng.multinomial(20, row) for row in true])
+    return Predictions.from_probabilities(counts / 20, (logits + rng.gumbel(size=logits.shape)).argmax(axis=1))
+
+
+def test_a_true_class_with_probability_zero_does_not_rule_the_temperature():
+    said = votes()
+    possible = said.probabilities[np.arange(len(said)), said.targets] > 0
+    assert 30 < (~possible).sum() < 300
+    expected = TemperatureScaling().fit(said.subset(np.flatnonzero(possible)))
+    with pytest.warns(CalibrantWarning, match=f"probability of 0 in {(~possible).sum()} of 3,000 cases"):
+        found = TemperatureScaling().fit(said)
+    assert found.temperature_ == expected.temperature_
+    assert 0.5 < found.temperature_ < 2.0
+    assert found.summary_.cases == possible.sum()
+    assert not found.identity_
+
+
+def test_an_impossible_truth_in_every_case_is_refused():
+    said = Predictions.from_probabilities([[1.0, 0.0], [0.0, 1.0]], [1, 0])
+    with pytest.raises(InvalidInput, match="probability above 0, got 0 in all 2 cases"):
+        TemperatureScaling().fit(said)

@@ -1,0 +1,53 @@
+"""Cases that are drawn by weights: another mix, and promises that hold there."""
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from calibrant.decisions import choose_threshold, sample_by_weights
+from calibrant.errors import InvalidInput
+
+
+def draw(rng, n):
+    """Half of the cases in use are hard (82 % right), a tenth of these are; confidence tells nothing."""
+    hard = rng.random(n) < 0.1
+    right = rng.random(n) < np.where(hard, 0.82, 0.98)
+    top = 0.6 + 0.4 * rng.random(n)
+    extras = {"weight": np.where(hard, 9.0, 1.0), "hard": hard.astype(int)}
+    return Predictions.from_probabilities(np.stack([top, 1 - top], axis=1), np.where(right, 0, 1), extras=extras)
+
+
+def test_the_kept_cases_have_the_mix_in_use():
+    cases = draw(np.random.default_rng(0), 20_000)
+    kept = sample_by_weights(cases, "weight")
+    hard = kept.extras["hard"] == 1
+    assert hard.sum() == (cases.extras["hard"] == 1).sum()  # the largest weight is always kept
+    assert hard.mean() == pytest.approx(0.5, abs=0.03)
+    assert np.array_equal(sample_by_weights(cases, np.asarray(cases.extras["weight"]) * 7).targets, kept.targets)
+    assert len(sample_by_weights(cases, "weight", seed=1)) != len(kept)
+
+
+def test_equal_weights_keep_every_case():
+    cases = draw(np.random.default_rng(0), 50)
+    assert len(sample_by_weights(cases, np.ones(50))) == 50
+
+
+def test_a_promise_is_kept_in_use_where_the_plain_rule_breaks_it():
+    """In use 90 % are right at every threshold, so a promise of 0.91 may be made in 10 % of the draws at most."""
+    plain = weighted = 0
+    for seed in range(60):
+        cases = draw(np.random.default_rng(seed), 1500)
+        plain += choose_threshold(cases, 0.91, confidence=0.9).automates
+        weighted += choose_threshold(sample_by_weights(cases, "weight", seed=seed), 0.91, confidence=0.9).automates
+    assert plain == 60
+    assert weighted <= 12
+
+
+def test_weights_that_keep_nobody_and_bad_ones_are_refused():
+    cases = draw(np.random.default_rng(0), 20)
+    with pytest.raises(InvalidInput, match="be a column of the predictions"):
+        sample_by_weights(cases, "wieght")
+    with pytest.raises(InvalidInput, match="not negative"):
+        sample_by_weights(cases, -np.ones(20))
+    with pytest.raises(InvalidInput, match="seed"):
+        sample_by_weights(cases, "weight", seed=-1)

@@ -1,0 +1,291 @@
+import csv
+import json
+import shutil
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from calibrant import Predictions, samples
+from calibrant.calibration import METHODS, TemperatureScaling, make_calibrator
+from calibrant.decisions import RoutingRule, choose_shortlist, choose_threshold, route_file
+from calibrant.deployment import Decider, DecisionLog, export_onnx
+from calibrant.errors import CheckFailed, InvalidInput
+
+NAME = "cifar10-resnet32-nll"
+
+
+@pytest.fixture(scope="module")
+def val():
+    return samples.load(NAME, "val").split(0.2)
+
+
+@pytest.fixture(scope="module")
+def test():
+    return samples.load(NAME)
+
+
+def fitted(method, val, test):
+    """A calibrator, a rule chosen behind it, and a shortlist for that rule."""
+    calibrator = make_calibrator(method).fit(val[0])
+    rule = choose_threshold(calibrator(val[1]), 0.97)
+    return calibrator, rule, choose_shortlist(calibrator(test.subset(np.arange(3000))), rule=rule)
+
+
+@pytest.fixture(scope="module")
+def exported(val, test, tmp_path_factory):
+    """CIFAR-10 logits as the input of a network that changes nothing, with a temperature."""
+    folder = tmp_path_factory.mktemp("decider")
+    calibrator, rule, shortlist = fitted("temperature", val, test)
+    parts = {"calibrator": calibrator, "rule": rule, "shortlist": shortlist}
+    example = torch.from_numpy(test.logits[:1000].astype(np.float32))
+    written = export_onnx(nn.Identity(), folder / "model.onnx", example=example, ranges={"inputs": (-60, 60)}, **parts)
+    assert (written.cases, written.decisions_differ) == (1000, 0)
+    assert 500 < written.automated < 1000
+    return folder / "model.onnx", calibrator, rule, shortlist
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_calibrator_decides_in_the_file_as_in_python(method, val, test, tmp_path):
+    calibrator, rule, shortlist = fitted(method, val, test)
+    rows = test.logits.astype(np.float32)
+    path = tmp_path / "model.onnx"
+    parts = {"calibrator": calibrator, "rule": rule, "shortlist": shortlist}
+    export_onnx(nn.Identity(), path, example=torch.from_numpy(rows[:500]), ranges={"inputs": (-60, 60)}, **parts)
+    expected = calibrator(test)
+    routed, listed = rule.route(expected), shortlist.listed(expected)
+    assert 0 < routed.automate.sum() < len(rows)
+    decisions = Decider.load(path).decide(rows)
+    assert [each.automate for each in decisions] == routed.automate.tolist()
+    assert [each.predicted for each in decisions] == routed.predicted.tolist()
+    assert [each.confidence for each in decisions] == routed.confidence.tolist()
+    # Any other runtime gets the same from the file alone.
+    names = ["probabilities", "predicted", "automate", "shortlist"]
+    probabilities, predicted, automate, lists = onnxruntime.InferenceSession(str(path)).run(names, {"inputs": rows})
+    np.testing.assert_allclose(probabilities, expected.probabilities, atol=1e-6)
+    assert (predicted == routed.predicted).all()
+    assert (automate == routed.automate).all()
+    assert (lists == listed & ~routed.automate[:, None]).all()
+
+
+def test_decisions_and_lists_are_those_of_route_apply(exported, test, tmp_path):
+    path, calibrator, rule, shortlist = exported
+    ids = [f"image {i}" for i in range(len(test))]
+    source, target = tmp_path / "new.npz", tmp_path / "decisions.csv"
+    Predictions.from_logits(test.logits, test.targets, ids=ids, class_names=test.class_names).save(source)
+    route_file(rule, source, target, calibrator=calibrator, shortlist=shortlist)
+    decider = Decider.load(path)
+    said = [decider.to_dict(each) for each in decider.decide(test.logits.astype(np.float32), ids=ids)]
+    with target.open() as lines:
+        for row, ours in zip(csv.DictReader(lines), said, strict=True):
+            assert row["id"] == ours["id"]
+            assert row["decision"] == ours["decision"]
+            assert row["class"] == ours["class"]
+            assert float(row["confidence"]) == ours["confidence"]
+            assert json.loads(row["shortlist"] or "[]") == ours["shortlist"]
+
+
+def test_a_torch_module_a_batch_and_a_single_case_agree(exported, test):
+    path, calibrator, rule, shortlist = exported
+    rows = test.logits[:200].astype(np.float32)
+    from_file = Decider.load(path)
+    parts = {"calibrator": calibrator, "rule": rule, "shortlist": shortlist}
+    from_torch = Decider(nn.Identity(), example=torch.from_numpy(rows), ranges={"inputs": (-60, 60)}, **parts)
+    assert from_torch.contents.model == from_file.contents.model
+    ids = [str(i) for i in range(200)]
+    batch = from_file.decide(rows, ids=ids)
+    assert from_torch.decide(torch.from_numpy(rows), ids=ids) == batch
+    assert from_torch.decide({"inputs": rows.tolist()}, ids=ids) == batch
+    assert [from_file.decide_one(rows[i], id=str(i)) for i in range(20)] == batch[:20]
+    assert from_file.decide_one(rows[0].tolist(), id="0") == batch[0]
+    reasons = {each.decision: each.reason for each in batch}
+    assert "reaches the threshold" in reasons["auto"]
+    assert "is below the threshold" in reasons["review"]
+    assert len({each.id for each in from_file.decide(rows)}) == 200
+
+
+def test_reasons():
+    example = torch.tensor([[-9.0, 9.0], [9.0, -9.0]])
+    each = RoutingRule(threshold=None, n_classes=2, class_thresholds=(0.5, None), class_names=("cat", "dog"))
+    assert Decider(nn.Identity(), example=example, rule=each).decide_one([0.0, 5.0]).reason == (
+        "The rule never automates dog."
+    )
+    for rule in (None, RoutingRule(threshold=None, n_classes=2)):
+        decision = Decider(nn.Identity(), example=example, rule=rule).decide_one([0.0, 5.0])
+        assert decision.reason == "No rule promises anything, so a person decides."
+        assert not decision.automate
+
+
+def test_what_the_model_was_not_exported_for_is_refused(exported):
+    decider = Decider.load(exported[0])
+    row = [0.0] * 10
+    for inputs, message in [
+        ([row[:9]], r"input 'inputs' must have the shape \(n, 10\), got \(1, 9\)"),
+        (row, r"must have the shape \(n, 10\)"),
+        ([row, row[:9]], "be numbers in rows of equal length"),
+        ([["a"] * 10], "hold numbers"),
+        ([[None] * 10], "hold numbers"),
+        ([[True] * 10], "hold numbers"),
+        ([], r"the shape \(n, 10\)"),
+        (np.zeros((0, 10), dtype=np.float32), "hold at least one case"),
+        ([row, [*row[:9], 61.0]], "input 'inputs' of case 1 must lie in -60 to 60, which the model was exported"),
+        ([[*row[:9], float("nan")]], "input 'inputs' of case 0 must be finite, got nan"),
+        ([[*row[:9], 1e60]], "must be finite, got inf"),
+        ({"input": [row]}, "inputs must be those of the model, got 'input'. Did you mean 'inputs'"),
+        ({}, "inputs must hold 'inputs'"),
+    ]:
+        with pytest.raises(InvalidInput, match=message) as caught:
+            decider.decide(inputs)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(InvalidInput, match="ids must be as many as the 1 cases"):
+        decider.decide([row], ids=["a", "b"])
+
+
+def test_outside_the_range_a_person_decides_where_that_is_asked_for(exported):
+    far = np.zeros((2, 10), dtype=np.float32)
+    far[:, 3] = [59.0, 61.0]
+    first, second = Decider.load(exported[0], outside="review").decide(far)
+    assert (first.automate, second.automate) == (True, False)
+    assert second.reason == "The input inputs lies outside -60 to 60, which the model was exported for."
+    assert second.shortlist == (3,)
+    automate, listed = onnxruntime.InferenceSession(str(exported[0])).run(["automate", "shortlist"], {"inputs": far})
+    assert automate.tolist() == [True, False]
+    assert listed.nonzero()[0].tolist() == [1]
+
+
+def test_a_file_that_automates_nothing_where_the_rule_does_is_not_written(test, tmp_path):
+    rule = RoutingRule(threshold=0.9, n_classes=10)
+    example = torch.from_numpy(test.logits[:100].astype(np.float32))
+    with pytest.raises(CheckFailed, match=r"the rule automates \d+ of 100 cases and the file none: the cases lie outs"):
+        export_onnx(nn.Identity(), tmp_path / "m.onnx", example=example, rule=rule, ranges={"inputs": (0, 0.001)})
+    assert not list(tmp_path.iterdir())
+    # Where the cases say nothing about what is automated, that is said.
+    written = export_onnx(nn.Identity(), tmp_path / "m.onnx", example=0.01 * example, rule=rule)
+    assert "the rule automates none of them" in written.describe()
+
+
+def test_a_file_that_was_changed_is_refused(exported, tmp_path):
+    content = exported[0].read_bytes()
+    rng = np.random.default_rng(0)
+    changed = tmp_path / "changed.onnx"
+    for at in rng.integers(0, len(content), 40).tolist():
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        changed.write_bytes(bytes(damaged))
+        with pytest.raises(InvalidInput, match=r"changed\.onnx must be an undamaged file|by this calibrant"):
+            Decider.load(changed)
+    for other in (b"", content[:-1], content + b"\0", content + content):
+        changed.write_bytes(other)
+        with pytest.raises(InvalidInput, match=r"undamaged|written by this calibrant"):
+            Decider.load(changed)
+    with pytest.raises(InvalidInput, match="does not exist"):
+        Decider.load(tmp_path / "missing.onnx")
+
+
+def test_decisions_are_logged_before_they_are_answered(exported, test, val, tmp_path):
+    path, calibrator, rule, _ = exported
+    place = tmp_path / "decisions.db"
+    decider = Decider.load(path, log=place)
+    rows = test.logits[:20].astype(np.float32)
+    facts = [{"site": "north" if i % 2 else "south"} for i in range(20)]
+    decisions = decider.decide(rows, ids=[str(i) for i in range(20)], extras=facts)
+    with DecisionLog(place) as log:
+        (block,) = log.decisions()
+        assert block.confidence.tolist() == [each.confidence for each in decisions]
+        assert block.shortlists == [each.shortlist for each in decisions]
+        assert block.extras["site"].tolist() == [each["site"] for each in facts]
+        assert log.rules() == {block.rule[0]: rule}
+        assert log.class_names == test.class_names
+    with pytest.raises(InvalidInput, match="id '3' was decided before"):
+        decider.decide(rows[:1], ids=["3"])
+    # Another rule is another version in the same log; another calibrator is another model.
+    example = torch.from_numpy(rows)
+    other_rule = choose_threshold(calibrator(val[1]), 0.9)
+    changed = {"example": example, "rule": other_rule, "calibrator": calibrator, "ranges": {"inputs": (-60, 60)}}
+    Decider(nn.Identity(), **changed, log=place).decide(rows[:1], ids=["new"])
+    with DecisionLog(place) as log:
+        assert len(log.rules()) == 2
+    with pytest.raises(InvalidInput, match="decision log must be one of the model"):
+        Decider(nn.Identity(), example=example, log=place)
+    with DecisionLog(place) as log, pytest.raises(InvalidInput, match="log must be one of the model"):
+        Decider(nn.Identity(), example=example, log=log)
+
+
+def test_parts_of_different_models_are_refused(exported, test, val):
+    _, calibrator, rule, shortlist = exported
+    example = torch.from_numpy(test.logits[:4].astype(np.float32))
+    other = TemperatureScaling().fit(test.subset(np.arange(500)))
+    with pytest.raises(InvalidInput, match="calibrator that it was chosen behind, got none"):
+        Decider(nn.Identity(), example=example, rule=rule)
+    with pytest.raises(InvalidInput, match="have made the predictions that the rule was fitted on"):
+        Decider(nn.Identity(), example=example, rule=rule, calibrator=other)
+    with pytest.raises(InvalidInput, match="thresholds of the shortlist must be the rule's"):
+        wrong = choose_threshold(calibrator(val[1]), 0.9)
+        Decider(nn.Identity(), example=example, rule=wrong, calibrator=calibrator, shortlist=shortlist)
+    with pytest.raises(InvalidInput, match="model must give logits of shape"):
+        Decider(nn.Flatten(0), example=example)
+    with pytest.raises(InvalidInput, match=r"model must be a torch.nn.Module, got str. Export a model of another kind"):
+        Decider("model.onnx", example=example)
+
+
+OWN = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, input_ids, mask):
+        kept = mask.unsqueeze(-1).float()
+        return self.head((self.table(input_ids) * kept).sum(1) / kept.sum(1).clamp(min=1.0))
+"""
+
+
+def test_the_command_exports_a_module_of_your_own(calibrant, own_module, tmp_path, monkeypatch):
+    own_module("mine", OWN, trusted=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    import mine
+
+    torch.manual_seed(0)
+    network = mine.Net().eval()
+    save_file(network.state_dict(), tmp_path / "w.safetensors")
+    rng = np.random.default_rng(0)
+    ids, mask = rng.integers(0, 40, (300, 6)), (rng.random((300, 6)) < 0.8).astype(np.int64)
+    np.savez(tmp_path / "rows.npz", input_ids=ids, mask=mask)
+    with torch.no_grad():
+        logits = network(torch.from_numpy(ids), torch.from_numpy(mask))
+    rule = RoutingRule(threshold=float(logits.softmax(1).amax(1).median()) + 1e-5, n_classes=3)
+    rule.save(tmp_path / "rule.json")
+    given = ["--model", "mine:Net", "--weights", tmp_path / "w.safetensors", "--example", tmp_path / "rows.npz"]
+    code, out, err = calibrant("export", *given, "--rule", tmp_path / "rule.json", "-o", tmp_path / "m.onnx",
+                               "--range", "input_ids=0:49", "--json")  # fmt: skip
+    assert (code, err) == (0, "")
+    assert json.loads(out)["decisions_differ"] == 0
+    assert json.loads(out)["automated"] == 150
+    decider = Decider.load(tmp_path / "m.onnx")
+    decisions = decider.decide({"input_ids": ids, "mask": mask})
+    assert [each.automate for each in decisions] == rule.route_logits(logits).automate.tolist()
+    # A token that the table has not: refused, or left to a person without a crash.
+    ids[0, 0] = 50
+    with pytest.raises(InvalidInput, match="input 'input_ids' of case 0 must lie in 0 to 49"):
+        decider.decide({"input_ids": ids, "mask": mask})
+    assert not Decider.load(tmp_path / "m.onnx", outside="review").decide({"input_ids": ids, "mask": mask})[0].automate
+    for arguments, message in [
+        (["--model", "mine:Nothing", "-o", "x.onnx"], "name a function or class"),
+        ([*given[:2], "--weights", tmp_path / "none", "-o", "x.onnx"], "do not exist"),
+        ([*given[:2], "--weights", tmp_path / "rule.json", "-o", "x.onnx"], "be a .safetensors file"),
+        (given, "path and example must be given"),
+        ([*given, "-o", tmp_path / "w.safetensors"], "which is read here"),
+    ]:
+        code, _, err = calibrant("export", *arguments)
+        assert (code, err.count("\n")) == (2, 1)
+        assert message in err
+    shutil.copy(tmp_path / "rule.json", tmp_path / "text.npz")
+    code, _, err = calibrant("export", *given[:2], "--example", tmp_path / "text.npz", "-o", "x.onnx")
+    assert (code, err.count("\n")) == (2, 1)

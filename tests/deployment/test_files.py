@@ -1,0 +1,208 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from tests.monitoring.conftest import draw
+
+from calibrant import Predictions
+from calibrant.calibration import TemperatureScaling
+from calibrant.decisions import RoutingRule, choose_threshold, route_file, route_parts
+from calibrant.deployment import Stream, is_log, read_reference, read_stream
+from calibrant.errors import InvalidInput
+from calibrant.predictions import parquet_table
+
+
+@pytest.fixture
+def cases(rule, tmp_path):
+    """200 decided cases, and the same as predictions."""
+    predictions = draw(200, seed=20, ids=True)
+    predictions.save(tmp_path / "new.npz")
+    return predictions
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_decisions_and_labels_give_what_predictions_give(rule, cases, tmp_path, ending):
+    route_file(rule, tmp_path / "new.npz", tmp_path / f"decisions.{ending}")
+    lines = [f"{name},{cases.class_names[y]}" for name, y in zip(cases.ids, cases.targets, strict=True)]
+    (tmp_path / "labels.csv").write_text("\n".join(["id,target", *lines]) + "\n")
+    found = read_stream(tmp_path / f"decisions.{ending}", rule, labels=tmp_path / "labels.csv")
+    expected = Stream.of_predictions(rule, cases)
+    for name in ("automate", "predicted", "confidence", "targets"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+    assert found.ids.tolist() == cases.ids.tolist()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_column_that_decisions_keep_groups_them(rule, cases, tmp_path, ending):
+    sites, scores = np.where(np.arange(200) < 80, "=north", "south"), np.arange(200) / 7
+    grouped = Predictions.from_logits(
+        cases.logits,
+        cases.targets,
+        ids=cases.ids,
+        class_names=cases.class_names,
+        extras={"site": sites, "x": scores, "confidence": scores},
+    )
+    grouped.save(tmp_path / "new.npz")
+    target = tmp_path / f"decisions.{ending}"
+    route_file(rule, tmp_path / "new.npz", target, keep=["site", "x"])
+    found = read_stream(target, rule)
+    assert list(found.extras) == ["site", "x"]
+    assert found.extras["site"].tolist() == sites.tolist()
+    assert np.asarray(found.extras["x"], dtype=float).tolist() == scores.tolist()
+    with pytest.raises(InvalidInput, match=r"keep must name columns .* got 'sit'\. Did you mean 'site'"):
+        route_file(rule, tmp_path / "new.npz", target, keep=["sit"])
+    with pytest.raises(InvalidInput, match=r"keep must name columns .* that decisions have not, got 'confidence'"):
+        route_file(rule, tmp_path / "new.npz", target, keep=["confidence"])
+
+
+def test_predictions_are_decided_by_the_rule(rule, cases, tmp_path):
+    found = read_stream(tmp_path / "new.npz", rule)
+    assert np.array_equal(found.automate, rule.route(cases).automate)
+    assert np.array_equal(found.targets, cases.targets)
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+HEAD = "id,decision,predicted,class,confidence"
+
+
+def test_own_labels_groups_and_times(tmp_path):
+    text = f"{HEAD},site,time,target\nx,auto,1,b,0.99,north,2026-01-02,b\n'=y,review,0,a,0.5,south,2026-01-01,\n"
+    found = read_stream(write(tmp_path / "d.csv", text), RoutingRule(0.9, 2, class_names=("a", "b")))
+    assert found.targets.tolist() == [1, -1]
+    assert found.ids.tolist() == ["x", "=y"]
+    assert found.extras["site"].tolist() == ["north", "south"]
+    assert list(found.extras) == ["site"]
+    assert found.clock_went_back == 1
+
+
+def test_labels_are_taken_in_their_own_order_and_once(tmp_path):
+    rule = RoutingRule(0.9, 2)
+    decisions = write(tmp_path / "d.csv", f"{HEAD}\nx,auto,1,1,0.99\ny,auto,0,0,0.95\nz,auto,0,0,0.95\n")
+    labels = write(tmp_path / "l.csv", "id,label\nz,0\nx,1\nz,0\nelsewhere,1\n")
+    found = read_stream(decisions, rule, labels=labels)
+    assert found.targets.tolist() == [1, -1, 0]
+    assert found.label_order.tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "message"),
+    [
+        ("x,auto,1,1,0.5", None, "decisions must be those of this rule, got auto at confidence 0.5 in row 0"),
+        ("x,review,1,1,0.95", None, "1 of 1 differ: name the rule that decided"),
+        ("x,auto,1,1,0.95\nx,auto,1,1,0.95", None, "ids must be distinct"),
+        ("x,maybe,1,1,0.95", None, "decision must be auto or review, got 'maybe' in row 0"),
+        ("x,auto,7,7,0.95", None, "predicted must lie in 0..1"),
+        ("x,auto,one,1,0.95", None, "predicted must be numbers"),
+        ("x,auto,1,1,1.5", None, "confidence must lie in 0..1, got 1.5"),
+        ("x,auto,1,1", None, "line 2 must have 5 cells"),
+        ("x,auto,1,1,0.95", "x,0\nx,1", "not contradict each other, got 0 and 1 for 'x'"),
+        ("x,auto,1,1,0.95", "q,0", "none of its 1 labels is of a case that was decided"),
+        ("x,auto,1,1,0.95", "x,dog", "label must be a class of the rule, got 'dog' in row 0"),
+    ],
+)
+def test_bad_files_are_one_line(tmp_path, rows, labels, message):
+    decisions = write(tmp_path / "d.csv", f"{HEAD}\n{rows}\n")
+    given = None if labels is None else write(tmp_path / "l.csv", f"id,target\n{labels}\n")
+    with pytest.raises(InvalidInput, match=message) as caught:
+        read_stream(decisions, RoutingRule(0.9, 2), labels=given)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_bad_input(tmp_path, rule, cases):
+    empty = write(tmp_path / "e.csv", HEAD + "\n")
+    with pytest.raises(InvalidInput, match="at least one case"):
+        read_stream(empty, RoutingRule(0.9, 2))
+    with pytest.raises(InvalidInput, match="does not hold the rule that decided"):
+        read_stream(empty, None)
+    with pytest.raises(InvalidInput, match="have the columns id"):
+        read_stream(write(tmp_path / "n.csv", "id,decision\nx,auto\n"), RoutingRule(0.9, 2))
+    with pytest.raises(InvalidInput, match="be left out for predictions"):
+        read_stream(tmp_path / "new.npz", rule, labels=empty)
+    with pytest.raises(InvalidInput, match="does not exist"):
+        read_stream(tmp_path / "missing.csv", rule)
+    with pytest.raises(InvalidInput, match="have the columns id and target, got id, decision"):
+        read_stream(write(tmp_path / "g.csv", f"{HEAD}\nx,auto,1,1,0.95\n"), RoutingRule(0.9, 2), labels=empty)
+
+
+def test_reference_is_the_file_that_the_rule_was_chosen_on(tmp_path):
+    first, other = draw(500, seed=21), draw(500, seed=22)
+    first.save(tmp_path / "val.npz")
+    other.save(tmp_path / "other.npz")
+    loaded = Predictions.load(tmp_path / "val.npz")
+    plain = choose_threshold(loaded, 0.9)
+    assert len(read_reference(tmp_path / "val.npz", plain)) == 500
+    with pytest.raises(InvalidInput, match="reference must be the file that the rule was chosen on"):
+        read_reference(tmp_path / "other.npz", plain)
+    calibrator = TemperatureScaling().fit(other)
+    behind = choose_threshold(calibrator(loaded), 0.9)
+    with pytest.raises(InvalidInput, match="come with the calibrator"):
+        read_reference(tmp_path / "val.npz", behind)
+    with pytest.raises(InvalidInput, match="be the one that the rule was chosen behind"):
+        read_reference(tmp_path / "val.npz", behind, calibrator=TemperatureScaling().fit(first))
+    made = read_reference(tmp_path / "val.npz", behind, calibrator=calibrator)
+    assert np.allclose(made.confidence, calibrator(first).confidence)
+
+
+def test_what_is_a_log():
+    assert is_log("postgresql://host/base")
+    assert is_log("decisions.db")
+    assert not is_log("decisions.csv")
+
+
+@pytest.mark.parametrize("what", ["predictions", "decisions"])
+def test_a_folder_of_parts_is_the_stream_of_its_rows(tmp_path, what):
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(900, 3))
+    targets = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    whole = Predictions.from_logits(logits, targets, ids=[f"case {n}" for n in range(900)])
+    rule = choose_threshold(whole, 0.7)
+    (tmp_path / "parts").mkdir()
+    for number, part in enumerate(np.array_split(np.arange(900), 3)):
+        whole.subset(part).save(tmp_path / "parts" / f"{number}.parquet")
+    whole.save(tmp_path / "whole.parquet")
+    folder, file = tmp_path / "parts", tmp_path / "whole.parquet"
+    if what == "decisions":
+        folder, file = tmp_path / "decided", tmp_path / "decided.parquet"
+        route_parts(rule, tmp_path / "parts", folder)
+        route_file(rule, tmp_path / "parts", file)
+    assert not is_log(folder)
+    found, expected = read_stream(folder, rule), read_stream(file, rule)
+    for name in ("automate", "predicted", "confidence", "targets", "ids"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_a_damaged_part_of_a_folder_is_one_line(rule, cases, tmp_path):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "0.parquet").write_bytes(b"no table")
+    with pytest.raises(InvalidInput, match=r"0\.parquet must be a whole Parquet file"):
+        read_stream(tmp_path / "parts", rule)
+
+
+@pytest.mark.parametrize("predicted", ["0.5", "nan", "1e300"])
+def test_predicted_classes_are_whole_numbers(tmp_path, predicted):
+    decisions = write(tmp_path / "d.csv", f"{HEAD}\nx,auto,{predicted},1,0.99\n")
+    with pytest.raises(InvalidInput, match=r"predicted must be numbers of classes, got .* in row 0"):
+        read_stream(decisions, RoutingRule(0.9, 2))
+
+
+def test_decisions_that_unfold_to_far_more_than_their_file_are_refused_before_they_are_read(tmp_path):
+    rows = 3_000_000
+    codes = pa.array(np.zeros(rows, np.int8))
+    columns = {
+        name: pa.DictionaryArray.from_arrays(codes, pa.array([name])) for name in ("id", "decision", "predicted")
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "d.parquet")
+    with pytest.raises(InvalidInput, match="unfold to at most 100 times its size"):
+        read_stream(tmp_path / "d.parquet", RoutingRule(0.9, 2))
+
+
+def test_a_long_text_that_a_file_holds_once_is_kept_once(tmp_path):
+    parquet.write_table(pa.table({"note": ["x" * 100_000] * 500 + [None], "n": range(501)}), tmp_path / "d.parquet")
+    found = parquet_table(tmp_path / "d.parquet")
+    assert found["note"][0] is found["note"][499]
+    assert found["note"][500] is None
+    assert found["n"] == list(range(501))

@@ -1,0 +1,328 @@
+import importlib.util
+import os
+import signal
+import sqlite3
+import subprocess
+import threading
+import uuid
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrant.decisions import RoutingRule
+from calibrant.deployment import ContradictingLabel, Decision, DecisionLog, DuplicateId, Stream, UnknownId, rule_digest
+from calibrant.deployment.tables import faults
+from calibrant.errors import InvalidInput, OutputError
+
+MODEL, OTHER = "a" * 64, "b" * 64
+NAMES = ("cat", "dog", "[/red] hen")
+RULE = RoutingRule(threshold=0.9, n_classes=3, target_accuracy=0.99, confidence=0.95, class_names=NAMES)
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    """The URL of a server of our own."""
+    folder = Path(__file__).parents[1] / "sweep" / "postgres_server.py"
+    spec = importlib.util.spec_from_file_location("postgres_server", folder)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with module.server() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def place(request, tmp_path):
+    """Where a log may lie: a file, or a database of its own on a real server."""
+    if request.param == "sqlite":
+        return tmp_path / "decisions.db"
+    import psycopg
+
+    url, name = request.getfixturevalue("postgres"), f"log_{uuid.uuid4().hex}"
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return url.removesuffix("/postgres") + f"/{name}"
+
+
+def new(place, **changes):
+    return DecisionLog(place, **{"model": MODEL, "n_classes": 3, "class_names": NAMES, **changes})
+
+
+def cases(n, start=0, **extras):
+    return [
+        Decision(f"case-{i}", i % 3, 0.5 + (i % 50) / 100, i % 2 == 0, () if i % 2 == 0 else (i % 3, 2), "why", extras)
+        for i in range(start, start + n)
+    ]
+
+
+def everything(log, **options):
+    return [entry for block in log.decisions(**options) for entry in zip(block.ids, block.target, strict=True)]
+
+
+def test_what_goes_in_comes_out_in_its_order_with_labels_joined_by_id(place):
+    with new(place) as log:
+        digest = log.add_rule(RULE)
+        log.append(cases(25, site="north"), rule=digest)
+        log.append([Decision("odd \N{SNOWMAN} 'id", 2, 1.0, True, extras={"age": 7, "ok": None, "late": True})])
+        log.label("case-3", "dog")
+        assert log.label_all({"case-7": 2, "case-3": 1}) == 1
+    with DecisionLog(place) as log:
+        assert (log.model, log.n_classes, log.class_names, len(log)) == (MODEL, 3, NAMES, 26)
+        assert log.rules() == {digest: RULE}
+        blocks = list(log.decisions(block=10))
+        logged = log.find("case-7")
+    assert [len(block) for block in blocks] == [10, 10, 6]
+    first, _, last = blocks
+    expected = cases(10, site="north")
+    assert first.ids.tolist() == [each.id for each in expected]
+    assert first.predicted.tolist() == [each.predicted for each in expected]
+    assert first.confidence.tolist() == [each.confidence for each in expected]
+    assert first.automate.tolist() == [each.automate for each in expected]
+    assert first.shortlists == [each.shortlist for each in expected]
+    assert first.target.tolist() == [-1, -1, -1, 1, -1, -1, -1, 2, -1, -1]
+    assert first.label_sequence.tolist() == [0, 0, 0, 1, 0, 0, 0, 2, 0, 0]
+    assert first.labelled.sum() == 2
+    assert first.correct.nonzero()[0].tolist() == []
+    assert set(first.rule) == {digest} == {rule_digest(RULE)}
+    assert first.extras["site"].tolist() == ["north"] * 10
+    assert first.time.dtype == "datetime64[us]"
+    assert np.concatenate([block.sequence for block in blocks]).tolist() == list(range(1, 27))
+    assert last.ids[-1] == "odd \N{SNOWMAN} 'id"
+    assert last.rule[-1] == ""
+    assert {name: column[-1] for name, column in last.extras.items()} == {
+        "site": None,
+        "age": 7,
+        "ok": None,
+        "late": True,
+    }
+    assert logged.decision == cases(1, 7, site="north")[0]
+    assert (logged.sequence, logged.target, logged.to_dict()["decision"]) == (8, 2, "review")
+
+
+def test_since_a_number_a_time_and_labelled_alone(place):
+    early = datetime(2026, 1, 1, tzinfo=UTC)
+    with new(place) as log:
+        log.append(cases(3), time=early)
+        log.append(cases(3, 3), time=early + timedelta(days=1, microseconds=1))
+        # The clock goes back: the order stays that of the log.
+        log.append(cases(3, 6), time=early - timedelta(days=1))
+        log.label_all({"case-1": 0, "case-8": 0})
+        ids = [name for name, _ in everything(log)]
+        assert ids == [f"case-{i}" for i in range(9)]
+        assert [name for name, _ in everything(log, since=7)] == ["case-7", "case-8"]
+        later = everything(log, since=early + timedelta(days=1, microseconds=1), block=2)
+        assert [name for name, _ in later] == ["case-3", "case-4", "case-5"]
+        assert everything(log, labelled=True, block=1) == [("case-1", 0), ("case-8", 0)]
+        assert len(everything(log, labelled=False)) == 7
+        with pytest.raises(InvalidInput, match="time must have a zone"):
+            everything(log, since=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+def test_an_id_is_decided_once_and_a_refused_batch_leaves_nothing(place):
+    with new(place) as log:
+        log.append(cases(3))
+        with pytest.raises(DuplicateId, match=r"'case-2' was decided before \(number 3\)"):
+            log.append([*cases(2, 10), *cases(1, 2)])
+        with pytest.raises(DuplicateId, match="'case-5' stands twice"):
+            log.append([*cases(2, 4), *cases(1, 5)])
+        assert len(log) == 3
+        log.append(cases(2, 10))
+        assert len(log) == 5
+
+
+def test_the_first_label_counts(place):
+    with new(place) as log:
+        log.append(cases(3))
+        log.label("case-0", 1)
+        log.label("case-0", 1)
+        with pytest.raises(ContradictingLabel, match=r"'case-0' has the label 1, got 2. The first label counts"):
+            log.label_all({"case-1": 0, "case-0": 2})
+        with pytest.raises(UnknownId, match="'case-9' was never decided"):
+            log.label_all({"case-1": 0, "case-9": 2})
+        assert everything(log) == [("case-0", 1), ("case-1", -1), ("case-2", -1)]
+        for target, message in [(3, "lie in 0..2"), (-1, "at least 0"), ("hog", "Did you mean 'dog'"), (1.0, "whole")]:
+            with pytest.raises(InvalidInput, match=message):
+                log.label("case-1", target)
+
+
+def test_a_log_of_another_model_is_refused(place):
+    new(place).close()
+    with pytest.raises(InvalidInput, match=r"one of the model bbbbbbbbbbbb..., got one of aaaaaaaaaaaa"):
+        new(place, model=OTHER)
+    with DecisionLog(place) as log:
+        assert log.model == MODEL
+
+
+@pytest.mark.parametrize(
+    ("decision", "message"),
+    [
+        (Decision("", 0, 0.5, True), "id must be text of 1 to 256"),
+        (Decision("x" * 257, 0, 0.5, True), "id must"),
+        (Decision("a\0b", 0, 0.5, True), "id must"),
+        (Decision("\ud800", 0, 0.5, True), "id must"),
+        (Decision(7, 0, 0.5, True), "id must"),
+        (Decision("a", 3, 0.5, True), "predicted must lie in 0..2"),
+        (Decision("a", 0, float("nan"), True), "confidence must"),
+        (Decision("a", 0, 0.5, True, extras={"x": [1]}), "extra x must be text"),
+        (Decision("a", 0, 0.5, True, extras={"x": float("inf")}), "extra x must"),
+        (Decision("a", 0, 0.5, True, extras={"x": "\0"}), "extra x must"),
+    ],
+)
+def test_bad_decisions(tmp_path, decision, message):
+    with new(tmp_path / "log.db") as log:
+        with pytest.raises(InvalidInput, match=message):
+            log.append([Decision("fine", 0, 0.5, True), decision])
+        assert len(log) == 0
+
+
+def test_bad_places(tmp_path):
+    (tmp_path / "text.db").write_text("no database " * 100)
+    sqlite3.connect(tmp_path / "empty.db").close()
+    for arguments, message in [
+        ({"place": tmp_path / "missing.db"}, "does not exist"),
+        ({"place": tmp_path / "text.db"}, "cannot be used: DatabaseError"),
+        ({"place": tmp_path / "empty.db"}, "holds no decision log"),
+        ({"place": tmp_path / "no" / "folder.db", "model": MODEL, "n_classes": 2}, "a folder that exists"),
+        ({"place": tmp_path / "a.db", "model": "short"}, "be a SHA-256"),
+        ({"place": tmp_path / "a.db", "model": MODEL}, "n_classes must"),
+        ({"place": "sqlite://", "model": MODEL}, "that lasts"),
+        (
+            {"place": "nosuchkind://user:secret@host/db", "model": MODEL},
+            r"decision log nosuchkind:\.\.\. cannot be used",
+        ),
+        ({"place": "postgresql+psycopg://u:p@ss@host/db", "model": MODEL}, "written with %40"),
+    ]:
+        with pytest.raises((InvalidInput, OutputError), match=message) as caught:
+            DecisionLog(**arguments)
+        assert "secret" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_rule_is_refused(tmp_path):
+    with new(tmp_path / "log.db") as log:
+        log.add_rule(RULE)
+        with pytest.raises(InvalidInput, match="log's 3 classes"):
+            log.add_rule(RoutingRule(threshold=0.9, n_classes=4))
+    with sqlite3.connect(tmp_path / "log.db") as connection:
+        connection.execute("UPDATE calibrant_rules SET content = replace(content, '0.99', '0.90')")
+    connection.close()
+    with DecisionLog(tmp_path / "log.db") as log, pytest.raises(InvalidInput, match="must be undamaged"):
+        log.rules()
+
+
+def test_a_failed_write_leaves_the_log_as_it_was(tmp_path):
+    with new(tmp_path / "log.db") as log:
+        log.append(cases(2))
+        with sqlite3.connect(tmp_path / "log.db") as other:
+            other.execute("ALTER TABLE calibrant_decisions RENAME TO away")
+            other.commit()
+            with pytest.raises(OutputError, match=r"decision log .*log.db cannot be used: OperationalError"):
+                log.append(cases(2, 2))
+            other.execute("ALTER TABLE away RENAME TO calibrant_decisions")
+            other.commit()
+        other.close()
+        assert len(log) == 2
+
+
+def test_threads_that_write_at_once_lose_nothing_and_a_reader_sees_every_number(place):
+    """Numbers become visible in their order: a reader that goes on from the last number misses none."""
+    with new(place) as log:
+        threads = [
+            threading.Thread(target=lambda own=own: [log.append(cases(2, 1000 * own + 2 * k)) for k in range(10)])
+            for own in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        seen, last = [], 0
+        while any(thread.is_alive() for thread in threads) or last < 80:
+            for block in log.decisions(since=last):
+                seen += block.sequence.tolist()
+                last = seen[-1]
+        for thread in threads:
+            thread.join()
+        assert seen == list(range(1, 81))
+
+
+WRITER = """
+import sys
+from calibrant.deployment import Decision, DecisionLog
+log = DecisionLog(sys.argv[1], model="a" * 64, n_classes=3)
+for i in range(100000):
+    log.append([Decision(f"{sys.argv[2]}-{i}", 0, 0.5, True)])
+    print(i, flush=True)
+"""
+
+
+def test_what_was_appended_survives_a_kill(place, python):
+    """Two processes begin a log at once and are killed while they write: all that they said is there."""
+    command = [python, "-c", WRITER, str(place)]
+    writers = [
+        subprocess.Popen([*command, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for name in "ab"
+    ]
+    said = []
+    for name, writer in zip("ab", writers, strict=True):
+        lines = []
+        while len(lines) < 40:
+            line = writer.stdout.readline()
+            assert line, writer.stderr.read()
+            lines.append(line)
+        os.kill(writer.pid, signal.SIGKILL)
+        lines += writer.stdout.readlines()
+        writer.communicate()
+        said += [f"{name}-{int(line)}" for line in lines if line.endswith("\n")]
+    with DecisionLog(place) as log:
+        ids = {name for name, _ in everything(log)}
+        assert set(said) <= ids
+        assert len(ids) <= len(said) + 2
+        log.append(cases(1))
+
+
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        ("UPDATE calibrant_decisions SET extras = ?", "{"),
+        ("UPDATE calibrant_decisions SET extras = ?", None),
+        ("UPDATE calibrant_decisions SET shortlist = ?", "7"),
+        ("UPDATE calibrant_decisions SET confidence = ?", "high"),
+        ("UPDATE calibrant_decisions SET predicted = ?", 2**63 - 1),
+        ("UPDATE calibrant_rules SET digest = ?", None),
+        ("UPDATE calibrant_rules SET content = ?", None),
+        ("UPDATE calibrant_log SET class_names = ?", "5"),
+        ("UPDATE calibrant_log SET class_names = ?", "[" * 100_000),
+        ("UPDATE calibrant_log SET n_classes = ?", "three"),
+    ],
+)
+def test_a_damaged_log_is_one_line(tmp_path, change, value):
+    with DecisionLog(tmp_path / "d.db", model=MODEL, n_classes=3, class_names=NAMES) as log:
+        log.append([Decision("a", 1, 0.97, True)], rule=log.add_rule(RULE))
+    with sqlite3.connect(tmp_path / "d.db") as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, 'NOT NULL', '')")
+    with sqlite3.connect(tmp_path / "d.db") as connection:
+        connection.execute(change, (value,))
+
+    def read():
+        with DecisionLog(tmp_path / "d.db") as log:
+            Stream.of_log(log)
+
+    with pytest.raises(InvalidInput) as caught:
+        read()
+    assert len(str(caught.value)) < 300
+
+
+def test_reading_changes_no_file_that_is_not_a_log(tmp_path):
+    (tmp_path / "empty.db").touch()
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE somebody (name TEXT)")
+    for name in ("empty.db", "other.db"):
+        before = (tmp_path / name).read_bytes()
+        with pytest.raises(InvalidInput, match="holds no decision log"):
+            DecisionLog(tmp_path / name)
+        assert (tmp_path / name).read_bytes() == before
+
+
+def test_a_damaged_name_that_is_no_text_is_one_line():
+    said = r"^decision log x.db cannot be used: UnicodeDecodeError: "
+    with pytest.raises(InvalidInput, match=said), faults("sqlite:///x.db"):
+        b"\xac".decode()

@@ -1,0 +1,200 @@
+import json
+import math
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from calibrant.calibration import TemperatureScaling
+from calibrant.decisions import RoutingRule
+from calibrant.deployment import OUTPUTS, SCORES, Decider, compare_onnx, export_onnx
+from calibrant.errors import CheckFailed, InvalidInput
+
+
+class Small(nn.Module):
+    """Convolution, batch norm, dropout: what must be in evaluation mode."""
+
+    def __init__(self, classes=10, channels=1):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Dropout(0.1)
+        )
+        self.head = nn.Linear(128, classes)
+
+    def forward(self, x):
+        return self.head(self.body(x).flatten(1))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return torch.tensor(load_digits().images[:1000] / 16.0, dtype=torch.float32)[:, None]
+
+
+@pytest.fixture(scope="module")
+def trained(digits):
+    """A few steps, so that confidences spread over 0..1."""
+    torch.manual_seed(0)
+    model, targets = Small(), torch.tensor(load_digits().target[:1000])
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(60):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model((digits - 0.3) / 0.37), targets).backward()
+        optimiser.step()
+    return model.eval()
+
+
+RULE = RoutingRule(
+    threshold=0.85, n_classes=10, target_accuracy=0.9, confidence=0.95, temperature=1.3, class_names=tuple("abcdefghij")
+)
+
+
+THREE = TemperatureScaling().fit(np.eye(3)[[0, 1, 2, 0]] + np.arange(12).reshape(4, 3) / 7, [0, 1, 2, 1])
+
+
+@pytest.fixture(scope="module")
+def exported(trained, digits, tmp_path_factory):
+    path = tmp_path_factory.mktemp("onnx") / "model.onnx"
+    check = export_onnx(trained, path, example=digits[:16], mean=[0.3], std=[0.37], temperature=2.0, rule=RULE)
+    return path, check
+
+
+def run(path, images):
+    return onnxruntime.InferenceSession(str(path)).run(list(OUTPUTS), {"images": images.numpy()})
+
+
+def test_a_thousand_digits_equal_pytorch(exported, trained, digits):
+    path, check = exported
+    probabilities, predicted, automate = run(path, digits)
+    with torch.no_grad():
+        logits = trained((digits - 0.3) / 0.37).double()
+    expected = torch.softmax(logits / 2.6, dim=1).numpy()
+    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
+    assert (predicted == expected.argmax(axis=1)).all()
+    clear = np.abs(expected.max(axis=1) - 0.85) > 1e-5
+    assert (automate == (expected.max(axis=1) >= 0.85))[clear].all()
+    assert 50 < automate.sum() < 950
+    assert check.cases == 16
+    assert check.largest_difference <= 1e-5
+
+
+def test_decides_as_the_rule_does(exported, trained, digits):
+    with torch.no_grad():
+        routed = RULE.route_logits(trained((digits - 0.3) / 0.37) / 2.0)
+    _, predicted, automate = run(exported[0], digits)
+    assert (predicted == routed.predicted).all()
+    clear = np.abs(routed.confidence - 0.85) > 1e-5
+    assert (automate == routed.automate)[clear].all()
+
+
+@pytest.mark.parametrize("n", [1, 3, 100])
+def test_any_batch_size(exported, digits, n):
+    assert [len(output) for output in run(exported[0], digits[:n])] == [n] * 3
+
+
+def test_names_and_types_and_metadata(exported):
+    model = onnx.load(exported[0])
+    assert [each.name for each in model.graph.input] == ["images"]
+    assert tuple(each.name for each in model.graph.output) == (*OUTPUTS, SCORES)
+    kinds = [each.type.tensor_type.elem_type for each in model.graph.output]
+    assert kinds == [onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT]
+    facts = {each.key: each.value for each in model.metadata_props}
+    assert json.loads(facts["calibrant.temperature"]) == pytest.approx(1.3)
+    assert json.loads(facts["calibrant.threshold"]) == 0.85
+    assert json.loads(facts["calibrant.class_names"]) == list("abcdefghij")
+
+
+def test_class_thresholds_and_nothing_to_automate(trained, digits, tmp_path):
+    each = (0.5, None, *[0.9] * 8)
+    rule = RoutingRule(threshold=None, n_classes=10, class_thresholds=each)
+    export_onnx(trained, tmp_path / "each.onnx", example=digits[:8], rule=rule)
+    probabilities, predicted, automate = run(tmp_path / "each.onnx", digits)
+    bars = np.array([math.inf if value is None else value for value in each])[predicted]
+    assert (automate == (probabilities.max(axis=1) >= bars)).all()
+    export_onnx(trained, tmp_path / "none.onnx", example=digits[:8])
+    assert not run(tmp_path / "none.onnx", digits)[2].any()
+
+
+def test_images_off_the_scale_are_never_automated(exported, digits):
+    images = digits[:200].clone()
+    automated = run(exported[0], images)[2]
+    assert automated.sum() > 20
+    # The usual mistake, raw bytes: the network is surer than ever.
+    probabilities, _, automate = run(exported[0], 255 * images)
+    assert (probabilities.max(axis=1) >= 0.85).mean() > 0.9
+    assert not automate.any()
+    one_pixel = images.clone()
+    one_pixel[:, 0, 3, 3] = float("nan")
+    assert not run(exported[0], one_pixel)[2].any()
+    # Rounding of a resized image is no mistake.
+    one_pixel[:, 0, 3, 3] = 1.0005
+    assert run(exported[0], one_pixel)[2].any()
+
+
+def test_a_pixel_that_is_no_number_is_never_automated_wherever_it_lies(digits, tmp_path):
+    """A network whose pooling drops NaN in some runtimes: the guard must not rely on it."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(32, 10))
+    rule = RoutingRule(threshold=0.05, n_classes=10)
+    export_onnx(network, tmp_path / "m.onnx", example=digits[:8], rule=rule)
+    assert run(tmp_path / "m.onnx", digits[:8])[2].all()
+    images = digits[:1].repeat(64, 1, 1, 1)
+    images.view(64, 64)[torch.arange(64), torch.arange(64)] = float("nan")
+    assert not run(tmp_path / "m.onnx", images)[2].any()
+
+
+def test_thresholds_are_compared_in_double_precision(tmp_path):
+    """A threshold between two float32 numbers, and confidences a billionth on either side of it."""
+    threshold = 0.1 + 0.7
+    logits = np.log((threshold + np.array([-1e-9, 1e-9])) / (1 - threshold - np.array([-1e-9, 1e-9])))
+    example = torch.tensor(np.stack([logits, np.zeros(2)], axis=1))
+    export_onnx(nn.Identity(), tmp_path / "m.onnx", example=example, rule=RoutingRule(threshold, 2))
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    assert session.run(["automate"], {"inputs": example.numpy()})[0].tolist() == [False, True]
+
+
+def test_a_file_that_computes_something_else_is_refused(exported, trained, digits):
+    other = Decider(trained, example=digits[:16], rule=RULE)
+    with pytest.raises(CheckFailed, match="ONNX and Python disagree, probabilities differ by up to"):
+        compare_onnx(exported[0], other, {"images": digits[:50].numpy()})
+
+
+def test_a_failed_check_leaves_what_was_there(trained, digits, tmp_path, monkeypatch):
+    (tmp_path / "model.onnx").write_text("before")
+    monkeypatch.setattr("calibrant.deployment.check.TOLERANCE", -1.0)
+    with pytest.raises(CheckFailed):
+        export_onnx(trained, tmp_path / "model.onnx", example=digits[:8])
+    assert (tmp_path / "model.onnx").read_text() == "before"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rule": RoutingRule(threshold=0.9, n_classes=3)}, "made for 3 classes and cannot be applied to 10"),
+        ({"temperature": 0.0}, "temperature must"),
+        ({"mean": [0.1, 0.2]}, "mean and std must give 1 values"),
+        ({"std": [0.0]}, "std above 0"),
+        ({"calibrator": THREE}, "calibrator must be made for the model's 10 classes, got 3 classes"),
+        ({"example": torch.zeros(1, 1, 8, 8)}, "example must"),
+        ({"example": torch.zeros(4, 1, 8, 8, dtype=torch.uint8)}, "input 'inputs' must be one of float32"),
+        ({"example": torch.full((4, 1, 8, 8), torch.nan)}, "example of 'images' must hold finite numbers"),
+        ({"example": torch.zeros(4, 1, 3)}, "model must take its example"),
+        ({"ranges": {"image": (0, 1)}}, "ranges must name inputs of the model, got 'image'. Did you mean 'images'"),
+        ({"ranges": {"images": (1, 0)}}, "range of input 'images' must be two finite numbers that rise"),
+        ({"class_names": ["a", "b"]}, "class_names"),
+        ({"rule": RULE, "class_names": tuple("bacdefghij")}, "same classes in the same order, got 'b' and 'a'"),
+        ({"temperature": 2.0, "calibrator": THREE}, "temperature must be left out where a calibrator is given"),
+    ],
+)
+def test_bad_arguments(trained, digits, tmp_path, arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        export_onnx(trained, tmp_path / "model.onnx", **{"example": digits[:4], **arguments})
+
+
+def test_bad_ending(trained, digits, tmp_path):
+    with pytest.raises(InvalidInput, match=r"end in \.onnx"):
+        export_onnx(trained, tmp_path / "model.pt", example=digits[:4])

@@ -1,0 +1,194 @@
+"""The promises of shortlists and of rules of two classes, watched case by case like that of the accuracy."""
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from calibrant.decisions import BinaryRule, choose_binary_rule, choose_shortlist, choose_threshold
+from calibrant.deployment import (
+    Decision,
+    DecisionLog,
+    Stream,
+    advice,
+    describe,
+    headline,
+    read_rule,
+    stream_of_log,
+    watch,
+)
+from calibrant.errors import InvalidInput
+from calibrant.report import build_monitor_page
+
+
+def draw(n, seed, *, classes=4, spread=6.0, sharper=1.0):
+    """A calibrated model, or one that is surer than it should be."""
+    rng = np.random.default_rng(seed)
+    z = spread * rng.normal(size=(n, classes))
+    return Predictions.from_logits(sharper * z, (z + rng.gumbel(size=z.shape)).argmax(axis=1))
+
+
+@pytest.fixture(scope="module")
+def listed():
+    cases = draw(4000, 0, spread=2.0)
+    rule = choose_threshold(cases, 0.95)
+    return rule, choose_shortlist(draw(4000, 1, spread=2.0), 0.9, rule=rule)
+
+
+def test_a_shortlist_that_keeps_its_promise_raises_no_alarm(listed):
+    rule, shortlist = listed
+    watched = watch(Stream.of_predictions(rule, draw(5000, 2, spread=2.0), shortlist=shortlist), shortlist=shortlist)
+    assert [each.about for each in watched.signals] == ["promise", "shortlist"]
+    assert [each.level for each in watched.signals] == [0.025, 0.025]
+    reviewed = int((~watched.stream.automate).sum())
+    assert watched.signals[1].cases == reviewed
+    assert watched.signals[1].expected == 0.9
+    assert not watched.alarms
+    assert "coverage of the shortlist" in describe(watched)
+
+
+def test_a_shortlist_that_misses_the_true_class_is_noticed(listed):
+    """The model becomes surer than it should be: lists get shorter, and the true class falls off them."""
+    rule, shortlist = listed
+    before, after = draw(1000, 3, spread=2.0), draw(3000, 4, spread=2.0, sharper=4.0)
+    both = Predictions.from_logits(
+        np.concatenate([before.as_logits(), after.as_logits()]), np.concatenate([before.targets, after.targets])
+    )
+    stream = Stream.of_predictions(rule, both, shortlist=shortlist)
+    within = shortlist.listed(both)[np.arange(4000), both.targets]
+    assert np.array_equal(stream.listed, within)
+    watched = watch(stream, shortlist=shortlist)
+    signal = next(each for each in watched.signals if each.about == "shortlist")
+    assert signal.alarm > 1000
+    assert watched.broken
+    assert "the promised coverage of the shortlist of 90 %" in headline(watched)
+    assert advice(watched)[-1].startswith("Then choose the shortlist again with the new rule")
+    assert "True class on the shortlist" in build_monitor_page(watched)
+
+
+def test_where_only_the_shortlist_fails_only_the_shortlist_is_chosen_again(listed):
+    rule, shortlist = listed
+    stream = Stream.of_predictions(rule, draw(2000, 5, spread=2.0), shortlist=shortlist)
+    nothing = np.zeros(2000, dtype=bool)
+    watched = watch(Stream(**{**vars(stream), "listed": nothing}), shortlist=shortlist)
+    assert [each.about for each in watched.alarms] == ["shortlist"]
+    assert advice(watched)[0] == "Show every class to a person until a new shortlist is chosen."
+    assert "calibrant route shortlist" in advice(watched)[1]
+
+
+def test_a_stream_without_lists_and_a_foreign_shortlist_are_refused(listed):
+    rule, shortlist = listed
+    stream = Stream.of_predictions(rule, draw(100, 6, spread=2.0))
+    with pytest.raises(InvalidInput, match="whose lists the stream knows"):
+        watch(stream, shortlist=shortlist)
+    other = choose_threshold(draw(4000, 7, spread=2.0), 0.9)
+    with pytest.raises(InvalidInput, match="Choose the shortlist with this rule"):
+        Stream.of_predictions(other, draw(100, 6, spread=2.0), shortlist=shortlist)
+
+
+@pytest.fixture(scope="module", params=[0, 1])
+def binary(request):
+    cases = draw(4000, 10, classes=2, spread=2.0)
+    return choose_binary_rule(cases, sensitivity=0.95, specificity=0.9, positive=request.param)
+
+
+def test_sensitivity_and_specificity_are_watched_over_the_cases_of_their_class(binary):
+    cases = draw(3000, 11, classes=2, spread=2.0)
+    watched = watch(Stream.of_predictions(binary, cases))
+    assert [(each.about, each.expected, each.level) for each in watched.signals] == [
+        ("sensitivity", 0.95, 0.025),
+        ("specificity", 0.9, 0.025),
+    ]
+    ill, decisions = cases.targets == binary.positive, np.array(binary.decide(cases))
+    sensitivity, specificity = watched.signals
+    assert (sensitivity.cases, specificity.cases) == (ill.sum(), (~ill).sum())
+    assert sensitivity.seen == pytest.approx((decisions[ill] != "negative").mean())
+    assert specificity.seen == pytest.approx((decisions[~ill] != "positive").mean())
+    assert not watched.alarms
+    assert headline(watched) == "No alarm: nothing contradicts the promise so far."
+
+
+def test_ill_cases_that_become_harder_to_see_break_the_sensitivity_alone(binary):
+    cases = draw(4000, 12, classes=2, spread=2.0)
+    logits = cases.as_logits().copy()
+    logits[:, binary.positive] -= np.where((cases.targets == binary.positive) & (np.arange(4000) >= 2000), 3.0, 0.0)
+    watched = watch(Stream.of_predictions(binary, Predictions.from_logits(logits, cases.targets)))
+    assert {each.about for each in watched.alarms} == {"sensitivity"}
+    assert watched.alarms[0].alarm > 2000
+    assert headline(watched) == "ALARM: the promised sensitivity of 95 % is no longer kept."
+    assert "Sensitivity of all positive cases: 95 % promised" in describe(watched)
+    assert "calibrant route binary" in advice(watched)[1]
+    assert "Sensitivity" in build_monitor_page(watched)
+
+
+def test_without_labels_the_sameness_of_binary_cases_is_tested(binary):
+    reference, other = draw(2000, 13, classes=2, spread=2.0), draw(2000, 14, classes=2, spread=6.0)
+    watched = watch(Stream.of_predictions(binary, other), reference=reference)
+    assert {"confidence", "share automated"} <= {each.about for each in watched.alarms}
+
+
+def test_false_alarms_of_binary_rules_are_rarer_than_the_level():
+    alarms = 0
+    for seed in range(60):
+        rule = BinaryRule(0.2, 0.8, 1, 0.9, 0.9, 0.95)
+        rng = np.random.default_rng(seed)
+        y = rng.integers(2, size=400)
+        hit = rng.random(400) < 0.9  # exactly as promised
+        chance = np.where(y == 1, np.where(hit, 0.5, 0.1), np.where(hit, 0.5, 0.9))
+        cases = Predictions.from_binary(chance, y, kind="probabilities")
+        alarms += bool(watch(Stream.of_predictions(rule, cases), level=0.1).alarms)
+    assert alarms <= 12
+
+
+def test_command(calibrant, tmp_path, listed, binary):
+    rule, shortlist = listed
+    rule.save(tmp_path / "rule.json")
+    shortlist.save(tmp_path / "shortlist.json")
+    binary.save(tmp_path / "binary.json")
+    assert read_rule(tmp_path / "binary.json") == binary
+    assert read_rule(tmp_path / "rule.json") == rule
+    draw(500, 20, spread=2.0).save(tmp_path / "new.npz")
+    code, out, _ = calibrant(
+        "monitor", tmp_path / "new.npz", "--rule", tmp_path / "rule.json", "--shortlist", tmp_path / "shortlist.json"
+    )
+    assert code == 0
+    assert "coverage of the shortlist" in out
+    draw(500, 21, classes=2, spread=2.0).save(tmp_path / "two.npz")
+    code, out, _ = calibrant("monitor", tmp_path / "two.npz", "--rule", tmp_path / "binary.json")
+    assert code == 0
+    assert "specificity" in out
+
+
+def test_a_log_is_not_of_a_binary_rule(binary):
+    with pytest.raises(InvalidInput, match="one of calibrant route binary"):
+        stream_of_log(None, binary)
+
+
+def test_a_log_knows_what_was_listed(listed, tmp_path):
+    rule, shortlist = listed
+    cases = draw(200, 30, spread=2.0)
+    routed, mask = rule.route(cases), shortlist.listed(cases)
+    with DecisionLog(tmp_path / "log.db", model="0" * 64, n_classes=4) as log:
+        rows = [
+            Decision(str(i), int(k), float(c), bool(a), () if a else tuple(np.flatnonzero(mask[i]).tolist()))
+            for i, (k, c, a) in enumerate(zip(routed.predicted, routed.confidence, routed.automate, strict=True))
+        ]
+        log.append(rows, rule=log.add_rule(rule))
+        for i in range(0, 200, 2):
+            log.label(str(i), int(cases.targets[i]))
+        stream = Stream.of_log(log)
+    signal = watch(stream, shortlist=shortlist).signals[1]
+    own = np.flatnonzero(~routed.automate & (np.arange(200) % 2 == 0))
+    assert signal.cases == len(own)
+    assert signal.seen == pytest.approx(mask[own, cases.targets[own]].mean())
+
+
+def test_a_binary_rule_is_watched_by_the_names_of_classes():
+    rng = np.random.default_rng(0)
+    ill = (rng.random(900) < 0.3).astype(int)
+    chance = 1 / (1 + np.exp(-(2.5 * (2 * ill - 1) + 2 * rng.normal(size=900))))
+    both = np.stack([1 - chance, chance], axis=1)
+    cases = Predictions.from_probabilities(both, ill, class_names=("healthy", "ill"))
+    other = Predictions.from_probabilities(both[:, ::-1], 1 - ill, class_names=("ill", "healthy"))
+    rule = choose_binary_rule(cases, sensitivity=0.9)
+    first, second = (watch(Stream.of_predictions(rule, each), reference=cases) for each in (cases, other))
+    assert describe(first) == describe(second)

@@ -1,0 +1,137 @@
+import json
+
+import numpy as np
+import pytest
+from tests.monitoring.conftest import draw, joined
+
+from calibrant.decisions import RoutingRule, choose_threshold
+from calibrant.deployment import Stream, describe, watch
+from calibrant.errors import InvalidInput
+
+
+def test_a_stream_like_the_reference_raises_no_alarm(rule, reference):
+    watched = watch(Stream.of_predictions(rule, draw(2500, seed=2)), reference=reference)
+    assert watched.alarms == ()
+    assert watched.since is None
+    assert [each.about for each in watched.signals] == ["promise", "share automated", "confidence", "predicted classes"]
+    text = describe(watched)
+    assert text.startswith("No alarm: nothing contradicts the promise so far.")
+    assert f"about {watched.labels_to_notice:,} labels" in text
+    assert "predicted classes: the commonest" in text
+    assert f" of {2 / 0.05:g} " in text  # half of the level is the promise's
+
+
+def test_a_planted_drop_of_accuracy_is_found_and_dated(rule, reference):
+    stream = Stream.of_predictions(rule, joined(draw(1500, seed=3), draw(1500, seed=4, flipped=0.1)))
+    watched = watch(stream, reference=reference)
+    assert watched.broken
+    (alarm,) = watched.alarms
+    assert 1500 < alarm.alarm < 2300
+    assert 1300 < alarm.since < 1700
+    assert alarm.since_seen < 0.95 < 0.98 == alarm.expected
+    assert alarm.low <= alarm.seen <= alarm.high
+    assert watched.labelled_since == 3000 - alarm.since + 1
+    assert "no longer kept" in describe(watched)
+    assert "over 40 " in describe(watched)
+    assert "Send every case to a person" in describe(watched)
+
+
+def test_drift_without_labels_is_found_and_named(rule, reference):
+    rows = joined(draw(1000, seed=5), draw(1000, seed=6, sharpness=3.0))
+    seen = Stream.of_predictions(rule, rows)
+    blind = Stream(rule, seen.automate, seen.predicted, seen.confidence, np.full(2000, -1))
+    watched = watch(blind, reference=reference)
+    assert not watched.broken
+    assert {each.about for each in watched.alarms} == {"share automated", "confidence"}
+    assert 850 < watched.since < 1150
+    assert "only labels can tell" in describe(watched)
+
+
+def test_a_class_that_becomes_frequent_is_named(rule, reference):
+    rows = joined(draw(800, seed=7), draw(800, seed=8, classes=[0, 0, 6, 0]))
+    watched = watch(Stream.of_predictions(rule, rows), reference=reference)
+    (alarm,) = [each for each in watched.alarms if each.about == "predicted classes"]
+    assert alarm.detail.startswith("c: 2")
+
+
+def test_levels_of_all_tests_add_up_to_no_more_than_the_level(rule, reference):
+    site = {"site": np.arange(900) % 5}
+    stream = Stream.of_predictions(rule, draw(900, seed=9, extras=site))
+    for settings in ({}, {"groups": "site"}, {"reference": reference}, {"reference": reference, "groups": "site"}):
+        watched = watch(stream, level=0.1, **settings)
+        assert sum(each.level for each in watched.signals) <= 0.1 + 1e-12
+    groups = [each.level for each in watched.signals if each.group.startswith("site")]
+    assert groups == pytest.approx([0.025 / (k * (k + 1)) for k in range(1, 6)])
+
+
+def test_a_group_that_fails_is_named_though_all_cases_together_hold(rule):
+    rng = np.random.default_rng(0)
+    good, bad = draw(6000, seed=10), draw(600, seed=11, flipped=0.3)
+    order = rng.permutation(6600)
+    rows = joined(good, bad).subset(order)
+    rows = type(rows).from_logits(
+        rows.scores,
+        rows.targets,
+        class_names=rows.class_names,
+        extras={"site": np.where(order < 6000, "north", "south")},
+    )
+    alarms = watch(Stream.of_predictions(rule, rows), groups="site").alarms
+    assert "site south" in {each.group for each in alarms}
+    assert "site north" not in {each.group for each in alarms}
+
+
+def test_labels_count_in_the_order_in_which_they_came(rule):
+    """A look now and a look after more labels see the same capital up to the earlier label."""
+    seen = Stream.of_predictions(rule, draw(400, seed=12, flipped=0.1))
+    order = np.random.default_rng(0).permutation(400) + 1
+    some = np.where(order <= 200, seen.targets, -1)
+    early = watch(Stream(rule, seen.automate, seen.predicted, seen.confidence, some, order)).signals[0]
+    late = watch(Stream(rule, seen.automate, seen.predicted, seen.confidence, seen.targets, order)).signals[0]
+    assert late.curve.evidence[: early.cases] == pytest.approx(early.curve.evidence)
+
+
+def test_per_class_rules_are_watched_class_by_class(reference):
+    rule = choose_threshold(draw(8000, seed=13), 0.95, per_class=True)
+    signals = watch(Stream.of_predictions(rule, draw(500, seed=14))).signals
+    assert [each.group for each in signals] == ["a", "b", "c", "d"]
+    assert sum(each.level for each in signals) == pytest.approx(0.05)
+
+
+def test_json_has_places_and_no_curves(rule):
+    rows = joined(draw(300, seed=15, ids=True), draw(600, seed=16, flipped=0.4, ids=True))
+    content = watch(Stream.of_predictions(rule, rows)).to_dict()
+    text = json.loads(json.dumps(content, allow_nan=False))
+    (signal,) = text["signals"]
+    assert signal["alarm"]["id"].startswith("case-16-")
+    assert text["alarm"] is True
+    assert text["since"]["case"] == signal["since"]["case"]
+    assert "curve" not in signal
+
+
+def test_no_labels_is_said(rule):
+    seen = Stream.of_predictions(rule, draw(50, seed=17))
+    watched = watch(Stream(rule, seen.automate, seen.predicted, seen.confidence, np.full(50, -1)))
+    assert "no automated case has a label" in describe(watched)
+    assert watched.signals[0].seen is None
+
+
+def test_what_cannot_be_watched_is_refused(rule, reference):
+    stream = Stream.of_predictions(rule, draw(50, seed=18))
+    with pytest.raises(InvalidInput, match="groups must be a column of the cases, got 'site'"):
+        watch(stream, groups="site")
+    nothing, costs = (RoutingRule(t, 4, class_names=("a", "b", "c", "d")) for t in (None, 0.9))
+    with pytest.raises(InvalidInput, match="automates nothing"):
+        watch(Stream.of_predictions(nothing, draw(50, seed=18)))
+    with pytest.raises(InvalidInput, match="promise something where no reference"):
+        watch(Stream.of_predictions(costs, draw(50, seed=18)))
+    assert len(watch(Stream.of_predictions(costs, draw(50, seed=18)), reference=reference).signals) == 3
+
+
+def test_false_alarms_are_no_more_frequent_than_the_level():
+    """100 teams choose a rule and watch 400 cases of the same stream; at every case, with all four tests."""
+    false, level = 0, 0.2
+    for seed in range(100):
+        chosen = choose_threshold(draw(400, seed=1000 + seed), 0.9)
+        stream = Stream.of_predictions(chosen, draw(400, seed=5000 + seed))
+        false += bool(watch(stream, reference=draw(400, seed=1000 + seed), level=level).alarms)
+    assert false <= 100 * level

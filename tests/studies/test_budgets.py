@@ -1,0 +1,160 @@
+"""The rows of a study at equal costs."""
+
+import pytest
+
+from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.studies import Study, StudySpec
+from calibrant.studies.budgets import at_budgets
+from calibrant.studies.outcome import plan_study
+
+
+def rows(spec):
+    return {row.label: (row.method, row.options, row.recipe) for row in spec.rows()}
+
+
+def trained(spec):
+    """Epochs and share of each row, as they are trained."""
+    return {planned.label: (planned.recipe.within_budget().epochs, planned.recipe.budget) for planned in spec.runs()}
+
+
+def test_without_budget_and_plan_nothing_changes():
+    spec = StudySpec(methods=("nll", "brier"), recipe={"epochs": 10})
+    assert at_budgets(spec) is spec
+
+
+def test_one_budget():
+    spec = at_budgets(StudySpec(methods=("nll", "nll+unbiased", "nll+random")), (0.6,))
+    assert trained(spec) == {"nll@18": (18, 0.6), "nll+unbiased": (30, 0.6), "nll+random": (30, 0.6)}
+    # The control is there once, also where it was not named.
+    assert trained(at_budgets(StudySpec(methods=("nll+unbiased", "nll+random")), (0.6,))).keys() == {
+        *("nll@18", "nll+unbiased", "nll+random")
+    }
+    # Others are compared with the control, not with the plan that happens to be named first.
+    assert at_budgets(StudySpec(methods=("nll+unbiased", "nll+random")), (0.6,)).baseline_label() == "nll@18"
+    alone = at_budgets(StudySpec(methods=("nll+unbiased",)), (0.6,), control=False)
+    assert trained(alone) == {"nll+unbiased": (30, 0.6)}
+
+
+def test_a_budget_in_the_recipe_is_the_same():
+    named = at_budgets(StudySpec(methods=("nll", "nll+random"), recipe={"budget": 0.6, "epochs": 20}))
+    flags = at_budgets(StudySpec(methods=("nll", "nll+random"), recipe={"epochs": 20}), (0.6,))
+    assert named == flags
+    assert trained(named)["nll@12"] == (12, 0.6)
+
+
+def test_several_budgets_and_all_data():
+    spec = at_budgets(StudySpec(methods=("brier+random",), recipe={"epochs": 20}), (0.5, 0.75, 1.0))
+    assert trained(spec) == {
+        "brier+random at 0.5": (20, 0.5),
+        "brier+random at 0.75": (20, 0.75),
+        "brier@10": (10, 0.5),
+        "brier@15": (15, 0.75),
+        "brier": (20, 1.0),
+    }
+
+
+def test_the_control_of_a_plan_with_a_rate_of_its_own():
+    spec = at_budgets(StudySpec(methods=("nll", "flsd+h+p-ema"), recipe={"epochs": 20}, data=("cifar10",)))
+    made = trained(spec)
+    # A fifth of what is left goes after epochs 10, 13, 16 and 19: the updates are those of 16.6 epochs.
+    plan = next(p.recipe for p in spec.runs() if p.label == "flsd+h+p-ema").plan().pruning
+    kept, total = 1.0, 0.0
+    for epoch in range(1, 21):
+        total += kept
+        kept *= 1 - plan.policy.fraction if plan.schedule.due(epoch, {}) else 1
+    assert made == {
+        "nll": (20, 1.0),
+        "flsd+h+p-ema": (20, 1.0),
+        f"flsd+h@{round(total)}": (round(total), round(total) / 20),
+    }
+
+
+def test_the_control_has_the_loss_of_the_plan():
+    """The row fl+unbiased has a gamma of its own, which the loss alone has not."""
+    spec = at_budgets(StudySpec(methods=("fl+unbiased",)), (0.6,))
+    assert rows(spec)["fl@18 (gamma 0.25)"] == ("fl", {"gamma": 0.25}, {"budget": 0.6})
+
+
+def test_plans_with_recipes_of_their_own_have_controls_of_their_own():
+    """A control that trains otherwise than its plan is none, and the plan would be in no table."""
+    lr = {"slow": {"optimiser.lr": 0.01}, "slower": {"optimiser": {"lr": 0.001}}, "slow too": {"optimiser.lr": 0.01}}
+    variants = [{"label": label, "method": "nll+random", "recipe": recipe} for label, recipe in lr.items()]
+    spec = at_budgets(StudySpec.parse({"methods": ["nll+random"], "variants": variants}), (0.6, 1.0))
+    made = {planned.label: planned.recipe for planned in spec.runs()}
+    found = {label: (recipe.within_budget().epochs, recipe.optimiser.lr) for label, recipe in made.items()}
+    usual = made["nll+random at 0.6"].optimiser.lr
+    controls = {label: trained for label, trained in found.items() if made[label].method.name == "nll"}
+    assert controls == {
+        "nll@18": (18, usual),
+        "nll": (30, usual),
+        "nll@18 (optimiser.lr 0.01)": (18, 0.01),
+        "nll (optimiser.lr 0.01)": (30, 0.01),
+        "nll@18 (optimiser.lr 0.001)": (18, 0.001),
+        "nll (optimiser.lr 0.001)": (30, 0.001),
+    }
+
+
+def test_a_control_that_is_a_row_already_is_not_trained_twice():
+    short = {"label": "short", "method": "nll", "recipe": {"epochs": 18}}
+    plan = {"label": "plan", "method": "nll+random", "recipe": {"budget": 0.6}}
+    assert trained(at_budgets(StudySpec.parse({"variants": [short, plan]}))).keys() == {"short", "plan"}
+
+
+def test_data_sets_of_different_lengths_share_a_label():
+    spec = at_budgets(StudySpec(methods=("nll+random",), data=("digits", "cifar10")), (0.6,))
+    assert trained(spec).keys() == {"nll+random", "nll@60%"}
+    assert {p.recipe.data.name: p.recipe.within_budget().epochs for p in spec.runs() if p.label == "nll@60%"} == {
+        "digits": 18,
+        "cifar10": 96,
+    }
+
+
+def test_a_plan_whose_updates_are_not_known_ahead_gets_no_control_and_says_so():
+    with pytest.warns(CalibrantWarning, match=r"nll\+infobatch gets no control: policy must not depend on scores"):
+        spec = at_budgets(StudySpec(methods=("nll+infobatch",)))
+    assert trained(spec).keys() == {"nll+infobatch"}
+    assert trained(at_budgets(StudySpec(methods=("nll+infobatch",)), (0.6,))).keys() == {"nll+infobatch", "nll@18"}
+    with pytest.warns(CalibrantWarning, match=r"nll\+repb gets no control: policy must not act") as caught:
+        at_budgets(StudySpec(methods=("nll+repb",)))
+    assert "budget" not in str(caught[0].message)  # it has none to offer
+
+
+def test_plans_of_your_own_have_controls_too(own_module):
+    own_module(
+        "my_plan",
+        "from calibrant.losses import CrossEntropy\nfrom calibrant.pruning import RandomSubset\n"
+        "def loss():\n    return CrossEntropy()\ndef half(*, part: float = 0.5):\n    return RandomSubset(part)\n",
+    )
+    spec = at_budgets(StudySpec(methods=("my_plan:loss+my_plan:half",)), ())
+    # Half rests in 25 of 30 epochs: 17.5 epochs' worth of updates, and the control is not short of any.
+    assert trained(spec) == {"my_plan:loss+my_plan:half": (30, 1.0), "my_plan:loss@18": (18, 0.6)}
+
+
+def test_code_that_is_not_trusted_is_not_imported_for_a_control(own_module):
+    own_module("my_bomb", "raise SystemExit('imported')\n", trusted=False)
+    spec = StudySpec(methods=("nll+my_bomb:plan",))
+    assert at_budgets(spec) is spec
+
+
+def test_the_study_file_holds_the_controls(tmp_path):
+    study = plan_study(tmp_path, lists={"methods": ["nll+random"]}, budgets=(0.6,), control=True)
+    study.spec.save(tmp_path / "study.toml")
+    assert Study(tmp_path).spec == study.spec
+    assert {planned.label for planned in Study(tmp_path).runs} == {"nll+random", "nll@18"}
+
+
+@pytest.mark.parametrize(
+    ("methods", "budgets", "message"),
+    [
+        (("nll",), (0.0,), "budget' must be greater than 0"),
+        (("nll",), (1.2,), "budget' must be less than or equal to 1"),
+        (("nll", "flsd+h+p-ema"), (0.6,), "whose plan has a rate of its own"),
+        (("nll", "nll+unbiased"), (0.6, 0.3), r"nll\+unbiased at 0.3: budget must be at least 0.55"),
+        (("nll", "nll+random"), (1.0,), r"budgets must have one below 1 for nll\+random"),
+        (("nll",), (0.01,), "budget must pay for at least one of the 30 epochs"),
+    ],
+)
+def test_bad_budgets_are_one_line(methods, budgets, message):
+    with pytest.raises(InvalidInput, match=message) as caught:
+        at_budgets(StudySpec(methods=methods), budgets)
+    assert "\n" not in str(caught.value)
