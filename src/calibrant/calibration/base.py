@@ -230,6 +230,14 @@ class Calibrator(ABC):
         self._refuse_unfitted()
         return CalibrationModule() if self.identity_ else self._module()
 
+    def describe(self) -> str:
+        """A few words on what the fitted calibrator does, for sentences such as "calibrated by ..."."""
+        self._refuse_unfitted()
+        return "a map that changes nothing" if self.identity_ else self._described()
+
+    def _described(self) -> str:
+        return f"the {self.method} map"
+
     def _module(self) -> CalibrationModule:
         raise invalid("calibrator", "have a torch module to be part of a network", self.method, "Use transform.")
 

@@ -109,6 +109,9 @@ class TemperatureScaling(Calibrator):
     def _log_probabilities(self, logits: Matrix) -> Floats:
         return log_softmax(logits.astype(np.float64) / self.temperature_)
 
+    def _described(self) -> str:
+        return f"the temperature {self.temperature_:.4f}"
+
     def _module(self) -> CalibrationModule:
         return AffineModule(1.0 / self.temperature_, 0.0)
 

@@ -62,7 +62,6 @@ Address = Annotated[
         help="Of the Ray cluster of this machine: HOST:PORT or auto. By default Ray starts on this machine alone.",
     ),
 ]
-CalibratorFile = Annotated[
-    Path | None,
-    Parameter(help="Calibrate the scores first; a rule must have been chosen on what this calibrator made."),
+PolicyFile = Annotated[
+    Path | None, Parameter(help="Written by calibrate or route: how scores become decisions. Default: the run's own.")
 ]

@@ -1,11 +1,13 @@
 """`calibrant calibrate`: fit on validation predictions, apply to test predictions, say what it changed."""
 
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag, Out
 from calibrant.cli._say import answer, steps
+from calibrant.errors import CalibrantWarning
 from calibrant.scale import Executor, make_executor, refuse_on_cluster
 
 Method = Literal[
@@ -46,19 +48,20 @@ def calibrate(
             predictions.
         apply: Predictions to calibrate; by default the test predictions of the run.
         out: Calibrated predictions (.npz). Default: beside the predictions they come from, as NAME.calibrated.npz. The
-            calibrator lies beside them; where SOURCE belongs to a run and this is left out, in the run as
-            calibrator.json.
+            policy is written beside them as NAME.policy.json; if SOURCE belongs to a run and this is left out, into the
+            run as policy.json.
         method: The calibrator; "best" compares all of them by cross-validated NLL on the validation predictions.
-        share: Fit on this random share of the validation predictions; "route fit --calibrator" then chooses a rule on
-            the others. Default: on all of them.
+        share: Fit on this random share of the validation predictions; "route fit" then chooses a rule on the
+            others. Default: on all of them.
         folds: Folds of the comparison.
         seed: Seed of the random share and of the folds.
         executor: Ray fits a temperature on a folder of Parquet files and calibrates another one in many processes;
             --out is a folder, too.
     """
     from calibrant.calibration import fit_calibrator, warn_if_in_sample, warn_if_worse
+    from calibrant.decisions import Policy
     from calibrant.metrics import evaluate, evaluations_table
-    from calibrant.training import calibrated_paths, calibration_sources, load_predictions
+    from calibrant.runs import calibrated_paths, calibration_sources, load_predictions
 
     fitted_on, applied_to = calibration_sources(source, apply)
     refuse_on_cluster(executor, share=share)
@@ -79,7 +82,15 @@ def calibrate(
     warn_if_worse(test, calibrated, used=(method, selection.name))
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
     calibrated.save(paths.predictions)
-    selection.calibrator.save(paths.calibrator, applied_to=applied_to, made=paths.predictions)
+    calibrator = selection.calibrator
+    calibrator.provenance_ = calibrator.provenance_.applied(applied_to, paths.predictions)
+    old = Policy.load(paths.policy) if paths.policy.is_file() else None
+    policy = Policy(cases.n_classes, calibrator, class_names=cases.class_names)
+    if old is not None and old.n_classes == policy.n_classes:
+        policy = old.with_calibrator(calibrator)
+        if old.rule is not None and policy.rule is None:
+            warn_lost_rule(paths.policy)
+    policy.save(paths.policy)
     table = evaluations_table({"before": before, "after": after})
     content = {
         "method": selection.name,
@@ -89,10 +100,16 @@ def calibrate(
         "after": after.to_dict(),
         "selection": selection.to_dict(),
         "predictions": str(paths.predictions),
-        "calibrator": str(paths.calibrator),
+        "policy": str(paths.policy),
     }
-    written = f"Wrote {paths.predictions} and {paths.calibrator}"
+    written = f"Wrote {paths.predictions} and {paths.policy}"
     answer(f"{selection.describe()}\n{table}\n{written}", content, as_json=as_json)
+
+
+def warn_lost_rule(path: Path) -> None:
+    """Say that a policy lost its rule because its calibrator changed."""
+    text = f"{path} had a rule for another calibrator, which was removed. Fit a new one: calibrant route fit."
+    warnings.warn(text, CalibrantWarning, stacklevel=2)
 
 
 def _over_parts(
@@ -106,16 +123,17 @@ def _over_parts(
     **names: Any,
 ) -> None:
     from calibrant.calibration import calibrate_parts, fit_parts
+    from calibrant.decisions import Policy
     from calibrant.metrics import evaluate_parts, evaluations_table
 
     calibrator = fit_parts(fitted_on, method, **names, executor=place)
     before = evaluate_parts(applied_to, thresholds=(0.95,), **names, executor=place)
     calibrate_parts(calibrator, applied_to, target, **names, executor=place)
     after = evaluate_parts(target, thresholds=(0.95,), executor=place)
-    path = target.with_name(f"{target.name}.calibrator.json")
-    calibrator.save(path)
+    path = target.with_name(f"{target.name}.policy.json")
+    Policy(calibrator.n_classes_, calibrator).save(path)
     fit = {"method": method, "parameters": calibrator.get_params(), "fit": asdict(calibrator.summary_)}
-    made = {"predictions": str(target), "calibrator": str(path)}
+    made = {"predictions": str(target), "policy": str(path)}
     cases = f"{calibrator.summary_.cases:,} cases"
     text = f"Fitted {calibrator} on {cases}, temperature {calibrator.temperature_:.4f}."
     table = evaluations_table({"before": before, "after": after})

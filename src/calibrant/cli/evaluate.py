@@ -47,7 +47,7 @@ def evaluate(
         per_class: Also the error and the calibration of each class.
         weights: A column of the files: how much each row counts.
         clusters: A column of the files: which rows belong together (pictures of one patient); intervals go by clusters.
-        raw: Leave out a run's own calibrator. Without this, a run folder is shown calibrated and raw, and limits are
+        raw: Do not use a run's policy. Without this, a run folder is shown calibrated and raw, and limits are
             for what is calibrated.
         executor: Ray reads the parts of a folder of Parquet files in many processes; without intervals, groups and
             weights.
@@ -69,7 +69,7 @@ def evaluate(
         without_intervals,
     )
     from calibrant.metrics import evaluate as evaluate_predictions
-    from calibrant.training import load_judged
+    from calibrant.runs import load_judged
 
     gates.check(thresholds)
     settings: dict[str, Any] = {"thresholds": thresholds, "seed": seed, "level": level}

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from calibrant.cli._flags import Json, Out, Repeated, TrustCode
+from calibrant.cli._flags import Json, Out, PolicyFile, Repeated, Switch, TrustCode
 from calibrant.cli._say import answer
 from calibrant.files import refuse_overwriting
 
@@ -19,10 +19,8 @@ def export(
     cases: Annotated[Path | None, Parameter(name="--example")] = None,
     input_range: Annotated[list[str] | None, Parameter(name="--range"), Repeated] = None,
     out: Out = None,
-    rule: Path | None = None,
-    calibrator: Path | None = None,
-    shortlist: Path | None = None,
-    raw: Annotated[bool, Parameter(name=["--raw", "--uncalibrated"], negative="")] = False,
+    policy: PolicyFile = None,
+    raw: Annotated[bool, Switch] = False,
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -40,25 +38,18 @@ def export(
         input_range: With --model: smallest and largest number of an input, as input_ids=0:999. Default: as found in the
             example. What lies outside is not automated.
         out: Where to write. Default: model.onnx in the run folder.
-        rule: A rule written by "calibrant route fit". Default: rule.json in the run folder, if it is there.
-        calibrator: A calibrator written by "calibrant calibrate". Default: calibrator.json in the run folder, if it is
-            there and the rule has no temperature of its own. A rule that was fitted on other predictions than it made
-            is refused.
-        shortlist: Written by "calibrant route shortlist" with this rule. Default: shortlist.json in the run folder, if
-            it is there.
-        raw: Leave out the run's own calibrator.
+        policy: A policy written by "calibrant calibrate" or "calibrant route". Default: policy.json in the run folder.
+        raw: Do not use the run's policy: nothing is calibrated or automated.
     """
     from calibrant.deployment import export_onnx, open_model, parse_ranges, read_example
 
     if out is not None:
-        refuse_overwriting([out], [weights, cases, rule, calibrator, shortlist])
+        refuse_overwriting([out], [weights, cases, policy])
     written = export_onnx(
         open_model(run, model, weights),
         out,
-        calibrator=calibrator,
-        rule=rule,
-        shortlist=shortlist,
-        uncalibrated=raw,
+        policy=policy,
+        raw=raw,
         trust_code=trust_code,
         example=None if cases is None else read_example(cases),
         ranges=parse_ranges(input_range),

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 from typing import Annotated, Any
-from warnings import warn
 
 from cyclopts import Parameter
 
-from calibrant.cli._flags import Address, CalibratorFile, Columns, ExecutorFlag, Json, KindFlag
+from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag
 from calibrant.cli._say import answer
-from calibrant.errors import CalibrantWarning, CheckFailed
+from calibrant.errors import CheckFailed
 from calibrant.scale import make_executor, refuse_on_cluster
 
 
@@ -16,15 +15,12 @@ def monitor(
     source: str,
     /,
     *,
-    rule: Path | None = None,
-    shortlist: Path | None = None,
+    policy: Path | None = None,
     labels: Path | None = None,
     reference: Path | None = None,
     groups: str | None = None,
     false_alarms: float = 0.05,
-    old_level: Annotated[float | None, Parameter(name="--level", show=False)] = None,
     seed: int = 0,
-    calibrator: CalibratorFile = None,
     page: Annotated[Path | None, Parameter(name=["--out", "-o", "--page"])] = None,
     kind: KindFlag = None,
     columns: Columns = None,
@@ -40,50 +36,43 @@ def monitor(
     Args:
         source: What was decided, in its order: the log of "calibrant serve" (a file or a database URL), decisions of
             "calibrant route apply" (.csv, .parquet), labelled predictions, or a folder of Parquet files of either.
-        rule: The rule that decided: of "calibrant route fit", or for predictions of two classes of "calibrant route
-            binary". Default, for a log: the rule of its last decision.
-        shortlist: Written by "calibrant route shortlist" with this rule: tests also whether the true class is still
-            listed as often as promised.
+        policy: The policy that decided: of "calibrant route fit", or for predictions of two classes of "calibrant route
+            binary". Default, for a log: the policy of its last decision. If it has a shortlist, its promise is tested,
+            too.
         labels: True classes of decided cases: a table with columns id and target, in the order in which they came.
-        reference: The predictions that the rule was chosen on: tests whether confidence, share automated and predicted
-            classes are still theirs. That needs no labels.
+        reference: The raw predictions that the rule was chosen on: tests whether confidence, share automated and
+            predicted classes are still theirs. That needs no labels.
         groups: A column of the cases: the promise is tested in each of its groups as well.
         false_alarms: Probability that any test ever raises a false alarm.
         seed: Of the random choice between equal confidences.
         page: Write a page with curves over time here.
     """
-    from calibrant.decisions import Shortlist
+    from calibrant.decisions import Policy
     from calibrant.deployment import (
         DecisionLog,
         describe,
         headline,
         is_log,
         read_reference,
-        read_rule,
         read_stream,
         stream_of_log,
         watch,
     )
     from calibrant.report import write_monitor_page
 
-    if old_level is not None:
-        warn("--level of monitor is called --false-alarms; the old name will go.", CalibrantWarning, stacklevel=2)
-        false_alarms = old_level
-
-    own = None if rule is None else read_rule(rule)
-    lists = None if shortlist is None else Shortlist.load(shortlist)
+    own = None if policy is None else Policy.load(policy)
     if is_log(source):
         refuse_on_cluster(executor, log=source)
         with DecisionLog(source) as log:
             stream = stream_of_log(log, own, labels=labels)
     else:
-        read: dict[str, Any] = {"calibrator": calibrator, "kind": kind, "columns": columns}
+        read: dict[str, Any] = {"kind": kind, "columns": columns}
         with make_executor(executor, address=address) as place:
-            stream = read_stream(source, own, shortlist=lists, labels=labels, **read, executor=place)
+            stream = read_stream(source, own, labels=labels, **read, executor=place)
     cases = None
-    if reference is not None:
-        cases = read_reference(reference, stream.rule, calibrator=calibrator, kind=kind, columns=columns)
-    watched = watch(stream, reference=cases, groups=groups, shortlist=lists, level=false_alarms, seed=seed)
+    if reference is not None and stream.policy is not None:
+        cases = read_reference(reference, stream.policy, kind=kind, columns=columns)
+    watched = watch(stream, reference=cases, groups=groups, level=false_alarms, seed=seed)
     written = None if page is None else write_monitor_page(watched, page)
     text = describe(watched) if written is None else f"{describe(watched)}\nWrote {written}"
     answer(text, {**watched.to_dict(), "page": None if written is None else str(written)}, as_json=as_json)

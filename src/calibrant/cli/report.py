@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
-from calibrant.cli._flags import Columns, DataDir, Json, KindFlag, NBins, OneOf, Out, Repeated, Switch
+from calibrant.cli._flags import Columns, DataDir, Json, KindFlag, NBins, OneOf, Out, PolicyFile, Repeated, Switch
 from calibrant.cli._say import answer
 from calibrant.defaults import DEFAULT_N_BINS
 
@@ -15,9 +15,7 @@ def report(
     *sources: Path,
     out: Out = None,
     name: Annotated[list[str] | None, Repeated] = None,
-    calibrator: Path | None = None,
-    rule: Path | None = None,
-    shortlist: Path | None = None,
+    policy: PolicyFile = None,
     raw: Annotated[bool, Switch] = False,
     images: Path | None = None,
     kind: KindFlag = None,
@@ -39,10 +37,8 @@ def report(
         sources: Run folders and files with predictions; the first one is shown first. Or the folder of one study.
         out: The page to write. Default: report.html in the run folder, for several sources in the working directory.
         name: Name of a source on the page; give it once for each source, or not at all.
-        calibrator: Written by "calibrant calibrate". Default: the run's own.
-        rule: Written by "calibrant route fit"; its promise is the headline. Default: the run's own.
-        shortlist: Written by "calibrant route shortlist" with this rule. Default: the run's own.
-        raw: Leave out the calibrator, the rule and the shortlist that lie in the run.
+        policy: Written by "calibrant route fit"; its promise is the headline. Default: the run's own.
+        raw: Do not use the policy of the run.
         images: .npz with the test images (array images or x_test), for thumbnails of the mistakes.
         title: Heading of the page.
         threshold: Where the slider starts and what the table compares. Default: the rule's, else 0.95.
@@ -63,22 +59,16 @@ def report(
     shared |= {"data_dir": data_dir, "n_bins": n_bins} | ({} if title is None else {"title": title})
     shared["groups"] = groups if group_file is None else read_groups(group_file)
     if holds_study(sources):
-        own: dict[str, Any] = {
-            "calibrator": calibrator,
-            "rule": rule,
-            "shortlist": shortlist,
-            "name": name,
-            "images": images,
-        }
+        own: dict[str, Any] = {"policy": policy, "name": name, "images": images}
         own |= {"kind": kind, "columns": columns, "figures": figures}
         _tell(report_study(sources, out, not_for_studies=own, raw=raw, **shared), [], as_json=as_json)
         return
     if figures is not None:
         require_matplotlib()
     entries = read_entries(sources, names=name or (), images=images, kind=kind, columns=columns)
-    parts: dict[str, Any] = {"calibrator": calibrator, "rule": rule, "raw": raw}
+    parts: dict[str, Any] = {"policy": policy, "raw": raw}
     with Console(stderr=True).status("Measuring ..."):
-        page = write_report(entries, out, shortlist=shortlist, **shared, **parts)
+        page = write_report(entries, out, **shared, **parts)
         made = (
             [] if figures is None else save_figures(entries, figures, n_bins=n_bins, groups=shared["groups"], **parts)
         )

@@ -1,14 +1,14 @@
 """`calibrant route`: choose a rule, apply it, and check whether its promise held."""
 
-from dataclasses import asdict
+import warnings
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App
 
 from calibrant.cli._flags import (
     Address,
-    CalibratorFile,
     Columns,
     ExecutorFlag,
     Json,
@@ -16,12 +16,17 @@ from calibrant.cli._flags import (
     Many,
     Out,
     OutOr,
+    PolicyFile,
     Switch,
 )
 from calibrant.cli._say import answer
-from calibrant.errors import CheckFailed
+from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput
 from calibrant.files import refuse_overwriting
 from calibrant.scale import make_executor
+
+if TYPE_CHECKING:
+    from calibrant.decisions import Policy
+    from calibrant.predictions import Predictions
 
 app = App(name="route", help="Choose what to automate and what to send to a person.")
 
@@ -42,7 +47,7 @@ def fit(
     cost_matrix: Path | None = None,
     no_promise: Annotated[bool, Switch] = False,
     calibrate: Annotated[bool, Switch] = False,
-    calibrator: Path | None = None,
+    policy: PolicyFile = None,
     raw: Annotated[bool, Switch] = False,
     share: float | None = None,
     seed: int = 0,
@@ -51,10 +56,10 @@ def fit(
     columns: Columns = None,
     as_json: Json = False,
 ) -> None:
-    """Choose the lowest threshold at which an accuracy can be promised, and write the rule.
+    """Choose the lowest threshold at which an accuracy can be promised, and write the policy.
 
     Args:
-        source: Labelled predictions that were used for nothing else, or a run folder (its validation predictions).
+        source: Labelled raw predictions that were used for nothing else, or a run folder (its validation predictions).
         target_accuracy: Accuracy to promise for what is automated.
         confidence: Probability with which the promise holds.
         per_class: A threshold for each predicted class, and the promise for each.
@@ -70,16 +75,15 @@ def fit(
             both headed by the names of the classes.
         no_promise: With costs: the cheapest threshold on these cases, without a promise.
         calibrate: Fit a temperature on a random share of the cases first and choose the threshold on the others, so
-            that the promise stays exact. The rule keeps the temperature.
-        calibrator: Choose the threshold behind this calibrator. Cases that it was fitted on are left out. Default: the
-            run's own, where SOURCE is a run folder, unless that has seen all validation cases.
-        raw: Leave out the run's own calibrator.
-        share: Of the cases for the temperature of --calibrate. Default: a tenth, or 100 cases where that is more.
+            that the promise stays exact.
+        policy: Take the calibrator of this policy; cases that it was fitted on are left out. Default: that of the run
+            or of the policy that is being replaced, if there is one.
+        raw: Choose the threshold on the scores as they are, without any calibrator.
+        share: Of the cases for the temperature of --calibrate. Default: a tenth, or 100 cases if that is more.
         seed: Of that random share, and of the draw by weights.
-        out: Where to write the rule. Default: rule.json in the run folder that the predictions belong to, or beside
+        out: Where to write the policy. Default: policy.json in the run folder that the predictions belong to, or beside
             them.
     """
-    from calibrant.calibration import Calibrator
     from calibrant.decisions import (
         cheapest_threshold,
         choose_threshold,
@@ -88,43 +92,64 @@ def fit(
         read_cost_matrix,
         risk_coverage,
         sample_by_weights,
-        unseen,
-        warn_if_apart,
-        warn_if_lost,
-        with_temperature,
     )
-    from calibrant.training import load_predictions, own_calibrator, rule_path, run_calibrator, source_path
+    from calibrant.runs import load_predictions, policy_path, source_path
 
     path = source_path(source, "val")
-    target = out or rule_path(path)
-    refuse_overwriting([target], [path, calibrator])
-    cases, temperature = load_predictions(path, kind=kind, columns=columns), None
-    if not (raw or calibrate):
-        calibrator = calibrator or own_calibrator(source)
-    if calibrator is not None:
-        mapping = Calibrator.load(calibrator)
-        cases = mapping(unseen(mapping, cases))
-    given, cases = cases, cases if weights is None else sample_by_weights(cases, weights, seed=seed)
-    drawn = cases
-    if calibrate:
-        cases, temperature = with_temperature(cases, share=share, seed=seed)
-    costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review, "temperature": temperature}
+    target = out or policy_path(path)
+    refuse_overwriting([target], [path])
+    given = load_predictions(path, kind=kind, columns=columns)
+    start = _start(given, policy or target, calibrate=calibrate, raw=raw, share=share, seed=seed)
+    cases = start.calibrate(start.unseen(given))
+    drawn = cases if weights is None else sample_by_weights(cases, weights, seed=seed)
+    costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review}
     costs |= {} if cost_matrix is None else {"cost_matrix": read_cost_matrix(cost_matrix, cases)}
     if no_promise:
-        rule = cheapest_threshold(cases, **costs)
+        rule = cheapest_threshold(drawn, **costs)
     else:
         members: dict[str, Any] = {"per_class": per_class, "groups": groups, "clusters": clusters}
-        rule = choose_threshold(cases, target_accuracy, confidence=confidence, **members, **costs)
-    rule = rule if weights is None else note_weights(rule, weights, drawn, given)
-    warn_if_lost(rule, target)
-    warn_if_apart(rule, run_calibrator(path))
-    rule.save(target)
-    rows = risk_coverage(cases, **costs)
+        rule = choose_threshold(drawn, target_accuracy, confidence=confidence, **members, **costs)
+    rule = rule if weights is None else note_weights(rule, weights, drawn, cases)
+    _warn_if_lost(target, automates=rule.automates)
+    start.with_rule(rule).save(target)
+    rows = risk_coverage(drawn, **costs)
     figures = {"automation_rate": rule.automation_rate, "review_per_1000": rule.review_per_1000}
-    content = {"rule": {**rule.to_dict(), **figures}, "risk_coverage": [asdict(row) for row in rows]}
-    behind = "" if calibrator is None else f"Chosen behind {calibrator}.\n"
-    text = f"{describe_rule(rule, rows)}\n{behind}Wrote {target}"
+    content: dict[str, Any] = {"rule": {**rule.to_dict(), **figures}, "risk_coverage": [asdict(row) for row in rows]}
+    calibrator = start.calibrator
+    content["calibrator"] = None if calibrator is None else calibrator.describe()
+    calibrated = "" if calibrator is None else f"Scores are calibrated by {calibrator.describe()}.\n"
+    text = f"{describe_rule(rule, rows)}\n{calibrated}Wrote {target}"
     answer(text, {**content, "path": str(target)}, as_json=as_json)
+
+
+def _start(cases: "Predictions", path: Path, *, calibrate: bool, raw: bool, share: float | None, seed: int) -> "Policy":
+    """The policy that the rule is fitted for: that of a file without its rule, or one with a new temperature."""
+    from calibrant.calibration import TemperatureScaling, temperature_share
+    from calibrant.decisions import Policy
+
+    plain = Policy(cases.n_classes, class_names=cases.class_names)
+    if calibrate:
+        some, _ = cases.split(temperature_share(len(cases)) if share is None else share, seed=seed)
+        return plain.with_calibrator(TemperatureScaling().fit(some))
+    if raw or not path.is_file():
+        return plain
+    found = Policy.load(path)
+    if found.n_classes != cases.n_classes:
+        return plain
+    return found.with_rule(None)
+
+
+def _warn_if_lost(path: Path, *, automates: bool) -> None:
+    """Warn if a policy that automates nothing is about to replace one that automates something."""
+    from calibrant.decisions import Policy
+
+    try:
+        lost = not automates and Policy.load(path).automates
+    except InvalidInput:  # nothing there, or nothing that can be read
+        return
+    if lost:
+        text = f"{path} automated some cases; the new policy, which replaces it, sends every case to a person."
+        warnings.warn(text, CalibrantWarning, stacklevel=2)
 
 
 @app.command
@@ -138,6 +163,7 @@ def binary(
     positive: int = 1,
     weights: str | None = None,
     seed: int = 0,
+    policy: PolicyFile = None,
     out: Annotated[Path, OutOr],
     kind: KindFlag = None,
     columns: Columns = None,
@@ -155,31 +181,32 @@ def binary(
         positive: Number of the positive class: 0 or 1.
         weights: A column of the cases by which they are drawn, as in "calibrant route fit".
         seed: Of that draw.
-        out: Where to write the rule.
+        policy: Take the calibrator of this policy.
+        out: Where to write the policy.
     """
-    from calibrant.decisions import choose_binary_rule, note_weights, sample_by_weights
-    from calibrant.training import load_predictions, source_path
+    from calibrant.decisions import Policy, choose_binary_rule, note_weights, sample_by_weights
+    from calibrant.runs import load_predictions, source_path
 
     path = source_path(source, "val")
-    refuse_overwriting([out], [path])
-    given = load_predictions(path, kind=kind, columns=columns)
+    refuse_overwriting([out], [path, policy])
+    loaded = load_predictions(path, kind=kind, columns=columns)
+    start = Policy(2, class_names=loaded.class_names) if policy is None else Policy.load(policy).with_rule(None)
+    given = start.calibrate(start.unseen(loaded))
     cases = given if weights is None else sample_by_weights(given, weights, seed=seed)
     promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
     rule = choose_binary_rule(cases, positive=positive, **promised)
     rule = rule if weights is None else note_weights(rule, weights, cases, given)
-    rule.save(out)
+    start.with_rule(rule).save(out)
     answer(f"{rule.note}\nWrote {out}", {"rule": rule.to_dict(), "path": str(out)}, as_json=as_json)
 
 
 @app.command(name="apply")
 def apply_(
-    rule: Path,
+    policy: Path,
     source: Path,
     /,
     *,
     out: Annotated[Path, OutOr],
-    shortlist: Path | None = None,
-    calibrator: CalibratorFile = None,
     kind: KindFlag = None,
     columns: Columns = None,
     keep: Annotated[list[str] | None, Many] = None,
@@ -190,67 +217,54 @@ def apply_(
     """Decide for each case of a file: auto or review.
 
     Args:
-        rule: A rule written by "calibrant route fit".
-        source: Predictions without or with targets: .csv, .parquet or .npz, of any length; or a run folder (its test
-            predictions).
-        out: Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence.
-        shortlist: Written by "calibrant route shortlist" with this rule: adds a column, the classes to look at first.
+        policy: A policy written by "calibrant route fit".
+        source: Raw predictions without or with targets: .csv, .parquet or .npz, of any length; or a run folder (its
+            test predictions).
+        out: Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence and, if the policy has
+            a shortlist, shortlist: the classes to look at first.
         keep: Other columns of the source that are written behind the decisions: groups for "calibrant monitor".
         executor: Ray decides the parts of a folder of Parquet files in many processes, and --out is a folder, too.
     """
-    from calibrant.decisions import RoutingRule, Shortlist, calibrator_for, describe_counts, route_file, route_parts
-    from calibrant.predictions import Origin
-    from calibrant.training import calibrators_near, own_calibrator, source_path
+    from calibrant.decisions import Policy, describe_counts, route_file, route_parts
+    from calibrant.runs import source_path
 
     path = source_path(source, "test")
-    refuse_overwriting([out], [rule, path, calibrator, shortlist])
-    loaded = RoutingRule.load(rule)
-    calibrator = calibrator or own_calibrator(source, rule=loaded)
-    mapping = calibrator_for(loaded, calibrator, Origin(path), near=calibrators_near(rule, path))
-    lists = None if shortlist is None else Shortlist.load(shortlist)
-    decider: dict[str, Any] = {"kind": kind, "columns": columns, "calibrator": mapping, "shortlist": lists}
-    decider["keep"] = keep or ()
+    refuse_overwriting([out], [policy, path])
+    loaded = Policy.load(policy)
+    settings: dict[str, Any] = {"kind": kind, "columns": columns, "keep": keep or ()}
     with make_executor(executor, address=address, new_folder=out) as place:
         if place is None:
-            counts = route_file(loaded, path, out, **decider)
+            counts = route_file(loaded, path, out, **settings)
         else:
-            counts = route_parts(loaded, path, out, **decider, executor=place)
+            counts = route_parts(loaded, path, out, **settings, executor=place)
     answer(f"{describe_counts(counts)} Wrote {out}", {**asdict(counts), "path": str(out)}, as_json=as_json)
 
 
 @app.command
 def check(
-    rule: Path,
+    policy: Path,
     source: Path,
     /,
     *,
     confidence: float = 0.95,
     strict: Annotated[bool, Switch] = False,
-    shortlist: Path | None = None,
-    calibrator: CalibratorFile = None,
     kind: KindFlag = None,
     columns: Columns = None,
     as_json: Json = False,
 ) -> None:
-    """Say whether a rule's promise held on labelled cases; exit code 1 where it did not.
+    """Say whether the promises of a policy held on labelled cases; exit code 1 if one did not.
 
     Args:
-        rule: A rule written by "calibrant route fit".
-        source: Labelled predictions that the rule was not chosen on, or a run folder (its test predictions).
-        confidence: Of the intervals. The promise counts as broken where the whole interval lies below it.
-        strict: Count it as broken already where the observed accuracy is below it; that can be chance.
-        shortlist: Check the promise of this shortlist too: broken where the whole interval lies below it, also with
-            --strict.
+        policy: A policy written by "calibrant route fit".
+        source: Labelled raw predictions that the policy was not fitted on, or a run folder (its test predictions).
+        confidence: Of the intervals. A promise counts as broken if the whole interval lies below it.
+        strict: Count the accuracy as broken already if the observed one is below it; that can be chance.
     """
-    from calibrant.decisions import RoutingRule, Shortlist, as_seen_by, calibrator_for, check_rule
-    from calibrant.training import calibrators_near, load_predictions, own_calibrator
+    from calibrant.decisions import Policy, check_policy
+    from calibrant.runs import load_predictions
 
-    loaded, lists = RoutingRule.load(rule), None if shortlist is None else Shortlist.load(shortlist)
     cases = load_predictions(source, "test", kind=kind, columns=columns)
-    calibrator = calibrator or own_calibrator(source, rule=loaded)
-    mapping = calibrator_for(loaded, calibrator, cases.origin, near=calibrators_near(rule, cases.origin.path))
-    seen = as_seen_by(loaded, cases, mapping)
-    verdict = check_rule(loaded, seen, shortlist=lists, confidence=confidence, strict=strict)
+    verdict = check_policy(Policy.load(policy), cases, confidence=confidence, strict=strict)
     answer(verdict.describe(), verdict.to_dict(), as_json=as_json)
     if verdict.broken:
         raise CheckFailed("; ".join(verdict.broken))
@@ -258,7 +272,7 @@ def check(
 
 @app.command(name="shortlist")
 def shortlist_(
-    rule: Path,
+    policy: Path,
     source: Path,
     /,
     *,
@@ -267,43 +281,39 @@ def shortlist_(
     weights: str | None = None,
     seed: int = 0,
     out: Out = None,
-    calibrator: CalibratorFile = None,
     kind: KindFlag = None,
     columns: Columns = None,
     as_json: Json = False,
 ) -> None:
-    """For the cases that a rule sends to a person: choose the classes to show, so that the true one is among them.
+    """Add a shortlist to a policy: for the cases that go to a person, the classes to show first.
 
     Args:
-        rule: A rule written by "calibrant route fit".
-        source: Labelled predictions that the rule was not chosen on, or a run folder (its test predictions).
+        policy: A policy written by "calibrant route fit".
+        source: Labelled raw predictions that the policy was not fitted on, or a run folder (its test predictions).
         coverage: Share of the reviewed cases whose true class is to be on the list.
         confidence: Probability with which that promise holds.
         weights: A column of the cases by which they are drawn, as in "calibrant route fit".
         seed: Of that draw.
-        out: Where to write the shortlist. Default: shortlist.json beside the rule.
+        out: Where to write the policy. Default: the policy itself is updated.
     """
     from calibrant.decisions import (
-        RoutingRule,
-        as_seen_by,
-        calibrator_for,
+        Policy,
         choose_shortlist,
         describe_shortlist,
         note_weights,
         sample_by_weights,
-        warn_if_seen,
     )
-    from calibrant.training import calibrators_near, load_predictions, own_calibrator, shortlist_path, source_path
+    from calibrant.runs import load_predictions, source_path
 
-    path, target = source_path(source, "test"), out or shortlist_path(rule)
-    refuse_overwriting([target], [rule, path, calibrator])
-    loaded, cases = RoutingRule.load(rule), load_predictions(path, kind=kind, columns=columns)
-    calibrator = calibrator or own_calibrator(source, rule=loaded)
-    mapping = calibrator_for(loaded, calibrator, cases.origin, near=calibrators_near(rule, path))
-    warn_if_seen(loaded, cases)
-    drawn = cases if weights is None else sample_by_weights(cases, weights, seed=seed)
-    chosen = choose_shortlist(as_seen_by(loaded, drawn, mapping), coverage, confidence=confidence, rule=loaded)
-    chosen = chosen if weights is None else note_weights(chosen, weights, drawn, cases)
-    chosen.save(target)
+    path, target = source_path(source, "test"), out or policy
+    refuse_overwriting([target], [path])
+    loaded = Policy.load(policy)
+    cases = load_predictions(path, kind=kind, columns=columns)
+    loaded.warn_if_seen(cases)
+    calibrated = loaded.calibrate(cases)
+    drawn = calibrated if weights is None else sample_by_weights(calibrated, weights, seed=seed)
+    chosen = choose_shortlist(drawn, coverage, confidence=confidence, rule=loaded.routing)
+    chosen = chosen if weights is None else note_weights(chosen, weights, drawn, calibrated)
+    replace(loaded, shortlist=chosen).save(target)
     content = {"shortlist": chosen.to_dict(), "path": str(target)}
     answer(f"{describe_shortlist(chosen)}\nWrote {target}", content, as_json=as_json)

@@ -15,22 +15,14 @@ from calibrant.decisions.describe import (
 )
 from calibrant.decisions.mix import note_weights, sample_by_weights
 from calibrant.decisions.parts import route_parts
-from calibrant.decisions.provenance import (
-    as_seen_by,
-    calibrator_for,
-    chosen_behind,
-    unseen,
-    warn_if_apart,
-    warn_if_lost,
-    warn_if_seen,
-    with_temperature,
-)
+from calibrant.decisions.policy import FILE_NAME, Policy, PolicyLike, as_policy, class_label, fit_policy
 from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, Routed, RoutingRule
 from calibrant.decisions.shortlist import Shortlist, ShortlistCheck, check_shortlist, choose_shortlist
 from calibrant.decisions.stream import RouteCounts, route_file
-from calibrant.decisions.verdict import Verdict, check_rule
+from calibrant.decisions.verdict import Verdict, check_policy
 
 __all__ = [
+    "FILE_NAME",
     "BinaryRates",
     "BinaryRule",
     "Certificate",
@@ -41,6 +33,8 @@ __all__ = [
     "Evidence",
     "GroupCheck",
     "GroupEvidence",
+    "Policy",
+    "PolicyLike",
     "PromiseCheck",
     "RouteCounts",
     "Routed",
@@ -48,19 +42,18 @@ __all__ = [
     "Shortlist",
     "ShortlistCheck",
     "Verdict",
-    "as_seen_by",
+    "as_policy",
     "binary_rates",
-    "calibrator_for",
     "cases_at_rate",
     "certify",
     "cheapest_threshold",
+    "check_policy",
     "check_promise",
-    "check_rule",
     "check_shortlist",
     "choose_binary_rule",
     "choose_shortlist",
     "choose_threshold",
-    "chosen_behind",
+    "class_label",
     "cluster_p_value",
     "default_starts",
     "default_thresholds",
@@ -68,6 +61,7 @@ __all__ = [
     "describe_counts",
     "describe_rule",
     "describe_shortlist",
+    "fit_policy",
     "interval",
     "note_weights",
     "read_cost_matrix",
@@ -75,9 +69,4 @@ __all__ = [
     "route_file",
     "route_parts",
     "sample_by_weights",
-    "unseen",
-    "warn_if_apart",
-    "warn_if_lost",
-    "warn_if_seen",
-    "with_temperature",
 ]

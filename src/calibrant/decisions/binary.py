@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from calibrant.checks import fraction, whole
+from calibrant.decisions.base import Part
 from calibrant.decisions.bounds import cases_without_error, interval
-from calibrant.decisions.saved import Saved
 from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Predictions, in_order_of, names_or_numbers, require_predictions
@@ -89,7 +89,7 @@ def binary_rates(
 
 
 @dataclass(frozen=True, repr=False)
-class BinaryRule(Displayed, Saved):
+class BinaryRule(Displayed, Part):
     """Call a case negative below `low`, positive from `high` on, and let a person decide in between.
 
     Attributes:
@@ -106,7 +106,6 @@ class BinaryRule(Displayed, Saved):
     """
 
     _what: ClassVar[str] = "binary rule"
-    _format: ClassVar[str] = "calibrant-binary-rule"
 
     low: float
     high: float | None
@@ -127,7 +126,8 @@ class BinaryRule(Displayed, Saved):
         if whole("positive", self.positive, 0) > 1:
             raise invalid("positive", "be 0 or 1", self.positive)
 
-    def _overview(self) -> Overview:
+    def overview_rows(self) -> list[tuple[str, object]]:
+        """What it promises and what it was chosen on, one line each."""
         promised = "at least {:g}, with probability {:g}"
         rows: list[tuple[str, object]] = [
             ("negative below", self.low),
@@ -142,8 +142,13 @@ class BinaryRule(Displayed, Saved):
                 ("negative cases flagged", f"{seen.flagged:,} of {seen.negatives:,}"),
                 ("cases for a person", f"{seen.reviewed:,} of {seen.positives + seen.negatives:,}"),
             ]
+        if self.note:
+            rows.append(("note", self.note))
+        return rows
+
+    def _overview(self) -> Overview:
         names = names_or_numbers(self.class_names, 2)
-        return Overview(f"positive is {names[self.positive]}", [*rows, *([("note", self.note)] if self.note else [])])
+        return Overview(f"positive is {names[self.positive]}", self.overview_rows())
 
     def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
         """`predictions` in the order of the rule's two classes, by their names; refused where they have others."""

@@ -14,7 +14,7 @@ from calibrant.decisions.costs import CostMatrix, CostModel, check_costs
 from calibrant.decisions.members import check_members, group_evidence, group_note
 from calibrant.decisions.rule import Evidence, GroupEvidence, Routed, RoutingRule
 from calibrant.metrics import Groups
-from calibrant.predictions import Origin, Predictions, require_predictions
+from calibrant.predictions import Predictions, require_predictions
 
 # With fewer cases than this at a threshold nothing is said about its error rate.
 _JUDGED = 10
@@ -33,7 +33,6 @@ def choose_threshold(
     cost_matrix: CostMatrix | None = None,
     thresholds: Sequence[float] | None = None,
     starts: Starts | None = None,
-    temperature: float | None = None,
 ) -> RoutingRule:
     """Find the lowest threshold at which the accuracy of what is automated is at least the target.
 
@@ -43,7 +42,7 @@ def choose_threshold(
     train, not to fit a calibrator, not to choose between models. See `certify` for why the search does not spoil it.
 
     Args:
-        predictions: Labelled held-out cases.
+        predictions: Labelled held-out cases, calibrated if the rule is to decide on calibrated scores.
         target_accuracy: The accuracy to promise.
         confidence: Probability with which the promise holds.
         per_class: Give each predicted class its own threshold, and promise the target for every class at once; each
@@ -60,7 +59,6 @@ def choose_threshold(
         cost_matrix: Instead of `cost_error`: row y, column k is the cost of deciding k where y is true, shape (K, K).
         thresholds: Thresholds to consider, fixed in advance; None for `default_thresholds`.
         starts: Where the search may begin again, fixed in advance; None for `default_starts`.
-        temperature: Divide scores by this first, and keep it in the rule; it must have been fitted on other cases.
 
     Returns:
         A rule; `threshold` is None where nothing can be promised, and `evidence.cases_needed` then says how many cases
@@ -69,7 +67,7 @@ def choose_threshold(
     target_accuracy = fraction("target_accuracy", target_accuracy)
     confidence = fraction("confidence", confidence)
     costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
-    routed = route_all(predictions, temperature)
+    routed = route_all(predictions)
     correct = routed.predicted == predictions.targets
     members = check_members(predictions, groups, clusters, per_class=per_class)
     lines = [np.arange(len(predictions))]
@@ -111,12 +109,9 @@ def choose_threshold(
         target_accuracy=target_accuracy,
         confidence=confidence,
         class_names=predictions.class_names,
-        temperature=temperature,
         evidence=evidence,
         costs=None if costs is None or paid is None else costs.of_rule(evidence, float(paid[automate].sum())),
         fitted_on=predictions.origin.sha256,
-        calibrated_by=predictions.origin.calibrated_by,
-        of_arrays=predictions.origin == Origin() or None,
         note=" ".join(notes),
     )
 
@@ -186,11 +181,10 @@ class _Search:
         return bool((few & last[: len(above)] & (cases >= judged)).any())
 
 
-def route_all(predictions: Predictions, temperature: float | None) -> Routed:
-    """Confidence and predicted class of every case as a rule with this temperature will see them."""
+def route_all(predictions: Predictions) -> Routed:
+    """Confidence and predicted class of every case as a rule will see them."""
     require_predictions(predictions)
-    names = predictions.class_names
-    return RoutingRule(None, predictions.n_classes, class_names=names, temperature=temperature).route(predictions)
+    return RoutingRule(None, predictions.n_classes, class_names=predictions.class_names).route(predictions)
 
 
 @dataclass(frozen=True)

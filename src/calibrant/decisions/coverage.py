@@ -12,7 +12,7 @@ from calibrant.decisions.costs import CostMatrix, check_costs
 from calibrant.decisions.rule import Routed, RoutingRule
 from calibrant.display import ShownFields
 from calibrant.errors import invalid
-from calibrant.predictions import Origin, Predictions
+from calibrant.predictions import Predictions
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,6 @@ def risk_coverage(
     cost_error: float | None = None,
     cost_review: float | None = None,
     cost_matrix: CostMatrix | None = None,
-    temperature: float | None = None,
 ) -> list[CoverageRow]:
     """Accuracy of the most confident part of the cases, for several sizes of that part.
 
@@ -67,13 +66,12 @@ def risk_coverage(
         cost_error: Cost of an automated error.
         cost_review: Cost of one review.
         cost_matrix: Instead of `cost_error`: row y, column k is the cost of deciding k where y is true.
-        temperature: Divide scores by this first.
     """
     shares = check_numbers("coverages", coverages, "be shares in (0, 1], at least one")
     if not shares.all():
         raise invalid("coverages", "be shares in (0, 1], at least one", coverages)
     costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
-    routed = route_all(predictions, temperature)
+    routed = route_all(predictions)
     thresholds, automated, errors = _curve(routed, predictions)
     cases = len(predictions)
     change = np.zeros(len(thresholds))
@@ -110,7 +108,6 @@ def cheapest_threshold(
     cost_error: float | None = None,
     cost_review: float | None = None,
     cost_matrix: CostMatrix | None = None,
-    temperature: float | None = None,
 ) -> RoutingRule:
     """The threshold with the lowest cost on these cases, without a promise about accuracy.
 
@@ -126,7 +123,7 @@ def cheapest_threshold(
     costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
     if costs is None:
         raise invalid("cost_error and cost_review", "be given where nothing is promised", "none")
-    routed = route_all(predictions, temperature)
+    routed = route_all(predictions)
     thresholds, automated, errors = _curve(routed, predictions)
     paid = costs.of_rows(predictions.targets, routed.predicted)
     change = costs.change(automated, errors, routed.confidence, paid)
@@ -140,13 +137,10 @@ def cheapest_threshold(
         threshold=threshold,
         n_classes=predictions.n_classes,
         class_names=predictions.class_names,
-        temperature=temperature,
         evidence=evidence,
         costs=costs.of_rule(evidence, spent),
         note=nothing if threshold is None else "The cheapest threshold on these cases; it promises no accuracy.",
         fitted_on=predictions.origin.sha256,
-        calibrated_by=predictions.origin.calibrated_by,
-        of_arrays=predictions.origin == Origin() or None,
     )
 
 

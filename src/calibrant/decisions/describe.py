@@ -13,8 +13,6 @@ from calibrant.predictions import names_or_numbers
 def describe_rule(rule: RoutingRule, rows: list[CoverageRow]) -> str:
     """What was chosen, beside what else could have been (`risk_coverage`)."""
     lines = [_coverage_table(rows), rule.note]
-    if rule.temperature is not None:
-        lines.append(f"Temperature: {rule.temperature:.4f}")
     if rule.class_thresholds is not None:
         names = names_or_numbers(rule.class_names, rule.n_classes)
         for name, value in zip(names, rule.class_thresholds, strict=True):
@@ -43,10 +41,6 @@ def rule_overview(rule: RoutingRule) -> Overview:
     if rule.target_accuracy is not None and rule.confidence is not None:
         rows.append(("promised accuracy", f"{rule.target_accuracy:g}, with probability {rule.confidence:g}"))
     rows += _threshold_rows(rule)
-    if rule.temperature is not None:
-        rows.append(("temperature", f"{rule.temperature:.4f}"))
-    if rule.calibrated_by is not None:
-        rows.append(("takes", "calibrated scores: it was chosen behind a calibrator"))
     if (evidence := rule.evidence) is not None:
         share = _percent(evidence.automated, evidence.cases)
         rows.append(("automated", f"{evidence.automated:,} of {evidence.cases:,} cases ({share})"))

@@ -1,7 +1,7 @@
 """Labelled cases of one mix, and a promise for another: cases are drawn so that what remains is the mix in use."""
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -50,6 +50,4 @@ def note_weights(rule: Rule, weights: str, drawn: Predictions, cases: Prediction
     """The rule, which also says that it was chosen on cases drawn by weights, and from which file they were."""
     counts = f"{len(drawn):,} of {len(cases):,} cases"
     told = f"It was chosen on {counts}, drawn by {weights!r}, for the mix that these weights name."
-    file = cases.origin.sha256
-    known: dict[str, Any] = {"of_arrays": None} if isinstance(rule, RoutingRule) and file is not None else {}
-    return replace(rule, note=f"{rule.note} {told}", fitted_on=file, **known)
+    return replace(rule, note=f"{rule.note} {told}", fitted_on=cases.origin.sha256)

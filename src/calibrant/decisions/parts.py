@@ -1,4 +1,4 @@
-"""Apply a rule to a folder of Parquet files, each part by itself: one file of decisions for each of them."""
+"""Apply a policy to a folder of Parquet files, each part by itself: one file of decisions for each of them."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,7 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
-from calibrant.calibration import Calibrator
-from calibrant.decisions.rule import RoutingRule
-from calibrant.decisions.shortlist import Shortlist
+from calibrant.decisions.policy import Policy
 from calibrant.decisions.stream import RouteCounts, Router
 from calibrant.errors import InvalidInput
 from calibrant.files import atomic_folder
@@ -19,32 +17,28 @@ _Part = tuple[Scan, int, Path]
 
 
 def route_parts(
-    rule: RoutingRule,
+    policy: Policy,
     source: str | Path,
     target: str | Path,
     *,
     kind: Kind | None = None,
     columns: Mapping[str, str] | None = None,
-    calibrator: Calibrator | None = None,
-    shortlist: Shortlist | None = None,
     keep: Sequence[str] = (),
     executor: Executor | None = None,
 ) -> RouteCounts:
     """Route every row of a folder of Parquet files; the rows of all parts together are those that `route_file` writes.
 
     Args:
-        rule: The rule; its temperature is applied.
+        policy: Calibrates and decides.
         source: As for `route_file`; each file of a folder is a part.
         target: A folder that does not exist yet: `part-00000.parquet` and so on, in the order of the parts. It appears
             when all of them are written.
         kind: What the scores are, for files that do not say.
         columns: Where the id has another name.
-        calibrator: Applied before the rule decides.
-        shortlist: Adds a column for the cases that go to a person.
         keep: Names of other columns that are written, too.
         executor: Where parts are decided; None for this process, one after the other.
     """
-    router = Router(rule, calibrator, shortlist, keep)
+    router = Router(policy, keep)
     opened = router.open(Path(source).absolute(), kind, columns)
     # A part without rows has no decisions.
     parts = [part for part in opened.parts() if part.n_rows != 0]

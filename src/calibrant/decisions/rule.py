@@ -1,18 +1,16 @@
-"""`RoutingRule`: what is automated and what a person sees, with the evidence it rests on, as a small JSON file."""
+"""`RoutingRule`: which cases are automated and which go to a person, and the evidence for that."""
 
 import math
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import fraction, positive, whole
-from calibrant.decisions.saved import Saved
+from calibrant.checks import fraction, whole
+from calibrant.decisions.base import Part
 from calibrant.display import Displayed, Overview, ShownFields
-from calibrant.errors import CalibrantWarning, InvalidInput, invalid
+from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES
 from calibrant.predictions import (
     SUM_TOLERANCE,
@@ -128,7 +126,7 @@ class Costs(ShownFields):
 
 
 @dataclass(frozen=True, repr=False)
-class RoutingRule(Displayed, Saved):
+class RoutingRule(Displayed, Part):
     """Automate where the top probability reaches the threshold; send the rest to a person.
 
     Attributes:
@@ -138,23 +136,17 @@ class RoutingRule(Displayed, Saved):
         confidence: Probability with which the promise holds.
         class_thresholds: One threshold for each predicted class, None for a class that is never automated.
         class_names: Names of the classes.
-        temperature: Temperature that scores are divided by first; None for none.
         evidence: What the rule was chosen on.
         costs: The cost model, where one was given.
         note: One sentence for a person.
         fitted_on: SHA-256 of the predictions file that the rule was chosen on, where it was one.
-        calibrated_by: Digest of the calibrator that these predictions went through first, where there was one.
         groups: Name of the column whose groups the promise is made for, each by itself; None for all cases together.
         group_evidence: One entry for each group; None without groups.
-        clusters: Number of clusters where cases of one cluster depend on each other; None where all are independent.
-        of_arrays: True where the rule was chosen on scores in memory, of which no file and no calibrator is known; None
-            where one is known, for a rule that nobody chose on cases, and in older files, which do not say.
+        clusters: Number of clusters if cases of one cluster depend on each other; None if all are independent.
     """
 
     _what: ClassVar[str] = "routing rule"
-    _format: ClassVar[str] = "calibrant-routing-rule"
-    _newer: ClassVar[tuple[str, ...]] = ("calibrated_by",)
-    _optional: ClassVar[tuple[str, ...]] = ("groups", "group_evidence", "clusters", "of_arrays")
+    _optional: ClassVar[tuple[str, ...]] = ("groups", "group_evidence", "clusters")
 
     threshold: float | None
     n_classes: int
@@ -162,16 +154,13 @@ class RoutingRule(Displayed, Saved):
     confidence: float | None = None
     class_thresholds: tuple[float | None, ...] | None = None
     class_names: tuple[str, ...] | None = None
-    temperature: float | None = None
     evidence: Evidence | None = None
     costs: Costs | None = None
     note: str = ""
     fitted_on: str | None = None
-    calibrated_by: str | None = None
     groups: str | None = None
     group_evidence: tuple[GroupEvidence, ...] | None = None
     clusters: int | None = None
-    of_arrays: bool | None = None
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""
@@ -189,11 +178,9 @@ class RoutingRule(Displayed, Saved):
         for name, share in (("target_accuracy", self.target_accuracy), ("confidence", self.confidence)):
             if share is not None:
                 fraction(name, share)
-        if self.temperature is not None:
-            positive("temperature", self.temperature)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything that `load` needs, as plain JSON values."""
+        """Everything that `from_dict` needs, as plain JSON values."""
         content = super().to_dict()
         if self.costs is not None and self.costs.matrix is None:
             del content["costs"]["matrix"]
@@ -226,70 +213,35 @@ class RoutingRule(Displayed, Saved):
         return 1000.0 * (1.0 - self.automation_rate)
 
     def route(self, probabilities: Predictions | Any) -> Routed:
-        """Decide.
+        """Decide from calibrated probabilities. For raw scores, use a `Policy`, which calibrates them first.
 
         Args:
-            probabilities: Shape (n, K), rows sum to 1, NumPy or torch; or `Predictions`, which say themselves what
-                their scores are and whose class names decide over the order of columns. Where the rule has a
-                temperature, these are the probabilities before it, and the rule applies it: p^(1/T), renormalised.
-                Where the rule was chosen behind a calibrator (`calibrated_by`), these are what that calibrator makes:
-                an array cannot say it, and predictions that do not say it are answered with a warning.
+            probabilities: Shape (n, K), rows sum to 1, NumPy or torch; or `Predictions`, whose class names decide the
+                order of columns.
 
         >>> RoutingRule(threshold=0.9, n_classes=2).route([[0.95, 0.05], [0.4, 0.6]]).decisions
         ['auto', 'review']
         """
         if not isinstance(probabilities, Predictions):
-            return self.decide(self.calibrated(probabilities, "probabilities"))
-        if self.calibrated_by not in (None, probabilities.origin.calibrated_by):
-            text = "the rule was chosen behind a calibrator, which did not make these predictions as far as they say"
-            warnings.warn(f"{text}. Where they are raw: calibrator(predictions).", CalibrantWarning, stacklevel=2)
-        parts = [self.decide(block) for _, block in self.blocks(self.in_own_order(probabilities))]
+            return self.decide(self.probabilities(probabilities, "probabilities"))
+        parts = [self.decide(block) for _, block in self.in_own_order(probabilities).chunks()]
         return Routed(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Routed)))
 
-    def route_logits(self, logits: Any) -> Routed:
-        """Decide from logits, shape (n, K): softmax(logits / temperature), then as `route`."""
-        return self.decide(self.calibrated(logits, "logits"))
+    def probabilities(self, scores: Any, kind: Kind, *, precision: Precision | None = None) -> NDArray[np.float64]:
+        """Check scores and return them as float64 probabilities, shape (n, K).
 
-    def calibrated(self, scores: Any, kind: Kind, *, precision: Precision | None = None) -> NDArray[np.float64]:
-        """The probabilities that the rule decides by: checked, and after its temperature.
+        Each row has the same numbers to the last bit in whatever block it comes: a threshold that is one case's
+        confidence must automate that case wherever it appears again.
 
         Args:
-            scores: Shape (n, K), before the temperature, NumPy or torch.
+            scores: Shape (n, K), NumPy or torch.
             kind: What they are.
-            precision: The type that they came in, where they are held as a wider one: how well rows must sum to 1.
+            precision: The type that they came in, if they are held as a wider one: how well rows must sum to 1.
         """
         values, own_precision = as_scores(kind, scores, kind)
         self.check_classes(values.shape[1])
         refuse_scores(kind, values, 0, None if kind == "logits" else SUM_TOLERANCE[precision or own_precision])
-        return self._probabilities(values, kind)
-
-    def blocks(self, predictions: Predictions) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """What `calibrated` makes of predictions in the rule's order of classes, block by block, with row numbers."""
-        for part, probabilities in predictions.chunks():
-            if self.temperature is None:
-                yield part, probabilities
-            elif predictions.kind == "logits":
-                # Not from the probabilities: a large temperature lifts what has become 0 there.
-                yield part, self._probabilities(predictions.read_scores(part), "logits")
-            else:
-                yield part, self._probabilities(probabilities, "probabilities")
-
-    def _probabilities(self, scores: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
-        """The only way from scores to probabilities here.
-
-        `Predictions` takes it too, and each row has the same numbers to the last bit in whatever block it comes: a
-        threshold that is one case's confidence must automate that case wherever it is met again.
-        """
-        if self.temperature is None:
-            return probabilities_of(scores, kind)
-        logits = scores.astype(np.float64)
-        if kind == "probabilities":
-            with np.errstate(divide="ignore"):
-                logits = np.log(logits)
-        # The largest is taken off first: the largest logits divided by a small temperature would be infinite.
-        with np.errstate(over="ignore"):
-            logits = (logits - logits.max(axis=1, keepdims=True)) / self.temperature
-        return probabilities_of(logits, "logits")
+        return probabilities_of(values, kind)
 
     def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
         """`predictions` in the order of the rule's classes; refused where they have other classes."""
@@ -306,7 +258,7 @@ class RoutingRule(Displayed, Saved):
             )
 
     def decide(self, probabilities: NDArray[np.float64]) -> Routed:
-        """Decide from what `calibrated` returned."""
+        """Decide from what `probabilities` returned."""
         predicted = probabilities.argmax(axis=1)
         # Rounded probabilities may be a little more than 1.
         top = np.minimum(probabilities[np.arange(len(predicted)), predicted], 1.0)

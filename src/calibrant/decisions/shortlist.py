@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from calibrant.checks import fraction
+from calibrant.decisions.base import Part
 from calibrant.decisions.bounds import cases_without_error, interval
 from calibrant.decisions.rule import RoutingRule
-from calibrant.decisions.saved import Saved
 from calibrant.display import Displayed, Overview
 from calibrant.errors import invalid
 from calibrant.predictions import Kind, Predictions, names_or_numbers, require_predictions, shortened
@@ -22,7 +22,7 @@ _SLACK = 1 - 1e-9
 
 
 @dataclass(frozen=True, repr=False)
-class Shortlist(Displayed, Saved):
+class Shortlist(Displayed, Part):
     """List every class whose probability is at least `least`, and always the most probable one.
 
     Attributes:
@@ -31,7 +31,6 @@ class Shortlist(Displayed, Saved):
         coverage: Promised share of cases whose true class is listed.
         confidence: Probability with which the promise holds.
         class_names: Names of the classes.
-        temperature: Temperature that scores are divided by first; None for none.
         cases: Labelled cases that it was chosen on: with a rule, those that the rule sends to a person.
         missed: How many of them have their true class off the list.
         mean_length: Mean number of classes listed for them.
@@ -42,14 +41,12 @@ class Shortlist(Displayed, Saved):
     """
 
     _what: ClassVar[str] = "shortlist"
-    _format: ClassVar[str] = "calibrant-shortlist"
 
     least: float
     n_classes: int
     coverage: float
     confidence: float
     class_names: tuple[str, ...] | None = None
-    temperature: float | None = None
     cases: int = 0
     missed: int = 0
     mean_length: float = 0.0
@@ -74,7 +71,7 @@ class Shortlist(Displayed, Saved):
         """Which classes are listed, shape (n, K).
 
         Args:
-            scores: Shape (n, K), before the temperature, NumPy or torch; or `Predictions`.
+            scores: Shape (n, K), calibrated, NumPy or torch; or `Predictions`.
             kind: What they are; `Predictions` say it themselves.
 
         >>> shortlist = Shortlist(least=0.2, n_classes=3, coverage=0.95, confidence=0.95)
@@ -83,17 +80,17 @@ class Shortlist(Displayed, Saved):
         """
         reader = self.reader()
         if not isinstance(scores, Predictions):
-            return self.within(reader.calibrated(scores, kind))
-        return np.concatenate([self.within(block) for _, block in reader.blocks(reader.in_own_order(scores))])
+            return self.within(reader.probabilities(scores, kind))
+        return np.concatenate([self.within(block) for _, block in reader.in_own_order(scores).chunks()])
 
     def within(self, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """The same for probabilities after the temperature."""
+        """The same for checked probabilities."""
         mask: NDArray[np.bool_] = probabilities >= self.least
         mask[np.arange(len(mask)), probabilities.argmax(axis=1)] = True
         return mask
 
     def names(self, probabilities: NDArray[np.float64]) -> list[list[str]]:
-        """The listed classes of each row by name, most probable first; probabilities after the temperature."""
+        """The listed classes of each row by name, most probable first."""
         called = np.array(names_or_numbers(self.class_names, self.n_classes), dtype=object)
         mask = self.within(probabilities)
         # Only what is listed is sorted: few of many classes are. The sort is stable, so that the lower class is first.
@@ -106,7 +103,7 @@ class Shortlist(Displayed, Saved):
     def check_fits(self, rule: RoutingRule) -> None:
         """Refuse to stand beside a rule with other classes, probabilities or thresholds: it sees other cases."""
         way_out = "Choose the shortlist with this rule."
-        for name in ("n_classes", "class_names", "temperature"):
+        for name in ("n_classes", "class_names"):
             ours, theirs = getattr(self, name), getattr(rule, name)
             if ours != theirs:
                 ours, theirs = (shortened(each) if isinstance(each, tuple) else each for each in (ours, theirs))
@@ -117,13 +114,12 @@ class Shortlist(Displayed, Saved):
             raise invalid("thresholds of the shortlist", "be the rule's", got, way_out)
 
     def reader(self) -> RoutingRule:
-        """A rule that sends to a person what the promise is for; it also checks scores and applies the temperature."""
+        """A rule that sends to a person what the promise is for; it also checks scores."""
         return RoutingRule(
             self.threshold,
             self.n_classes,
             class_thresholds=self.class_thresholds,
             class_names=self.class_names,
-            temperature=self.temperature,
         )
 
 
@@ -151,7 +147,7 @@ def choose_shortlist(
         predictions: Labelled held-out cases.
         coverage: The share to promise.
         confidence: Probability with which the promise holds.
-        rule: Make it for the cases that this rule sends to a person, behind the rule's temperature.
+        rule: Make it for the cases that this rule sends to a person, calibrated as the rule expects.
     """
     coverage, confidence = fraction("coverage", coverage), fraction("confidence", confidence)
     require_predictions(predictions)
@@ -167,7 +163,6 @@ def choose_shortlist(
         coverage,
         confidence,
         reader.class_names,
-        reader.temperature,
         threshold=reader.threshold,
         class_thresholds=reader.class_thresholds,
     )
@@ -254,8 +249,8 @@ def _evidence(shortlist: Shortlist, predictions: Predictions) -> tuple[int, int,
 
 
 def _reviewed(predictions: Predictions, reader: RoutingRule) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-    """Probabilities after the temperature and targets of what goes to a person, block by block."""
-    for part, probabilities in reader.blocks(predictions):
+    """Probabilities and targets of what goes to a person, block by block."""
+    for part, probabilities in predictions.chunks():
         kept = ~reader.decide(probabilities).automate
         yield probabilities[kept], predictions.targets[part][kept]
 

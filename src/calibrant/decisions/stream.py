@@ -1,4 +1,4 @@
-"""Apply a rule to a file of any length: predictions in, one decision for each id out, block by block."""
+"""Apply a policy to a file of any length: predictions in, one decision per id out, block by block."""
 
 import csv
 import json
@@ -13,22 +13,18 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration import Calibrator
-from calibrant.decisions.rule import Routed, RoutingRule
-from calibrant.decisions.shortlist import Shortlist
+from calibrant.decisions.policy import Policy, name_lists
+from calibrant.decisions.rule import Routed
 from calibrant.display import ShownFields
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, atomic_stream
 from calibrant.predictions import (
-    SUM_TOLERANCE,
     Block,
     DistinctIds,
     Kind,
     Scan,
-    logits_of,
     names_or_numbers,
     parquet_module,
-    refuse_scores,
     scan,
 )
 
@@ -55,34 +51,30 @@ class RouteCounts(ShownFields):
 
 
 def route_file(
-    rule: RoutingRule,
+    policy: Policy,
     source: str | Path,
     target: str | Path,
     *,
     kind: Kind | None = None,
     columns: Mapping[str, str] | None = None,
-    calibrator: Calibrator | None = None,
-    shortlist: Shortlist | None = None,
     keep: Sequence[str] = (),
 ) -> RouteCounts:
-    """Route every row of `source` and write `target`; both are read and written in blocks.
+    """Decide every row of `source` and write `target`; both are read and written in blocks.
 
     Args:
-        rule: The rule; its temperature is applied.
-        source: What `calibrant.predictions.scan` reads: `.npz`, `.csv`, `.parquet`, a folder or pattern of Parquet
-            files. Targets are ignored. Rows without ids are numbered from 0. Class names decide over the order of
-            columns; a rule without names takes classes called 0..K-1 only.
+        policy: Calibrates and decides. With a shortlist, a column `shortlist` is added for the cases that go to a
+            person: class names, most probable first, as a list in Parquet and as a JSON list in CSV.
+        source: Raw scores of the model, as `calibrant.predictions.scan` reads them: `.npz`, `.csv`, `.parquet`, a
+            folder or pattern of Parquet files. Targets are ignored. Rows without ids are numbered from 0. Class names
+            decide the order of columns; a policy without names takes classes called 0..K-1 only.
         target: `.csv` or `.parquet`, with columns id, decision (auto or review), predicted (class number), class (its
             name), confidence (calibrated top probability). Written all or nothing. In CSV, text that a spreadsheet
             would run as a formula gets an apostrophe in front.
         kind: What the scores are, for a file that does not say: array `scores`, columns `score_<class>`.
         columns: Where the id has another name: `{"id": "case"}`.
-        calibrator: Applied before the rule decides: for raw scores and a rule that was chosen behind a calibrator.
-        shortlist: Adds a column `shortlist` for the cases that go to a person: class names, most probable first, as a
-            list in Parquet and as a JSON list in CSV; empty for automated ones.
         keep: Names of other columns of the source that are written behind the decisions, as groups for the monitor.
     """
-    router = Router(rule, calibrator, shortlist, keep)
+    router = Router(policy, keep)
     opened = router.open(source, kind, columns)
     with router.writer(as_path(target, "target"), opened) as write:
         counts, distinct = router.route(opened, write)
@@ -97,32 +89,26 @@ class Router:
     """What decides the rows of a file.
 
     Attributes:
-        rule: The rule; its temperature is applied.
-        calibrator: Applied before the rule decides.
-        shortlist: For the cases that go to a person.
+        policy: Calibrates and decides.
         keep: Other columns that are written, too.
     """
 
-    rule: RoutingRule
-    calibrator: Calibrator | None
-    shortlist: Shortlist | None
+    policy: Policy
     keep: Sequence[str]
 
     def open(self, source: str | Path, kind: Kind | None, columns: Mapping[str, str] | None) -> Scan:
-        """Predictions with the classes of the rule in their order; refused where they do not fit to what decides."""
-        if self.shortlist is not None:
-            self.shortlist.check_fits(self.rule)
+        """Predictions with the classes of the policy in their order; refused if they do not fit it."""
         opened = scan(source, kind=kind, columns=columns)
-        self.rule.check_classes(opened.n_classes)
+        self.policy.routing.check_classes(opened.n_classes)
         for name in self.keep:
             if name not in opened.extras or name in (*COLUMNS, SHORTLIST):
                 known = [each for each in opened.extras if each not in (*COLUMNS, SHORTLIST)]
                 way_out = did_you_mean(name, known) if known else "There are no other columns."
                 raise invalid("keep", f"name columns of {opened.where} that decisions have not", repr(name), way_out)
-        if self.calibrator is not None:
-            self.calibrator.refuse_other_kind(opened.kind)
+        if self.policy.calibrator is not None:
+            self.policy.calibrator.refuse_other_kind(opened.kind)
         # Columns may stand in any order; names decide.
-        return opened.with_class_names(names_or_numbers(self.rule.class_names, self.rule.n_classes))
+        return opened.with_class_names(names_or_numbers(self.policy.class_names, self.policy.n_classes))
 
     @contextmanager
     def writer(self, path: Path, opened: Scan) -> Iterator[Write]:
@@ -130,7 +116,7 @@ class Router:
         writers = {".csv": _csv_writer, ".parquet": _parquet_writer}
         if path.suffix.lower() not in writers:
             raise invalid("output", f"end in one of {', '.join(writers)}", str(path))
-        make, names, lists = writers[path.suffix.lower()], opened.class_names or (), self.shortlist is not None
+        make, names, lists = writers[path.suffix.lower()], opened.class_names or (), self.policy.shortlist is not None
         headings = [*COLUMNS, *([SHORTLIST] if lists else []), *self.keep]
         with atomic_stream(path) as handle, make(handle, names, headings, lists=lists) as write:
             yield write
@@ -153,8 +139,8 @@ class Router:
             if block.ids is not None:
                 distinct.add(block.ids)
             probabilities = self._probabilities(block, opened)
-            routed = self.rule.decide(probabilities)
-            lists = [] if self.shortlist is None else _lists(self.shortlist, probabilities, routed.automate)
+            routed = self.policy.routing.decide(probabilities)
+            lists = name_lists(self.policy, probabilities, routed.automate)
             ids = numbers if block.ids is None else block.ids
             write(ids, routed, lists, [block.extras[name] for name in self.keep])
             cases += len(block)
@@ -162,23 +148,7 @@ class Router:
         return RouteCounts(cases, automated), distinct
 
     def _probabilities(self, block: Block, opened: Scan) -> NDArray[np.float64]:
-        """What the rule decides by; a fault is named by its row in the whole file."""
-        tolerance = None if opened.kind == "logits" else SUM_TOLERANCE[opened.precision]
-        if self.calibrator is not None:
-            refuse_scores(opened.kind, block.scores, block.start, tolerance)
-            logits = logits_of(block.scores, opened.kind, opened.precision)
-            return self.rule.calibrated(self.calibrator.transform_logits(logits), "logits")
-        try:
-            return self.rule.calibrated(block.scores, opened.kind, precision=opened.precision)
-        except InvalidInput:
-            refuse_scores(opened.kind, block.scores, block.start, tolerance)
-            raise
-
-
-def _lists(shortlist: Shortlist, probabilities: NDArray[np.float64], automate: NDArray[np.bool_]) -> list[list[str]]:
-    """The shortlist of each case that goes to a person, nothing for the others."""
-    found = iter(shortlist.names(probabilities[~automate]))
-    return [[] if auto else next(found) for auto in automate.tolist()]
+        return self.policy.probabilities(block.scores, opened.kind, precision=opened.precision, first=block.start)
 
 
 @contextmanager

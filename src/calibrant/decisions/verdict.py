@@ -1,12 +1,11 @@
-"""Whether a rule and the shortlist beside it kept their promises on new labelled cases."""
+"""Whether the promises of a policy held on new labelled cases."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from calibrant.decisions.check import PromiseCheck, check_promise
 from calibrant.decisions.describe import describe_check, describe_shortlist_check
-from calibrant.decisions.provenance import warn_if_seen
-from calibrant.decisions.rule import RoutingRule
+from calibrant.decisions.policy import Policy
 from calibrant.decisions.shortlist import Shortlist, ShortlistCheck, check_shortlist
 from calibrant.display import ShownFields
 from calibrant.predictions import Predictions
@@ -68,30 +67,26 @@ class Verdict(ShownFields):
         return "\n".join(lines)
 
 
-def check_rule(
-    rule: RoutingRule,
-    predictions: Predictions,
-    *,
-    shortlist: Shortlist | None = None,
-    confidence: float = 0.95,
-    strict: bool = False,
+def check_policy(
+    policy: Policy, predictions: Predictions, *, confidence: float = 0.95, strict: bool = False
 ) -> Verdict:
-    """Check what a rule and its shortlist promise, and warn where one of them was chosen on these cases.
+    """Check what a policy promises on new labelled cases; warn if a part of it was fitted on these cases.
 
     Args:
-        rule: The rule. One of costs alone is not checked itself, but what it sends to a person may have shortlists.
-        predictions: Labelled cases.
-        shortlist: Check this one too.
-        confidence: Of the intervals. A promise counts as broken where its whole interval lies below it.
-        strict: Count the accuracy as broken already where the observed one is below it; that can be chance.
+        policy: Its rule and, if it has one, its shortlist are checked. A rule of costs alone promises nothing and is
+            checked only through its shortlist.
+        predictions: Labelled cases with raw scores.
+        confidence: Of the intervals. A promise counts as broken if its whole interval lies below it.
+        strict: Count the accuracy as broken already if the observed one is below it; that can be chance.
     """
+    policy.warn_if_seen(predictions)
+    calibrated = policy.calibrate(predictions)
+    rule, shortlist = policy.routing, policy.shortlist
     alone = shortlist is not None and rule.target_accuracy is None
-    promise = None if alone else check_promise(rule, predictions, confidence=confidence)
+    promise = None if alone else check_promise(rule, calibrated, confidence=confidence)
     listed = None
-    warn_if_seen(rule, predictions)
     if shortlist is not None:
-        listed = check_shortlist(shortlist, predictions, rule=rule, confidence=confidence)
-        warn_if_seen(shortlist, predictions)
+        listed = check_shortlist(shortlist, calibrated, rule=rule, confidence=confidence)
     return Verdict(len(predictions), promise, listed, shortlist, strict)
 
 

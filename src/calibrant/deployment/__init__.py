@@ -6,18 +6,16 @@ from calibrant.deployment.contents import Contents
 from calibrant.deployment.decider import Decider
 from calibrant.deployment.decision import Decision, Logged, LoggedDecisions
 from calibrant.deployment.describe import SIGNAL_HEADINGS, advice, describe, findings, headline, row_of
-from calibrant.deployment.files import is_log, read_reference, read_rule, read_stream, stream_of_log
+from calibrant.deployment.files import is_log, read_reference, read_stream, stream_of_log
 from calibrant.deployment.folding import fold_temperature
 from calibrant.deployment.http import create_app, serve_model
 from calibrant.deployment.inputs import InputSpec
 from calibrant.deployment.log import ContradictingLabel, DecisionLog, DuplicateId, UnknownId
 from calibrant.deployment.onnx import Exported, export_onnx
 from calibrant.deployment.onnx_file import OUTPUTS, SCORES
-from calibrant.deployment.parts import Parts
 from calibrant.deployment.ranks import conformal_ranks
 from calibrant.deployment.signals import PROMISED, Curve, Signal
 from calibrant.deployment.sources import open_model, parse_ranges, read_example
-from calibrant.deployment.stored import rule_digest
 from calibrant.deployment.stream import Stream
 from calibrant.deployment.watch import Watched, watch
 
@@ -38,7 +36,6 @@ __all__ = [
     "InputSpec",
     "Logged",
     "LoggedDecisions",
-    "Parts",
     "Signal",
     "Stream",
     "UnknownId",
@@ -58,10 +55,8 @@ __all__ = [
     "promise_capital",
     "read_example",
     "read_reference",
-    "read_rule",
     "read_stream",
     "row_of",
-    "rule_digest",
     "serve_model",
     "stream_of_log",
     "watch",

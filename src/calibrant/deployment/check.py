@@ -76,7 +76,7 @@ def _compare(
 ) -> tuple[float, NDArray[np.bool_], NDArray[np.bool_]]:
     """The largest difference, and which cases Python and the file automate."""
     contents = decider.contents
-    names = [*OUTPUTS, SCORES, *([SHORTLIST] if contents.shortlist is not None else [])]
+    names = [*OUTPUTS, SCORES, *([SHORTLIST] if contents.policy.shortlist is not None else [])]
     probabilities, predicted, automate, scores, *listed = session.run(names, part)
     own = decider.score(part)
     gap = float(np.abs(probabilities_of(scores, contents.kind) - probabilities_of(own, contents.kind)).max())
@@ -87,14 +87,14 @@ def _compare(
     inside = np.logical_and.reduce([spec.inside(part[spec.name]) for spec in contents.inputs])
     off = float(np.abs(judged.probabilities - probabilities).max())
     # A decision may differ only where the probability is the threshold itself, or two classes are equally probable.
-    near = np.abs(routed.confidence - contents.reader.thresholds[routed.predicted]) <= _HEAD_TOLERANCE
+    near = np.abs(routed.confidence - contents.policy.routing.thresholds[routed.predicted]) <= _HEAD_TOLERANCE
     top = np.sort(judged.probabilities, axis=1)
     tied = top[:, -1] - top[:, -2] <= _HEAD_TOLERANCE
     wrong = (automate != (routed.automate & inside)) & ~near & ~tied
     if not off <= _HEAD_TOLERANCE or wrong.any() or ((predicted != routed.predicted) & ~tied).any():
         raise _disagree(place, f"calibrated probabilities by up to {off:.2g}, decisions in {int(wrong.sum())} cases")
-    if contents.shortlist is not None:
-        edge = np.abs(judged.probabilities - contents.shortlist.least).min(axis=1) <= _HEAD_TOLERANCE
+    if contents.policy.shortlist is not None:
+        edge = np.abs(judged.probabilities - contents.policy.shortlist.least).min(axis=1) <= _HEAD_TOLERANCE
         if ((listed[0] != judged.listed).any(axis=1) & inside & ~edge & ~near & ~tied).any():
             raise _disagree(place, "shortlists differ")
     return gap, contents.judge(own).routed.automate, automate

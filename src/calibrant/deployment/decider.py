@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 from uuid import uuid4
@@ -11,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from calibrant.decisions import Policy, PolicyLike, as_policy
 from calibrant.deployment.contents import Contents, weights_digest
 from calibrant.deployment.decision import Decision, Extra
 from calibrant.deployment.inputs import Arrays, InputSpec, arrange, read_specs
 from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.module import Network, input_names
-from calibrant.deployment.parts import CalibratorLike, RuleLike, ShortlistLike, load_parts
 from calibrant.errors import InvalidInput, invalid
 
 Score = Callable[[Arrays], NDArray[Any]]
@@ -26,27 +27,24 @@ _EXPORT_IT = "Export a model of another kind with export_onnx, and open the file
 
 
 class Decider:
-    """One model that decides: network, calibrator, routing rule and shortlist.
+    """One model that decides: a network and a policy.
 
-    The numbers are those of `calibrant route apply`: the network gives scores, and calibrator and rule work on them in
-    float64.
+    The numbers are those of `calibrant route apply`: the network gives scores, and the policy works on them in float64.
 
     Args:
         model: A classifier that gives logits; it is put in evaluation mode.
         example: Cases that say what the inputs are: one tensor (n, ...), a sequence of them, or tensors by name, which
             the model then gets by name.
-        calibrator: A fitted calibrator or its file.
-        rule: A routing rule or its file; without one every case goes to a person.
-        shortlist: A shortlist or its file, chosen with this rule.
-        class_names: Names of the classes; the rule's by default.
+        policy: A policy or its file; without one every case goes to a person.
+        class_names: Names of the classes; the policy's by default.
         ranges: Smallest and largest number of inputs by name; as found in the example by default (`read_specs`).
         log: A decision log, its path or URL: every decision is on disk before it is answered.
         outside: What happens to a case with a number outside the range of its input: "refuse" raises, "review" sends it
             to a person. A number that is not finite is always refused.
 
-    >>> from calibrant.decisions import RoutingRule
-    >>> rule = RoutingRule(threshold=0.9, n_classes=2, class_names=("cat", "dog"))
-    >>> decider = Decider(nn.Identity(), example=torch.tensor([[-9.0, 9.0], [9.0, -9.0]]), rule=rule)
+    >>> from calibrant.decisions import Policy, RoutingRule
+    >>> policy = Policy(2, rule=RoutingRule(threshold=0.9, n_classes=2, class_names=("cat", "dog")))
+    >>> decider = Decider(nn.Identity(), example=torch.tensor([[-9.0, 9.0], [9.0, -9.0]]), policy=policy)
     >>> [(each.predicted, each.decision) for each in decider.decide([[4.0, 0.0], [0.5, 0.6]])]
     [(0, 'auto'), (1, 'review')]
     """
@@ -56,9 +54,7 @@ class Decider:
         model: nn.Module,
         *,
         example: Any,
-        calibrator: CalibratorLike = None,
-        rule: RuleLike = None,
-        shortlist: ShortlistLike = None,
+        policy: PolicyLike | None = None,
         class_names: Sequence[str] | None = None,
         ranges: Mapping[str, tuple[float, float]] | None = None,
         log: DecisionLog | str | Path | None = None,
@@ -66,13 +62,14 @@ class Decider:
     ) -> None:
         network, specs, n_classes = prepare(model, example, ranges)
         contents = Contents(
-            inputs=specs,
-            n_classes=n_classes,
-            network=weights_digest(model),
-            class_names=None if class_names is None else tuple(class_names),
-            **load_parts(calibrator, rule, shortlist),
+            inputs=specs, network=weights_digest(model), policy=policy_for(n_classes, policy, class_names)
         )
         self._set(contents, torch_scores(network, specs), log, outside)
+
+    @property
+    def policy(self) -> Policy:
+        """How scores become decisions."""
+        return self.contents.policy
 
     @classmethod
     def load(
@@ -116,12 +113,14 @@ class Decider:
             raise invalid("outside", "be 'refuse' or 'review'", repr(outside))
         self.contents, self.score, self.outside = contents, score, outside
         if isinstance(log, str | Path):
-            log = DecisionLog(log, model=contents.model, n_classes=contents.n_classes, class_names=contents.class_names)
-        elif log is not None and log.model != contents.model:
-            raise invalid("log", f"be one of the model {contents.model[:12]}...", f"one of {log.model[:12]}...")
+            names = contents.policy.class_names
+            log = DecisionLog(log, model=contents.network, n_classes=contents.policy.n_classes, class_names=names)
+        elif log is not None and log.model != contents.network:
+            raise invalid("log", f"be one of the model {contents.network[:12]}...", f"one of {log.model[:12]}...")
         self.log = log
-        if log is not None and contents.rule is not None:
-            log.add_rule(contents.rule)
+        self._version = contents.policy.digest
+        if log is not None:
+            log.add_policy(contents.policy)
 
     def decide(
         self, inputs: Any, *, ids: Sequence[str] | None = None, extras: Sequence[Mapping[str, Extra]] | None = None
@@ -147,9 +146,9 @@ class Decider:
             lists: list[tuple[int, ...]] = [()] * cases
         else:
             # A case outside the ranges goes to a person, and gets a list as every case that does.
-            if strange and self.contents.shortlist is not None:
+            if strange and self.policy.shortlist is not None:
                 rows = list(strange)
-                listed[rows] = self.contents.shortlist.within(judged.probabilities[rows])
+                listed[rows] = self.policy.shortlist.within(judged.probabilities[rows])
             lists = _lists(listed, judged.probabilities)
         decisions = [
             Decision(
@@ -164,7 +163,7 @@ class Decider:
             for row in range(cases)
         ]
         if self.log is not None:
-            self.log.append(decisions, rule=self.contents.rule_version)
+            self.log.append(decisions, policy=self._version)
         return decisions
 
     def decide_one(self, inputs: Any, *, id: str | None = None, extras: Mapping[str, Extra] | None = None) -> Decision:  # noqa: A002
@@ -211,14 +210,26 @@ class Decider:
         return tamed
 
     def _reason(self, predicted: int, confidence: float) -> str:
-        rule, name = self.contents.rule, self.contents.name_of(predicted)
-        if rule is None or not rule.automates:
+        rule, name = self.policy.routing, self.contents.name_of(predicted)
+        if not rule.automates:
             return "No rule promises anything, so a person decides."
         threshold = float(rule.thresholds[predicted])
         if threshold == np.inf:
             return f"The rule never automates {name}."
         compared = "reaches" if confidence >= threshold else "is below"
         return f"The probability {confidence:.4f} of {name} {compared} the threshold {threshold:.4f}."
+
+
+def policy_for(n_classes: int, policy: PolicyLike | None, class_names: Sequence[str] | None) -> Policy:
+    """The policy of a model with this many classes; one that automates nothing if none is given."""
+    names = None if class_names is None else tuple(class_names)
+    if policy is None:
+        return Policy(n_classes, class_names=names)
+    found = as_policy(policy)
+    if found.n_classes != n_classes:
+        raise invalid("policy", f"be made for the model's {n_classes} classes", f"one for {found.n_classes} classes")
+    found.routing  # noqa: B018 (a rule for sensitivity and specificity is refused)
+    return found if names is None else replace(found, class_names=names)
 
 
 def prepare(

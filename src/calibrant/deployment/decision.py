@@ -50,7 +50,7 @@ class LoggedDecisions(ShownFields):
         sequence: Number in the log, from 1 on. It is the order: clocks may go back.
         ids: Names of the cases, as objects.
         time: When each was logged by the clock of who logged it, UTC, `datetime64[us]`.
-        rule: Digest of the rule that decided, as objects; empty text where there was none.
+        policy: Digest of the policy that decided, as objects.
         predicted: Number of the most probable class, int64.
         confidence: Its calibrated probability, float64.
         automate: True where the model decided alone.
@@ -64,7 +64,7 @@ class LoggedDecisions(ShownFields):
     sequence: NDArray[np.int64]
     ids: NDArray[np.object_]
     time: NDArray[np.datetime64]
-    rule: NDArray[np.object_]
+    policy: NDArray[np.object_]
     predicted: NDArray[np.int64]
     confidence: NDArray[np.float64]
     automate: NDArray[np.bool_]
@@ -96,14 +96,14 @@ class Logged:
         decision: The decision.
         sequence: Its number in the log.
         time: When it was logged, UTC.
-        rule: Digest of the rule that decided; empty without one.
+        policy: Digest of the policy that decided.
         target: The true class, where a label has come.
     """
 
     decision: Decision
     sequence: int
     time: datetime
-    rule: str
+    policy: str
     target: int | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Logged:
             "id": each.id,
             "sequence": self.sequence,
             "time": self.time.isoformat(),
-            "rule": self.rule,
+            "policy": self.policy,
             "predicted": each.predicted,
             "confidence": each.confidence,
             "decision": each.decision,

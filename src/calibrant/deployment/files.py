@@ -1,5 +1,6 @@
 """Decisions and labels from files: what `calibrant route apply` wrote, or predictions, and labels that came later."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -7,14 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration import Calibrator
-from calibrant.decisions import BinaryRule, RoutingRule, Shortlist, as_seen_by, calibrator_for, chosen_behind
+from calibrant.decisions import Policy, RoutingRule
 from calibrant.deployment.stream import Log, Stream
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.files import as_path, read_json
+from calibrant.files import as_path
 from calibrant.predictions import (
     Kind,
-    Origin,
     Predictions,
     Scan,
     csv_records,
@@ -43,32 +42,19 @@ def is_log(source: str | Path) -> bool:
     return path.suffix.lower() not in (".csv", ".parquet", ".npz") and not path.is_dir()
 
 
-def read_rule(path: str | Path) -> RoutingRule | BinaryRule:
-    """A rule of either kind."""
-    content = read_json(path)
-    binary = isinstance(content, dict) and content.get("format") == "calibrant-binary-rule"
-    return (BinaryRule if binary else RoutingRule).from_dict(content, where=str(path))
-
-
-def stream_of_log(
-    log: Log, rule: RoutingRule | BinaryRule | None = None, *, labels: str | Path | None = None
-) -> Stream:
-    """The decisions of one rule in a log; a file of labels is refused, because the log holds them."""
-    if isinstance(rule, BinaryRule):
-        raise invalid("rule", "be a rule of calibrant route fit for a log", "one of calibrant route binary")
+def stream_of_log(log: Log, policy: Policy | None = None, *, labels: str | Path | None = None) -> Stream:
+    """The decisions of one policy in a log; a file of labels is refused, because the log holds them."""
     if labels is not None:
         way_out = "Add them with DecisionLog.label_all, or with calibrant serve's own address for labels."
         raise invalid("labels", "be left out for a log, which holds its labels", str(labels), way_out)
-    return Stream.of_log(log, rule)
+    return Stream.of_log(log, policy)
 
 
 def read_stream(
     source: str | Path,
-    rule: RoutingRule | BinaryRule | None,
+    policy: Policy | None,
     *,
-    shortlist: Shortlist | None = None,
     labels: str | Path | None = None,
-    calibrator: Calibrator | str | Path | None = None,
     kind: Kind | None = None,
     columns: dict[str, str] | None = None,
     executor: Executor | None = None,
@@ -78,52 +64,30 @@ def read_stream(
     Args:
         source: Decisions as `calibrant route apply` writes them (`.csv` or `.parquet`; a column `time` is shown, a
             column `target` or `label` holds labels, an empty cell standing for none, all others may be groups), or
-            labelled predictions, which the rule decides. A folder of Parquet files is either of the two.
-        rule: The rule that decided. Decisions that it would not have made are refused: they are another rule's.
-        shortlist: For predictions: the shortlist that was shown for the cases that go to a person.
+            labelled predictions with raw scores, which the policy decides. A folder of Parquet files is either of the
+            two.
+        policy: The policy that decided. Decisions that it would not have made are refused.
         labels: `.csv` or `.parquet` with columns `id` and `target` or `label`: class names or numbers. They count in
             the order of the rows, the order in which they came.
-        calibrator: For raw predictions and a rule that was chosen behind a calibrator.
         kind: What the scores of predictions are, for a file that does not say.
-        columns: Where the target and the id of predictions have other names.
+        columns: Other names of the target and the id of predictions.
         executor: Where the parts of a folder are read and decided; None for this process, one after the other. The
             tests themselves go through the cases in their order, here.
     """
     path = as_path(source, "source")
-    if rule is None:
-        raise InvalidInput(f"{path} does not hold the rule that decided. Name it: --rule rule.json.")
+    if policy is None:
+        raise InvalidInput(f"{path} does not hold the policy that decided. Name it: --policy policy.json.")
     table = _tables(path, executor)
     if "decision" not in table:
         if labels is not None:
             raise invalid("labels", "be left out for predictions, which hold their targets", str(labels))
-        own = _mapping(rule, calibrator, Origin(path))
         if not path.is_dir():
-            predictions = Predictions.load(path, kind=kind, columns=columns)
-            return Stream.of_predictions(rule, _seen(rule, predictions, own), shortlist=shortlist)
+            return Stream.of_predictions(policy, Predictions.load(path, kind=kind, columns=columns))
         parts = [part for part in scan(path.absolute(), kind=kind, columns=columns).parts() if part.n_rows]
         if not parts:
             raise InvalidInput(f"{path} must hold at least one case, got none.")
-        decided = partial(_decided, rule=rule, calibrator=own, shortlist=shortlist)
-        return Stream.joined(as_mapper(executor)(decided, parts))
-    if isinstance(rule, BinaryRule):
-        raise invalid(str(path), "hold predictions for a rule of calibrant route binary", "decisions")
-    return _decisions(rule, table, str(path), labels)
-
-
-def _mapping(
-    rule: RoutingRule | BinaryRule, calibrator: Calibrator | str | Path | None, origin: Origin
-) -> Calibrator | None:
-    """The calibrator; a rule of two classes does not know behind which one it was chosen."""
-    if isinstance(rule, BinaryRule):
-        return Calibrator.load(calibrator) if isinstance(calibrator, str | Path) else calibrator
-    return calibrator_for(rule, calibrator, origin)
-
-
-def _seen(rule: RoutingRule | BinaryRule, predictions: Predictions, calibrator: Calibrator | None) -> Predictions:
-    """Predictions as the rule sees them."""
-    if isinstance(rule, BinaryRule):
-        return predictions if calibrator is None else calibrator(predictions)
-    return as_seen_by(rule, predictions, calibrator)
+        return Stream.joined(as_mapper(executor)(partial(_decided, policy=policy), parts))
+    return replace(_decisions(policy.routing, table, str(path), labels), policy=policy)
 
 
 def _tables(path: Path, executor: Executor | None) -> dict[str, list[Any]]:
@@ -144,11 +108,9 @@ def _tables(path: Path, executor: Executor | None) -> dict[str, list[Any]]:
     return whole
 
 
-def _decided(
-    part: Scan, *, rule: RoutingRule | BinaryRule, calibrator: Calibrator | None, shortlist: Shortlist | None
-) -> Stream:
+def _decided(part: Scan, *, policy: Policy) -> Stream:
     """The cases of one part of a folder of predictions."""
-    return Stream.of_predictions(rule, _seen(rule, load_part(part), calibrator), shortlist=shortlist)
+    return Stream.of_predictions(policy, load_part(part))
 
 
 def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, labels: str | Path | None) -> Stream:
@@ -262,29 +224,21 @@ def _table(path: Path) -> dict[str, list[Any]]:
 
 def read_reference(
     source: str | Path,
-    rule: RoutingRule | BinaryRule,
+    policy: Policy,
     *,
-    calibrator: Calibrator | str | Path | None = None,
     kind: Kind | None = None,
     columns: dict[str, str] | None = None,
 ) -> Predictions:
-    """The cases that a rule was chosen on, as it sees them; refused where it was chosen on others.
+    """The cases that the rule of a policy was chosen on, calibrated; refused if it was chosen on others.
 
     Args:
-        source: The file with their predictions.
-        rule: The rule.
-        calibrator: The calibrator that the rule was chosen behind, where there is one.
+        source: The file with their predictions, raw scores.
+        policy: The policy.
         kind: What the scores are, for a file that does not say.
-        columns: Where the target and the id have other names.
+        columns: Other names of the target and the id.
     """
     predictions = Predictions.load(source, kind=kind, columns=columns)
-    mapping = Calibrator.load(calibrator) if isinstance(calibrator, str | Path) else calibrator
-    if rule.fitted_on not in (None, predictions.origin.sha256):
+    if policy.rule is not None and policy.rule.fitted_on not in (None, predictions.origin.sha256):
         raise invalid("reference", "be the file that the rule was chosen on", str(source))
-    if isinstance(rule, BinaryRule):
-        return _seen(rule, predictions, mapping)
-    if mapping is not None and not chosen_behind(rule, mapping):
-        raise invalid("calibrator", "be the one that the rule was chosen behind", "another")
-    if mapping is None and rule.calibrated_by not in (None, predictions.origin.calibrated_by):
-        raise invalid("reference", "come with the calibrator that the rule was chosen behind", "none")
-    return as_seen_by(rule, predictions, mapping)
+    # Those that fitted the calibrator look better calibrated than new cases do.
+    return policy.calibrate(policy.unseen(predictions))

@@ -171,14 +171,12 @@ def _documented(kind: type[BaseModel]) -> dict[str, Any]:
 
 
 def _versions(decider: Decider) -> dict[str, str]:
-    return {"model": decider.contents.model, "rule": decider.contents.rule_version}
+    return {"model": decider.contents.network, "policy": decider.policy.digest}
 
 
 def _describe(decider: Decider) -> str:
     inputs = "; ".join(f"{s.name}: {s.dtype} (n, {', '.join(map(str, s.shape))})" for s in decider.contents.inputs)
-    rule = decider.contents.rule
-    promise = "No rule: every case goes to a person." if rule is None else rule.note
-    return f"Inputs: {inputs}. {promise}"
+    return f"Inputs: {inputs}. {decider.policy.describe()}"
 
 
 def serve_model(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from calibrant.checks import whole
-from calibrant.decisions import RoutingRule
+from calibrant.decisions import Policy
 from calibrant.deployment.decision import Decision, Logged, LoggedDecisions
 from calibrant.deployment.stored import (
     as_columns,
@@ -16,8 +16,7 @@ from calibrant.deployment.stored import (
     check_id,
     microseconds,
     now,
-    rule_digest,
-    stored_rule,
+    stored_policy,
     undamaged,
 )
 from calibrant.deployment.tables import connect, create, reading, sqlalchemy, tables, url_of, writing
@@ -38,8 +37,8 @@ class DecisionLog:
 
     The rules, wherever something can be read in two ways:
 
-    - One log belongs to one model. Opening it for another is refused; its routing rule may change, and each decision
-      keeps the digest of the rule that made it.
+    - One log belongs to one model. Opening it for another is refused; its policy may change, and each decision keeps
+      the digest of the policy that made it.
     - The sequence number is the order. Times are kept as the clock gave them, also where it went back.
     - An id is decided once. A second decision with the same id is refused, and with it all of its `append`.
     - The first label of an id counts. The same label again changes nothing; another one is refused. A label of an id
@@ -149,30 +148,30 @@ class DecisionLog:
 
     # -- decisions ------------------------------------------------------------------------------------------------
 
-    def add_rule(self, rule: RoutingRule) -> str:
-        """Keep a rule, so that who reads the log knows what was promised; returns its digest."""
-        if rule.n_classes != self.n_classes:
-            raise invalid("rule", f"be made for the log's {self.n_classes} classes", f"{rule.n_classes} classes")
-        digest, rules = rule_digest(rule), tables().rules
+    def add_policy(self, policy: Policy) -> str:
+        """Keep a policy, so that who reads the log knows what was promised; returns its digest."""
+        if policy.n_classes != self.n_classes:
+            raise invalid("policy", f"be made for the log's {self.n_classes} classes", f"{policy.n_classes} classes")
+        digest, policies = policy.digest, tables().policies
         with writing(self._engine, self._url) as connection:
-            if connection.execute(rules.select().where(rules.c.digest == digest)).first() is None:
-                content = json.dumps(rule.to_dict(), allow_nan=False)
-                connection.execute(rules.insert(), {"digest": digest, "time": now(), "content": content})
+            if connection.execute(policies.select().where(policies.c.digest == digest)).first() is None:
+                content = json.dumps(policy.to_dict(), allow_nan=False)
+                connection.execute(policies.insert(), {"digest": digest, "time": now(), "content": content})
         return digest
 
-    def rules(self) -> dict[str, RoutingRule]:
-        """The rules that were kept, by their digest, the oldest first."""
-        rules = tables().rules
+    def policies(self) -> dict[str, Policy]:
+        """The policies that were kept, by their digest, the oldest first."""
+        policies = tables().policies
         with reading(self._engine, self._url) as connection:
-            rows = connection.execute(rules.select().order_by(rules.c.time)).all()
-        return {row.digest: stored_rule(row.digest, row.content) for row in rows}
+            rows = connection.execute(policies.select().order_by(policies.c.time)).all()
+        return {row.digest: stored_policy(row.digest, row.content) for row in rows}
 
-    def append(self, decisions: Sequence[Decision], *, rule: str = "", time: datetime | None = None) -> None:
+    def append(self, decisions: Sequence[Decision], *, policy: str = "", time: datetime | None = None) -> None:
         """Add decisions, all or none; when this returns they are on disk.
 
         Args:
             decisions: In their order.
-            rule: Digest of the rule that decided, as `add_rule` gave it; empty without one.
+            policy: Digest of the policy that decided, as `add_policy` gave it; empty if it is not known.
             time: When they were made; now by default.
         """
         if not decisions:
@@ -183,7 +182,7 @@ class DecisionLog:
         with writing(self._engine, self._url) as connection:
             self._refuse_known(connection, [each.id for each in decisions])
             first = _last(connection, table) + 1
-            numbered = [{**row, "sequence": first + at, "time": stamp, "rule": rule} for at, row in enumerate(rows)]
+            numbered = [{**row, "sequence": first + at, "time": stamp, "policy": policy} for at, row in enumerate(rows)]
             connection.execute(table.insert(), numbered)
 
     def _row(self, decision: Decision) -> dict[str, Any]:
@@ -258,7 +257,7 @@ class DecisionLog:
         with undamaged():
             shortlist, extras = tuple(json.loads(row.shortlist)), json.loads(row.extras)
             decision = Decision(row.id, row.predicted, row.confidence, row.automate, shortlist, row.reason, extras)
-            return Logged(decision, row.sequence, datetime.fromtimestamp(row.time / 1e6, UTC), row.rule, row.target)
+            return Logged(decision, row.sequence, datetime.fromtimestamp(row.time / 1e6, UTC), row.policy, row.target)
 
     # -- labels ---------------------------------------------------------------------------------------------------
 

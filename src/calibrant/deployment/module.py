@@ -1,4 +1,4 @@
-"""What a deployed model computes, as one PyTorch module: network, calibrator, routing rule and shortlist."""
+"""What a deployed model computes, as one PyTorch module: network and policy."""
 
 import inspect
 import math
@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.calibration import Calibrator
-from calibrant.decisions import RoutingRule, Shortlist
+from calibrant.decisions import Policy
 from calibrant.deployment.inputs import IMAGES, INPUTS, InputSpec
 from calibrant.predictions import Kind
 
@@ -41,28 +40,6 @@ class Normalised(nn.Module):
         return self.model((images - self.mean) / self.std)
 
 
-class Scaled(nn.Module):
-    """A classifier whose logits are divided by a temperature.
-
-    Args:
-        model: The classifier.
-        temperature: Above 0.
-    """
-
-    temperature: Tensor
-
-    def __init__(self, model: nn.Module, temperature: float) -> None:
-        super().__init__()
-        self.model = model
-        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
-
-    def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """Scaled logits."""
-        said = self.model(*inputs, **named)
-        logits: Tensor = said if isinstance(said, Tensor) else said.logits
-        return logits / self.temperature
-
-
 class Network(nn.Module):
     """A classifier of any make behind one signature: tensors in the order of `names` in, logits (n, K) out.
 
@@ -85,40 +62,28 @@ class Network(nn.Module):
 
 
 class Head(nn.Module):
-    """From scores (n, K) to decisions: the calibrator and the rule, in float64 as the library computes them.
+    """From scores (n, K) to decisions: the policy, in float64 as the library computes it.
 
     Gives probabilities (n, K) float32, the predicted class int64, whether the rule automates it, and, with a
     shortlist, which classes a person should look at first, bool (n, K).
 
     Args:
-        rule: The rule; its own temperature comes after the calibrator.
-        calibrator: None for none.
-        shortlist: None for none.
+        policy: How scores become decisions.
         kind: What the scores are.
         smallest: What stands for a probability of 0 where its logarithm is needed.
     """
 
     thresholds: Tensor
-    temperature: Tensor | None
     least: Tensor | None
     smallest: Tensor
 
-    def __init__(
-        self,
-        rule: RoutingRule,
-        calibrator: Calibrator | None,
-        shortlist: Shortlist | None,
-        *,
-        kind: Kind = "logits",
-        smallest: float = 1e-45,
-    ) -> None:
+    def __init__(self, policy: Policy, *, kind: Kind = "logits", smallest: float = 1e-45) -> None:
         super().__init__()
-        self.calibrator = None if calibrator is None else calibrator.to_module()
+        self.calibrator = None if policy.calibrator is None else policy.calibrator.to_module()
         # In float64, and as tensors: the exporter writes Python's numbers as float32. Where a confidence is a
         # threshold, the last digit decides.
-        self.register_buffer("thresholds", torch.from_numpy(rule.thresholds * (1.0 - _NUDGE)))
-        self.register_buffer("temperature", _number(rule.temperature))
-        self.register_buffer("least", _number(None if shortlist is None else shortlist.least))
+        self.register_buffer("thresholds", torch.from_numpy(policy.routing.thresholds * (1.0 - _NUDGE)))
+        self.register_buffer("least", _number(None if policy.shortlist is None else policy.shortlist.least))
         self.register_buffer("smallest", _number(smallest))
         self.kind = kind
 
@@ -137,16 +102,12 @@ class Head(nn.Module):
 
     def _probabilities(self, scores: Tensor) -> Tensor:
         if self.kind == "probabilities":
-            if self.calibrator is None and self.temperature is None:
+            if self.calibrator is None:
                 return scores.double()
-            scores = scores.double()
-            scores = torch.log(scores if self.calibrator is None else torch.maximum(scores, self.smallest))
+            scores = torch.log(torch.maximum(scores.double(), self.smallest))
         if self.calibrator is not None:
             scores = self.calibrator(scores)
-        wide = scores.double()
-        if self.temperature is not None:
-            wide = (wide - wide.amax(dim=1, keepdim=True)) / self.temperature
-        return torch.softmax(wide, dim=1)
+        return torch.softmax(scores.double(), dim=1)
 
 
 def _number(value: float | None) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""One ONNX file that decides: network, calibrator, routing rule and shortlist inside, checked once written."""
+"""One ONNX file that decides: network and policy inside, compared with Python before it is kept."""
 
 import json
 import logging
@@ -13,14 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.calibration import TemperatureScaling
-from calibrant.checks import positive
+from calibrant.decisions import Policy, PolicyLike
 from calibrant.deployment.check import ExportCheck, compare_onnx
 from calibrant.deployment.contents import Contents, weights_digest
-from calibrant.deployment.decider import Decider, prepare, torch_scores
+from calibrant.deployment.decider import Decider, policy_for, prepare, torch_scores
 from calibrant.deployment.inputs import IMAGE_SLACK, IMAGES, Arrays, InputSpec
-from calibrant.deployment.module import Deployed, Head, Normalised, Scaled, input_names
+from calibrant.deployment.module import Deployed, Head, Normalised, input_names
 from calibrant.deployment.onnx_file import CONTENTS, OUTPUTS, SCORES, SHORTLIST, add_facts, library, sealed
-from calibrant.deployment.parts import CalibratorLike, Parts, RuleLike, ShortlistLike, load_parts, parts_for
 from calibrant.errors import InvalidInput, invalid, one_line
 from calibrant.files import atomic_write, refuse_overwriting
 from calibrant.logs import at_level
@@ -38,24 +37,22 @@ class Exported(ExportCheck):
 
     Attributes:
         path: The file.
-        parts: The calibrator, the rule and the shortlist that are inside.
+        policy: The policy inside.
         compared: What the cases were.
     """
 
     path: Path
-    parts: Parts
+    policy: Policy
     compared: str = "cases of the example"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        parts = self.parts
         return {
             "path": str(self.path),
-            "automates": parts.automates,
-            "rule": None if parts.rule_path is None else str(parts.rule_path),
-            "calibrator": None if parts.calibrator_path is None else str(parts.calibrator_path),
-            "shortlist": parts.shortlist is not None,
-            "calibrated": parts.calibrated,
+            "policy": self.policy.digest,
+            "automates": self.policy.automates,
+            "calibrated": self.policy.calibrated,
+            "shortlist": self.policy.shortlist is not None,
             "cases": self.cases,
             "automated": self.automated,
             "largest_difference": self.largest_difference,
@@ -67,26 +64,23 @@ class Exported(ExportCheck):
         equal = f"On {self.cases} {self.compared} it equals Python to {self.largest_difference:.1g}"
         other = self.decisions_differ
         decisions = f"{other} decisions differ" if other else "all decisions are equal"
-        if self.parts.automates:
+        if self.policy.automates:
             told = f"{self.automated} are automated" if self.automated else "the rule automates none of them"
             equal = f"{equal}; {decisions}, {told}"
-        return f"Wrote {self.path}. {equal}.\n{self.parts.describe()}"
+        return f"Wrote {self.path}. {equal}.\n{self.policy.describe()}"
 
 
 def export_onnx(
     model: nn.Module | Run | Any,
     path: str | Path | None = None,
     *,
-    calibrator: CalibratorLike = None,
-    rule: RuleLike = None,
-    shortlist: ShortlistLike = None,
-    uncalibrated: bool = False,
+    policy: PolicyLike | None = None,
+    raw: bool = False,
     trust_code: bool = False,
     example: Any = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    temperature: float = 1.0,
     class_names: Sequence[str] | None = None,
 ) -> Exported:
     """Write an ONNX file and compare it with Python before it replaces anything.
@@ -98,12 +92,8 @@ def export_onnx(
         model: A finished run; a classifier in PyTorch that gives logits, which is put in evaluation mode; or a fitted
             scikit-learn classifier with `predict_proba` (skl2onnx converts it).
         path: Where to write, `.onnx`; by default `model.onnx` in the run.
-        calibrator: A fitted calibrator or its file; it comes first, then the rule's own temperature. By default the
-            run's, where it has one and the rule has no temperature of its own. A rule that was chosen on other
-            predictions than it made is refused.
-        rule: Routing rule or its file; by default the run's. Without one nothing is automated.
-        shortlist: Shortlist or its file, chosen with this rule; by default the run's.
-        uncalibrated: Leave the run's calibrator out.
+        policy: A policy or its file; by default the run's. Without one nothing is calibrated or automated.
+        raw: Do not use the run's policy.
         trust_code: Whether to import a run's network `module:name` that you have not used on this machine before.
         example: Without a run: real cases, n >= 2, the more the better: the file is compared with Python on all of
             them. One tensor (n, ...); tensors by name, which the model then gets by name; for scikit-learn an array.
@@ -112,34 +102,26 @@ def export_onnx(
             most half as far beyond them as these lie apart. What lies outside is never automated.
         mean: Without a run, for images (n, C, H, W): normalisation per channel; None for none.
         std: Without a run, for images (n, C, H, W): normalisation per channel; None for none.
-        temperature: Without a run and without a calibrator: logits are divided by it.
-        class_names: Kept in the file's metadata; a rule's names are the default.
+        class_names: Kept in the file's metadata; the policy's names are the default.
 
     Raises:
         CheckFailed: The file computes something else than Python, or automates nothing where the rule does.
     """
     if isinstance(model, Run):
-        if any(given is not None for given in (example, ranges, mean, std)) or temperature != 1.0:
-            told = "example, ranges, mean, std and temperature"
-            raise invalid(told, "be left out for a run, which knows them", "them")
+        if any(given is not None for given in (example, ranges, mean, std)):
+            raise invalid("example, ranges, mean and std", "be left out for a run, which knows them", "them")
         _require_libraries()
-        given = model, path, calibrator, rule, shortlist, class_names
-        return _export_run(*given, uncalibrated=uncalibrated, trust_code=trust_code)
+        return _export_run(model, path, policy, class_names, raw=raw, trust_code=trust_code)
     if path is None or example is None:
         raise invalid("path and example", "be given where there is no run", "none")
-    parts = Parts(**load_parts(calibrator, rule, shortlist))
     if not isinstance(model, nn.Module):
         from calibrant.deployment.sklearn_model import export_estimator
 
-        written: Exported = export_estimator(model, Path(path), parts, example, ranges=ranges, class_names=class_names)
+        written: Exported = export_estimator(model, Path(path), policy, example, ranges=ranges, class_names=class_names)
         return written
     _require_libraries()
-    if positive("temperature", temperature) != 1.0:
-        if parts.calibrator is not None:
-            raise invalid("temperature", "be left out where a calibrator is given", temperature)
-        model = Scaled(model, temperature)
     model = _normalised(_plain(model, example), example, mean, std)
-    return _export_module(model, Path(path), parts, example, ranges, class_names)
+    return _export_module(model, Path(path), policy, example, ranges, class_names)
 
 
 def _require_libraries() -> None:
@@ -151,12 +133,10 @@ def _require_libraries() -> None:
 def _export_run(
     run: Run,
     path: str | Path | None,
-    calibrator: CalibratorLike,
-    rule: RuleLike,
-    shortlist: ShortlistLike,
+    policy: PolicyLike | None,
     class_names: Sequence[str] | None,
     *,
-    uncalibrated: bool,
+    raw: bool,
     trust_code: bool,
 ) -> Exported:
     # Weights of a run that goes on are not what its figures will be about, and averaged weights come at the very end.
@@ -166,22 +146,15 @@ def _export_run(
     if "mean" not in about:
         raise invalid(str(run.path), "be trained by a calibrant that keeps the normalisation", "an older checkpoint")
     target = run.onnx_path if path is None else Path(path)
-    given = [part for part in (calibrator, rule, shortlist) if isinstance(part, str | Path)]
-    kept = (run.calibrator_path, run.rule_path, run.shortlist_path, *run.checkpoints.glob("*"))
-    refuse_overwriting([target], [*given, *kept])
-    parts = parts_for(
-        run,
-        n_classes=about["classes"],
-        calibrator=calibrator,
-        rule=rule,
-        shortlist=shortlist,
-        uncalibrated=uncalibrated,
-    )
+    given = [policy] if isinstance(policy, str | Path) else []
+    refuse_overwriting([target], [*given, run.policy_path, *run.checkpoints.glob("*")])
+    if policy is None and not raw:
+        policy = run.policy()
     network = run.load_model(checkpoint, trust_code=trust_code).cpu().float()
     images, compared = _images(run, about)
     model = Normalised(network, mean=about["mean"], std=about["std"])
     ranges = {IMAGES: (-IMAGE_SLACK, 1.0 + IMAGE_SLACK)}
-    return _export_module(model, target, parts, images, ranges, class_names, compared)
+    return _export_module(model, target, policy, images, ranges, class_names, compared)
 
 
 def _images(run: Run, about: Mapping[str, Any]) -> tuple[Tensor, str]:
@@ -223,7 +196,7 @@ def _normalised(model: nn.Module, example: Any, mean: Sequence[float] | None, st
 def _export_module(
     model: nn.Module,
     path: Path,
-    parts: Parts,
+    policy: PolicyLike | None,
     example: Any,
     ranges: Mapping[str, tuple[float, float]] | None,
     class_names: Sequence[str] | None,
@@ -233,25 +206,18 @@ def _export_module(
     if any(len(values) < 2 for values in tensors.values()):
         raise invalid("example", "hold at least 2 cases", 1)
     network, specs, n_classes = prepare(model, example, ranges)
-    contents = Contents(
-        inputs=specs,
-        n_classes=n_classes,
-        network=weights_digest(model),
-        class_names=None if class_names is None else tuple(class_names),
-        calibrator=parts.calibrator,
-        rule=parts.rule,
-        shortlist=parts.shortlist,
-    )
-    deployed = Deployed(network, Head(contents.reader, parts.calibrator, parts.shortlist), specs).eval()
-    outputs = [*OUTPUTS, SCORES, *([] if parts.shortlist is None else [SHORTLIST])]
+    own = policy_for(n_classes, policy, class_names)
+    contents = Contents(inputs=specs, network=weights_digest(model), policy=own)
+    deployed = Deployed(network, Head(own), specs).eval()
+    outputs = [*OUTPUTS, SCORES, *([] if own.shortlist is None else [SHORTLIST])]
     proto = trace(deployed, [tensors[spec.name][:2] for spec in specs], [spec.name for spec in specs], outputs)
     decider = Decider.of(contents, torch_scores(network, specs))
     arrays = {spec.name: tensors[spec.name].numpy() for spec in specs}
-    return write_checked(proto, path, decider, arrays, parts, compared)
+    return write_checked(proto, path, decider, arrays, compared)
 
 
 def write_checked(
-    proto: Any, path: Path, decider: Decider, arrays: Arrays, parts: Parts, compared: str = "cases of the example"
+    proto: Any, path: Path, decider: Decider, arrays: Arrays, compared: str = "cases of the example"
 ) -> Exported:
     """Describe a model in its metadata, seal it, compare it with Python, and only then let it have its name.
 
@@ -260,7 +226,6 @@ def write_checked(
         path: Where to write.
         decider: The same model in Python.
         arrays: Cases to compare on, by input.
-        parts: What is inside, for the description.
         compared: What the cases are, for the description.
     """
     onnx = library("onnx")
@@ -271,7 +236,7 @@ def write_checked(
         onnx.checker.check_model(proto, full_check=True)
         temporary.write_bytes(sealed(proto.SerializeToString()))
         check = compare_onnx(temporary, decider, arrays, name=str(path))
-    return Exported(**vars(check), path=path, parts=parts, compared=compared)
+    return Exported(**vars(check), path=path, policy=decider.policy, compared=compared)
 
 
 def trace(
@@ -316,21 +281,21 @@ def trace(
 
 def _facts(contents: Contents) -> dict[str, str]:
     """What the file holds, for those who find it without its history; `calibrant.contents` is what we read."""
-    rule, calibrator = contents.rule, contents.calibrator
-    calibrator = None if calibrator is None or calibrator.identity_ else calibrator
+    policy = contents.policy
+    rule, calibrator = policy.routing, policy.calibrator if policy.calibrated else None
     scaling = calibrator.temperature_ if isinstance(calibrator, TemperatureScaling) else 1.0
     facts: dict[str, Any] = {
         "calibrant.producer": "calibrant",
         "calibrant.input": "; ".join(_words(spec) for spec in contents.inputs),
         "calibrant.calibrator": None if calibrator is None else calibrator.method,
-        "calibrant.temperature": scaling * (contents.reader.temperature or 1.0),
-        "calibrant.class_names": None if contents.class_names is None else list(contents.class_names),
-        "calibrant.threshold": None if rule is None else rule.threshold,
-        "calibrant.class_thresholds": None if rule is None else rule.class_thresholds,
-        "calibrant.target_accuracy": None if rule is None else rule.target_accuracy,
-        "calibrant.confidence": None if rule is None else rule.confidence,
-        "calibrant.model": contents.model,
-        "calibrant.rule": contents.rule_version,
+        "calibrant.temperature": scaling,
+        "calibrant.class_names": None if policy.class_names is None else list(policy.class_names),
+        "calibrant.threshold": rule.threshold,
+        "calibrant.class_thresholds": rule.class_thresholds,
+        "calibrant.target_accuracy": rule.target_accuracy,
+        "calibrant.confidence": rule.confidence,
+        "calibrant.model": contents.network,
+        "calibrant.policy": policy.digest,
     }
     told = {key: value if isinstance(value, str) else json.dumps(value) for key, value in facts.items()}
     return {**told, CONTENTS: contents.to_text()}

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from calibrant.decisions import PolicyLike
 from calibrant.deployment.contents import Contents
-from calibrant.deployment.decider import Decider
+from calibrant.deployment.decider import Decider, policy_for
 from calibrant.deployment.inputs import INPUTS, Arrays, InputSpec, read_specs
 from calibrant.deployment.module import Head, inside_of
 from calibrant.deployment.onnx_file import OUTPUTS, SCORES, SHORTLIST, library, open_session
-from calibrant.deployment.parts import Parts
 from calibrant.errors import InvalidInput, invalid
 
 # The newest that torch's exporter writes by itself; both halves of the file must have the same.
@@ -41,7 +41,7 @@ class Tail(nn.Module):
 def export_estimator(
     estimator: Any,
     path: Path,
-    parts: Parts,
+    policy: PolicyLike | None,
     example: Any,
     *,
     ranges: Mapping[str, tuple[float, float]] | None,
@@ -52,7 +52,7 @@ def export_estimator(
     Args:
         estimator: With `predict_proba` and `classes_`; pipelines too.
         path: Where to write.
-        parts: Calibrator, rule and shortlist.
+        policy: A policy or its file; None for none.
         example: Real rows, shape (n, features).
         ranges: Of `inputs`, where they are known.
         class_names: By default the estimator's classes as text.
@@ -68,24 +68,21 @@ def export_estimator(
     proto, dtype, raw = _convert(estimator, rows)
     (spec,) = read_specs({INPUTS: torch.from_numpy(rows.astype(dtype))}, ranges)
     names = tuple(map(str, estimator.classes_)) if class_names is None else tuple(class_names)
+    own = policy_for(len(estimator.classes_), policy, names)
     contents = Contents(
         inputs=(spec,),
-        n_classes=len(estimator.classes_),
         network=hashlib.sha256(proto.graph.SerializeToString(deterministic=True)).hexdigest(),
         kind="probabilities",
-        class_names=names,
-        calibrator=parts.calibrator,
-        rule=parts.rule,
-        shortlist=parts.shortlist,
+        policy=own,
     )
     smallest = 1e-45 if raw.dtype == np.float32 else 5e-324
-    head = Head(contents.reader, parts.calibrator, parts.shortlist, kind="probabilities", smallest=smallest)
-    outputs = [*OUTPUTS, *([] if parts.shortlist is None else [SHORTLIST])]
+    head = Head(own, kind="probabilities", smallest=smallest)
+    outputs = [*OUTPUTS, *([] if own.shortlist is None else [SHORTLIST])]
     tensors = [torch.from_numpy(raw), torch.from_numpy(rows[:2].astype(dtype))]
     tail = trace(Tail(head, spec).eval(), tensors, ["estimator_scores", INPUTS], outputs, opset=OPSET, packed=False)
     joined = _join(proto, tail)
     decider = Decider.of(contents, _scores(estimator))
-    written: Exported = write_checked(joined, path, decider, {INPUTS: rows.astype(dtype)}, parts)
+    written: Exported = write_checked(joined, path, decider, {INPUTS: rows.astype(dtype)})
     return written
 
 

@@ -1,4 +1,4 @@
-"""What a decision log may hold, and its rows read back: ids, extras, rules, times and columns."""
+"""What a decision log may hold, and its rows read back: ids, extras, policies, times and columns."""
 
 import json
 import math
@@ -10,17 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.decisions import RoutingRule
+from calibrant.decisions import Policy
 from calibrant.deployment.decision import LoggedDecisions
 from calibrant.errors import invalid, one_line
-from calibrant.files import content_digest, parse_json
+from calibrant.files import parse_json
 
 LONGEST_ID = 256
-
-
-def rule_digest(rule: RoutingRule) -> str:
-    """SHA-256 of a rule's content: the version of a rule."""
-    return content_digest(rule.to_dict())
 
 
 def check_id(id: object) -> str:  # noqa: A002
@@ -46,15 +41,15 @@ def _storable(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
-def stored_rule(digest: object, content: object) -> RoutingRule:
-    """A rule that was kept, or one line where its content is not what its digest says."""
+def stored_policy(digest: object, content: object) -> Policy:
+    """A policy that was kept, or one line if its content is not what its digest says."""
     if not isinstance(digest, str) or not isinstance(content, str):  # SQLite keeps anything in any column
-        raise invalid("decision log", "be undamaged", "a rule that is no text", "Restore it from a copy.")
-    where = f"rule {digest[:12]}... of the decision log"
-    rule = RoutingRule.from_dict(parse_json(content, where), where=where)
-    if rule_digest(rule) != digest:
+        raise invalid("decision log", "be undamaged", "a policy that is no text", "Restore it from a copy.")
+    where = f"policy {digest[:12]}... of the decision log"
+    policy = Policy.from_dict(parse_json(content, where), where=where)
+    if policy.digest != digest:
         raise invalid(where, "be undamaged", "another one", "Restore the log from a copy.")
-    return rule
+    return policy
 
 
 @contextmanager
@@ -79,7 +74,7 @@ def as_columns(rows: Sequence[Any]) -> LoggedDecisions:
         sequence=column("sequence", np.int64),
         ids=column("id", object),
         time=column("time", np.int64).view("datetime64[us]"),
-        rule=column("rule", object),
+        policy=column("policy", object),
         predicted=column("predicted", np.int64),
         confidence=column("confidence", np.float64),
         automate=column("automate", np.bool_),

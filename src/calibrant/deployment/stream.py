@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import labels
-from calibrant.decisions import BinaryRule, RoutingRule, Shortlist
+from calibrant.decisions import BinaryRule, Policy, RoutingRule, Shortlist
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import content_digest
 from calibrant.predictions import DistinctIds, Predictions
 
 Ints = NDArray[np.int64]
@@ -24,8 +23,8 @@ class LoggedBlock(Protocol):
         """Names of the cases."""
 
     @property
-    def rule(self) -> NDArray[np.object_]:
-        """Digest of the rule that decided."""
+    def policy(self) -> NDArray[np.object_]:
+        """Digest of the policy that decided."""
 
     @property
     def shortlists(self) -> list[tuple[int, ...]]:
@@ -39,8 +38,8 @@ class LoggedBlock(Protocol):
 class Log(Protocol):
     """What is read of a `calibrant.deployment.DecisionLog`."""
 
-    def rules(self) -> dict[str, RoutingRule]:
-        """The rules that decided, by their digest."""
+    def policies(self) -> dict[str, Policy]:
+        """The policies that decided, by their digest."""
 
     def decisions(self) -> Iterable[LoggedBlock]:
         """All decisions in the order of their sequence numbers."""
@@ -60,7 +59,8 @@ class Stream:
         ids: Names of the cases; None for their numbers.
         times: When each was decided, as text; None where that is not known. Only shown: the order is that of the rows.
         extras: Other columns by name, for groups.
-        left_out: Cases of other rules that were passed over.
+        left_out: Cases of other policies that were passed over.
+        policy: The policy that decided.
         listed: Whether the true class was on the list that a person saw; None where no lists are known.
     """
 
@@ -74,6 +74,7 @@ class Stream:
     times: NDArray[Any] | None = None
     extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     left_out: int = 0
+    policy: Policy | None = None
     listed: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
@@ -89,23 +90,26 @@ class Stream:
         """How often a case has an earlier time than the one before it."""
         return 0 if self.times is None else int((self.times[1:] < self.times[:-1]).sum())
 
+    @property
+    def shortlist(self) -> Shortlist | None:
+        """What was shown to a person; None for nothing."""
+        return None if self.policy is None else self.policy.shortlist
+
     @classmethod
-    def of_predictions(
-        cls, rule: RoutingRule | BinaryRule, predictions: Predictions, *, shortlist: Shortlist | None = None
-    ) -> Self:
-        """Labelled predictions, as the rule decides them, and as the shortlist lists classes for the others."""
-        known: dict[str, Any] = {"ids": predictions.ids, "extras": predictions.extras}
-        own = rule.in_own_order(predictions)
+    def of_predictions(cls, policy: Policy, predictions: Predictions) -> Self:
+        """Labelled predictions with raw scores, as the policy decides them."""
+        rule, shortlist = policy.rule, policy.shortlist
+        if rule is None:
+            raise InvalidInput("This policy has no rule, so there is nothing to watch. Fit one: calibrant route fit.")
+        known: dict[str, Any] = {"ids": predictions.ids, "extras": predictions.extras, "policy": policy}
+        own = policy.calibrate(predictions)
         if isinstance(rule, BinaryRule):
-            if shortlist is not None:
-                raise invalid("shortlist", "be left out for a rule of two classes", "one")
             called = np.asarray(rule.decide(own))
             decided = np.where(called == "positive", rule.positive, 1 - rule.positive)
             predicted = np.where(called == "review", own.predicted, decided)
             return cls(rule, called != "review", predicted, own.confidence, own.targets, **known)
         routed = rule.route(own)
         if shortlist is not None:
-            shortlist.check_fits(rule)
             known["listed"] = shortlist.listed(own)[np.arange(len(own)), own.targets]
         return cls(rule, routed.automate, routed.predicted, routed.confidence, own.targets, **known)
 
@@ -125,7 +129,7 @@ class Stream:
             distinct.check(lambda: [names])
         extras = {name: np.concatenate([stream.extras[name] for stream in streams]) for name in first.extras}
         automate, predicted, confidence = column("automate"), column("predicted"), column("confidence")
-        known: dict[str, Any] = {"ids": names, "extras": extras}
+        known: dict[str, Any] = {"ids": names, "extras": extras, "policy": first.policy}
         known["listed"] = None if first.listed is None else column("listed")
         return cls(first.rule, automate, predicted, confidence, column("targets"), **known)
 
@@ -173,25 +177,29 @@ class Stream:
         return cls(rule, made, classes, sure, true, order, names, stamps, given, listed=on_list)
 
     @classmethod
-    def of_log(cls, log: Log, rule: RoutingRule | None = None) -> Self:
-        """Decisions of one rule in a log.
+    def of_log(cls, log: Log, policy: Policy | None = None) -> Self:
+        """Decisions of one policy in a log.
 
         Args:
             log: A `calibrant.deployment.DecisionLog`.
-            rule: Whose decisions; None for the rule of the last decision. Those of other rules are left out.
+            policy: Whose decisions; None for the policy of the last decision. Those of other policies are left out.
         """
         blocks = [block for block in log.decisions() if len(block.ids)]
         if not blocks:
             raise InvalidInput("the log must hold at least one decision, got none.")
-        known = log.rules()
-        digest = str(blocks[-1].rule[-1]) if rule is None else content_digest(rule.to_dict())
-        if rule is None and digest not in known:
-            raise InvalidInput("the log must name the rule of its last decision, got none. Name the rule.")
-        rule = known[digest] if rule is None else rule
+        known = log.policies()
+        digest = str(blocks[-1].policy[-1]) if policy is None else policy.digest
+        if policy is None:
+            if digest not in known:
+                raise InvalidInput("The log does not name the policy of its last decision. Pass it: --policy FILE.")
+            policy = known[digest]
+        if policy.rule is None:
+            raise InvalidInput("The policy of the last decision has no rule, so it promised nothing to watch.")
+        rule = policy.routing
         columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in _LOGGED}
-        own = columns.pop("rule") == digest
+        own = columns.pop("policy") == digest
         if not own.any():
-            raise invalid("log", "hold decisions of this rule", "decisions of other rules only")
+            raise invalid("log", "hold decisions of this policy", "decisions of other policies only")
         extras = {name: np.concatenate([_column(block, name) for block in blocks])[own] for name in _names(blocks)}
         kept = {name: column[own] for name, column in columns.items()}
         lists = [each for block in blocks for each in block.shortlists]
@@ -208,10 +216,10 @@ class Stream:
             extras=extras,
             listed=np.asarray(listed)[own] if any(lists) else None,
         )
-        return replace(stream, left_out=int((~own).sum()))
+        return replace(stream, left_out=int((~own).sum()), policy=policy)
 
 
-_LOGGED = ("ids", "time", "rule", "predicted", "confidence", "automate", "target", "label_sequence")
+_LOGGED = ("ids", "time", "policy", "predicted", "confidence", "automate", "target", "label_sequence")
 
 
 def _names(blocks: Sequence[LoggedBlock]) -> list[str]:

@@ -25,7 +25,7 @@ def sqlalchemy() -> Any:
 
 @cache
 def tables() -> SimpleNamespace:
-    """`about` (one row: whose log it is), `rules`, `decisions` and `labels`. Rows are added and never changed.
+    """`about` (one row: whose log it is), `policies`, `decisions` and `labels`. Rows are added and never changed.
 
     Numbers are given by us, under a lock, not by the database: they then have the order in which rows become visible.
     A reader that asks for what came after the last number that it saw misses nothing.
@@ -50,8 +50,8 @@ def tables() -> SimpleNamespace:
         of(sa.Integer(), "n_classes"),
         column("class_names", text),
     )
-    rules = sa.Table(
-        "calibrant_rules", data, column("digest", digest, primary_key=True), of(whole, "time"), of(text, "content")
+    policies = sa.Table(
+        "calibrant_policies", data, column("digest", digest, primary_key=True), of(whole, "time"), of(text, "content")
     )
     decisions = sa.Table(
         "calibrant_decisions",
@@ -59,7 +59,7 @@ def tables() -> SimpleNamespace:
         column("sequence", number, primary_key=True, autoincrement=False),
         column("id", key, nullable=False, unique=True),
         of(whole, "time"),
-        of(digest, "rule"),
+        of(digest, "policy"),
         of(sa.Integer(), "predicted"),
         of(sa.Double(), "confidence"),
         of(sa.Boolean(), "automate"),
@@ -75,7 +75,7 @@ def tables() -> SimpleNamespace:
         of(whole, "time"),
         of(sa.Integer(), "target"),
     )
-    return SimpleNamespace(data=data, about=about, rules=rules, decisions=decisions, labels=labels)
+    return SimpleNamespace(data=data, about=about, policies=policies, decisions=decisions, labels=labels)
 
 
 def connect(url: str, *, create: bool) -> "Engine":

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction
-from calibrant.decisions import BinaryRule, RoutingRule, Shortlist, cases_at_rate
+from calibrant.decisions import BinaryRule, Policy, RoutingRule, cases_at_rate
 from calibrant.deployment.signals import PROMISED, About, Signal, promise_signal, sameness_signal
 from calibrant.deployment.stream import Stream
 from calibrant.display import Displayed, Overview
@@ -109,7 +109,6 @@ def watch(
     *,
     reference: Predictions | None = None,
     groups: str | None = None,
-    shortlist: Shortlist | None = None,
     level: float = 0.05,
     seed: int = 0,
 ) -> Watched:
@@ -129,15 +128,14 @@ def watch(
 
     Args:
         stream: The cases of a rule, in their order.
-        reference: The calibration cases that the rule was chosen on, behind the same calibrator; targets are not used.
+        reference: The calibration cases that the rule was chosen on, calibrated by its policy; targets are not used.
         groups: Name of an extra column of the stream: the promise is tested in each group as well. None: the column of
             a rule that promises for groups, where the stream has it.
-        shortlist: Its promise is tested as well; the stream must know what was listed.
         level: Probability of a false alarm.
         seed: Of the random choice between equal confidences.
     """
     fraction("level", level)
-    promises = _promises(stream, shortlist)
+    promises = _promises(stream)
     if not promises and reference is None:
         way_out = "Name the cases that it was chosen on: then their sameness can be tested."
         raise invalid("rule", "promise something where no reference is given", "one without a promise", way_out)
@@ -167,8 +165,8 @@ class _Promise:
     right: NDArray[np.bool_]
 
 
-def _promises(stream: Stream, shortlist: Shortlist | None) -> list[_Promise]:
-    rule, labelled = stream.rule, stream.labelled
+def _promises(stream: Stream) -> list[_Promise]:
+    rule, labelled, shortlist = stream.rule, stream.labelled, stream.shortlist
     if isinstance(rule, BinaryRule):
         ill = stream.targets == rule.positive
         wrong = stream.automate & (stream.predicted != stream.targets)
@@ -180,11 +178,7 @@ def _promises(stream: Stream, shortlist: Shortlist | None) -> list[_Promise]:
     if rule.target_accuracy is not None and rule.automates:
         right = stream.predicted == stream.targets
         found.append(_Promise("promise", rule.target_accuracy, stream.automate & labelled, right))
-    if shortlist is not None:
-        shortlist.check_fits(rule)
-        if stream.listed is None:
-            way_out = "Watch the log of a model that was exported with it, or predictions."
-            raise invalid("shortlist", "be one whose lists the stream knows", "a stream without lists", way_out)
+    if shortlist is not None and stream.listed is not None:
         found.append(_Promise("shortlist", shortlist.coverage, ~stream.automate & labelled, stream.listed))
     return found
 
@@ -228,7 +222,7 @@ def _group_column(stream: Stream, groups: str) -> NDArray[Any]:
 def _samenesses(stream: Stream, reference: Predictions, part: float, seed: int) -> list[Signal]:
     rule = stream.rule
     ordered = rule.in_own_order(reference, where="reference")
-    routed = Stream.of_predictions(rule, ordered)
+    routed = Stream.of_predictions(Policy(ordered.n_classes, rule=rule), ordered)
     names = names_or_numbers(rule.class_names, reference.n_classes)
     level = part / 3.0
     return [

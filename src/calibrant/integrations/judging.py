@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibrant.calibration import FEWEST_CASES, TemperatureScaling, temperature_share, warn_if_worse
+from calibrant.calibration import FEWEST_CASES, temperature_share, warn_if_worse
 from calibrant.checks import fraction
-from calibrant.decisions import RoutingRule, choose_threshold
+from calibrant.decisions import FILE_NAME, Policy, fit_policy
 from calibrant.display import Displayed, Overview
 from calibrant.errors import invalid
 from calibrant.files import as_path
@@ -16,30 +16,28 @@ from calibrant.report import write_report
 
 @dataclass(frozen=True, repr=False)
 class Judgement(Displayed):
-    """A trained model behind its temperature.
+    """What a trained model's confidence is worth.
 
     Attributes:
-        calibrator: Fitted on a part of the validation cases.
-        rule: Chosen on the rest of them.
-        raw: Metrics as the model says it.
-        calibrated: The same cases behind the temperature.
+        policy: Its temperature was fitted on a part of the validation cases, its rule on the rest.
+        raw: Metrics of the model's own scores.
+        calibrated: Metrics of the same cases after calibration.
         page: The report.
     """
 
-    calibrator: TemperatureScaling
-    rule: RoutingRule
+    policy: Policy
     raw: Evaluation
     calibrated: Evaluation
     page: Path
 
     def _overview(self) -> Overview:
         rows = [
-            ("temperature", "", f"{self.calibrator.temperature_:.4f}"),
+            ("calibrated by", "", "nothing" if self.policy.calibrator is None else self.policy.calibrator.describe()),
             *(
                 (label(name), f"{getattr(self.raw, name):.4f}", f"{getattr(self.calibrated, name):.4f}")
                 for name in ("test_error", "nll", "ece")
             ),
-            ("may be automated", "", f"{self.rule.automation_rate:.1%}"),
+            ("may be automated", "", f"{self.policy.routing.automation_rate:.1%}"),
         ]
         return Overview(str(self.page), rows, ("", "raw", "calibrated"))
 
@@ -54,14 +52,14 @@ def judge(
     name: str = "model",
     seed: int = 0,
 ) -> Judgement:
-    """Fit the temperature, choose a rule and write predictions, calibrator, rule and page into a folder.
+    """Fit the temperature, choose a rule and write predictions, policy and page into a folder.
 
     The temperature gets a tenth of the validation cases, or 100 where that is more; the rule is chosen on the rest of
     them behind the temperature. The page shows the test cases, which neither has seen. A warning says where the
     temperature makes their NLL larger by more than chance.
 
     Args:
-        folder: Gets `predictions/val.npz`, `predictions/test.npz`, `calibrator.json`, `rule.json` and `report.html`.
+        folder: Gets `predictions/val.npz`, `predictions/test.npz`, `policy.json` and `report.html`.
         validation: Labelled cases that the model was not trained on.
         test: Others; without them the page shows the validation cases that the temperature was not fitted on.
         target_accuracy: What the rule is to promise.
@@ -75,16 +73,13 @@ def judge(
     if share * len(validation) < FEWEST_CASES:
         raise invalid("validation", f"have at least {2 * FEWEST_CASES} cases for temperature and rule", len(validation))
     place = as_path(folder)
-    some, rest = validation.split(share, seed=seed)
-    calibrator = TemperatureScaling().fit(some)
-    rule = choose_threshold(calibrator(rest), target_accuracy, confidence=confidence)
-    shown = rest if test is None else test
+    policy = fit_policy(validation, target_accuracy, share=share, seed=seed, confidence=confidence)
+    shown = validation.split(share, seed=seed)[1] if test is None else test
     validation.save(place / "predictions" / "val.npz")
     if test is not None:
         test.save(place / "predictions" / "test.npz")
-    calibrator.save(place / "calibrator.json")
-    rule.save(place / "rule.json")
-    page = write_report({name: shown}, place / "report.html", calibrator=calibrator, rule=rule)
-    calibrated = calibrator(shown)
+    policy.save(place / FILE_NAME)
+    page = write_report({name: shown}, place / "report.html", policy=policy)
+    calibrated = policy.calibrate(shown)
     warn_if_worse(shown, calibrated, used=("temperature", "best"))  # there is no other method to take here
-    return Judgement(calibrator, rule, evaluate(shown), evaluate(calibrated), page)
+    return Judgement(policy, evaluate(shown), evaluate(calibrated), page)

@@ -1,6 +1,6 @@
 """Which samples are trained on, and when: the paper's EMA-confidence pruning and its alternatives."""
 
-from calibrant.pruning.audit import Note, PruningAudit, PruningReport, Suspect, load_audit
+from calibrant.pruning.audit import Note, PruningReport, Suspect
 from calibrant.pruning.ordered import OrderDP, RePB, Selective
 from calibrant.pruning.policies import (
     Choice,
@@ -19,6 +19,7 @@ from calibrant.pruning.sampling import Indexed, KeptSampler, steps_in
 from calibrant.pruning.schedules import AtEpochs, Every, OnPlateau, Schedule
 from calibrant.pruning.scoring import Scorer, Scoring, check_scoring
 from calibrant.pruning.selection import Quota
+from calibrant.runs import PruningAudit, load_audit
 
 __all__ = [
     "AtEpochs",

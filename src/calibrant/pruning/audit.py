@@ -1,21 +1,13 @@
-"""Which samples left, when and with what score: the report and the file."""
+"""What pruning did so far, and which labels may be wrong."""
 
-import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import labels
 from calibrant.display import Displayed, Overview, ShownFields
-from calibrant.errors import invalid
-from calibrant.files import atomic_write, parse_json
-from calibrant.npz import read_npz
 from calibrant.pruning.table import ScoreTable
-
-_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -140,105 +132,3 @@ class PruningReport(Displayed):
         lines += [f"epoch {note.epoch}: {note.text}" for note in self.notes]
         lines.append(f"{len(self.suspects)} suspects for wrong labels")
         return "\n".join(lines)
-
-
-@dataclass(frozen=True, repr=False)
-class PruningAudit(Displayed):
-    """What `pruning.npz` holds; all arrays are in the order of the data set.
-
-    Attributes:
-        index: 0..n-1.
-        target: Label.
-        left: Epoch (counted from 1) after which the sample left; -1 where it never did or was re-admitted. The anneal
-            does not erase it, and a rest for an epoch is not a leave.
-        score: EMA of the top probability (bias-corrected where the pruner is).
-        excess: EMA of the top probability minus the label's.
-        predicted: Class predicted last; -1 where never observed.
-        count: Number of batches that held the sample.
-        kept: Whether the sample trains in the coming epoch.
-        kept_counts: Shape (epochs, K): samples of each class trained on in each finished epoch.
-        class_sizes: Shape (K,): samples of each class in the data set.
-        settings: The pruner's settings.
-    """
-
-    index: NDArray[np.int64]
-    target: NDArray[np.int64]
-    left: NDArray[np.int64]
-    score: NDArray[np.float32]
-    excess: NDArray[np.float32]
-    predicted: NDArray[np.int64]
-    count: NDArray[np.int64]
-    kept: NDArray[np.bool_]
-    kept_counts: NDArray[np.int64]
-    class_sizes: NDArray[np.int64]
-    settings: dict[str, Any]
-
-    def _overview(self) -> Overview:
-        rows = [
-            ("left for good", f"{int((self.left >= 0).sum()):,}"),
-            ("train in the coming epoch", f"{int(self.kept.sum()):,}"),
-            ("sample updates", f"{int(self.kept_counts.sum()):,} of {len(self.index) * len(self.kept_counts):,}"),
-        ]
-        return Overview(f"{len(self.index):,} samples, {len(self.kept_counts)} epochs", rows)
-
-    @property
-    def kept_share(self) -> NDArray[np.float64]:
-        """Shape (epochs, K): share of each class trained on in each finished epoch; NaN for a class without samples."""
-        with np.errstate(invalid="ignore"):
-            share: NDArray[np.float64] = self.kept_counts / self.class_sizes
-        return share
-
-
-_NUMBERS = ("index", "target", "left", "predicted", "count", "kept_counts", "class_sizes")
-_KINDS = {**dict.fromkeys(_NUMBERS, "i"), "score": "f", "excess": "f", "kept": "b"}
-_ARRAYS = tuple(name for name in PruningAudit.__dataclass_fields__ if name != "settings")
-
-
-def save_audit(path: str | Path, audit: PruningAudit) -> None:
-    """Write `pruning.npz`, atomically and without pickle."""
-    if Path(path).suffix != ".npz":
-        raise invalid("path", "end in .npz, as the record is a NumPy archive", path)
-    header = json.dumps({"format": _FORMAT, "settings": audit.settings}, allow_nan=False)
-    with atomic_write(path) as temporary, temporary.open("wb") as handle:
-        np.savez_compressed(handle, header=np.array(header), **{name: getattr(audit, name) for name in _ARRAYS})
-
-
-def load_audit(path: str | Path) -> PruningAudit:
-    """Read what `pruner.save` wrote."""
-    arrays = read_npz(path, (*_ARRAYS, "header"))
-    missing = [name for name in (*_ARRAYS, "header") if name not in arrays]
-    if missing:
-        raise invalid(str(path), "be written by pruner.save", f"a file without {', '.join(missing)}")
-    header = parse_json(str(arrays.pop("header")), str(path))
-    found = header.get("format") if isinstance(header, dict) else None
-    if found != _FORMAT:
-        raise invalid(str(path), f"have format {_FORMAT}", found, "Update this package to read it.")
-    _check_arrays(arrays, str(path))
-    if not isinstance(header.get("settings"), dict):
-        raise invalid(f"settings in {path}", "be those of a pruner", type(header.get("settings")).__name__)
-    return PruningAudit(**arrays, settings=header["settings"])
-
-
-def _check_arrays(arrays: dict[str, NDArray[Any]], path: str) -> None:
-    """Refuse arrays of other types and shapes than a pruner writes, and classes that do not exist."""
-    samples, n_classes = arrays["target"].size, arrays["class_sizes"].size
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_ARRAYS, (samples,))
-    shapes |= {"class_sizes": (n_classes,), "kept_counts": (len(np.atleast_1d(arrays["kept_counts"])), n_classes)}
-    for name, array in arrays.items():
-        if array.dtype.kind != _KINDS[name] or array.shape != shapes[name]:
-            rule = f"be of kind {_KINDS[name]!r} and shape {shapes[name]}"
-            raise invalid(f"{name} in {path}", rule, f"{array.dtype.kind!r} and {array.shape}")
-    labels(f"target in {path}", arrays["target"], n_classes=n_classes)
-    for name, least, most in (
-        ("index", 0, samples - 1),
-        ("left", -1, 2**31),
-        ("predicted", -1, n_classes - 1),
-        ("count", 0, 2**31),
-        ("kept_counts", 0, samples),
-        ("class_sizes", 0, samples),
-        ("score", -1, 2),
-        ("excess", -1, 2),
-    ):
-        # Written so that NaN is refused too.
-        if not ((arrays[name] >= least) & (arrays[name] <= most)).all():
-            raise invalid(f"{name} in {path}", f"lie in {least}..{most}", "something else", "The file is damaged.")

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.pruning.audit import PruningAudit, PruningReport, Suspect
+from calibrant.pruning.audit import PruningReport, Suspect
 from calibrant.pruning.state import PruningState
 from calibrant.pruning.table import ScoreTable
+from calibrant.runs import PruningAudit
 
 
 def report_of(

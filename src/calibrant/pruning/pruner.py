@@ -15,7 +15,7 @@ from calibrant import distributed
 from calibrant.checks import whole
 from calibrant.errors import CalibrantError, invalid
 from calibrant.pruning import inputs
-from calibrant.pruning.audit import PruningAudit, PruningReport, find_suspects, save_audit
+from calibrant.pruning.audit import PruningReport, find_suspects
 from calibrant.pruning.overview import audit_of, report_of
 from calibrant.pruning.policies import Policy, Snapshot
 from calibrant.pruning.ranks import assert_agreement, mean_over_ranks, short_digest
@@ -25,6 +25,7 @@ from calibrant.pruning.scoring import Scorer, Scoring, check_observed, check_sco
 from calibrant.pruning.state import PruningState
 from calibrant.pruning.table import ScoreTable
 from calibrant.pruning.timetable import Timetable, anneal_epochs, checked_choice
+from calibrant.runs import PruningAudit, save_audit
 
 
 class ConfidencePruner:

@@ -7,32 +7,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.pruning import PruningAudit, load_audit
 from calibrant.report.entries import ReportEntry
-from calibrant.report.samples import Sample, training_samples
 from calibrant.report.tables import class_names
 from calibrant.report.thumbnails import check_images, data_uri
-from calibrant.training import Run
+from calibrant.runs import PruningAudit, RunFolder, Sample
 
 # More lines than this cannot be told apart; then the lowest and the highest class stand for all.
 _LINES = 12
 _SUSPECTS = 12
 
 
-def audit_of(run: Run | None) -> PruningAudit | None:
-    """The audit of a run; None where nothing was pruned or nothing is known."""
-    if run is None or not run.pruning_path.exists():
-        return None
-    audit = load_audit(run.pruning_path)
-    all_kept = bool((audit.kept_counts == audit.class_sizes).all())
-    return None if all_kept or not len(audit.kept_counts) else audit
-
-
 def pruning_content(
     entry: ReportEntry, *, pictures: bool = True, data_dir: str | Path | None = None
 ) -> dict[str, Any] | None:
     """Kept shares over epochs and likely wrong labels; None where nothing was pruned or nothing is known."""
-    audit = audit_of(entry.run)
+    audit = None if entry.run is None else entry.run.audit()
     if entry.run is None or audit is None:
         return None
     names = names_of(entry, len(audit.class_sizes))
@@ -66,9 +55,9 @@ def _doubtful(audit: PruningAudit) -> NDArray[np.int64]:
     return found[np.argsort(-audit.excess[found], kind="stable")[:_SUSPECTS]]
 
 
-def _wanted(run: Run, audit: PruningAudit, data_dir: str | Path | None) -> Sequence[Sample | None]:
+def _wanted(run: RunFolder, audit: PruningAudit, data_dir: str | Path | None) -> Sequence[Sample | None]:
     order = _doubtful(audit)
-    return training_samples(run, audit.target, order, data_dir) or [None] * len(order)
+    return run.training_samples(audit.target, order, data_dir) or [None] * len(order)
 
 
 def _suspects(

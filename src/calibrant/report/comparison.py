@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from calibrant.metrics import higher_is_better, set_metric
-from calibrant.report.promised import TARGETS
+from calibrant.report.judged import TARGETS
 from calibrant.report.wording import DASH, confidence, fixed, percent
 
 

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.files import parse_toml
 from calibrant.metrics import Evaluation, edge_precision, evaluate
 from calibrant.predictions import Predictions
 from calibrant.report.audit import pruning_content
 from calibrant.report.entries import ReportEntry
 from calibrant.report.statistics import reliability_bands
 from calibrant.report.uncertainty import Uncertainty, uncertainties
-from calibrant.training import Run
+from calibrant.runs import RunFolder
 
 
 def method_contents(
@@ -74,7 +73,7 @@ def _content(entry: ReportEntry, evaluation: Evaluation, doubts: Uncertainty) ->
     } | _bins(predictions, evaluation.n_bins)
 
 
-def run_content(run: Run | None) -> dict[str, Any] | None:
+def run_content(run: RunFolder | None) -> dict[str, Any] | None:
     """Recipe and environment as the page shows them; None without a run."""
     if run is None:
         return None
@@ -82,12 +81,12 @@ def run_content(run: Run | None) -> dict[str, Any] | None:
     environment = run.summary.get("environment", {}) if run.finished else {}
     return {
         "recipe": recipe,
-        "settings": parse_toml(recipe, str(run.recipe_path)),
+        "settings": run.settings,
         "environment": {key: value for key, value in environment.items() if value is not None},
     }
 
 
-def _costs(run: Run | None) -> dict[str, Any]:
+def _costs(run: RunFolder | None) -> dict[str, Any]:
     if run is None or not run.finished:
         return {}
     summary = run.summary

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from calibrant.errors import InvalidInput, invalid, printable
 from calibrant.predictions import Kind, Predictions, require_predictions
 from calibrant.report.thumbnails import Pixels, read_images
-from calibrant.training import Run
+from calibrant.runs import RunFolder
 
 
 class ReportEntry(NamedTuple):
@@ -23,11 +23,11 @@ class ReportEntry(NamedTuple):
 
     name: str
     predictions: Predictions
-    run: Run | None = None
+    run: RunFolder | None = None
     images: Pixels | None = None
 
 
-Source = Run | Predictions | str | Path | ReportEntry
+Source = RunFolder | Predictions | str | Path | ReportEntry
 Sources = Source | Iterable[Source | tuple[str, Source]] | Mapping[str, Source]
 _FOR_ONE = 'For one model write {"its name": predictions}.'
 _ALLOWED = "be a run, a path, predictions, or a list of these"
@@ -75,7 +75,7 @@ def check_methods(methods: Mapping[str, Predictions]) -> None:
 
 
 def _listed(sources: Sources) -> list[Source | tuple[str, Source]]:
-    if isinstance(sources, Run | Predictions | str | Path | ReportEntry):
+    if isinstance(sources, RunFolder | Predictions | str | Path | ReportEntry):
         return [sources]
     if isinstance(sources, Mapping):
         return list(sources.items())
@@ -90,8 +90,8 @@ def _entry(source: Source | tuple[str, Source], kind: Kind | None, columns: Mapp
         return source
     if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str):
         return _entry(source[1], kind, columns)._replace(name=source[0])
-    if isinstance(source, Run):
-        return ReportEntry(source.recipe.method.name, source.predictions("test"), source)
+    if isinstance(source, RunFolder):
+        return ReportEntry(source.method, source.predictions("test"), source)
     if isinstance(source, Predictions):
         where = source.origin.path
         return ReportEntry("the model" if where is None else where.stem, source)
@@ -102,12 +102,12 @@ def _entry(source: Source | tuple[str, Source], kind: Kind | None, columns: Mapp
 
 def _read(path: Path, kind: Kind | None, columns: Mapping[str, str] | None) -> ReportEntry:
     # Also of RUN/predictions/test.npz: the file alone would be called "test" and lose its recipe.
-    run = Run.of(path)
+    run = RunFolder.of(path)
     if run is None:
         return ReportEntry(path.stem, Predictions.load(path, kind=kind, columns=columns))
     if path.is_dir():
         return _entry(run, kind, columns)
-    return ReportEntry(run.recipe.method.name, Predictions.load(path, kind=kind, columns=columns), run)
+    return ReportEntry(run.method, Predictions.load(path, kind=kind, columns=columns), run)
 
 
 def _distinct(entries: list[ReportEntry]) -> list[str]:

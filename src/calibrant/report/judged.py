@@ -1,29 +1,40 @@
-"""What is shown of each source: its predictions as a calibrator made them, the raw ones, and what a rule promises."""
+"""What the page shows of each source: its calibrated predictions, the raw ones, and what its policy promises."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias
 
 import numpy as np
 
-from calibrant.calibration import Calibrator, TemperatureScaling
-from calibrant.decisions import RoutingRule, Shortlist, as_seen_by, check_promise, check_shortlist, chosen_behind
-from calibrant.errors import invalid
+from calibrant.decisions import (
+    Policy,
+    PolicyLike,
+    RoutingRule,
+    Shortlist,
+    as_policy,
+    check_promise,
+    check_shortlist,
+    choose_threshold,
+)
+from calibrant.deployment import Decider
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import sha256_of
+from calibrant.metrics import wilson
 from calibrant.predictions import Predictions
 from calibrant.report.entries import ReportEntry
-from calibrant.report.exported import exported
-from calibrant.report.promised import Promised, promised, promised_by, validation_of
 from calibrant.report.statistics import Automated
 from calibrant.report.tables import class_names
 from calibrant.report.wording import confidence, decided, percent
-from calibrant.training import Run
+from calibrant.runs import RunFolder
 
-CalibratorLike = Calibrator | str | Path | None
-RuleLike = RoutingRule | str | Path | None
-ShortlistLike = Shortlist | str | Path | None
-_Kept = TypeVar("_Kept", Calibrator, RoutingRule, Shortlist)
-_Given = TypeVar("_Given", CalibratorLike, RuleLike)
+Policies: TypeAlias = PolicyLike | Mapping[str, PolicyLike] | None
+Promised: TypeAlias = dict[float, tuple[float, tuple[float, float] | None]]
+"""Per promised accuracy: the share of the cases that is automated and its 95 % interval, None if nothing is."""
+
+# At a fixed confidence an overconfident model automates more than others, and is wrong in more. A promise is the same
+# for all methods, so the page compares what each may automate at these.
+TARGETS = (0.98, 0.99)
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -32,13 +43,13 @@ class Shown:
 
     Attributes:
         entry: Its name and predictions.
-        calibration: What was done to its scores, as the beginning of a sentence; empty where nothing was.
+        calibration: What calibrated its scores; empty if nothing did.
         promise: What its rule promises, whether that holds here, and the same about its shortlist, as paragraphs.
-        threshold: The rule's threshold; None without a rule or where each class has its own.
-        never: The classes that its rule never decides alone on these cases, as a sentence; empty where there are none.
-        promised: What it may automate at the same promised accuracies as the other methods, where that is known.
+        threshold: The rule's threshold; None without a rule or if each class has its own.
+        never: The classes that its rule never decides alone on these cases, as a sentence; empty if there are none.
+        promised: What it may automate at the same promised accuracies as the other methods, if that is known.
         notes: What was found in the run and used, as sentences.
-        raw_name: The name of the same method without calibration; None where this is all there is of it.
+        raw_name: The name of the same method without calibration; None if this is all there is of it.
     """
 
     entry: ReportEntry
@@ -51,143 +62,135 @@ class Shown:
     raw_name: str | None = None
 
 
-def judged(
-    entries: Sequence[ReportEntry],
-    *,
-    calibrator: CalibratorLike | Mapping[str, CalibratorLike] = None,
-    rule: RuleLike | Mapping[str, RuleLike] = None,
-    shortlist: ShortlistLike = None,
-    raw: bool = False,
-) -> list[Shown]:
-    """Apply calibrators and rules: those that are given, else those that lie in a run.
+def judged(entries: Sequence[ReportEntry], *, policy: Policies = None, raw: bool = False) -> list[Shown]:
+    """Apply policies: those that are given, else those of the runs.
 
     Args:
         entries: Sources as they were read.
-        calibrator: For the one source that there is, or by the names of several.
-        rule: For the one source that there is, or by the names of several.
-        shortlist: For the one source that there is.
-        raw: Leave out what lies in the runs.
+        policy: For the only source, or by the names of several.
+        raw: Do not use the policies of the runs.
     """
-    for name, value in {"calibrator": calibrator, "rule": rule, "shortlist": shortlist}.items():
-        if value is not None and len(entries) > 1 and not isinstance(value, Mapping):
-            way_out = "Put it into each run, or give a mapping from the names of the sources."
-            raise invalid(name, "be given for one source", f"{len(entries)} sources", way_out)
-    return [
-        shown
-        for entry in entries
-        for shown in _shown(_Parts.of(entry, _named(calibrator, entry.name), _named(rule, entry.name), shortlist, raw))
-    ]
+    if policy is not None and len(entries) > 1 and not isinstance(policy, Mapping):
+        way_out = "Put it into each run, or pass a mapping from the names of the sources."
+        raise invalid("policy", "be given for one source", f"{len(entries)} sources", way_out)
+    shown = []
+    for entry in entries:
+        given = policy.get(entry.name) if isinstance(policy, Mapping) else policy
+        shown += _shown(entry, None if given is None else as_policy(given), raw)
+    return shown
 
 
-def _named(given: _Given | Mapping[str, _Given], name: str) -> _Given | None:
-    return given.get(name) if isinstance(given, Mapping) else given
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """A source, what is applied to it, the files of its run that are used by themselves, and that run."""
-
-    entry: ReportEntry
-    calibrator: Calibrator | None
-    rule: RoutingRule | None
-    shortlist: Shortlist | None
-    own: tuple[str, ...]
-    run: Run | None
-
-    @classmethod
-    def of(
-        cls, entry: ReportEntry, calibrator: CalibratorLike, rule: RuleLike, shortlist: ShortlistLike, raw: bool
-    ) -> "_Parts":
-        run, own = None if raw or not _of_network(entry) else entry.run, list[str]()
-
-        def found(
-            given: _Kept | str | Path | None, load: Callable[[str | Path], _Kept], path: Path | None
-        ) -> _Kept | None:
-            if given is None and path is not None and path.exists():
-                own.append(path.name)
-                return load(path)
-            return load(given) if isinstance(given, str | Path) else given
-
-        mapping = found(calibrator, Calibrator.load, None if run is None else run.calibrator_path)
-        routing = found(rule, RoutingRule.load, None if run is None else run.rule_path)
-        # The run's shortlist belongs to the run's rule and to no other.
-        listed = found(shortlist, Shortlist.load, None if run is None or rule is not None else run.shortlist_path)
-        return cls(entry, mapping, routing, listed if routing is not None else None, tuple(own), run)
+def _shown(entry: ReportEntry, policy: Policy | None, raw: bool) -> list[Shown]:
+    """The calibrated and the raw scores of one source, the calibrated ones first."""
+    run = entry.run if _of_network(entry) else None
+    notes = _warnings(run)
+    if policy is None and run is not None and not raw:
+        policy = run.policy()
+        if policy is not None:
+            notes.append(f"Found in the run and used: {run.policy_path.name}.")
+    if run is not None and not raw and (export := _exported(run, policy)):
+        notes.append(export)
+    scores = entry.predictions
+    policy = policy or Policy(scores.n_classes, class_names=scores.class_names)
+    first = Shown(entry, promised=_promised(scores, _validation(run, scores, replace(policy, calibrator=None))))
+    others = []
+    judged_scores = policy.calibrate(scores)
+    if policy.calibrator is not None:
+        if in_sample := policy.calibrator.provenance_.in_sample(scores.origin):
+            notes.append(in_sample)
+        others = [replace(first, entry=entry._replace(name=f"{entry.name} (raw)"))]
+        first = Shown(
+            entry._replace(name=f"{entry.name} (calibrated)", predictions=judged_scores),
+            policy.calibrator.describe(),
+            promised=_promised(judged_scores, _validation(run, scores, policy)),
+            raw_name=others[0].entry.name,
+        )
+    if policy.rule is not None:
+        rule = policy.routing
+        first = replace(
+            first,
+            promise=_promise(rule, judged_scores, policy.shortlist),
+            threshold=rule.threshold,
+            never=_never(rule, judged_scores),
+            promised=first.promised | _promised_by(rule, judged_scores),
+        )
+    return [replace(first, notes=tuple(notes)), *others]
 
 
 def _of_network(entry: ReportEntry) -> bool:
-    """Whether the predictions are the file that the run's network wrote: a calibrator must not be applied twice."""
+    """Whether the predictions are the file that the run's network wrote: they must not be calibrated twice."""
     where = entry.predictions.origin.path
     if entry.run is None or where is None:
         return False
     return where.resolve() in {entry.run.predictions_path(split).resolve() for split in ("val", "test")}
 
 
-def _shown(parts: _Parts) -> list[Shown]:
-    """The calibrated and the raw scores of one source; what the rule decides by comes first."""
-    entry, calibrator, rule = parts.entry, parts.calibrator, parts.rule
-    behind = calibrator is not None and rule is not None and _fits(rule, calibrator)
-    notes = _run_notes(parts)
-    if calibrator is not None and rule is not None and rule.temperature is not None and not behind:
-        notes.append("The rule's own temperature takes the place of the calibrator.")
-        calibrator = None
-    if rule is not None and rule.calibrated_by is not None and not behind:
-        way_out = "Give that calibrator, or a rule that was fitted without one."
-        raise invalid("rule", "come with the calibrator that it was chosen behind", "another or none", way_out)
-    raw = entry.predictions
-    if calibrator is not None and (in_sample := calibrator.provenance_.in_sample(raw.origin)):
-        notes.append(in_sample)
-    mapped = raw if calibrator is None else calibrator(raw)
-    sees = as_seen_by(rule, raw, calibrator) if rule is not None and behind else raw
-    scaled = mapped
-    words = [] if calibrator is None else [_words(calibrator)]
-    if rule is not None and rule.temperature is not None:
-        scaled = sees.with_logits(sees.as_logits() / rule.temperature)
-        words.append(f"the rule's temperature {rule.temperature:.4g}")
-    run = entry.run if _of_network(entry) else None
-    shown = [Shown(entry, promised=promised(raw, validation_of(run, raw, None)))]
-    if words:
-        plain = replace(shown[0], entry=entry._replace(name=f"{entry.name} (raw)"))
-        better = Shown(
-            entry._replace(name=f"{entry.name} (calibrated)", predictions=scaled),
-            " and ".join(words),
-            # Which cases the temperature of a rule was fitted on is not known.
-            promised=promised(scaled, None if scaled is not mapped else validation_of(run, raw, calibrator)),
-            raw_name=plain.entry.name,
-        )
-        shown = [better, plain]
-        if rule is not None and not behind and rule.temperature is None:
-            notes.append("The rule was fitted on raw scores, so it decides by these and not by the calibrated ones.")
-            shown.reverse()
-    first, *others = shown
-    if rule is not None:
-        promise, never = _promise(rule, sees, parts.shortlist), _never(rule, sees)
-        decided_by = first.promised | promised_by(rule, sees)
-        first = replace(first, promise=promise, threshold=rule.threshold, never=never, promised=decided_by)
-    return [replace(first, notes=tuple(notes)), *others]
-
-
-def _run_notes(parts: _Parts) -> list[str]:
-    """What the run said about itself at its end, what was found in it, and what it was exported to."""
-    notes = _warnings(parts.entry)
-    if parts.own:
-        notes.append(f"Found in the run and used: {', '.join(parts.own)}.")
-    if parts.run is not None and (export := exported(parts.run, parts.rule)):
-        notes.append(export)
-    return notes
-
-
-def _warnings(entry: ReportEntry) -> list[str]:
+def _warnings(run: RunFolder | None) -> list[str]:
     """What the run said about itself at its end."""
-    if entry.run is None or not entry.run.finished or not _of_network(entry):
+    if run is None or not run.finished:
         return []
-    return [f"Warning: {text}" for text in entry.run.summary.get("warnings", ())]
+    return [f"Warning: {text}" for text in run.summary.get("warnings", ())]
 
 
-def _fits(rule: RoutingRule, calibrator: Calibrator) -> bool:
-    """Whether the rule decides behind the calibrator: it was chosen so, or neither says anything else."""
-    unknown = rule.calibrated_by is None and rule.fitted_on is None and rule.temperature is None
-    return chosen_behind(rule, calibrator) or unknown
+def _exported(run: RunFolder, policy: Policy | None) -> str:
+    """The exported file with its digest, and whether it has the policy that is shown; empty without an export."""
+    path = run.onnx_path
+    if not path.is_file():
+        return ""
+    name = f"Exported to {path.name}, SHA-256 {sha256_of(path)}"
+    try:
+        held = Decider.load(path).policy
+    except InvalidInput as error:  # damaged, or onnxruntime is not installed
+        return f"{name}; its policy could not be read: {error}"
+    if policy is not None and held.digest == policy.digest:
+        return f"{name}; it has this policy."
+    return f"{name}. It has another policy than shown here: export it again (calibrant export)."
+
+
+def _validation(run: RunFolder | None, shown: Predictions, policy: Policy) -> Predictions | None:
+    """Validation cases of a run that a rule may be chosen on, calibrated; None if nothing has been left unseen.
+
+    Args:
+        run: The run; None for none.
+        shown: The predictions on the page: a rule that was chosen on these says nothing about them.
+        policy: Its calibrator made the scores on the page.
+    """
+    if run is None or not run.predictions_path("val").is_file():
+        return None
+    found = run.predictions("val")
+    if found.origin.sha256 == shown.origin.sha256:
+        return None
+    if policy.calibrator is not None and policy.calibrator.provenance_.fitted_on is None:
+        return None  # it may have been fitted on any of them
+    try:
+        return policy.calibrate(policy.unseen(found))
+    except InvalidInput:  # it was fitted on all of them
+        return None
+
+
+def _promised(shown: Predictions, validation: Predictions | None) -> Promised:
+    """What may be automated at each of `TARGETS` by the rule that the validation cases allow; empty without these."""
+    if validation is None:
+        return {}
+    return {t: _share(choose_threshold(validation, t, confidence=CONFIDENCE), shown) for t in TARGETS}
+
+
+def _promised_by(rule: RoutingRule, shown: Predictions) -> Promised:
+    """The same by the policy's own rule, if it makes just one of these promises and has not seen these cases."""
+    same = rule.target_accuracy in TARGETS and rule.confidence == CONFIDENCE
+    more = rule.class_thresholds is not None or rule.groups is not None or rule.costs is not None
+    seen = rule.fitted_on is not None and rule.fitted_on == shown.origin.sha256
+    if rule.target_accuracy is None or not same or more or seen:
+        return {}
+    return {rule.target_accuracy: _share(rule, shown)}
+
+
+def _share(rule: RoutingRule, shown: Predictions) -> tuple[float, tuple[float, float] | None]:
+    if not rule.automates:
+        return 0.0, None
+    automated = int(rule.route(shown).automate.sum())
+    low, high = wilson(automated, len(shown))
+    return automated / len(shown), (float(low), float(high))
 
 
 def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist | None) -> tuple[str, ...]:
@@ -251,11 +254,3 @@ def _listed(shortlist: Shortlist, rule: RoutingRule, predictions: Predictions) -
     held = "" if check.held else " That promise is BROKEN here."
     found = f"Here it holds the true class of {percent(check.covered)} of {check.cases:,} cases.{held}"
     return f"Shortlist: {shortlist.note} {found}"
-
-
-def _words(calibrator: Calibrator) -> str:
-    if calibrator.identity_:
-        return "a calibrator that changes nothing"
-    if isinstance(calibrator, TemperatureScaling):
-        return f"temperature scaling, T = {calibrator.temperature_:.4g}"
-    return f"the {calibrator.method} map"

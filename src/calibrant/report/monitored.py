@@ -7,7 +7,7 @@ from calibrant import __version__
 from calibrant.deployment import PROMISED, SIGNAL_HEADINGS, Signal, Watched, advice, findings, headline, row_of
 from calibrant.errors import invalid
 from calibrant.files import as_path, write_text
-from calibrant.report.page import asset, embeddable, page_environment, plotly_script, policy_of
+from calibrant.report.page import asset, content_security, embeddable, page_environment, plotly_script
 from calibrant.report.style import DARK_PALETTE, PALETTE
 
 # Charts of single tests; more are not looked at.
@@ -57,7 +57,7 @@ def build_monitor_page(watched: Watched, *, title: str = "Does the promise still
         rows=[row_of(each) for each in watched.signals],
         style=asset("page.css"),
         scripts=scripts,
-        policy=policy_of(scripts.values()),
+        security=content_security(scripts.values()),
         data=embeddable({"signals": signals[:_CHARTS], "charted": len(charted), "palettes": palettes}),
     )
     return html

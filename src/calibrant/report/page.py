@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,7 @@ from calibrant.report.comparison import comparison
 from calibrant.report.content import method_contents, run_content
 from calibrant.report.entries import ReportEntry, Sources, read_entries
 from calibrant.report.groups import group_section
-from calibrant.report.judged import CalibratorLike, RuleLike, ShortlistLike, Shown, judged
-from calibrant.report.samples import images_for_test
+from calibrant.report.judged import Policies, Shown, judged
 from calibrant.report.sections import Section
 from calibrant.report.statistics import automated, automated_over
 from calibrant.report.style import DARK_PALETTE, PALETTE
@@ -34,9 +33,7 @@ def write_report(
     sources: Sources,
     path: str | Path | None = None,
     *,
-    calibrator: CalibratorLike | Mapping[str, CalibratorLike] = None,
-    rule: RuleLike | Mapping[str, RuleLike] = None,
-    shortlist: ShortlistLike = None,
+    policy: Policies = None,
     raw: bool = False,
     title: str = "What may the model decide alone?",
     threshold: float | None = None,
@@ -54,11 +51,9 @@ def write_report(
             names, a `ReportEntry` images too. The first one is shown first.
         path: The `.html` file; written whole or not at all. None: `report.html` in the run, else in the working
             directory.
-        calibrator: A calibrator, or its file; for several sources a mapping from their names. Calibrated and raw scores
-            are shown side by side. None: the run's own.
-        rule: A routing rule, or its file; likewise. What the first one promises is the headline. None: the run's own.
-        shortlist: A shortlist that was chosen with the rule, or its file. None: the run's own.
-        raw: Leave out the calibrator, the rule and the shortlist that lie in the run.
+        policy: A policy or its file; for several sources a mapping from their names. Calibrated and raw scores are
+            shown side by side, and what the first policy promises is the headline. None: the run's own.
+        raw: Do not use the policy of the run.
         title: Heading of the page.
         threshold: Where the slider starts and what the comparison table is about. None: the rule's, else 0.95.
         n_bins: Bins of the reliability diagram and of every binned metric.
@@ -76,9 +71,7 @@ def write_report(
         raise invalid("path", "end in .html", str(path))
     html = build_page(
         entries,
-        calibrator=calibrator,
-        rule=rule,
-        shortlist=shortlist,
+        policy=policy,
         raw=raw,
         title=title,
         threshold=threshold,
@@ -96,9 +89,7 @@ def write_report(
 def build_page(
     sources: Sources,
     *,
-    calibrator: CalibratorLike | Mapping[str, CalibratorLike] = None,
-    rule: RuleLike | Mapping[str, RuleLike] = None,
-    shortlist: ShortlistLike = None,
+    policy: Policies = None,
     raw: bool = False,
     title: str = "What may the model decide alone?",
     threshold: float | None = None,
@@ -117,7 +108,7 @@ def build_page(
     entries = read_entries(sources)
     if n_resamples is None:
         n_resamples = 1000 if all(default_resamples(entry.predictions) for entry in entries) else 0
-    shown = judged(entries, calibrator=calibrator, rule=rule, shortlist=shortlist, raw=raw)
+    shown = judged(entries, policy=policy, raw=raw)
     if threshold is None:
         threshold = 0.95 if shown[0].threshold is None else shown[0].threshold
     made = [each.entry for each in shown]
@@ -146,7 +137,7 @@ def build_page(
         same_cases=all(same_cases(made[0].predictions, entry.predictions) for entry in made),
         style=asset("page.css"),
         scripts=scripts,
-        policy=policy_of(scripts.values()),
+        security=content_security(scripts.values()),
         data=embeddable({"threshold": threshold, "palettes": palettes, "methods": methods}),
         per_thousand=per_thousand,
         fixed=fixed,
@@ -230,7 +221,7 @@ def _details(entry: ReportEntry, *, threshold: float, n_bins: int) -> dict[str, 
 def _images(entry: ReportEntry, data_dir: str | Path | None) -> Pixels | None:
     if entry.images is not None:
         return check_images(entry.images, len(entry.predictions), f"images of {entry.name!r}")
-    found = None if entry.run is None else images_for_test(entry.run, entry.predictions.targets, data_dir)
+    found = None if entry.run is None else entry.run.test_images(entry.predictions.targets, data_dir)
     return None if found is None else check_images(found, len(found))
 
 
@@ -250,7 +241,7 @@ def plotly_script() -> str:
     return folder.joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
 
 
-def policy_of(scripts: Iterable[str]) -> str:
+def content_security(scripts: Iterable[str]) -> str:
     """Content security policy: nothing is fetched, and no script runs but those whose digest is listed."""
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)

@@ -6,7 +6,7 @@ opposite: for a given accuracy, how many cases can be left to the model?
 
 from calibrant.decisions import RoutingRule, choose_threshold
 from calibrant.predictions import Predictions
-from calibrant.studies.temperature import fit_temperature
+from calibrant.studies.temperature import fit_temperature, scaled_by
 
 TARGETS = (0.98, 0.99)
 CONFIDENCE = 0.95
@@ -30,12 +30,12 @@ def automation(validation: Predictions, test: Predictions) -> dict[str, Automati
     made: dict[str, Automation] = {}
     for target in TARGETS:
         plain = choose_threshold(validation, target, confidence=CONFIDENCE)
-        scaled = choose_threshold(second, target, confidence=CONFIDENCE, temperature=temperature)
-        made[f"{target:g}"] = _automated(plain, test) | _automated(scaled, test, "scaled_")
+        scaled = choose_threshold(scaled_by(second, temperature), target, confidence=CONFIDENCE)
+        made[f"{target:g}"] = _automated(plain, test) | _automated(scaled, scaled_by(test, temperature), "scaled_")
     return made
 
 
 def _automated(rule: RoutingRule, test: Predictions, prefix: str = "") -> Automation:
-    chosen = rule.route_logits(test.logits).automate
+    chosen = rule.route(test).automate
     accuracy = float(test.correct[chosen].mean()) if chosen.any() else None
     return {f"{prefix}share": float(chosen.mean()), f"{prefix}accuracy": accuracy}

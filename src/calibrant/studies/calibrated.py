@@ -1,6 +1,5 @@
 """The runs of a study as their own calibrators make them, beside the raw figures of the other tables."""
 
-from calibrant.calibration import Calibrator
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.report import Grid
 from calibrant.studies.study import Study
@@ -23,13 +22,13 @@ def calibrated_tables(study: Study) -> list[Grid]:
     unchanged: dict[tuple[str, str], list[str]] = {}
     for planned in study.finished():
         run = Run.open(study.folder(planned))
-        if not run.calibrator_path.is_file():
+        policy = run.policy()
+        if policy is None or policy.calibrator is None:
             without.setdefault(planned.place, []).append(planned.name)
             continue
-        calibrator = Calibrator.load(run.calibrator_path)
-        if calibrator.identity_:
+        if policy.calibrator.identity_:
             unchanged.setdefault(planned.place, []).append(planned.name)
-        calibrated = calibrator(run.predictions("test"))
+        calibrated = policy.calibrate(run.predictions("test"))
         groups.setdefault(planned.place, {}).setdefault(planned.label, []).append(evaluate(calibrated, 10))
     return [_grid(place, rows, without.get(place, []), unchanged.get(place, [])) for place, rows in groups.items()]
 

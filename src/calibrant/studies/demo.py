@@ -4,8 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from calibrant import samples
-from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import RoutingRule, check_promise, choose_threshold
+from calibrant.decisions import Policy, check_promise, fit_policy
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.predictions import Predictions
 from calibrant.report import Grid, to_terminal, write_report
@@ -53,17 +52,12 @@ def run_demo(
     say("2. Judging real predictions: two recorded runs of ResNet-32 on the 10,000 test images of CIFAR-10.")
     validation = {name: samples.load(sample, "val") for name, sample in _SAMPLES.items()}
     test = {name: samples.load(sample) for name, sample in _SAMPLES.items()}
-    calibrators, rules = {}, {}
-    for name, cases in validation.items():
-        some, rest = cases.split(0.1, seed=seed)
-        calibrators[name] = TemperatureScaling().fit(some)
-        rules[name] = choose_threshold(calibrators[name](rest), target_accuracy=_PROMISED)
-    say(to_terminal(_judged_table(test, calibrators, rules)))
+    policies = {name: fit_policy(cases, _PROMISED, share=0.1, seed=seed) for name, cases in validation.items()}
+    say(to_terminal(_judged_table(test, policies)))
     page = write_report(
         test,
         out / "report.html",
-        calibrator=calibrators,
-        rule=rules,
+        policy=policies,
         title="What may a CIFAR-10 model decide alone?",
         n_resamples=n_resamples,
     )
@@ -84,21 +78,19 @@ def _digits_table(runs: dict[str, Run], n_resamples: int) -> Grid:
     return Grid("Handwritten digits", caption, heads, tuple(rows))
 
 
-def _judged_table(
-    test: dict[str, Predictions],
-    calibrators: dict[str, TemperatureScaling],
-    rules: dict[str, RoutingRule],
-) -> Grid:
+def _judged_table(test: dict[str, Predictions], policies: dict[str, Policy]) -> Grid:
     rows = []
     for name, predictions in test.items():
-        calibrator, calibrated = calibrators[name], calibrators[name](predictions)
+        policy = policies[name]
+        calibrated = policy.calibrate(predictions)
         before, after = evaluate(predictions), evaluate(calibrated)
-        checked = check_promise(rules[name], calibrated)
+        checked = check_promise(policy.routing, calibrated)
         group = checked.groups[0]
         right = "-" if group.accuracy is None else f"{100 * group.accuracy:.2f}"
         errors = (f"{100 * before.test_error:.2f}", f"{100 * before.ece:.2f}", f"{100 * after.ece:.2f}")
         automated = f"{100 * group.automated / checked.cases:.1f}"
-        rows.append((name, *errors, f"{calibrator.temperature_:.2f}", automated, right))
+        temperature = getattr(policy.calibrator, "temperature_", 1.0)
+        rows.append((name, *errors, f"{temperature:.2f}", automated, right))
     heads = ("training", "error", "ECE", "ECE, calibrated", "T", "automated", "right")
     caption = (
         f"In percent. T: the temperature. Automated: the share above the threshold that promises {_PROMISED:.0%}. "

@@ -22,18 +22,6 @@ from calibrant.training.settings import (
     shared_recipe,
 )
 from calibrant.training.setup import Setup, load_data, make_fabric
-from calibrant.training.sources import (
-    calibrated_paths,
-    calibration_sources,
-    calibrators_near,
-    load_judged,
-    load_predictions,
-    own_calibrator,
-    rule_path,
-    run_calibrator,
-    shortlist_path,
-    source_path,
-)
 from calibrant.training.speaking import first_process_speaks, is_first_process, resumable
 from calibrant.training.torchdata import TorchData
 from calibrant.training.trackers import MLflow, TensorBoard, WeightsAndBiases, make_reporter
@@ -55,9 +43,6 @@ __all__ = [
     "TrainingDiverged",
     "WeightsAndBiases",
     "anchored_recipe",
-    "calibrated_paths",
-    "calibration_sources",
-    "calibrators_near",
     "check_inputs",
     "default_folder",
     "default_recipe",
@@ -65,14 +50,11 @@ __all__ = [
     "flatten",
     "is_first_process",
     "load_data",
-    "load_judged",
-    "load_predictions",
     "make_fabric",
     "make_reporter",
     "method_settings",
     "named_recipes",
     "names_in",
-    "own_calibrator",
     "paper_recipe",
     "parse_assignment",
     "parse_option",
@@ -81,12 +63,8 @@ __all__ = [
     "refuse_settings",
     "resumable",
     "resume",
-    "rule_path",
-    "run_calibrator",
     "selection_figure",
     "shared_recipe",
-    "shortlist_path",
-    "source_path",
     "state_of",
     "suggest_key",
     "train",

@@ -12,7 +12,7 @@ from calibrant.calibration import TemperatureScaling
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.metrics import evaluate, expected_calibration_error, negative_log_likelihood
 from calibrant.predictions import Predictions
-from calibrant.training.run import Split
+from calibrant.runs import Split
 
 
 class BestEpoch:

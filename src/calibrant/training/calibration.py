@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 from calibrant.calibration import FEWEST_CASES, TemperatureScaling, temperature_share
+from calibrant.decisions import Policy
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run
@@ -22,7 +23,7 @@ def calibration_share(recipe: Recipe, cases: int) -> float | None:
 def calibrate_run(run: Run) -> dict[str, Any] | None:
     """Fit the temperature of a run whose predictions are written, and keep it in the run.
 
-    Which cases it was fitted on is kept in the calibrator's file: a share and a seed of `Predictions.split`.
+    The run's policy also says which cases it was fitted on: a share and a seed of `Predictions.split`.
 
     Returns:
         What the summary says about it; None where none was fitted.
@@ -39,7 +40,7 @@ def calibrate_run(run: Run) -> dict[str, Any] | None:
             calibrator = TemperatureScaling().fit(some)
         except InvalidInput:  # one class in all cases, or one prediction: a run that failed must still end and say so
             return None
-    calibrator.save(run.calibrator_path)
+    Policy(validation.n_classes, calibrator, class_names=validation.class_names).save(run.policy_path)
     return {
         "method": calibrator.method,
         "temperature": calibrator.temperature_,

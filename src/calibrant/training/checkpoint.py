@@ -18,7 +18,8 @@ from torch import Tensor
 
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.files import atomic_write, content_digest, read_json, write_with_digest
-from calibrant.training.schema import CheckpointContent, check
+from calibrant.runs import check_json
+from calibrant.training.schema import CheckpointContent
 
 _KEEP = 2
 _FORMAT = 1
@@ -140,7 +141,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
     if content.get("format") != _FORMAT:
         raise InvalidInput(f"checkpoint {path.name} was written by another version (format {content.get('format')}).")
-    check(CheckpointContent, content, f"checkpoint {path.name}")
+    check_json(CheckpointContent, content, f"checkpoint {path.name}")
     result: dict[str, Any] = content
     return result
 

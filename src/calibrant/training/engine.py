@@ -10,6 +10,7 @@ import torch
 
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid
 from calibrant.predictions import Predictions
+from calibrant.runs import Split
 from calibrant.training.calibration import calibrate_run
 from calibrant.training.checkpoint import (
     Checkpoint,
@@ -29,7 +30,7 @@ from calibrant.training.progress import Quiet, Reporter
 from calibrant.training.ranks import on_first_rank
 from calibrant.training.reading import lost_worker
 from calibrant.training.recipe import Recipe
-from calibrant.training.run import Run, Split
+from calibrant.training.run import Run
 from calibrant.training.run_data import TrainingData
 from calibrant.training.scoring import scorer
 from calibrant.training.seeds import seeded

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibration import FEWEST_CASES, Calibrator
-from calibrant.decisions import choose_threshold, unseen
+from calibrant.calibration import FEWEST_CASES
+from calibrant.decisions import Policy, choose_threshold
 from calibrant.predictions import Predictions
 from calibrant.training.calibration import calibration_share
 from calibrant.training.log import Line
@@ -111,8 +111,8 @@ def _no_promise(run: Run, validation: Predictions, calibration: dict[str, Any] |
     """Whether the validation cases that the calibrator has not seen are enough to promise anything."""
     cases = validation
     if calibration is not None:
-        calibrator = Calibrator.load(run.calibrator_path)
-        cases = calibrator(unseen(calibrator, validation))
+        policy = Policy.load(run.policy_path)
+        cases = policy.calibrate(policy.unseen(validation))
     rule = choose_threshold(cases, target_accuracy=_PROMISED)
     if rule.threshold is not None:
         return []

@@ -8,7 +8,8 @@ from typing import Any
 
 from calibrant.errors import InvalidInput
 from calibrant.files import output_error, parse_json, reading, write_text
-from calibrant.training.schema import EpochLine, check
+from calibrant.runs import check_json
+from calibrant.training.schema import EpochLine
 
 Line = dict[str, Any]
 # About a hundred thousand epochs.
@@ -61,7 +62,7 @@ def _parsed(text: bytes, number: int, where: str) -> Line:
     except InvalidInput as error:
         raise InvalidInput(f"{where} is damaged: it is no JSON. {_WAY_OUT}") from error
     try:
-        check(EpochLine, line, where)
+        check_json(EpochLine, line, where)
     except InvalidInput as error:
         raise InvalidInput(f"{error} {_WAY_OUT}") from error
     if line["epoch"] != number:

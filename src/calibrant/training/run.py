@@ -3,68 +3,42 @@
 import contextlib
 import shutil
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
-from calibrant.display import Displayed, Overview
+from calibrant.display import Overview
 from calibrant.errors import CalibrantError, InvalidInput
-from calibrant.files import output_error, read_json, sha256_of, write_json
+from calibrant.files import output_error, write_json
 from calibrant.lock import locked
 from calibrant.metrics import Evaluation
 from calibrant.own_code import is_own, require
-from calibrant.predictions import Predictions
+from calibrant.runs import RECIPE, RunFolder, Sample, is_run
 from calibrant.training.checkpoint import Checkpoint, newest_checkpoint, saved_log
+from calibrant.training.data import Dataset, load_dataset, split_validation
 from calibrant.training.display import run_overview
 from calibrant.training.log import Line, append_line, read_log, write_log
 from calibrant.training.models import ModelInput, build_model
 from calibrant.training.recipe import Recipe
-from calibrant.training.schema import SummaryContent, check
-
-Split = Literal["val", "test"]
-_RECIPE = "recipe.toml"
 
 
-class Run(Displayed):
-    """A run folder, and the only class that knows which file lies where in it.
-
-    `summary.json` is written last, so that its presence says that the run is complete. The files from
-    `calibrator_path` on are made from a finished run.
+class Run(RunFolder):
+    """A run folder with all that needs torch: the engine writes it through here, and the network is loaded from it.
 
     Attributes:
-        path: The folder.
         recipe: The settings.
-        recipe_path: The same as TOML.
-        checkpoints: Folder of the checkpoints.
-        log_path: The epoch log: one JSON object per line, one line per epoch.
-        pruning_path: Which samples left when, and the scores of all of them.
-        lock_path: Held by the process that writes the run.
-        summary_path: Final metrics, environment and costs.
-        calibrator_path: The calibrator that exports and reports use.
-        rule_path: The routing rule that exports and reports use.
-        shortlist_path: The shortlist for cases that the rule sends to a person.
-        onnx_path: The exported model.
-        report_path: The report page.
     """
 
     def __init__(self, path: str | Path, recipe: Recipe | None = None) -> None:
         """Open the folder `path`; with a recipe, name a folder that need not exist yet."""
-        self.path = Path(path)
-        self.recipe_path = self.path / _RECIPE
+        super().__init__(path)
         if recipe is None and not is_run(self.path):
-            raise InvalidInput(f"run must be a run folder with a {_RECIPE}, got {self.path}.")
+            raise InvalidInput(f"run must be a run folder with a {RECIPE}, got {self.path}.")
         self.recipe = Recipe.load(self.recipe_path) if recipe is None else recipe
-        self.checkpoints = self.path / "checkpoints"
-        self.log_path = self.path / "metrics.jsonl"
-        self.pruning_path = self.path / "pruning.npz"
-        self.lock_path = self.path / ".lock"
-        self.summary_path = self.path / "summary.json"
-        self.calibrator_path = self.path / "calibrator.json"
-        self.rule_path = self.path / "rule.json"
-        self.shortlist_path = self.path / "shortlist.json"
-        self.onnx_path = self.path / "model.onnx"
-        self.report_path = self.path / "report.html"
         self._found: frozenset[str] = frozenset()
 
     @classmethod
@@ -94,7 +68,7 @@ class Run(Displayed):
 
         The folder itself stays, empty, so that the corrected call can have it.
         """
-        for name in (_RECIPE, self.log_path.name, self.lock_path.name):
+        for name in (RECIPE, self.log_path.name, self.lock_path.name):
             if name not in self._found:
                 (self.path / name).unlink(missing_ok=True)
         for folder in (self.checkpoints, self.predictions_path("test").parent):
@@ -125,30 +99,14 @@ class Run(Displayed):
 
     @classmethod
     def of(cls, path: str | Path) -> "Run | None":
-        """The run that `path` is the folder of, or that it holds predictions of; None for a file of no run.
-
-        >>> Run.of("somewhere/val.npz") is None
-        True
-        """
-        given = Path(path)
-        folder = given if given.is_dir() or given.parent.name != "predictions" else given.parent.parent
-        return cls.open(folder) if is_run(folder) else None
-
-    def predictions_path(self, split: Split, *, calibrated: bool = False, best: bool = False) -> Path:
-        """The predictions of a split, as the network made them or as the run's calibrator made them of these.
-
-        Args:
-            split: Which part of the data.
-            calibrated: Those that the run's calibrator made.
-            best: Those of the best epoch instead of the last, where the recipe's `select` asks for it.
-        """
-        name = f"best-{split}" if best else split
-        return self.path / "predictions" / (f"{name}.calibrated.npz" if calibrated else f"{name}.npz")
+        """The run that `path` is the folder of, or that it has predictions of; None for a file of no run."""
+        found = RunFolder.of(path)
+        return None if found is None else cls(found.path)
 
     @property
-    def finished(self) -> bool:
-        """Whether the run reached its end."""
-        return self.summary_path.is_file()
+    def method(self) -> str:
+        """Name of the training method."""
+        return self.recipe.method.name
 
     def refuse_unfinished(self) -> None:
         """Raise where the run has not reached its end."""
@@ -156,28 +114,6 @@ class Run(Displayed):
             done = f"{len(self.epochs())} of {self.recipe.epochs} epochs are done"
             way_out = f"Continue it with: calibrant train --resume {self.path}"
             raise InvalidInput(f"run {self.path} is not finished: {done}. {way_out}")
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        """Final metrics, environment and costs."""
-        self.refuse_unfinished()
-        content: dict[str, Any] = read_json(self.summary_path)
-        check(SummaryContent, content, str(self.summary_path))
-        return content
-
-    def predictions(self, split: Split, *, best: bool = False) -> Predictions:
-        """Predictions of the finished model, or of its best epoch where the recipe's `select` asks for it."""
-        if best and self.recipe.select == "last":
-            way_out = 'Train with select = "best:error", "best:nll" or "best:scaled-nll".'
-            raise InvalidInput(f"run {self.path} kept the predictions of its last epoch alone. {way_out}")
-        return Predictions.load(self.existing_predictions(split, best=best))
-
-    def existing_predictions(self, split: Split, *, best: bool = False) -> Path:
-        """The path of predictions as the network made them; a run that has none yet is refused."""
-        path = self.predictions_path(split, best=best)
-        if not path.is_file():
-            raise InvalidInput(f"run {self.path} has no {split} predictions yet. Continue it with --resume.")
-        return path
 
     def describe(self) -> str:
         """What came out of a finished run, for a person."""
@@ -192,10 +128,36 @@ class Run(Displayed):
     def _overview(self) -> Overview:
         return run_overview(self)
 
-    def made(self, digest: str) -> bool:
-        """Whether `digest` is the SHA-256 of predictions that the run's network made."""
-        own = (self.predictions_path("val"), self.predictions_path("test"))
-        return digest in {sha256_of(path) for path in own if path.is_file()}
+    def test_images(self, targets: NDArray[np.int64], data_dir: str | Path | None = None) -> NDArray[np.uint8] | None:
+        """The test images of the data set, (n, H, W, C); None if they are not at hand or do not fit the targets."""
+        dataset = _dataset(self.recipe.data.name, data_dir)
+        # Predictions of another split, or of a set that has changed: a wrong picture is worse than none.
+        if dataset is None or not np.array_equal(dataset.test.labels.numpy(), targets):
+            return None
+        images: NDArray[np.uint8] = dataset.test.images.permute(0, 2, 3, 1).numpy()
+        return images
+
+    def training_samples(
+        self, targets: NDArray[np.int64], positions: NDArray[np.int64], data_dir: str | Path | None = None
+    ) -> list[Sample] | None:
+        """Some of the samples that the run trained on; None if the data set is not at hand or has other labels.
+
+        Args:
+            targets: Labels of all that it trained on, in the order of its pruning audit.
+            positions: Which of them are wanted.
+            data_dir: Where image sets lie; by default where training looks for them.
+        """
+        dataset = _dataset(self.recipe.data.name, data_dir)
+        if dataset is None:
+            return None
+        settings = self.recipe.data
+        known = dataset.train.labels
+        rows, _ = split_validation(known, fraction=settings.validation, seed=settings.split_seed)
+        if not np.array_equal(known[rows].numpy(), targets):
+            return None
+        wanted = rows.numpy()[positions]
+        images = dataset.train.images.numpy()[wanted].transpose(0, 2, 3, 1)
+        return [Sample(*pair) for pair in zip(dataset.ids("train", wanted.tolist()), images, strict=True)]
 
     def checkpoint(self) -> Checkpoint:
         """The newest checkpoint that is not damaged."""
@@ -271,6 +233,10 @@ class Run(Displayed):
         return locked(self.lock_path, busy=busy, inherited=False)
 
 
-def is_run(folder: Path) -> bool:
-    """Whether `folder` is a run folder: it then holds a recipe."""
-    return (folder / _RECIPE).is_file()
+# The runs of a page mostly share one data set; it is read once.
+@lru_cache(maxsize=1)
+def _dataset(name: str, data_dir: str | Path | None) -> Dataset | None:
+    try:
+        return load_dataset(name, data_dir=data_dir)
+    except (InvalidInput, ImportError):
+        return None

@@ -14,10 +14,10 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
 from calibrant.errors import invalid
+from calibrant.runs import Split
 from calibrant.training.data import Augmentation, Dataset, StreamedDataset, split_validation
 from calibrant.training.reading import BatchReader, LeftOut
 from calibrant.training.recipe import Recipe
-from calibrant.training.run import Split
 
 # The fingerprint of a large set covers about this many of its images.
 _FINGERPRINT_ROWS = 512

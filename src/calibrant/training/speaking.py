@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from calibrant.errors import CalibrantError, one_line
+from calibrant.runs import is_run
 from calibrant.training.cluster import launched_by_srun
 from calibrant.training.data import Unreadable
-from calibrant.training.run import is_run
 
 # The number of the process that started this one; set for the processes that we start.
 LAUNCHER = "CALIBRANT_LAUNCHER"

@@ -5,10 +5,10 @@ from typing import Any
 
 from calibrant.metrics import evaluate, evaluate_classes, expected_calibration_error
 from calibrant.predictions import Predictions
+from calibrant.runs import Split
 from calibrant.training.environment import describe_environment
 from calibrant.training.log import Line
 from calibrant.training.recipe import Recipe
-from calibrant.training.run import Split
 from calibrant.training.setup import Setup
 
 

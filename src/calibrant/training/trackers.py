@@ -173,7 +173,7 @@ class MLflow(_Service):
         assert self._run is not None
         if self._run.finished:
             self._send(_results(self._run), self._run.trained_epochs)
-            for path in (self._run.recipe_path, self._run.summary_path, self._run.calibrator_path):
+            for path in (self._run.recipe_path, self._run.summary_path, self._run.policy_path):
                 if path.is_file():
                     self._client.log_artifact(self._id, str(path))
         self._client.set_terminated(self._id, "FINISHED" if self._run.finished else "KILLED")
@@ -234,10 +234,10 @@ def _results(run: Run) -> dict[str, float]:
     """Test metrics of a finished run: as the network says it, and behind the run's temperature."""
     test, results = run.predictions("test"), {}
     judged = {"test": test}
-    if run.calibrator_path.is_file():
-        calibrator = TemperatureScaling.load(run.calibrator_path)
-        results["temperature"] = calibrator.temperature_
-        judged["test_calibrated"] = calibrator(test)
+    policy = run.policy()
+    if policy is not None and isinstance(policy.calibrator, TemperatureScaling):
+        results["temperature"] = policy.calibrator.temperature_
+        judged["test_calibrated"] = policy.calibrate(test)
     for prefix, predictions in judged.items():
         values = evaluate(predictions).values()
         results |= {f"{prefix}/{name}": float(value) for name, value in values.items() if value is not None}

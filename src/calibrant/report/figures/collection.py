@@ -4,7 +4,7 @@ from pathlib import Path
 
 from calibrant.files import as_path
 from calibrant.metrics import DEFAULT_N_BINS, Groups
-from calibrant.report.audit import audit_of, names_of
+from calibrant.report.audit import names_of
 from calibrant.report.entries import ReportEntry, Sources, read_entries
 from calibrant.report.figures.coverage import accuracy_coverage_curves, risk_coverage_curves, threshold_curves
 from calibrant.report.figures.pruning import kept_share, score_distributions
@@ -14,7 +14,7 @@ from calibrant.report.figures.reliability import (
     reliability_diagram,
     reliability_grid,
 )
-from calibrant.report.judged import CalibratorLike, RuleLike, judged
+from calibrant.report.judged import Policies, judged
 from calibrant.report.style import save_figure
 
 
@@ -22,8 +22,7 @@ def save_figures(
     sources: Sources,
     folder: str | Path,
     *,
-    calibrator: CalibratorLike = None,
-    rule: RuleLike = None,
+    policy: Policies = None,
     raw: bool = False,
     n_bins: int = DEFAULT_N_BINS,
     groups: Groups | None = None,
@@ -34,13 +33,12 @@ def save_figures(
         sources: As for `write_report`.
         folder: Where to write; made where it is missing. Files of a method are numbered in the order of the page:
             names are free text and need not be file names.
-        calibrator: As for `write_report`.
-        rule: As for `write_report`; only its temperature matters here.
+        policy: As for `write_report`.
         raw: As for `write_report`.
         n_bins: Bins of the reliability diagrams.
         groups: As for `write_report`.
     """
-    made = [shown.entry for shown in judged(read_entries(sources), calibrator=calibrator, rule=rule, raw=raw)]
+    made = [shown.entry for shown in judged(read_entries(sources), policy=policy, raw=raw)]
     base = as_path(folder, "folder")
     methods = {entry.name: entry.predictions for entry in made}
     figures = {
@@ -61,7 +59,7 @@ def save_figures(
 
 
 def _save_pruning(entry: ReportEntry, base: Path, number: int) -> list[Path]:
-    audit = audit_of(entry.run)
+    audit = None if entry.run is None else entry.run.audit()
     if entry.run is None or audit is None:
         return []
     names = names_of(entry, len(audit.class_sizes))

@@ -1,0 +1,386 @@
+"""`Policy`: how raw scores become decisions, as one object and one file.
+
+A policy holds the calibrator, the rule, the shortlist and the class names. Everything after the model takes raw scores
+and a policy, so there is one place for a temperature and nobody has to match a rule with its calibrator.
+"""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration import Calibrator, fit_calibrator, temperature_share
+from calibrant.checks import whole
+from calibrant.decisions.binary import BinaryRule
+from calibrant.decisions.choose import choose_threshold
+from calibrant.decisions.rule import Routed, RoutingRule
+from calibrant.decisions.shortlist import Shortlist
+from calibrant.display import Displayed, Overview
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid
+from calibrant.files import check_format, content_digest, read_json, write_with_digest
+from calibrant.predictions import (
+    SUM_TOLERANCE,
+    Kind,
+    Precision,
+    Predictions,
+    as_class_names,
+    as_scores,
+    in_order_of,
+    logits_of,
+    names_or_numbers,
+    refuse_scores,
+    require_predictions,
+)
+
+FILE_NAME = "policy.json"
+_FORMAT = "calibrant-policy"
+_VERSION = 1
+_NOT_FOR_TWO = "This needs a rule of `calibrant route fit`, and the policy has one of `calibrant route binary`."
+
+
+@dataclass(frozen=True, repr=False)
+class Policy(Displayed):
+    """How raw scores become decisions: calibrate them, then let the rule decide.
+
+    Any part may be missing. Without a calibrator the rule decides on the scores as they are; without a rule every case
+    goes to a person.
+
+    Attributes:
+        n_classes: Number of classes.
+        calibrator: Applied to raw scores first; None for none.
+        rule: Decides on what the calibrator returns; None to automate nothing.
+        shortlist: The classes that a person looks at first; None for none.
+        class_names: Names of the classes in the order of the scores; by default those of the parts.
+
+    >>> policy = Policy(2, rule=RoutingRule(threshold=0.9, n_classes=2))
+    >>> policy.decide([[3.0, 0.0], [0.4, 0.6]], kind="logits").decisions
+    ['auto', 'review']
+    """
+
+    n_classes: int
+    calibrator: Calibrator | None = None
+    rule: RoutingRule | BinaryRule | None = None
+    shortlist: Shortlist | None = None
+    class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse parts that do not fit together."""
+        whole("n_classes", self.n_classes, 2)
+        if self.calibrator is not None:
+            self.calibrator.digest  # noqa: B018 (raises if it is not fitted)
+            _same_classes("calibrator", self.calibrator.n_classes_, self.n_classes)
+        if isinstance(self.rule, RoutingRule):
+            _same_classes("rule", self.rule.n_classes, self.n_classes)
+        elif self.rule is not None:
+            _same_classes("rule", 2, self.n_classes)
+        names = self._agreed_names()
+        object.__setattr__(self, "class_names", names)
+        for part in ("rule", "shortlist"):
+            own = getattr(self, part)
+            if own is not None and own.class_names is None and names is not None:
+                object.__setattr__(self, part, replace(own, class_names=names))
+        if self.shortlist is not None:
+            self.shortlist.check_fits(self.routing)
+
+    def _agreed_names(self) -> tuple[str, ...] | None:
+        known = [as_class_names(self.class_names, self.n_classes)]
+        known += [part.class_names for part in (self.rule, self.shortlist) if part is not None]
+        if self.calibrator is not None:
+            known.append(self.calibrator.provenance_.class_names)
+        named = [names for names in known if names]
+        for names in named[1:]:
+            if names != named[0]:
+                first = next(k for k in range(self.n_classes) if names[k] != named[0][k])
+                got = f"{named[0][first]!r} and {names[first]!r} for class {first}"
+                raise InvalidInput(f"All parts of a policy must have the same classes in the same order, got {got}.")
+        return named[0] if named else None
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    @property
+    def routing(self) -> RoutingRule:
+        """The rule; one that automates nothing if there is none. A rule for sensitivity and specificity is refused."""
+        if isinstance(self.rule, BinaryRule):
+            raise InvalidInput(_NOT_FOR_TWO)
+        if self.rule is None:
+            return RoutingRule(None, self.n_classes, class_names=self.class_names)
+        return self.rule
+
+    @property
+    def automates(self) -> bool:
+        """Whether any case can be automated."""
+        return isinstance(self.rule, BinaryRule) or (self.rule is not None and self.rule.automates)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether anything is done to the raw scores."""
+        return self.calibrator is not None and not self.calibrator.identity_
+
+    def with_calibrator(self, calibrator: Calibrator | None) -> "Policy":
+        """This policy with another calibrator. The rule and the shortlist go, unless the new one computes the same."""
+        if calibrator is not None and self.calibrator is not None and calibrator.digest == self.calibrator.digest:
+            return replace(self, calibrator=calibrator)
+        return Policy(self.n_classes, calibrator, class_names=self.class_names)
+
+    def with_rule(self, rule: RoutingRule | BinaryRule | None) -> "Policy":
+        """This policy with another rule, fitted on `policy.calibrate(cases)`. A shortlist of the old rule goes."""
+        return replace(self, rule=rule, shortlist=None)
+
+    # -- raw scores in -------------------------------------------------------------------------------------------
+
+    def calibrate(self, predictions: Predictions) -> Predictions:
+        """Calibrated predictions, in the policy's order of classes."""
+        require_predictions(predictions)
+        if predictions.n_classes != self.n_classes:
+            raise InvalidInput(
+                f"This policy is for {self.n_classes} classes and cannot be applied to {predictions.n_classes}. "
+                "Fit one on predictions with these classes."
+            )
+        if self.calibrator is None:
+            return in_order_of(self.class_names, predictions, where="predictions")
+        self._refuse_twice(predictions)
+        return self.calibrator(in_order_of(self.class_names, predictions, where="predictions"))
+
+    def probabilities(
+        self, scores: Any, kind: Kind, *, precision: Precision | None = None, first: int = 0
+    ) -> NDArray[np.float64]:
+        """Check raw scores and return calibrated probabilities, (n, K) in float64.
+
+        Every decision goes through here or through `calibrate`, which gives the same numbers.
+
+        Args:
+            scores: Shape (n, K), columns in the order of `class_names`.
+            kind: What they are.
+            precision: The type that they came in, if they are held as a wider one.
+            first: Number of the first row, for messages.
+        """
+        values, own_precision = as_scores(kind, scores, kind)
+        precision = precision or own_precision
+        self._check_width(values.shape[1])
+        refuse_scores(kind, values, first, None if kind == "logits" else SUM_TOLERANCE[precision])
+        if self.calibrator is None:
+            return self.routing.probabilities(values, kind, precision=precision)
+        self.calibrator.refuse_other_kind(kind)
+        calibrated = self.calibrator.transform_logits(logits_of(values, kind, precision))
+        return self.routing.probabilities(calibrated, "logits")
+
+    def decide(self, scores: Predictions | Any, kind: Kind | None = None) -> Routed:
+        """Decide about cases.
+
+        Args:
+            scores: Raw scores of the model, shape (n, K); or `Predictions`, which know what their scores are.
+            kind: "logits" or "probabilities"; needed for arrays.
+        """
+        if isinstance(scores, Predictions):
+            parts = [self.routing.decide(block) for _, block in self.calibrate(scores).chunks()]
+            return Routed(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Routed)))
+        if kind not in ("logits", "probabilities"):
+            raise invalid("kind", "be 'logits' or 'probabilities' for an array of scores", repr(kind))
+        return self.routing.decide(self.probabilities(scores, kind))
+
+    def listed(self, probabilities: NDArray[np.float64], automate: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which classes a person looks at first, shape (n, K); none for automated cases and without a shortlist."""
+        if self.shortlist is None:
+            return np.zeros(probabilities.shape, dtype=np.bool_)
+        return self.shortlist.within(probabilities) & ~automate[:, None]
+
+    def unseen(self, predictions: Predictions) -> Predictions:
+        """The cases that the calibrator was not fitted on; a rule may be chosen on these. Refused if there are none."""
+        if self.calibrator is None:
+            return predictions
+        known, origin = self.calibrator.provenance_, predictions.origin
+        if known.fitted_on is None or known.fitted_on != origin.sha256:
+            return predictions
+        if known.part is None:
+            way_out = "Fit the calibrator on a share of them (calibrant calibrate --share 0.2), or use other cases."
+            raise invalid("predictions", "have cases that the calibrator was not fitted on", "its own cases", way_out)
+        return predictions.split(known.part.share, seed=known.part.seed)[1 - known.part.index]
+
+    def warn_if_seen(self, predictions: Predictions) -> None:
+        """Warn if a part was fitted on these very cases, which are then no test of a promise."""
+        digest = predictions.origin.sha256
+        if digest is None:
+            return
+        fitted = {"rule": self.rule, "shortlist": self.shortlist}
+        parts = [name for name, part in fitted.items() if part is not None and part.fitted_on == digest]
+        if self.calibrator is not None and self.calibrator.provenance_.in_sample(predictions.origin):
+            parts.insert(0, "calibrator")
+        if parts:
+            text = f"the {' and the '.join(parts)} of this policy saw cases of {predictions.origin.path} when fitted"
+            warnings.warn(f"{text}: these are no test of a promise. Use new cases.", CalibrantWarning, stacklevel=3)
+
+    def _check_width(self, n_classes: int) -> None:
+        if n_classes != self.n_classes:
+            raise invalid("scores", f"have the policy's {self.n_classes} classes", n_classes)
+
+    def _refuse_twice(self, predictions: Predictions) -> None:
+        assert self.calibrator is not None
+        made, origin = self.calibrator.provenance_.made, predictions.origin
+        if origin.calibrated_by is not None or (made is not None and made == origin.sha256):
+            where = "" if origin.path is None else f" ({origin.path})"
+            raise InvalidInput(f"These predictions are calibrated already{where}. Pass the raw scores of the model.")
+
+    # -- on disk -------------------------------------------------------------------------------------------------
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that decides: the version of a policy that a decision log names."""
+        content = self.to_dict()
+        if self.calibrator is not None:
+            content["calibrator"] = self.calibrator.digest  # what it computes, whatever it was fitted on
+        return content_digest(content)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that `from_dict` needs, as plain JSON values."""
+        rule = None
+        if self.rule is not None:
+            rule = {"kind": "binary" if isinstance(self.rule, BinaryRule) else "threshold", **self.rule.to_dict()}
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "n_classes": self.n_classes,
+            "class_names": None if self.class_names is None else list(self.class_names),
+            "calibrator": None if self.calibrator is None else self.calibrator.to_dict(),
+            "rule": rule,
+            "shortlist": None if self.shortlist is None else self.shortlist.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Any, *, where: str = "content") -> Self:
+        """Build a policy from what `to_dict` returned."""
+        members, _ = check_format(content, what="policy", name=_FORMAT, version=_VERSION, where=where)
+        expected = {"n_classes", "class_names", "calibrator", "rule", "shortlist"}
+        if members.keys() != expected:
+            got = ", ".join(sorted(members.keys() ^ expected))
+            raise invalid(where, "be an undamaged policy", f"one whose members differ in {got}")
+        names = members["class_names"]
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise invalid(where, "be an undamaged policy", "class names that are no list of text")
+        if isinstance(members["n_classes"], bool) or not isinstance(members["n_classes"], int):
+            raise invalid(where, "be an undamaged policy", f"{members['n_classes']!r} classes")
+        calibrator, shortlist = members["calibrator"], members["shortlist"]
+        try:
+            return cls(
+                members["n_classes"],
+                None if calibrator is None else Calibrator.from_dict(calibrator, where=where),
+                _rule_from(members["rule"], where),
+                None if shortlist is None else Shortlist.from_dict(shortlist, where=where),
+                None if names is None else tuple(names),
+            )
+        except InvalidInput as error:
+            raise error if where in str(error) else InvalidInput(f"{where}: {error}") from error
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy as JSON with a digest."""
+        write_with_digest(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote. A file that was changed since is refused."""
+        return cls.from_dict(read_json(path), where=str(path))
+
+    # -- for people ----------------------------------------------------------------------------------------------
+
+    def describe(self) -> str:
+        """Two sentences: how scores are calibrated and what is automated."""
+        calibration = "Scores are not calibrated."
+        if self.calibrator is not None:
+            calibration = f"Scores are calibrated by {self.calibrator.describe()}."
+        if self.rule is None:
+            return f"{calibration} There is no rule, so every case goes to a person."
+        listed = "" if self.shortlist is None else " It lists classes for the cases that go to a person."
+        if not self.automates:
+            return f"{calibration} The rule promises nothing, so every case goes to a person."
+        return f"{calibration} {self.rule.note}{listed}"
+
+    def _overview(self) -> Overview:
+        from calibrant.decisions.describe import rule_overview, shortlist_overview
+
+        calibration = "none" if self.calibrator is None else self.calibrator.describe()
+        rows: list[tuple[object, ...]] = [("calibrator", calibration)]
+        if isinstance(self.rule, RoutingRule):
+            rows += [tuple(row) for row in rule_overview(self.rule).rows]
+        elif self.rule is not None:
+            rows += self.rule.overview_rows()
+        else:
+            rows.append(("rule", "none: every case goes to a person"))
+        if self.shortlist is not None:
+            rows += [(f"shortlist: {name}", value) for name, value in shortlist_overview(self.shortlist).rows]
+        return Overview(f"{self.n_classes} classes", rows)
+
+
+PolicyLike = Policy | str | Path
+
+
+def as_policy(policy: PolicyLike) -> Policy:
+    """A policy, or the one in a file."""
+    return policy if isinstance(policy, Policy) else Policy.load(policy)
+
+
+def fit_policy(
+    predictions: Predictions,
+    target_accuracy: float = 0.99,
+    *,
+    calibrator: Calibrator | Literal["temperature", "best"] | None = "temperature",
+    share: float | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Policy:
+    """Fit a calibrator on a share of labelled cases and choose the threshold on the others.
+
+    The promise of the rule is exact because its cases were used for nothing else.
+
+    Args:
+        predictions: Labelled cases that were used for nothing else.
+        target_accuracy: Accuracy to promise for what is automated.
+        calibrator: A calibrator that was fitted on other cases, the name of one to fit, or None for none.
+        share: Share of the cases that fits the calibrator; by default a tenth, or 100 cases if that is more.
+        seed: Seed of the random split.
+        **options: Further arguments of `choose_threshold`.
+
+    >>> from calibrant import samples
+    >>> policy = fit_policy(samples.load("cifar10-resnet32-nll", "val"), 0.98)
+    >>> policy.automates
+    True
+    """
+    require_predictions(predictions)
+    rest = predictions
+    if isinstance(calibrator, str):
+        portion = temperature_share(len(predictions)) if share is None else share
+        some, rest = predictions.split(portion, seed=seed)
+        calibrator = fit_calibrator(some, calibrator, seed=seed).calibrator
+    policy = Policy(predictions.n_classes, calibrator, class_names=predictions.class_names)
+    return policy.with_rule(choose_threshold(policy.calibrate(rest), target_accuracy, **options))
+
+
+def name_lists(policy: Policy, probabilities: NDArray[np.float64], automate: NDArray[np.bool_]) -> list[list[str]]:
+    """The shortlist of each case by name, most probable first; empty for automated cases."""
+    if policy.shortlist is None:
+        return [[] for _ in automate]
+    found: Iterator[list[str]] = iter(policy.shortlist.names(probabilities[~automate]))
+    return [[] if auto else next(found) for auto in automate.tolist()]
+
+
+def class_label(policy: Policy, k: int) -> str:
+    """The name of a class, or its number."""
+    return names_or_numbers(policy.class_names, policy.n_classes)[k]
+
+
+def _same_classes(name: str, found: int, wanted: int) -> None:
+    if found != wanted:
+        raise invalid(name, f"be made for the policy's {wanted} classes", f"one for {found} classes")
+
+
+def _rule_from(content: Any, where: str) -> RoutingRule | BinaryRule | None:
+    if content is None:
+        return None
+    if not isinstance(content, dict) or content.get("kind") not in ("threshold", "binary"):
+        raise invalid(where, "be an undamaged policy", "a rule of no known kind")
+    values = {name: value for name, value in content.items() if name != "kind"}
+    if content["kind"] == "binary":
+        return BinaryRule.from_dict(values, where=where)
+    return RoutingRule.from_dict(values, where=where)

@@ -1,0 +1,512 @@
+"""Read run folders without torch: settings, predictions, policy, pruning audit; and find what a path refers to.
+
+`calibrant.training.Run` extends `RunFolder` with all that needs torch.
+"""
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from calibrant.checks import labels
+from calibrant.decisions import FILE_NAME, Policy
+from calibrant.display import Displayed, Overview
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid
+from calibrant.files import (
+    atomic_write,
+    parse_json,
+    read_json,
+    read_toml,
+    refuse_overwriting,
+    sha256_of,
+)
+from calibrant.npz import read_npz
+from calibrant.predictions import Kind, Predictions
+
+Split = Literal["val", "test"]
+RECIPE = "recipe.toml"
+
+
+# -- the folder ------------------------------------------------------------------------------------------------------
+
+
+class RunFolder(Displayed):
+    """A run folder, and the only class that knows which file lies where in it.
+
+    `summary.json` is written last, so its presence says that the run is complete.
+
+    Attributes:
+        path: The folder.
+        recipe_path: The settings as TOML.
+        checkpoints: Folder of the checkpoints.
+        log_path: The epoch log: one JSON object per line, one line per epoch.
+        pruning_path: Which samples left when, and the scores of all of them.
+        lock_path: Held by the process that writes the run.
+        summary_path: Final metrics, environment and costs.
+        policy_path: Calibrator, rule and shortlist, which evaluations, exports and reports use.
+        onnx_path: The exported model.
+        report_path: The report page.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.recipe_path = self.path / RECIPE
+        self.checkpoints = self.path / "checkpoints"
+        self.log_path = self.path / "metrics.jsonl"
+        self.pruning_path = self.path / "pruning.npz"
+        self.lock_path = self.path / ".lock"
+        self.summary_path = self.path / "summary.json"
+        self.policy_path = self.path / FILE_NAME
+        self.onnx_path = self.path / "model.onnx"
+        self.report_path = self.path / "report.html"
+
+    @classmethod
+    def open(cls, path: str | Path) -> "RunFolder":
+        """Open an existing run folder."""
+        if not is_run(Path(path)):
+            raise InvalidInput(f"run must be a run folder with a {RECIPE}, got {path}.")
+        return cls(path)
+
+    @classmethod
+    def of(cls, path: str | Path) -> "RunFolder | None":
+        """The run that `path` is the folder of, or that it has predictions of; None for a file of no run.
+
+        >>> RunFolder.of("somewhere/val.npz") is None
+        True
+        """
+        given = Path(path)
+        folder = given if given.is_dir() or given.parent.name != "predictions" else given.parent.parent
+        return cls.open(folder) if is_run(folder) else None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The recipe as plain values."""
+        return read_toml(self.recipe_path, "recipe")
+
+    @property
+    def method(self) -> str:
+        """Name of the training method."""
+        section = self.settings.get("method")
+        name = section.get("name") if isinstance(section, dict) else None
+        if not isinstance(name, str):
+            raise invalid(str(self.recipe_path), "name its method", repr(name))
+        return name
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run reached its end."""
+        return self.summary_path.is_file()
+
+    def refuse_unfinished(self) -> None:
+        """Raise if the run has not reached its end."""
+        if not self.finished:
+            raise InvalidInput(
+                f"run {self.path} is not finished. Continue it with: calibrant train --resume {self.path}"
+            )
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Final metrics, environment and costs."""
+        self.refuse_unfinished()
+        content: dict[str, Any] = read_json(self.summary_path)
+        check_json(SummaryContent, content, str(self.summary_path))
+        return content
+
+    def predictions_path(self, split: Split, *, calibrated: bool = False, best: bool = False) -> Path:
+        """The predictions of a split, as the network made them or as the run's policy calibrated them.
+
+        Args:
+            split: Which part of the data.
+            calibrated: Those that the run's policy calibrated.
+            best: Those of the best epoch instead of the last, if the recipe's `select` asks for it.
+        """
+        name = f"best-{split}" if best else split
+        return self.path / "predictions" / (f"{name}.calibrated.npz" if calibrated else f"{name}.npz")
+
+    def existing_predictions(self, split: Split, *, best: bool = False) -> Path:
+        """The path of predictions as the network made them; a run that has none yet is refused."""
+        path = self.predictions_path(split, best=best)
+        if not path.is_file():
+            raise InvalidInput(f"run {self.path} has no {split} predictions yet. Continue it with --resume.")
+        return path
+
+    def predictions(self, split: Split, *, best: bool = False) -> Predictions:
+        """Predictions of the finished model, or of its best epoch if the recipe's `select` asks for it."""
+        if best and self.settings.get("select", "last") == "last":
+            way_out = 'Train with select = "best:error", "best:nll" or "best:scaled-nll".'
+            raise InvalidInput(f"run {self.path} kept the predictions of its last epoch alone. {way_out}")
+        return Predictions.load(self.existing_predictions(split, best=best))
+
+    def policy(self) -> Policy | None:
+        """The run's policy; None if it has none. One that was fitted on predictions of another run is refused."""
+        if not self.policy_path.is_file():
+            return None
+        policy = Policy.load(self.policy_path)
+        fitted = [part.fitted_on for part in (policy.rule,) if part is not None]
+        if policy.calibrator is not None:
+            fitted.append(policy.calibrator.provenance_.fitted_on)
+        own = (self.predictions_path("val"), self.predictions_path("test"))
+        made = {sha256_of(path) for path in own if path.is_file()}
+        if any(digest is not None and digest not in made for digest in fitted):
+            way_out = f"Fit it again (calibrant calibrate {self.path}), or move it away."
+            got = "one fitted on other predictions, perhaps of an earlier training"
+            raise invalid(str(self.policy_path), "be fitted on predictions of its run", got, way_out)
+        return policy
+
+    def audit(self) -> "PruningAudit | None":
+        """What pruning left out; None if nothing was pruned or nothing is known."""
+        if not self.pruning_path.exists():
+            return None
+        audit = load_audit(self.pruning_path)
+        all_kept = bool((audit.kept_counts == audit.class_sizes).all())
+        return None if all_kept or not len(audit.kept_counts) else audit
+
+    def test_images(
+        self,
+        targets: NDArray[np.int64],  # noqa: ARG002 (for subclasses)
+        data_dir: str | Path | None = None,  # noqa: ARG002
+    ) -> NDArray[np.uint8] | None:
+        """Images of the test set, (n, H, W, C), if they are at hand. Reading data sets needs `calibrant[train]`."""
+        return None
+
+    def training_samples(
+        self,
+        targets: NDArray[np.int64],  # noqa: ARG002 (for subclasses)
+        positions: NDArray[np.int64],  # noqa: ARG002
+        data_dir: str | Path | None = None,  # noqa: ARG002
+    ) -> "list[Sample] | None":
+        """Some of the samples that the run trained on, if they are at hand. Needs `calibrant[train]`."""
+        return None
+
+    def _overview(self) -> Overview:
+        state = "finished" if self.finished else "not finished"
+        return Overview(f"{self.path}, {state}", [("method", self.method)])
+
+
+class Sample(NamedTuple):
+    """A training sample: its id and its image, (H, W, C)."""
+
+    identity: str
+    image: NDArray[np.uint8]
+
+
+def is_run(folder: Path) -> bool:
+    """Whether `folder` is a run folder: it then has a recipe."""
+    return (folder / RECIPE).is_file()
+
+
+# -- what a path refers to -------------------------------------------------------------------------------------------
+
+
+def source_path(source: str | Path, split: Split = "test") -> Path:
+    """The predictions of a run if `source` is its folder, else `source` itself."""
+    path = Path(source)
+    run = RunFolder.of(path) if path.is_dir() else None
+    return path if run is None else run.existing_predictions(split)
+
+
+def load_predictions(
+    source: str | Path, split: Split = "test", *, kind: Kind | None = None, columns: Mapping[str, str] | None = None
+) -> Predictions:
+    """Read predictions: those of a run, or what `Predictions.load` reads; large ones stay on disk.
+
+    Args:
+        source: A run folder, a file, or a folder or pattern of Parquet files.
+        split: Of a run: which predictions.
+        kind: What the scores are, for files that do not say.
+        columns: Other names of the target and the id: `{"target": "label", "id": "case"}`.
+    """
+    return Predictions.load(source_path(source, split), kind=kind, columns=columns, mmap="auto")
+
+
+def policy_path(source: str | Path) -> Path:
+    """Where the policy that is fitted on `source` is kept: in the run that it belongs to, else beside it."""
+    run = RunFolder.of(source)
+    return Path(source).with_name(FILE_NAME) if run is None else run.policy_path
+
+
+def policy_of(source: str | Path) -> Policy | None:
+    """The policy of a run folder; None for anything else and for a run without one."""
+    run = RunFolder.of(source) if Path(source).is_dir() else None
+    return None if run is None else run.policy()
+
+
+def load_judged(
+    source: str | Path,
+    *,
+    raw: bool = False,
+    kind: Kind | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> dict[str, Predictions]:
+    """The predictions to evaluate, by name: a run gives its calibrated test predictions first, then the raw ones.
+
+    A warning says if numbers are in-sample: if the calibrator was fitted on these cases.
+
+    Args:
+        source: A run folder, a file, or a folder or pattern of Parquet files.
+        raw: Do not use the run's policy.
+        kind: What the scores are, for files that do not say.
+        columns: Other names of the target and the id.
+    """
+    predictions = load_predictions(source, "test", kind=kind, columns=columns)
+    name = str(predictions.origin.path)
+    policy = None if raw else policy_of(source)
+    if policy is None or policy.calibrator is None:
+        return {name: predictions}
+    if sentence := policy.calibrator.provenance_.in_sample(predictions.origin):
+        warnings.warn(f"{name}: {sentence}", CalibrantWarning, stacklevel=2)
+    return {f"{name}, calibrated by {FILE_NAME}": policy.calibrate(predictions), f"{name}, raw": predictions}
+
+
+def calibration_sources(source: str | Path, apply: str | Path | None = None) -> tuple[Path, Path]:
+    """What a calibrator is fitted on and applied to: validation and test predictions of a run, or two files.
+
+    Args:
+        source: A run folder, or predictions to fit on.
+        apply: Predictions to calibrate, or a run folder; by default those of `source`, if it is a run folder.
+    """
+    fitted_on = source_path(source, "val")
+    if apply is None and fitted_on == Path(source):
+        raise invalid("apply", "name the predictions to calibrate if the source is no run folder", "nothing")
+    return fitted_on, source_path(source if apply is None else apply, "test")
+
+
+class CalibratedPaths(NamedTuple):
+    """Where calibrated predictions and the policy that made them are kept."""
+
+    predictions: Path
+    policy: Path
+
+
+def calibrated_paths(fitted_on: str | Path, applied_to: str | Path, out: str | Path | None = None) -> CalibratedPaths:
+    """Where calibrated predictions are kept: beside their source as NAME.calibrated.npz, or as `out` says.
+
+    Args:
+        fitted_on: What the calibrator is fitted on. If that belongs to a run and `out` is None, the policy is the
+            run's; else it is NAME.policy.json beside the calibrated predictions.
+        applied_to: The predictions that are calibrated.
+        out: Where to write the calibrated predictions; neither on what is read nor on predictions of the run.
+    """
+    given = Path(applied_to)
+    predictions = given.with_name(f"{given.stem}.calibrated.npz") if out is None else Path(out)
+    if predictions.suffix.lower() != ".npz":
+        raise invalid("out", "end in .npz", str(predictions))
+    run = RunFolder.of(fitted_on)
+    policy = predictions.parent / f"{predictions.stem.removesuffix('.calibrated')}.policy.json"
+    if run is not None and out is None:
+        policy = run.policy_path
+    own = [] if run is None else [run.predictions_path("val"), run.predictions_path("test")]
+    refuse_overwriting((predictions, policy), (fitted_on, applied_to, *own))
+    return CalibratedPaths(predictions, policy)
+
+
+# -- the pruning audit -----------------------------------------------------------------------------------------------
+
+_AUDIT_FORMAT = 1
+
+
+@dataclass(frozen=True, repr=False)
+class PruningAudit(Displayed):
+    """What `pruning.npz` holds; all arrays are in the order of the data set.
+
+    Attributes:
+        index: 0..n-1.
+        target: Label.
+        left: Epoch (counted from 1) after which the sample left; -1 if it never did or was re-admitted. The anneal
+            does not erase it, and a rest for an epoch is not a leave.
+        score: EMA of the top probability (bias-corrected if the pruner is).
+        excess: EMA of the top probability minus the label's.
+        predicted: Class predicted last; -1 if never observed.
+        count: Number of batches that held the sample.
+        kept: Whether the sample trains in the coming epoch.
+        kept_counts: Shape (epochs, K): samples of each class trained on in each finished epoch.
+        class_sizes: Shape (K,): samples of each class in the data set.
+        settings: The pruner's settings.
+    """
+
+    index: NDArray[np.int64]
+    target: NDArray[np.int64]
+    left: NDArray[np.int64]
+    score: NDArray[np.float32]
+    excess: NDArray[np.float32]
+    predicted: NDArray[np.int64]
+    count: NDArray[np.int64]
+    kept: NDArray[np.bool_]
+    kept_counts: NDArray[np.int64]
+    class_sizes: NDArray[np.int64]
+    settings: dict[str, Any]
+
+    def _overview(self) -> Overview:
+        rows = [
+            ("left for good", f"{int((self.left >= 0).sum()):,}"),
+            ("train in the coming epoch", f"{int(self.kept.sum()):,}"),
+            ("sample updates", f"{int(self.kept_counts.sum()):,} of {len(self.index) * len(self.kept_counts):,}"),
+        ]
+        return Overview(f"{len(self.index):,} samples, {len(self.kept_counts)} epochs", rows)
+
+    @property
+    def kept_share(self) -> NDArray[np.float64]:
+        """Shape (epochs, K): share of each class trained on in each finished epoch; NaN for a class without samples."""
+        with np.errstate(invalid="ignore"):
+            share: NDArray[np.float64] = self.kept_counts / self.class_sizes
+        return share
+
+
+_NUMBERS = ("index", "target", "left", "predicted", "count", "kept_counts", "class_sizes")
+_KINDS = {**dict.fromkeys(_NUMBERS, "i"), "score": "f", "excess": "f", "kept": "b"}
+_ARRAYS = tuple(name for name in PruningAudit.__dataclass_fields__ if name != "settings")
+
+
+def save_audit(path: str | Path, audit: PruningAudit) -> None:
+    """Write `pruning.npz`, atomically and without pickle."""
+    if Path(path).suffix != ".npz":
+        raise invalid("path", "end in .npz, as the record is a NumPy archive", path)
+    header = json.dumps({"format": _AUDIT_FORMAT, "settings": audit.settings}, allow_nan=False)
+    with atomic_write(path) as temporary, temporary.open("wb") as handle:
+        np.savez_compressed(handle, header=np.array(header), **{name: getattr(audit, name) for name in _ARRAYS})
+
+
+def load_audit(path: str | Path) -> PruningAudit:
+    """Read what `pruner.save` wrote."""
+    arrays = read_npz(path, (*_ARRAYS, "header"))
+    missing = [name for name in (*_ARRAYS, "header") if name not in arrays]
+    if missing:
+        raise invalid(str(path), "be written by pruner.save", f"a file without {', '.join(missing)}")
+    header = parse_json(str(arrays.pop("header")), str(path))
+    found = header.get("format") if isinstance(header, dict) else None
+    if found != _AUDIT_FORMAT:
+        raise invalid(str(path), f"have format {_AUDIT_FORMAT}", found, "Update this package to read it.")
+    _check_arrays(arrays, str(path))
+    if not isinstance(header.get("settings"), dict):
+        raise invalid(f"settings in {path}", "be those of a pruner", type(header.get("settings")).__name__)
+    return PruningAudit(**arrays, settings=header["settings"])
+
+
+def _check_arrays(arrays: dict[str, NDArray[Any]], path: str) -> None:
+    """Refuse arrays of other types and shapes than a pruner writes, and classes that do not exist."""
+    samples, n_classes = arrays["target"].size, arrays["class_sizes"].size
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_ARRAYS, (samples,))
+    shapes |= {"class_sizes": (n_classes,), "kept_counts": (len(np.atleast_1d(arrays["kept_counts"])), n_classes)}
+    for name, array in arrays.items():
+        if array.dtype.kind != _KINDS[name] or array.shape != shapes[name]:
+            rule = f"be of kind {_KINDS[name]!r} and shape {shapes[name]}"
+            raise invalid(f"{name} in {path}", rule, f"{array.dtype.kind!r} and {array.shape}")
+    labels(f"target in {path}", arrays["target"], n_classes=n_classes)
+    for name, least, most in (
+        ("index", 0, samples - 1),
+        ("left", -1, 2**31),
+        ("predicted", -1, n_classes - 1),
+        ("count", 0, 2**31),
+        ("kept_counts", 0, samples),
+        ("class_sizes", 0, samples),
+        ("score", -1, 2),
+        ("excess", -1, 2),
+    ):
+        # Written so that NaN is refused too.
+        if not ((arrays[name] >= least) & (arrays[name] <= most)).all():
+            raise invalid(f"{name} in {path}", f"lie in {least}..{most}", "something else", "The file is damaged.")
+
+
+# -- JSON in a run folder: anybody may have written it, so it is checked before it is used ---------------------------
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("text must have no control characters")
+    return text
+
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Epoch = Annotated[int, Field(ge=1, lt=2**31)]
+Text = Annotated[str, Field(max_length=1000), AfterValidator(_printable)]
+Scalar = bool | int | Number | Text | None
+
+
+class Checked(BaseModel):
+    """Base of the schemas: exact types; further keys are allowed."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class Figures(Checked):
+    """Accuracy and ECE."""
+
+    accuracy: Number
+    ece: Number
+
+
+class _Method(Checked):
+    name: Text
+    settings: dict[Text, Scalar | list[Scalar]]
+
+
+class _Evaluation(Checked):
+    n: Count
+    test_error: Number
+    nll: Number | None
+    ece: Number
+
+
+class _BestValidation(Figures):
+    epoch: Count
+
+
+class _Best(Checked):
+    select: Text
+    epoch: Epoch
+    figure: Number
+    test: _Evaluation
+    validation: _Evaluation
+
+
+class _Calibration(Checked):
+    method: str
+    temperature: Number
+    cases: Count
+    notes: list[str]
+
+
+class _Timing(Checked):
+    train_seconds: NotNegative
+    seconds: NotNegative
+
+
+class SummaryContent(Checked):
+    """`summary.json`."""
+
+    method: _Method
+    test: _Evaluation
+    validation: _Evaluation
+    best_validation: _BestValidation | None
+    calibration: _Calibration | None = None
+    warnings: list[Text] = Field(default_factory=list)
+    best: _Best | None = None
+    samples_seen: Count
+    samples_full: Annotated[int, Field(ge=1, lt=2**53)]
+    epochs: Epoch | None = None
+    policy: Text | None = None
+    seen_share: NotNegative
+    gradient_passes: Count | None = None
+    samples_scored: Count = 0
+    steps_mode: Text | None = None
+    timing: _Timing
+    environment: dict[Text, Scalar]
+
+
+def check_json(model: type[BaseModel], content: Any, what: str) -> None:
+    """Refuse content that breaks a rule of the model, in one line that names the place of the first fault."""
+    try:
+        model.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"][:4])
+        where = f" at '{place[:80]}'" if place else ""
+        raise InvalidInput(f"{what} is damaged{where}: {first['msg'][0].lower()}{first['msg'][1:]}.") from error
