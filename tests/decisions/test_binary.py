@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from calibrant import Predictions
-from calibrant.decisions import BinaryRule, binary_rates, choose_binary_rule
+from calibrant.decisions import BinaryRule, Policy, binary_rates, choose_binary_rule
 from calibrant.errors import InvalidInput
 
 
@@ -87,8 +87,8 @@ def test_too_few_ill_cases_are_promised_nothing():
 
 def test_a_rule_is_saved_and_checked(tmp_path):
     rule = choose_binary_rule(draw(2000, 6, names=["well", "ill"]), sensitivity=0.95, specificity=0.9)
-    rule.save(tmp_path / "rule.json")
-    assert BinaryRule.load(tmp_path / "rule.json") == rule
+    Policy(2, rule=rule).save(tmp_path / "policy.json")
+    assert Policy.load(tmp_path / "policy.json").rule == rule
     assert rule.check(draw(2000, 7))["held"] == {"sensitivity": True, "specificity": True}
     worse = Predictions.from_binary(np.full(200, -9.0), np.ones(200, dtype=int), kind="logits")
     assert rule.check(worse)["held"]["sensitivity"] is False

@@ -80,13 +80,6 @@ def test_per_class_finds_the_class(draw):
     assert not result.held
 
 
-def test_temperature_of_the_rule_is_used(draw):
-    rule = choose_threshold(draw(3000, temperature=2.0), 0.95, temperature=2.0)
-    plain = RoutingRule(threshold=rule.threshold, n_classes=3, target_accuracy=0.95, confidence=0.95)
-    hot, cool = draw(1000, seed=3, temperature=2.0), draw(1000, seed=3)
-    assert check_promise(rule, hot).groups == check_promise(plain, cool).groups
-
-
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
 def test_names_decide_over_the_order_of_columns(draw, kind):
     rule = choose_threshold(draw(3000, class_names=["a", "b", "c"]), 0.9, per_class=True)

@@ -141,36 +141,9 @@ def test_a_person_looks_where_automating_saves_nothing(cost_error, threshold):
     assert rule.threshold == threshold
 
 
-def test_scores_of_any_size_are_chosen_on_as_they_are_routed(draw):
-    """Logits in the thousands and a temperature to match: the same rule as for those of ordinary size."""
-    large, plain = draw(3000, temperature=300.0), draw(3000)
-    rule, twin = choose_threshold(large, 0.97, temperature=300.0), choose_threshold(plain, 0.97)
-    assert rule.evidence == twin.evidence
-    assert rule.evidence.automated == rule.route_logits(large.logits).automate.sum()
-    assert check_promise(rule, large).groups == check_promise(twin, plain).groups
-
-
 def test_shares_of_any_float_type_are_taken(draw):
     rule = choose_threshold(draw(), np.float32(0.9), confidence=np.float32(0.9))
     assert (rule.target_accuracy, rule.confidence) == (float(np.float32(0.9)), float(np.float32(0.9)))
-
-
-def test_half_precision_is_taken_with_a_temperature_too(draw):
-    narrow = draw(3000, classes=8, temperature=0.5).probabilities.astype(np.float16)
-    predictions = Predictions.from_probabilities(narrow, draw(3000, classes=8).targets)
-    rule = choose_threshold(predictions, 0.9, temperature=0.5)
-    assert rule.evidence.automated == rule.route(narrow).automate.sum() > 0
-
-
-def test_temperature_is_applied_and_kept(draw):
-    hot = draw(3000, temperature=3.0)
-    cool = draw(3000)
-    rule = choose_threshold(hot, 0.95, temperature=3.0)
-    twin = choose_threshold(cool, 0.95)
-    assert rule.threshold == twin.threshold
-    assert rule.temperature == 3.0
-    np.testing.assert_array_equal(rule.route_logits(hot.logits).automate, twin.route_logits(cool.logits).automate)
-    np.testing.assert_allclose(rule.route(hot.probabilities).confidence, cool.confidence, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +156,6 @@ def test_temperature_is_applied_and_kept(draw):
         ({"cost_error": -1.0, "cost_review": 1.0}, "cost_error must"),
         ({"cost_error": 1.0, "cost_review": float("nan")}, "cost_review must"),
         ({"cost_error": "x", "cost_review": 1.0}, "cost_error must"),
-        ({"temperature": 0.0}, "temperature must"),
         ({"starts": 0.99}, r"starts must be numbers in 0\.\.1, at least one, got 0\.99\. One is written"),
         ({"thresholds": [2.0]}, "thresholds must"),
     ],

@@ -49,10 +49,9 @@ def test_equal_costs_are_those_of_one_number(cases):
     assert [row.cost_per_1000 for row in rows[0]] == pytest.approx([row.cost_per_1000 for row in rows[1]])
 
 
-def test_a_rule_keeps_its_matrix_and_one_without_has_no_such_key(cases, tmp_path):
+def test_a_rule_keeps_its_matrix_and_one_without_has_no_such_key(cases):
     rule = choose_threshold(cases, 0.9, cost_matrix=COSTS, cost_review=2)
-    rule.save(tmp_path / "rule.json")
-    assert RoutingRule.load(tmp_path / "rule.json") == rule
+    assert RoutingRule.from_dict(rule.to_dict()) == rule
     assert rule.costs.matrix[1] == (50.0, 0.5, 2.0)
     assert "matrix" not in choose_threshold(cases, 0.9, cost_error=10, cost_review=1).to_dict()["costs"]
 

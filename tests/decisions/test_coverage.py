@@ -64,13 +64,6 @@ def test_a_person_looks_where_automating_saves_nothing():
     assert cheapest_threshold(predictions, cost_error=1.9, cost_review=1.0).threshold == 0.9
 
 
-def test_temperature_moves_thresholds(draw):
-    hot, cool = draw(500, temperature=2.0), draw(500)
-    one, two = risk_coverage(hot, (0.5,), temperature=2.0)[0], risk_coverage(cool, (0.5,))[0]
-    assert one.threshold == pytest.approx(two.threshold)
-    assert one.errors == two.errors
-
-
 @pytest.mark.parametrize("coverages", [(), (0.0,), (1.1,), (np.nan,), 0.5, "x"])
 def test_bad_coverages(draw, coverages):
     with pytest.raises(InvalidInput, match="coverages must"):

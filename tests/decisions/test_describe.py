@@ -33,13 +33,10 @@ def test_ordinary_thresholds_have_six_digits():
 
 def test_a_notebook_shows_promise_threshold_and_evidence(notebook_rows):
     evidence, costs = Evidence(2000, 1500, 7, 0.7, 0.8), Costs(50.0, 2.0, 675.0, 2000.0)
-    rule = RoutingRule(
-        0.875, 3, 0.99, 0.95, temperature=1.5, evidence=evidence, costs=costs, groups="<i>site</i>", note="a < b"
-    )
+    rule = RoutingRule(0.875, 3, 0.99, 0.95, evidence=evidence, costs=costs, groups="<i>site</i>", note="a < b")
     assert notebook_rows(rule) == [
         ["promised accuracy", "0.99, with probability 0.95"],
         ["threshold", "0.875000"],
-        ["temperature", "1.5000"],
         ["automated", "1,500 of 2,000 cases (75.0 %)"],
         ["of these wrong", "7"],
         ["promised by group", "<i>site</i>"],

@@ -73,8 +73,7 @@ def test_groups_are_counted_promised_and_priced(tmp_path):
     assert f"costs {price:.1f} points of automation" in rule.note
     assert "Nothing is promised for tiny alone: fewer than 72 cases cannot show it" in rule.note
     assert "tiny" in describe_rule(rule, risk_coverage(cases))
-    rule.save(tmp_path / "rule.json")
-    assert RoutingRule.load(tmp_path / "rule.json") == rule
+    assert RoutingRule.from_dict(rule.to_dict()) == rule
 
 
 def test_a_group_in_the_way_is_named():

@@ -5,7 +5,7 @@ import pytest
 from pyarrow import parquet
 
 from calibrant import Predictions
-from calibrant.decisions import choose_threshold, route_file, route_parts
+from calibrant.decisions import Policy, choose_threshold, route_file, route_parts
 from calibrant.errors import InvalidInput
 
 
@@ -25,7 +25,7 @@ def write_parts(folder, rows, ids=None):
 
 @pytest.mark.parametrize("ids", [None, [f"case {n}" for n in range(3000)]], ids=["numbered", "named"])
 def test_parts_are_decided_as_the_whole(tmp_path, ids):
-    rule = choose_threshold(write_parts(tmp_path / "parts", 3000, ids), 0.8)
+    rule = Policy(3, rule=choose_threshold(write_parts(tmp_path / "parts", 3000, ids), 0.8))
     kept = {"keep": ["patient", "site"]} if ids is None else {}
     counts = route_parts(rule, tmp_path / "parts", tmp_path / "decisions", **kept)
     assert counts == route_file(rule, tmp_path / "parts", tmp_path / "whole.parquet", **kept)
@@ -35,7 +35,7 @@ def test_parts_are_decided_as_the_whole(tmp_path, ids):
 
 @pytest.mark.parametrize("ids", [["x", "y", "z", "y"], [1, 2, 3, 2]])
 def test_an_id_that_two_parts_share_is_refused_and_nothing_is_left(tmp_path, ids):
-    rule = choose_threshold(write_parts(tmp_path / "all", 3000), 0.8)
+    rule = Policy(3, rule=choose_threshold(write_parts(tmp_path / "all", 3000), 0.8))
     (tmp_path / "parts").mkdir()
     for number, part in enumerate(([0, 1], [2, 3])):
         named = Predictions.from_logits(np.eye(3)[:2], [0, 1], ids=[ids[place] for place in part])
@@ -46,6 +46,6 @@ def test_an_id_that_two_parts_share_is_refused_and_nothing_is_left(tmp_path, ids
 
 
 def test_a_folder_that_is_there_stays_as_it_is(tmp_path):
-    rule = choose_threshold(write_parts(tmp_path / "parts", 3000), 0.8)
+    rule = Policy(3, rule=choose_threshold(write_parts(tmp_path / "parts", 3000), 0.8))
     with pytest.raises(InvalidInput, match="target must be a folder that does not exist yet"):
         route_parts(rule, tmp_path / "parts", tmp_path / "parts")

@@ -6,7 +6,7 @@ import torch
 
 from calibrant import Predictions
 from calibrant.calibration import make_calibrator
-from calibrant.decisions import RoutingRule, cheapest_threshold, choose_shortlist, choose_threshold, route_file
+from calibrant.decisions import Policy, RoutingRule, cheapest_threshold, choose_shortlist, choose_threshold, route_file
 
 CLASSES = [2, 3, 10, 31, 32, 33, 100]  # sums over few and over many classes are made in different ways
 DTYPES = [np.float16, np.float32, np.float64]
@@ -24,11 +24,8 @@ def random_set(rng, kind):
 
 def random_rules(rng, predictions):
     """Rules whose thresholds are confidences of the cases, where one unit in the last place decides."""
-    temperature = None if rng.random() < 0.5 else float(np.exp(rng.normal()))
-    yield cheapest_threshold(
-        predictions, cost_error=float(rng.uniform(1.1, 20)), cost_review=1.0, temperature=temperature
-    )
-    seen = RoutingRule(0.0, predictions.n_classes, temperature=temperature).route(predictions).confidence
+    yield cheapest_threshold(predictions, cost_error=float(rng.uniform(1.1, 20)), cost_review=1.0)
+    seen = RoutingRule(0.0, predictions.n_classes).route(predictions).confidence
     thresholds = rng.choice(seen, size=3)
     for per_class in (False, True):
         yield choose_threshold(
@@ -38,13 +35,11 @@ def random_rules(rng, predictions):
             per_class=per_class,
             thresholds=thresholds,
             starts=[thresholds.max()],
-            temperature=temperature,
         )
 
 
 def automated_by_array(rule, predictions, scores):
-    route = rule.route_logits if predictions.kind == "logits" else rule.route
-    return route(scores).automate
+    return Policy(predictions.n_classes, rule=rule).decide(scores, predictions.kind).automate
 
 
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
@@ -88,7 +83,7 @@ def test_files_of_every_kind_give_what_the_evidence_counts(tmp_path, kind):
             # A table of text holds float32 in fewer digits than float64 has: what is read back is what counts.
             again = Predictions.load(path)
             for rule in random_rules(rng, again):
-                counts = route_file(rule, path, tmp_path / "decisions.csv")
+                counts = route_file(Policy(again.n_classes, rule=rule), path, tmp_path / "decisions.csv")
                 assert counts.automated == rule.evidence.automated, ending
 
 
@@ -104,17 +99,21 @@ def test_raw_scores_behind_a_calibrator_give_what_the_evidence_counts(tmp_path, 
     raw = make((drawn.logits if kind == "logits" else drawn.probabilities).astype(np.float32), drawn.targets)
     calibrator = make_calibrator(method).fit(raw)
     rule = cheapest_threshold(calibrator(raw), cost_error=5.0, cost_review=1.0)
+    policy = Policy(4, calibrator, rule)
     for ending in ("npz", "parquet"):
         raw.save(tmp_path / f"raw.{ending}")
-        counts = route_file(rule, tmp_path / f"raw.{ending}", tmp_path / "decisions.csv", calibrator=calibrator)
+        counts = route_file(policy, tmp_path / f"raw.{ending}", tmp_path / "decisions.csv")
         assert counts.automated == rule.evidence.automated > 0
-    rows = [rule.route(calibrator(raw.subset([i]))).automate for i in range(100)]
-    np.testing.assert_array_equal(np.concatenate(rows), rule.route(calibrator(raw)).automate[:100])
+    expected = policy.decide(raw).automate
+    assert expected.sum() == rule.evidence.automated
+    np.testing.assert_array_equal(policy.decide(raw.scores, kind).automate, expected)
+    rows = [policy.decide(raw.subset([i])).automate for i in range(100)]
+    np.testing.assert_array_equal(np.concatenate(rows), expected[:100])
 
 
 def test_lists_do_not_depend_on_the_way_either(draw):
     predictions = draw(500, classes=40, temperature=0.2)
-    shortlist = choose_shortlist(predictions, 0.9, rule=RoutingRule(0.7, 40, temperature=1.3))
+    shortlist = choose_shortlist(predictions, 0.9, rule=RoutingRule(0.7, 40))
     expected = shortlist.listed(predictions)
     np.testing.assert_array_equal(shortlist.listed(predictions.logits, "logits"), expected)
     rows = [shortlist.listed(predictions.logits[i : i + 1], "logits") for i in range(500)]

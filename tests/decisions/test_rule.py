@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import RoutingRule, choose_threshold
-from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.decisions import Policy, RoutingRule, choose_threshold
+from calibrant.errors import InvalidInput
 
 ROWS = np.array([[0.9, 0.05, 0.05], [0.1, 0.85, 0.05], [0.2, 0.2, 0.6]])
 
@@ -33,7 +33,7 @@ def test_torch_and_half_precision():
     rule = RoutingRule(threshold=0.85, n_classes=3)
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         assert rule.route(torch.tensor(ROWS).to(dtype)).predicted.tolist() == [0, 1, 2]
-    assert rule.route_logits(torch.tensor(ROWS).log()).automate.tolist() == [True, True, False]
+    assert rule.decide(rule.probabilities(torch.tensor(ROWS).log(), "logits")).automate.tolist() == [True, True, False]
 
 
 def test_a_probability_that_rounding_put_above_one_counts_as_one():
@@ -42,36 +42,28 @@ def test_a_probability_that_rounding_put_above_one_counts_as_one():
     assert RoutingRule(threshold=1.0, n_classes=2).route(rows).confidence.tolist() == [1.0]
 
 
-def test_temperature_from_logits_and_from_probabilities():
-    rule = RoutingRule(threshold=0.5, n_classes=3, temperature=2.0)
-    logits = np.array([[3.0, 0.0, -1.0], [0.0, 0.0, 0.1]])
-    expected = torch.softmax(torch.tensor(logits) / 2, dim=1).max(dim=1).values.numpy()
-    np.testing.assert_allclose(rule.route_logits(logits).confidence, expected, rtol=1e-12)
-    np.testing.assert_allclose(rule.route(torch.softmax(torch.tensor(logits), 1)).confidence, expected, rtol=1e-12)
-    assert rule.route([[1.0, 0.0, 0.0]]).confidence.tolist() == [1.0]
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("temperature", [None, 0.4, 3.0])
 def test_the_largest_logits_stay_numbers(temperature):
-    rule = RoutingRule(threshold=0.9, n_classes=3, temperature=temperature)
-    routed = rule.route_logits(np.array([[1e308, -1e308, 0.0], [-1e308, -1e308, -1e308], [-1e308, 0.0, 1.7e308]]))
+    calibrator = None if temperature is None else TemperatureScaling.known(temperature, 3)
+    policy = Policy(3, calibrator, RoutingRule(threshold=0.9, n_classes=3))
+    logits = np.array([[1e29, -1e29, 0.0], [-1e29, -1e29, -1e29], [-1e29, 0.0, 1.7e29]])
+    routed = policy.decide(logits, "logits")
     np.testing.assert_allclose(routed.confidence, [1.0, 1 / 3, 1.0], rtol=1e-12)
     assert routed.decisions == ["auto", "review", "auto"]
     assert routed.predicted.tolist() == [0, 0, 2]
 
 
 def test_rules_of_every_kind_are_kept(draw):
-    for options in ({}, {"per_class": True}, {"cost_error": 5.0, "cost_review": 1.0, "temperature": 1.5}):
+    for options in ({}, {"per_class": True}, {"cost_error": 5.0, "cost_review": 1.0}):
         rule = choose_threshold(draw(3000, class_names=["a", "b", "c"]), 0.95, **options)
         assert RoutingRule.from_dict(rule.to_dict()) == rule
 
 
 def test_another_number_of_classes():
     rule = RoutingRule(threshold=0.9, n_classes=3)
-    for call in (rule.route, rule.route_logits):
-        with pytest.raises(InvalidInput, match="made for 3 classes and cannot be applied to 2"):
-            call(np.array([[0.5, 0.5]]))
+    with pytest.raises(InvalidInput, match="made for 3 classes and cannot be applied to 2"):
+        rule.route(np.array([[0.5, 0.5]]))
 
 
 @pytest.mark.parametrize(
@@ -102,24 +94,11 @@ def test_bad_probabilities(probabilities, message):
         {"class_thresholds": (0.5, 0.5, 2.0), "threshold": None},
         {"target_accuracy": 1.0},
         {"confidence": 0.0},
-        {"temperature": -1.0},
-        {"temperature": "1"},
     ],
 )
 def test_a_rule_that_cannot_be_applied(fields):
     with pytest.raises(InvalidInput, match="must"):
         RoutingRule(**{"threshold": 0.9, "n_classes": 3, **fields})
-
-
-def test_raw_predictions_before_a_rule_of_calibrated_ones_are_not_taken_in_silence(draw):
-    predictions = draw(600)
-    calibrator = TemperatureScaling().fit(predictions.subset(np.arange(200)))
-    rest = predictions.subset(np.arange(200, 600))
-    rule = choose_threshold(calibrator(rest), 0.8)
-    assert "it was chosen behind a calibrator" in repr(rule)
-    with pytest.warns(CalibrantWarning, match="chosen behind a calibrator, which did not make"):
-        rule.route(rest)
-    rule.route(calibrator(rest))  # a warning would be an error
 
 
 def test_decisions_show_a_few_rows():

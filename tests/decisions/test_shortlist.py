@@ -75,15 +75,14 @@ def test_the_promise_is_kept_as_often_as_it_says(draw, temperature):
 
 def test_behind_a_rule_only_what_goes_to_a_person_counts(draw):
     predictions = draw(3000, classes=4)
-    rule = RoutingRule(threshold=0.9, n_classes=4, temperature=2.0)
+    rule = RoutingRule(threshold=0.9, n_classes=4)
     shortlist = choose_shortlist(predictions, 0.95, rule=rule)
-    logs = predictions.log_probabilities / 2.0
-    p = np.exp(logs) / np.exp(logs).sum(axis=1, keepdims=True)
+    p = predictions.probabilities
     review = p.max(axis=1) < 0.9
     of_true = np.sort(p[np.arange(3000), predictions.targets][review])
     assert shortlist.cases == review.sum() < 3000
     assert shortlist.least == pytest.approx(of_true[slow_rank(int(review.sum()), 0.95, 0.95) - 1], rel=1e-8)
-    assert (shortlist.temperature, shortlist.threshold, shortlist.n_classes) == (2.0, 0.9, 4)
+    assert (shortlist.threshold, shortlist.n_classes) == (0.9, 4)
     assert shortlist.listed(predictions.probabilities).tolist() == shortlist.within(p).tolist()
     assert "go to a person" in shortlist.note
     result = check_shortlist(shortlist, draw(3000, classes=4, seed=1), rule=rule)
@@ -112,23 +111,13 @@ def test_a_shortlist_stands_only_beside_the_rule_that_it_was_chosen_with(draw):
         choose_shortlist(cases).check_fits(low)
 
 
-def test_scores_of_any_size_are_read_as_they_are_listed(draw):
-    rule, twin = RoutingRule(0.9, 3, temperature=300.0), RoutingRule(0.9, 3)
-    shortlist = choose_shortlist(draw(3000, temperature=300.0), 0.97, rule=rule)
-    expected = choose_shortlist(draw(3000), 0.97, rule=twin)
-    assert shortlist.least == pytest.approx(expected.least, rel=1e-9)
-    assert (shortlist.cases, shortlist.missed) == (expected.cases, expected.missed)
-
-
 @pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("temperature", [None, 1.5])
-def test_probabilities_in_half_precision_are_taken_as_they_are(draw, precision, temperature):
+def test_probabilities_in_half_precision_are_taken_as_they_are(draw, precision):
     rounded = torch.from_numpy(draw(500, classes=8, temperature=0.2).probabilities).to(precision)
     predictions = Predictions.from_probabilities(rounded, draw(500, classes=8).targets)
-    p = rounded.double().numpy() ** (1 / (temperature or 1.0))
-    p = p if temperature is None else p / p.sum(axis=1, keepdims=True)
+    p = rounded.double().numpy()
     assert (rounded.double().sum(dim=1) - 1).abs().max() > 1e-4
-    rule = RoutingRule(threshold=0.8, n_classes=8, temperature=temperature)
+    rule = RoutingRule(threshold=0.8, n_classes=8)
     shortlist = choose_shortlist(predictions, 0.8, rule=rule)
     review = p.max(axis=1) < 0.8
     of_true = np.sort(p[np.arange(500), predictions.targets][review])
@@ -197,10 +186,6 @@ def test_bad_input(draw):
         choose_shortlist(draw(100), 95)
     with pytest.raises(InvalidInput, match="made for 4 classes and cannot be applied to 3"):
         choose_shortlist(draw(100), rule=RoutingRule(threshold=0.9, n_classes=4))
-    shortlist = choose_shortlist(draw(100))
     many = Shortlist(0.1, 1000, 0.9, 0.9, tuple(f"n{k}" for k in range(1000)))
     with pytest.raises(InvalidInput, match=r"the rule's \(None\), got n0, n1, n2, n3, n4, \.\.\.\. Choose"):
         many.check_fits(RoutingRule(threshold=None, n_classes=1000))
-    other = RoutingRule(threshold=0.9, n_classes=3, temperature=2.0)
-    with pytest.raises(InvalidInput, match=r"temperature of the shortlist must be the rule's \(2.0\), got None"):
-        check_shortlist(shortlist, draw(100), rule=other)

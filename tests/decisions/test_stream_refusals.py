@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from calibrant.decisions import RoutingRule, route_file
+from calibrant.decisions import Policy, RoutingRule, route_file
 from calibrant.errors import InvalidInput
 
-RULE = RoutingRule(threshold=0.8, n_classes=3, class_names=("cat", "dog", "owl"))
+POLICY = Policy(3, rule=RoutingRule(threshold=0.8, n_classes=3, class_names=("cat", "dog", "owl")))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ RULE = RoutingRule(threshold=0.8, n_classes=3, class_names=("cat", "dog", "owl")
 def test_bad_csv(tmp_path, content, message):
     (tmp_path / "in.csv").write_text(content)
     with pytest.raises(InvalidInput, match=message):
-        route_file(RULE, tmp_path / "in.csv", tmp_path / "out.csv")
+        route_file(POLICY, tmp_path / "in.csv", tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
 
 
@@ -51,21 +51,21 @@ def test_bad_csv(tmp_path, content, message):
 def test_bad_npz(tmp_path, arrays, message):
     np.savez(tmp_path / "in.npz", allow_pickle=True, **arrays)
     with pytest.raises(InvalidInput, match=message):
-        route_file(RULE, tmp_path / "in.npz", tmp_path / "out.csv")
+        route_file(POLICY, tmp_path / "in.npz", tmp_path / "out.csv")
 
 
 def test_a_damaged_npz_is_refused_as_input(tmp_path, damage):
     np.savez(tmp_path / "in.npz", logits=np.zeros((50, 3)))
     damage(tmp_path / "in.npz")
     with pytest.raises(InvalidInput, match=r"in\.npz must be a whole \.npz file of plain arrays"):
-        route_file(RULE, tmp_path / "in.npz", tmp_path / "out.csv")
+        route_file(POLICY, tmp_path / "in.npz", tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
 
 
 @pytest.mark.parametrize("name", ["in.npz", "in.parquet", "in.csv"])
 def test_not_such_a_file(tmp_path, name):
     with pytest.raises(InvalidInput, match="does not exist"):
-        route_file(RULE, tmp_path / name, tmp_path / "out.csv")
+        route_file(POLICY, tmp_path / name, tmp_path / "out.csv")
     (tmp_path / name).write_bytes(b"\xff\xfe nonsense")
     with pytest.raises(InvalidInput, match=r"must be|have columns"):
-        route_file(RULE, tmp_path / name, tmp_path / "out.csv")
+        route_file(POLICY, tmp_path / name, tmp_path / "out.csv")

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.pruning import PruningAudit
-from calibrant.pruning.audit import save_audit
+from calibrant.runs import PruningAudit, save_audit
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run
 

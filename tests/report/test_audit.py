@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from calibrant.pruning import load_audit
-from calibrant.pruning.audit import save_audit
 from calibrant.report import read_entries
 from calibrant.report.audit import pruning_content
+from calibrant.runs import load_audit, save_audit
 
 
 def test_shares_savings_and_suspects(run_folder):

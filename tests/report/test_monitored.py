@@ -9,13 +9,13 @@ from calibrant.report import build_monitor_page, write_monitor_page
 
 @pytest.fixture(scope="module")
 def watched():
-    from calibrant.decisions import choose_threshold
+    from calibrant.decisions import Policy, choose_threshold
 
     reference = draw(1500, seed=1)
     rule = choose_threshold(reference, 0.95)
     sites = {"site": np.where(np.arange(500) % 2, "<b>north</b>", "south")}
     cases = joined(draw(500, seed=2, extras=sites), draw(500, seed=3, flipped=0.3, extras=sites))
-    return watch(Stream.of_predictions(rule, cases), reference=reference, groups="site")
+    return watch(Stream.of_predictions(Policy(cases.n_classes, rule=rule), cases), reference=reference, groups="site")
 
 
 def test_the_page_says_what_was_promised_seen_and_what_to_do(watched):

@@ -10,7 +10,7 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import RoutingRule, choose_threshold
+from calibrant.decisions import Policy, RoutingRule, choose_threshold
 from calibrant.errors import InvalidInput
 from calibrant.report import ReportEntry, build_page, read_entries, samples, write_report
 from calibrant.report.wording import confidence, interval, percent
@@ -196,7 +196,7 @@ def test_the_promise_is_the_headline_and_calibration_is_told(make, visible_text)
     some, rest = make(n=2000, sharpness=3.0).split(0.5, seed=0)
     calibrator = TemperatureScaling().fit(some)
     rule = choose_threshold(calibrator(some), 0.9)
-    text = visible_text(build_page({"nll": rest}, calibrator=calibrator, rule=rule, n_resamples=0))
+    text = visible_text(build_page({"nll": rest}, policy=Policy(4, calibrator, rule), n_resamples=0))
     assert text.index(rule.note) < text.index(f"the rule (threshold {confidence(rule.threshold)}) decides")
     assert "The promise holds here. At most 5 % of rules chosen in this way break their promise." in text
     before, after = evaluate(rest).ece, evaluate(calibrator(rest)).ece
@@ -230,7 +230,7 @@ def test_odd_names_are_written_out_and_the_page_can_be_saved(make, page_data, tm
     html = path.read_text(encoding="utf-8")
     assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\u202e]", html.split('<script type="text/plain"')[0])
     assert page_data(html)["methods"][3]["name"] == "\\ud800"
-    html = build_page(predictions, rule=rule, n_resamples=0)
+    html = build_page(predictions, policy=Policy(rule.n_classes, rule=rule), n_resamples=0)
     assert "\\x1b&lt;b&gt;note" in html
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate
-from calibrant.decisions import RoutingRule
+from calibrant.decisions import Policy, RoutingRule
 from calibrant.report import read_entries, write_report
 from calibrant.report.statistics import automated
 from calibrant.report.wording import fixed, headline, interval, per_thousand, percent
@@ -165,7 +165,9 @@ def test_choosing_a_method_in_the_table_shows_it(page, methods):
 def test_the_threshold_has_a_sentence_of_its_own_away_from_the_rule(make, open_page, tmp_path):
     made = {"with a rule": make(seed=1), "without": make(seed=2)}
     rule = RoutingRule(threshold=0.8, n_classes=4, note="A promise.")
-    page = open_page(write_report(made, tmp_path / "report.html", rule={"with a rule": rule}, n_resamples=0))
+    page = open_page(
+        write_report(made, tmp_path / "report.html", policy={"with a rule": Policy(4, rule=rule)}, n_resamples=0)
+    )
     assert page.is_hidden("#headline")
     set_slider(page, 0.7)
     assert page.text_content("#headline") == headline("with a rule", automated(made["with a rule"], 0.7))

@@ -2,14 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration._arrays import Floats, Integers, Matrix, log_softmax
-from calibrant.calibration.base import Calibrator, Progress
+from calibrant.calibration.base import Calibrator, FitSummary, Progress
 from calibrant.calibration.module import AffineModule, CalibrationModule
+from calibrant.checks import positive, whole
 from calibrant.errors import invalid
 from calibrant.predictions import stands_for_zero
 
@@ -67,6 +68,20 @@ class TemperatureScaling(Calibrator):
     def __init__(self, *, bounds: tuple[float, float] = (1e-4, 1e4)) -> None:
         self.bounds = bounds
         self._check_parameters()
+
+    @classmethod
+    def known(cls, temperature: float, n_classes: int) -> Self:
+        """A calibrator with a temperature that is known from elsewhere.
+
+        >>> TemperatureScaling.known(2.0, n_classes=2).transform([[2.0, 0.0]]).round(3).tolist()
+        [[0.731, 0.269]]
+        """
+        scaling = cls()
+        scaling.n_classes_ = whole("n_classes", n_classes, 2)
+        scaling.temperature_ = positive("temperature", temperature)
+        scaling.identity_ = False
+        scaling.summary_ = FitSummary(0, 0.0, 0.0)
+        return scaling
 
     def _check_parameters(self) -> None:
         try:

@@ -1,14 +1,18 @@
 """`calibrant report`: one page from runs and prediction files."""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 
 from calibrant.cli._flags import Columns, DataDir, Json, KindFlag, NBins, OneOf, Out, PolicyFile, Repeated, Switch
 from calibrant.cli._say import answer
 from calibrant.defaults import DEFAULT_N_BINS
+
+if TYPE_CHECKING:
+    from calibrant.report import ReportEntry
 
 
 def report(
@@ -65,7 +69,7 @@ def report(
         return
     if figures is not None:
         require_matplotlib()
-    entries = read_entries(sources, names=name or (), images=images, kind=kind, columns=columns)
+    entries = _with_pictures(read_entries(sources, names=name or (), images=images, kind=kind, columns=columns))
     parts: dict[str, Any] = {"policy": policy, "raw": raw}
     with Console(stderr=True).status("Measuring ..."):
         page = write_report(entries, out, **shared, **parts)
@@ -73,6 +77,15 @@ def report(
             [] if figures is None else save_figures(entries, figures, n_bins=n_bins, groups=shared["groups"], **parts)
         )
     _tell([page], made, as_json=as_json)
+
+
+def _with_pictures(entries: "list[ReportEntry]") -> "list[ReportEntry]":
+    """Runs as training sees them, if it is installed: it can read the images of their data sets."""
+    if find_spec("torch") is None or all(entry.run is None for entry in entries):
+        return entries
+    from calibrant.training import Run
+
+    return [entry if entry.run is None else entry._replace(run=Run(entry.run.path)) for entry in entries]
 
 
 def _tell(pages: Sequence[Path], figures: Sequence[Path], *, as_json: bool) -> None:

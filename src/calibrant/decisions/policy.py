@@ -281,7 +281,12 @@ class Policy(Displayed):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote. A file that was changed since is refused."""
-        return cls.from_dict(read_json(path), where=str(path))
+        content = read_json(path)
+        policy = cls.from_dict(content, where=str(path))
+        _, has_digest = check_format(content, what="policy", name=_FORMAT, version=_VERSION, where=str(path))
+        if not has_digest:
+            raise invalid(str(path), "have the digest that calibrant writes", "none", "Restore the file from a copy.")
+        return policy
 
     # -- for people ----------------------------------------------------------------------------------------------
 
