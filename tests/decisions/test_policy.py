@@ -194,7 +194,7 @@ def test_a_file_without_a_digest_is_refused(policy, tmp_path):
 
 @pytest.mark.parametrize("content", [None, [], "policy", 3, {}, {"format": "calibrant-policy", "version": 9}])
 def test_something_else_is_refused(content):
-    with pytest.raises(InvalidInput, match="policy written by calibrant|version"):
+    with pytest.raises(InvalidInput, match=r"policy written by calibrant|version"):
         Policy.from_dict(content)
 
 
