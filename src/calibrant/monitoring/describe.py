@@ -2,10 +2,13 @@
 
 from calibrant.display import Overview
 from calibrant.metrics import plain_table
-from calibrant.monitoring.signals import PROMISED, Signal
+from calibrant.monitoring.signals import PROMISED, GroupShare, Signal
 from calibrant.monitoring.watch import Watched
 
 SIGNAL_HEADINGS = ("test", "of", "cases", "expected", "seen", "interval", "false alarms", "evidence", "alarm at case")
+
+SHARE_HEADINGS = ("share of right cases", "of", "cases", "seen", "95 % interval")
+SHARE_TITLE = "Groups that nothing was promised for: described, not tested"
 
 
 def headline(watched: Watched) -> str:
@@ -115,7 +118,10 @@ def describe(watched: Watched) -> str:
         lines.append(f"{stream.left_out:,} cases that other rules decided were left out.")
     if stream.clock_went_back:
         lines.append(f"The clock went back {stream.clock_went_back:,} times; cases are taken in their own order.")
-    lines += [signal_table(watched), *(f"- {step}" for step in advice(watched))]
+    lines.append(signal_table(watched))
+    if watched.described:
+        lines.append(plain_table(SHARE_HEADINGS, [share_row(each) for each in watched.described], title=SHARE_TITLE))
+    lines += [*(f"- {step}" for step in advice(watched))]
     return "\n".join(lines)
 
 
@@ -128,6 +134,12 @@ def signal_table(watched: Watched) -> str:
     """One row for each test."""
     title = f"Looked at after every case: all false alarms together have a probability of at most {watched.level:g}"
     return plain_table(SIGNAL_HEADINGS, [row_of(each) for each in watched.signals], title=title)
+
+
+def share_row(share: GroupShare) -> tuple[str, ...]:
+    """The cells of one group that nothing was promised for."""
+    ends = f"{100 * share.low:.2f} to {100 * share.high:.2f} %"
+    return (PROMISED[share.about], share.group, f"{share.cases:,}", f"{100 * share.seen:.2f} %", ends)
 
 
 def row_of(signal: Signal) -> tuple[str, ...]:

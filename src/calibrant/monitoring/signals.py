@@ -20,6 +20,8 @@ PROMISED = {
     "sensitivity": "sensitivity",
     "specificity": "specificity",
 }
+# Probability that an interval of a group without a promise ever fails.
+_DESCRIBED = 0.05
 # Points of a curve on the page.
 _POINTS = 400
 
@@ -87,6 +89,40 @@ class Signal(ShownFields):
         if not curves:
             del content["curve"]
         return content
+
+
+@dataclass(frozen=True)
+class GroupShare(ShownFields):
+    """What was seen in a group that nothing was promised for: a description, not a test.
+
+    Attributes:
+        about: Which promise the share belongs to; it was made for all cases together.
+        group: Whose cases.
+        cases: Labelled cases.
+        seen: Share of them that is right.
+        low: Lower end of its 95 % confidence sequence; it holds at every look, for this group by itself.
+        high: Upper end.
+    """
+
+    about: About
+    group: str
+    cases: int
+    seen: float
+    low: float
+    high: float
+
+
+def group_share(right: NDArray[np.bool_], *, group: str, about: About) -> GroupShare:
+    """Describe a group that nothing was promised for.
+
+    Args:
+        right: Whether each labelled case is right; at least one.
+        group: Whose cases they are.
+        about: Which promise the share belongs to.
+    """
+    cases = np.array([len(right)])
+    low, high = error_bounds(cases - right.sum(), cases, _DESCRIBED)
+    return GroupShare(about, group, len(right), float(right.mean()), float(1.0 - high[0]), float(1.0 - low[0]))
 
 
 def promise_signal(

@@ -1,7 +1,7 @@
 """`watch`: does the promise of a rule still hold, and does the stream still look like its calibration cases?"""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 from calibrant.checks import fraction
 from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.monitoring.signals import PROMISED, About, Signal, promise_signal, sameness_signal
+from calibrant.monitoring.signals import (
+    PROMISED,
+    About,
+    GroupShare,
+    Signal,
+    group_share,
+    promise_signal,
+    sameness_signal,
+)
 from calibrant.monitoring.stream import Stream
 from calibrant.predictions import Predictions, names_or_numbers
 from calibrant.routing import BinaryRule, RoutingRule, Shortlist, cases_at_rate
@@ -23,11 +31,12 @@ class Watched(Displayed):
     Attributes:
         stream: The cases, and the rule that decided them.
         level: Probability that any of the tests ever raises a false alarm.
-        groups: Name of the column whose groups are tested too; None for none.
+        groups: Name of the column whose groups are tested or described too; None for none.
         signals: One for each test.
         labels_to_notice: About how many labels of automated cases show that errors are twice as frequent as promised.
         labels_to_refit: About how many labelled cases a new rule takes, if the model is as good on them as it was on
             the calibration cases; None where that is not known.
+        described: Groups of `groups` that nothing was promised for. They are not tested, and never an alarm.
     """
 
     stream: Stream
@@ -36,6 +45,7 @@ class Watched(Displayed):
     signals: tuple[Signal, ...]
     labels_to_notice: int | None
     labels_to_refit: int | None
+    described: tuple[GroupShare, ...] = ()
 
     @property
     def rule(self) -> RoutingRule | BinaryRule:
@@ -90,6 +100,7 @@ class Watched(Displayed):
             "left_out": self.stream.left_out,
             "clock_went_back": self.stream.clock_went_back,
             "groups": self.groups,
+            "described": [asdict(each) for each in self.described],
             "signals": [self._placed(each, curves=curves) for each in self.signals],
             "since": None if self.since is None else self.place(self.since),
             "labelled_since": self.labelled_since,
@@ -121,17 +132,18 @@ def watch(
     cannot be tested, the other has all.
 
     - The promises: that of the accuracy, and that of a shortlist, or those of a rule of two classes (sensitivity and
-      specificity), have equal parts. Of each, half is for all cases, half for the groups; the k-th group to appear gets
-      1 / (k (k + 1)) of that. Without groups all cases have the whole part. A rule with a threshold per class is tested
-      class by class with equal parts. The labelled cases must be a fair draw of those that a promise is about: of the
+      specificity), have equal parts. If the rule promises its accuracy for groups, half of that part is for all cases
+      and the groups it is promised for share the other half equally. Other groups are described in
+      `Watched.described`, and no promise is tested in them: a rule that keeps its promise for all cases together may be
+      worse than that in a group. A rule with a threshold per class is tested class by class with equal parts. The labelled cases must be a fair draw of those that a promise is about: of the
       automated ones, for a shortlist of those that a person saw, for a rule of two classes of all.
     - Sameness: equal parts for the share automated, the confidence and the predicted classes.
 
     Args:
         stream: The cases of a rule, in their order.
         reference: The calibration cases that the rule was chosen on, behind the same calibrator; targets are not used.
-        groups: Name of an extra column of the stream: the promise is tested in each group as well. None: the column of
-            a rule that promises for groups, where the stream has it.
+        groups: Name of an extra column of the stream. The promise is tested in each group that the rule makes it for;
+            other groups are described. None: the column of a rule that promises for groups, if the stream has it.
         shortlist: Its promise is tested as well; the stream must know what was listed.
         level: Probability of a false alarm.
         seed: Of the random choice between equal confidences.
@@ -147,13 +159,22 @@ def watch(
         raise invalid("groups", "be left out for a rule that promises nothing", groups)
     part = level / 2.0 if promises and reference is not None else level
     signals: list[Signal] = []
+    described: list[GroupShare] = []
     for promise in promises:
-        signals += _kept(stream, promise, groups, part / len(promises))
+        tests, shares = _kept(stream, promise, groups, part / len(promises))
+        signals += tests
+        described += shares
     if reference is not None:
         signals += _samenesses(stream, reference, part, seed)
     first = promises[0].target if promises else None
     return Watched(
-        stream, level, groups, tuple(signals), _to_notice(first, part / max(len(promises), 1)), _to_refit(stream.rule)
+        stream,
+        level,
+        groups,
+        tuple(signals),
+        _to_notice(first, part / max(len(promises), 1)),
+        _to_refit(stream.rule),
+        tuple(described),
     )
 
 
@@ -189,14 +210,18 @@ def _promises(stream: Stream, shortlist: Shortlist | None) -> list[_Promise]:
     return found
 
 
-def _kept(stream: Stream, promise: _Promise, groups: str | None, part: float) -> list[Signal]:
-    """Whether one promise is kept: for all its cases, or class by class, and in each group."""
+def _kept(stream: Stream, promise: _Promise, groups: str | None, part: float) -> tuple[list[Signal], list[GroupShare]]:
+    """Whether one promise is kept: for all its cases or class by class, and in each group that it is made for.
+
+    Groups that it is not made for are described.
+    """
     rule = stream.rule
     rows = np.flatnonzero(promise.members)
     if stream.label_order is not None:
         # Labels may come in another order than the cases. A look after each label sees them in theirs.
         rows = rows[np.argsort(stream.label_order[rows], kind="stable")]
-    overall = part if groups is None else part / 2.0
+    promised = _promised_groups(rule, promise, groups)
+    overall = part / 2.0 if promised else part
     lines: list[tuple[str, NDArray[np.bool_], float]] = []
     if promise.about != "promise" or isinstance(rule, BinaryRule) or rule.class_thresholds is None:
         lines.append(("all", np.ones(len(rows), dtype=np.bool_), overall))
@@ -204,17 +229,29 @@ def _kept(stream: Stream, promise: _Promise, groups: str | None, part: float) ->
         names = names_or_numbers(rule.class_names, rule.n_classes)
         able = [k for k, threshold in enumerate(rule.class_thresholds) if threshold is not None]
         lines += [(names[k], stream.predicted[rows] == k, overall / len(able)) for k in able]
+    right = promise.right[rows]
+    described = []
     if groups is not None:
         column = _group_column(stream, groups)[rows]
-        for k, name in enumerate(dict.fromkeys(column.tolist()), start=1):
-            lines.append((f"{groups} {name}", column == name, part / 2.0 / (k * (k + 1))))
-    right = promise.right[rows]
-    return [
+        for name in promised:
+            lines.append((f"{groups} {name}", column == name, part / 2.0 / len(promised)))
+        for name in dict.fromkeys(column.tolist()):
+            if name not in promised:
+                described.append(group_share(right[column == name], group=f"{groups} {name}", about=promise.about))
+    signals = [
         promise_signal(
             rows[own], right[own], group=name, target_accuracy=promise.target, level=level, about=promise.about
         )
         for name, own, level in lines
     ]
+    return signals, described
+
+
+def _promised_groups(rule: RoutingRule | BinaryRule, promise: _Promise, groups: str | None) -> list[str]:
+    """Groups of a column that the promise is made for, each by itself."""
+    if isinstance(rule, BinaryRule) or promise.about != "promise" or groups is None or groups != rule.groups:
+        return []
+    return [each.name for each in rule.group_evidence or () if each.promised]
 
 
 def _group_column(stream: Stream, groups: str) -> NDArray[Any]:
