@@ -70,14 +70,18 @@ def advice(watched: Watched) -> list[str]:
     """What to do, in the order in which to do it."""
     stream, refit = watched.stream, watched.labels_to_refit
     promises = list(dict.fromkeys(each.about for each in watched.signals if each.about in PROMISED))
+    column = getattr(watched.rule, "cluster_column", None)
     whose = "the automated cases" if promises == ["promise"] else "all cases"
     if not watched.alarms:
         missing = watched.labels_to_notice
         labelled = int(((stream.automate | (whose == "all cases")) & stream.labelled).sum())
         if missing is None:
             return []
+        part = f"a random part of {whose}"
+        if column is not None:
+            part = f"cases of {column}s drawn at random, one {column} after the other"
         return [
-            f"Keep labelling a random part of {whose}. If errors became twice as frequent as promised, "
+            f"Keep labelling {part}. If errors became twice as frequent as promised, "
             f"about {missing:,} labels would show it; {labelled:,} have come so far."
         ]
     since = watched.since or 1
@@ -114,6 +118,8 @@ def describe(watched: Watched) -> str:
         f"{len(stream):,} cases, {automated:,} automated, "
         f"{int((stream.automate & stream.labelled).sum()):,} of these labelled."
     )
+    if (column := getattr(watched.rule, "cluster_column", None)) is not None:
+        lines.append(f"Each {column} is one bet; its labels count when those of the next {column} begin.")
     if stream.left_out:
         lines.append(f"{stream.left_out:,} cases that other rules decided were left out.")
     if stream.clock_went_back:

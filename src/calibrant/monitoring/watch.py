@@ -1,6 +1,7 @@
 """`watch`: does the promise of a rule still hold, and does the stream still look like its calibration cases?"""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.monitoring.signals import (
     PROMISED,
     About,
+    Clusters,
     GroupShare,
     Signal,
     group_share,
@@ -135,9 +137,14 @@ def watch(
       specificity), have equal parts. If the rule promises its accuracy for groups, half of that part is for all cases
       and the groups it is promised for share the other half equally. Other groups are described in
       `Watched.described`, and no promise is tested in them: a rule that keeps its promise for all cases together may be
-      worse than that in a group. A rule with a threshold per class is tested class by class with equal parts. The labelled cases must be a fair draw of those that a promise is about: of the
-      automated ones, for a shortlist of those that a person saw, for a rule of two classes of all.
-    - Sameness: equal parts for the share automated, the confidence and the predicted classes.
+      worse than that in a group. A rule with a threshold per class is tested class by class with equal parts. The
+      labelled cases must be a fair draw of those that a promise is about: of the automated ones, for a shortlist of
+      those that a person saw, for a rule of two classes of all.
+    - Clusters: if the rule was chosen on clusters, each cluster is one bet, which counts when a label of the next
+      cluster has come. Labels must come cluster by cluster, and no cluster may have more labelled cases than the
+      largest that the rule was chosen on; otherwise the stream is refused.
+    - Sameness: equal parts for the share automated, the confidence and the predicted classes. Of a cluster, the first
+      case is compared.
 
     Args:
         stream: The cases of a rule, in their order.
@@ -172,7 +179,7 @@ def watch(
         level,
         groups,
         tuple(signals),
-        _to_notice(first, part / max(len(promises), 1)),
+        _to_notice(first, part / max(len(promises), 1), getattr(stream.rule, "largest_cluster", None) or 1),
         _to_refit(stream.rule),
         tuple(described),
     )
@@ -220,6 +227,7 @@ def _kept(stream: Stream, promise: _Promise, groups: str | None, part: float) ->
     if stream.label_order is not None:
         # Labels may come in another order than the cases. A look after each label sees them in theirs.
         rows = rows[np.argsort(stream.label_order[rows], kind="stable")]
+    rows, clusters = _closed_clusters(stream, rows)
     promised = _promised_groups(rule, promise, groups)
     overall = part / 2.0 if promised else part
     lines: list[tuple[str, NDArray[np.bool_], float]] = []
@@ -230,21 +238,76 @@ def _kept(stream: Stream, promise: _Promise, groups: str | None, part: float) ->
         able = [k for k, threshold in enumerate(rule.class_thresholds) if threshold is not None]
         lines += [(names[k], stream.predicted[rows] == k, overall / len(able)) for k in able]
     right = promise.right[rows]
-    described = []
+    described: list[GroupShare] = []
     if groups is not None:
         column = _group_column(stream, groups)[rows]
         for name in promised:
             lines.append((f"{groups} {name}", column == name, part / 2.0 / len(promised)))
         for name in dict.fromkeys(column.tolist()):
-            if name not in promised:
-                described.append(group_share(right[column == name], group=f"{groups} {name}", about=promise.about))
+            if name in promised:
+                continue
+            own = column == name
+            members = None if clusters is None else clusters.among(own)
+            share = group_share(right[own], group=f"{groups} {name}", about=promise.about, clusters=members)
+            described.append(share)
     signals = [
         promise_signal(
-            rows[own], right[own], group=name, target_accuracy=promise.target, level=level, about=promise.about
+            rows[own],
+            right[own],
+            group=name,
+            target_accuracy=promise.target,
+            level=level,
+            about=promise.about,
+            clusters=None if clusters is None else clusters.among(own),
         )
         for name, own, level in lines
     ]
     return signals, described
+
+
+def _closed_clusters(stream: Stream, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Clusters | None]:
+    """Labelled cases of the clusters that are closed, and their clusters, for a rule that was chosen on clusters.
+
+    A cluster is closed when a label of another one comes. From then on its bet is settled and never changes, so that a
+    later look sees the same capital up to here. The last cluster may still get labels and does not count yet.
+
+    Args:
+        stream: The cases.
+        rows: Labelled cases of a promise, in the order in which their labels came.
+    """
+    rule = stream.rule
+    if isinstance(rule, BinaryRule) or rule.cluster_column is None or rule.largest_cluster is None:
+        return rows, None
+    column = rule.cluster_column
+    names = _cluster_names(stream.extras, column, "the stream")[rows]
+    # Numbers in the order of first labels: then clusters stand together exactly if the numbers never fall.
+    places = {name: place for place, name in enumerate(dict.fromkeys(names.tolist()))}
+    numbers = np.array([places[name] for name in names.tolist()], dtype=np.int64)
+    if (np.diff(numbers) < 0).any():
+        late = names[1:][np.diff(numbers) < 0][0]
+        raise InvalidInput(
+            f"Labels must come {column} by {column}, but one of {column} {late} came after labels of others. "
+            f"Label all chosen cases of a {column} before those of the next, and give the labels in that order."
+        )
+    sizes = np.bincount(numbers)
+    if len(rows) and sizes.max() > rule.largest_cluster:
+        large = int(sizes.argmax())
+        raise InvalidInput(
+            f"{column} {list(places)[large]} has {sizes[large]:,} labelled cases, but the rule was chosen on at most "
+            f"{rule.largest_cluster:,} for each {column}, and its promise covers no larger ones. Choose a rule on "
+            f"cases with {column}s as large as these."
+        )
+    closed = numbers < numbers.max(initial=0)
+    return rows[closed], Clusters(numbers[closed], rule.largest_cluster)
+
+
+def _cluster_names(extras: Mapping[str, NDArray[Any]], column: str, where: str) -> NDArray[Any]:
+    if column not in extras:
+        raise InvalidInput(
+            f"The rule was chosen on clusters of the column {column!r}, which {where} does not have. "
+            f"Keep it: calibrant route apply --keep {column}, or extras of the decision log."
+        )
+    return np.asarray([str(value) for value in extras[column]], dtype=object)
 
 
 def _promised_groups(rule: RoutingRule | BinaryRule, promise: _Promise, groups: str | None) -> list[str]:
@@ -267,23 +330,49 @@ def _samenesses(stream: Stream, reference: Predictions, part: float, seed: int) 
     ordered = rule.in_own_order(reference, where="reference")
     routed = Stream.of_predictions(rule, ordered)
     names = names_or_numbers(rule.class_names, reference.n_classes)
-    level = part / 3.0
-    return [
-        sameness_signal("share automated", routed.automate, stream.automate, level=level, seed=seed),
-        sameness_signal("confidence", routed.confidence, stream.confidence, level=level, seed=seed),
-        sameness_signal("predicted classes", routed.predicted, stream.predicted, level=level, names=names, seed=seed),
-    ]
+    before, after = np.arange(len(routed)), np.arange(len(stream))
+    if not isinstance(rule, BinaryRule) and rule.cluster_column is not None:
+        # Ranks are independent only for independent cases: the first one of each cluster stands for it.
+        column = rule.cluster_column
+        before = _first_of_each(_cluster_names(ordered.extras, column, "the reference"))
+        after = _first_of_each(_cluster_names(stream.extras, column, "the stream"))
+    signals = []
+    for about in ("share automated", "confidence", "predicted classes"):
+        name = {"share automated": "automate", "predicted classes": "predicted"}.get(about, about)
+        signals.append(
+            sameness_signal(
+                about,
+                getattr(routed, name)[before],
+                getattr(stream, name)[after],
+                level=part / 3.0,
+                rows=after,
+                names=names if name == "predicted" else None,
+                seed=seed,
+            )
+        )
+    return signals
 
 
-def _to_notice(target: float | None, level: float) -> int | None:
-    """Labels after which the bet on twice the promised error rate reaches 1 / level on average, if that is the rate."""
+def _first_of_each(names: NDArray[Any]) -> NDArray[np.int64]:
+    """Places of the first case of each cluster."""
+    seen: dict[str, int] = {}
+    for place, name in enumerate(names.tolist()):
+        seen.setdefault(name, place)
+    return np.array(list(seen.values()), dtype=np.int64)
+
+
+def _to_notice(target: float | None, level: float, largest: int) -> int | None:
+    """Labels after which the bet on twice the promised error rate reaches 1 / level on average, if that is the rate.
+
+    In clusters of the largest size whose cases are right or wrong together, it takes that many clusters.
+    """
     if target is None:
         return None
     promised = 1.0 - target
     doubled = min(2.0 * promised, (1.0 + promised) / 2.0)
     gain = doubled * math.log(doubled / promised) + (1.0 - doubled) * math.log((1.0 - doubled) / (1.0 - promised))
     # One of twelve bets is near this rate, and has that part of the capital.
-    return math.ceil(math.log(12.0 / level) / gain)
+    return largest * math.ceil(math.log(12.0 / level) / gain)
 
 
 def _to_refit(rule: RoutingRule | BinaryRule) -> int | None:
