@@ -51,15 +51,15 @@ def sizes_of_all_kinds(rng, n):
 
 @pytest.mark.parametrize("world", [all_or_none, small_ones_are_worse, sizes_of_all_kinds])
 def test_false_alarms_are_no_more_frequent_than_the_level(world):
-    """60 streams at the promised 95 %, at a level of 10 %: more than 13 alarms have a probability below 0.01."""
+    """30 streams at the promised 95 %, at a level of 10 %: more than 8 alarms have a probability below 0.01."""
     alarms = ignored = 0
-    for seed in range(60):
+    for seed in range(30):
         stream = cases(*world(np.random.default_rng(seed), 300))
         alarms += watch(Stream.of_predictions(RULE, stream), level=0.1).broken
         alone = replace(RULE, clusters=None, cluster_column=None, largest_cluster=None)
         ignored += watch(Stream.of_predictions(alone, stream), level=0.1).broken
-    assert alarms <= 13
-    assert ignored > 30  # what happens to whoever takes pictures for independent
+    assert alarms <= 8
+    assert ignored > 15  # what happens to whoever takes pictures for independent
 
 
 def test_capital_of_clusters_is_not_expected_to_grow_while_the_promise_holds():
@@ -138,9 +138,7 @@ def test_files_and_logs_bring_the_column(tmp_path):
 def test_what_clusters_cannot_be_watched_is_refused():
     few = cases(np.array([3, 2, 4]), np.array([0, 0, 0]))
     bare = Predictions.from_probabilities(few.probabilities, few.targets)
-    with pytest.raises(
-        InvalidInput, match="chosen on clusters of the column 'patient', which the stream does not have"
-    ):
+    with pytest.raises(InvalidInput, match="clusters of the column 'patient', which the stream does not have"):
         watch(Stream.of_predictions(RULE, bare))
     mixed = few.subset(np.array([0, 3, 1, 2, 4, 5, 6, 7, 8]))
     with pytest.raises(InvalidInput, match="come patient by patient, but one of patient 0 came after labels of others"):
@@ -168,7 +166,7 @@ def test_advice_is_to_label_whole_patients():
 
 
 def test_patients_with_like_confidences_are_no_drift():
-    """Ten pictures of a patient have the same confidence, and nothing changes: 40 streams at a level of 10 %."""
+    """Ten pictures of a patient have the same confidence, and nothing changes: 20 streams at a level of 10 %."""
 
     def draw(patients, seed):
         top = np.repeat(np.random.default_rng(seed).uniform(0.6, 1.0, size=patients), 10)
@@ -178,9 +176,9 @@ def test_patients_with_like_confidences_are_no_drift():
 
     alarms = sum(
         bool(watch(Stream.of_predictions(RULE, draw(200, seed)), reference=draw(60, 1000 + seed), level=0.1).alarms)
-        for seed in range(40)
+        for seed in range(20)
     )
-    assert alarms <= 10
+    assert alarms <= 6
     changed = Stream.of_predictions(RULE, draw(200, 5))
     other = draw(60, 6)
     moved = Predictions.from_probabilities(
