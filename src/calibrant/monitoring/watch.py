@@ -143,6 +143,8 @@ def watch(
     - Clusters: if the rule was chosen on clusters, each cluster is one bet, which counts when a label of the next
       cluster has come. Labels must come cluster by cluster, and no cluster may have more labelled cases than the
       largest that the rule was chosen on; otherwise the stream is refused.
+    - Order: labels count in the order in which they came, `Stream.label_order`. Without it they count in the order of
+      the cases, and a stream in which an unlabelled case stands before a labelled one is refused.
     - Sameness: equal parts for the share automated, the confidence and the predicted classes. Of a cluster, the first
       case is compared.
 
@@ -187,10 +189,19 @@ def watch(
 
 @dataclass(frozen=True)
 class _Promise:
-    """A share of cases that was promised: of which cases, and which of all cases are right."""
+    """A share of cases that was promised.
+
+    Attributes:
+        about: Which promise.
+        target: The promised share.
+        eligible: Cases whose labels the promise waits for.
+        members: Labelled cases that it is about.
+        right: Which of all cases are right.
+    """
 
     about: About
     target: float
+    eligible: NDArray[np.bool_]
     members: NDArray[np.bool_]
     right: NDArray[np.bool_]
 
@@ -201,19 +212,25 @@ def _promises(stream: Stream, shortlist: Shortlist | None) -> list[_Promise]:
         ill = stream.targets == rule.positive
         wrong = stream.automate & (stream.predicted != stream.targets)
         both = (("sensitivity", rule.sensitivity, ill), ("specificity", rule.specificity, ~ill))
-        return [_Promise(name, share, labelled & own, ~wrong) for name, share, own in both if share is not None]  # type: ignore[arg-type] # the two names are literals
+        all_cases = np.ones(len(stream), dtype=np.bool_)
+        return [
+            _Promise(name, share, all_cases, labelled & own, ~wrong)  # type: ignore[arg-type] # the two names are literals
+            for name, share, own in both
+            if share is not None
+        ]
     if not rule.automates and shortlist is None:
         raise InvalidInput("the rule automates nothing, so there is no promise to watch.")
     found = []
     if rule.target_accuracy is not None and rule.automates:
         right = stream.predicted == stream.targets
-        found.append(_Promise("promise", rule.target_accuracy, stream.automate & labelled, right))
+        found.append(_Promise("promise", rule.target_accuracy, stream.automate, stream.automate & labelled, right))
     if shortlist is not None:
         shortlist.check_fits(rule)
         if stream.listed is None:
             way_out = "Watch the log of a model that was exported with it, or predictions."
             raise invalid("shortlist", "be one whose lists the stream knows", "a stream without lists", way_out)
-        found.append(_Promise("shortlist", shortlist.coverage, ~stream.automate & labelled, stream.listed))
+        reviewed = ~stream.automate
+        found.append(_Promise("shortlist", shortlist.coverage, reviewed, reviewed & labelled, stream.listed))
     return found
 
 
@@ -227,6 +244,8 @@ def _kept(stream: Stream, promise: _Promise, groups: str | None, part: float) ->
     if stream.label_order is not None:
         # Labels may come in another order than the cases. A look after each label sees them in theirs.
         rows = rows[np.argsort(stream.label_order[rows], kind="stable")]
+    else:
+        _require_order(stream, promise)
     rows, clusters = _closed_clusters(stream, rows)
     promised = _promised_groups(rule, promise, groups)
     overall = part / 2.0 if promised else part
@@ -263,6 +282,22 @@ def _kept(stream: Stream, promise: _Promise, groups: str | None, part: float) ->
         for name, own, level in lines
     ]
     return signals, described
+
+
+def _require_order(stream: Stream, promise: _Promise) -> None:
+    """Refuse labels of which nobody knows in which order they came.
+
+    If the first cases have labels and no later one has, the order of the cases serves: every look sees the beginning
+    of one and the same sequence. If a case without a label stands before one with a label, its label will come later
+    and would change what an earlier look has seen.
+    """
+    labelled = stream.labelled[promise.eligible]
+    if (np.diff(labelled.astype(np.int8)) > 0).any() or (labelled.any() and not labelled[0]):
+        raise InvalidInput(
+            "The labels need the order in which they came, because cases without a label stand before labelled ones. "
+            "Add a column labelled_at with a time or a number for each label, or give the labels in their order as a "
+            "file of their own (--labels; in Python: label_order)."
+        )
 
 
 def _closed_clusters(stream: Stream, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Clusters | None]:
