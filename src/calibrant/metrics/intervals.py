@@ -61,8 +61,8 @@ class Resampled(ShownFields):
         """What this model's value minus that of another one, which was resampled by the same draws, could be in truth.
 
         None for MCE, class-wise ECE and debiased ECE, and where a value or its range is not defined. Of calibration
-        errors this range is made for verdicts alone: where it leaves 0 out it is right, but near 0 it is wider than its level
-        says.
+        errors this range is made for verdicts alone: where it leaves 0 out it is right, but near 0 it is wider than its
+        level says.
         """
         ours, theirs = self.evaluation.values()[name], other.evaluation.values()[name]
         if ours is None or theirs is None or name in _WITHOUT:
