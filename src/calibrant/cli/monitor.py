@@ -45,9 +45,11 @@ def monitor(
         shortlist: Written by "calibrant route shortlist" with this rule: tests also whether the true class is still
             listed as often as promised.
         labels: True classes of decided cases: a table with columns id and target, in the order in which they came.
+            Decisions may hold their labels instead (column target), with the time or number of each in labelled_at.
         reference: The predictions that the rule was chosen on: tests whether confidence, share automated and predicted
             classes are still theirs. That needs no labels.
-        groups: A column of the cases: the promise is tested in each of its groups as well.
+        groups: A column of the cases: the promise is tested in each of its groups that the rule makes it for, and
+            other groups are described.
         false_alarms: Probability that any test ever raises a false alarm.
         seed: Of the random choice between equal confidences.
         page: Write a page with curves over time here.

@@ -1,5 +1,7 @@
 """Decisions and labels from files: what `calibrant route apply` wrote, or predictions, and labels that came later."""
 
+import math
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ from calibrant.scale import Executor, as_mapper
 _COLUMNS = ("id", "decision", "predicted", "confidence")
 _TRUTH = ("target", "label")
 # Columns of a file of decisions that are no groups.
-_OWN = {*_COLUMNS, *_TRUTH, "class", "shortlist", "time"}
+_OWN = {*_COLUMNS, *_TRUTH, "class", "shortlist", "time", "labelled_at"}
 # What `route apply` puts before an id that a spreadsheet would run.
 _GUARDED = ("'=", "'+", "'-", "'@", "'\t", "'\r")
 
@@ -77,8 +79,9 @@ def read_stream(
 
     Args:
         source: Decisions as `calibrant route apply` writes them (`.csv` or `.parquet`; a column `time` is shown, a
-            column `target` or `label` holds labels, an empty cell standing for none, all others may be groups), or
-            labelled predictions, which the rule decides. A folder of Parquet files is either of the two.
+            column `target` or `label` holds labels, an empty cell standing for none, a column `labelled_at` the time or
+            number of each label, all others may be groups), or labelled predictions, which the rule decides.
+            A folder of Parquet files is either of the two.
         rule: The rule that decided. Decisions that it would not have made are refused: they are another rule's.
         shortlist: For predictions: the shortlist that was shown for the cases that go to a person.
         labels: `.csv` or `.parquet` with columns `id` and `target` or `label`: class names or numbers. They count in
@@ -161,7 +164,8 @@ def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, label
         raise invalid(f"{where}: decision", "be auto or review", f"{words[other]!r} in row {other}")
     ids = [_plain(value) for value in table["id"]]
     names = names_or_numbers(rule.class_names, rule.n_classes)
-    truth, order = _own_labels(table, names, where), None
+    truth = _own_labels(table, names, where)
+    order = _own_order(table, truth, where)
     if labels is not None:
         if (truth >= 0).any():
             raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
@@ -200,6 +204,40 @@ def _own_labels(table: dict[str, list[Any]], names: tuple[str, ...], where: str)
     if column is None:
         return np.full(len(table["id"]), -1)
     return np.array([_class(value, names, where, row) for row, value in enumerate(table[column])], dtype=np.int64)
+
+
+def _own_order(table: dict[str, list[Any]], truth: NDArray[np.int64], where: str) -> NDArray[np.int64] | None:
+    """The place of each label in the order of the column `labelled_at`, 0 for cases without one; None without it.
+
+    Labels of the same time count in the order of the rows.
+    """
+    if "labelled_at" not in table:
+        return None
+    rows = np.flatnonzero(truth >= 0)
+    texts = ["" if table["labelled_at"][row] is None else str(table["labelled_at"][row]).strip() for row in rows]
+    moments: NDArray[Any]
+    try:
+        moments = np.array([float(text) for text in texts])
+        known = np.isfinite(moments)
+    except ValueError:
+        moments = np.array([_moment(text) for text in texts])
+        known = ~np.isnan(moments)
+    if not known.all():
+        at = int(np.argmin(known))
+        wanted = "be a number or a time like 2026-01-31T12:00:00 for each label, all of one kind"
+        raise invalid(f"{where}: labelled_at", wanted, f"{texts[at][:40]!r} in row {rows[at]}")
+    order = np.zeros(len(truth), dtype=np.int64)
+    order[rows[np.argsort(moments, kind="stable")]] = np.arange(1, len(rows) + 1)
+    return order
+
+
+def _moment(text: str) -> float:
+    """Seconds of an ISO 8601 time, in UTC if it names no zone; NaN for other text."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return math.nan
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _class(value: Any, names: tuple[str, ...], where: str, row: int) -> int:
