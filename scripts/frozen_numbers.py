@@ -156,8 +156,9 @@ def partitioned_numbers(predictions: Predictions) -> Values:
     return found
 
 
+METHODS = tuple(posthoc.METHODS)
 CALIBRATORS: dict[str, Callable[[], posthoc.Calibrator]] = {
-    **{name: partial(posthoc.make_calibrator, name) for name in posthoc.METHODS},
+    **{name: partial(posthoc.make_calibrator, name) for name in METHODS},
     "beta-am": lambda: posthoc.BetaCalibration(parameters="am"),
     "beta-ab": lambda: posthoc.BetaCalibration(parameters="ab"),
     "histogram-width": lambda: posthoc.HistogramBinning(n_bins=8, strategy="equal-width"),
@@ -604,7 +605,7 @@ def record_calibrators(case: Case, add: Prefixed) -> None:
         calibrated = calibrator(case.new)
         add(f"calibrators/{name}/rows", calibrated_numbers, calibrated, minimised=minimised)
         add(f"calibrators/{name}/evaluate", evaluate_numbers, calibrated, thresholds=(0.9,), minimised=minimised)
-    fast = tuple(name for name in posthoc.METHODS if name not in SLOW)
+    fast = tuple(name for name in METHODS if name not in SLOW)
     add("best/fast methods", best_calibrator_numbers, some, fast, minimised=True)
     if case.fit.n_classes <= 3:
         add("best/all methods", best_calibrator_numbers, some, None, minimised=True)
@@ -847,13 +848,13 @@ def main() -> int:
         if unknown or arguments.action == "write":
             parser.error(f"--only takes cases to compare, got {unknown or 'it with write'}")
         names = arguments.only
-    numbers = collect(names, progress=True)
     if arguments.action == "write":
+        numbers = collect(names, progress=True)
         write(arguments.file, numbers)
         print(f"{count(numbers):,} numbers under {sum(map(len, numbers.values())):,} keys")
         return 0
     frozen = select(read(arguments.file), names)
-    found = differences(frozen, numbers, arguments.ignore)
+    found = differences(frozen, collect(names, progress=True), arguments.ignore)
     report(found)
     print(f"{len(found):,} of {sum(map(len, frozen.values())):,} frozen values differ")
     return 1 if found else 0
