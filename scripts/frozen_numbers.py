@@ -469,14 +469,17 @@ def make_case(name: str) -> Case:
 
 
 class Record:
-    """Numbers by key, those of minimisers apart."""
+    """Numbers by key, those of minimisers apart; what matches a pattern of `ignore` is not computed."""
 
-    def __init__(self) -> None:
+    def __init__(self, ignore: Iterable[str] = ()) -> None:
+        self.ignore = tuple(ignore)
         self.exact: dict[str, Any] = {}
         self.minimised: dict[str, Any] = {}
 
     def add(self, key: str, compute: Callable[[], Values], *, minimised: bool = False) -> None:
         """Compute some values and store them; if the package refuses the input, store that."""
+        if any(fnmatchcase(f"{key}/", pattern) for pattern in self.ignore):
+            return
         try:
             values = compute()
         except Refused:
@@ -749,9 +752,9 @@ BOUNDS = "bounds"
 TOLERANCES = {"exact": (1e-12, 1e-3), "minimised": (1e-6, 1.0)}
 
 
-def collect(names: Iterable[str], *, progress: bool = False) -> Numbers:
+def collect(names: Iterable[str], ignore: Iterable[str] = (), *, progress: bool = False) -> Numbers:
     """The numbers of some cases, by kind and key."""
-    record = Record()
+    record = Record(ignore)
     for name in names:
         if progress:
             print(name, file=sys.stderr, flush=True)
@@ -854,7 +857,7 @@ def main() -> int:
         print(f"{count(numbers):,} numbers under {sum(map(len, numbers.values())):,} keys")
         return 0
     frozen = select(read(arguments.file), names)
-    found = differences(frozen, collect(names, progress=True), arguments.ignore)
+    found = differences(frozen, collect(names, arguments.ignore, progress=True), arguments.ignore)
     report(found)
     print(f"{len(found):,} of {sum(map(len, frozen.values())):,} frozen values differ")
     return 1 if found else 0
