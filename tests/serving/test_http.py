@@ -202,6 +202,30 @@ def test_a_kill_in_the_middle_of_a_thousand_requests_loses_no_answered_decision(
         assert_as_applied(said, applied[name])
 
 
+def test_a_log_that_is_moved_away_is_503_until_the_service_is_restarted(python, model, tmp_path):
+    path, rows, _ = model
+    log, away = tmp_path / "log.db", tmp_path / "away"
+    away.mkdir()
+    with serving(python, path, log) as (client, _):
+        assert client.post("/decisions", json={"inputs": rows[:3], "ids": ["a", "b", "c"]}).status_code == 200
+        for each in tmp_path.glob("log.db*"):
+            each.rename(away / each.name)
+        with serving(python, path, log) as (other, _):
+            assert other.post("/decisions", json={"inputs": rows[:1], "ids": ["d"]}).status_code == 200
+            for answer in (
+                client.post("/decisions", json={"inputs": rows[:1], "ids": ["e"]}),
+                client.post("/labels", json={"labels": {"a": 1}}),
+                client.get("/decisions/a"),
+                client.get("/health"),
+            ):
+                assert answer.status_code == 503
+                assert "log.db was replaced by another file" in answer.json()["detail"]
+    for place, ids in ((away / "log.db", ["a", "b", "c"]), (log, ["d"])):
+        with DecisionLog(place) as opened:
+            (block,) = opened.decisions()
+            assert block.ids.tolist() == ids
+
+
 def test_bad_arguments_are_one_line(calibrant, model, tmp_path):
     path, _, _ = model
     (tmp_path / "other.onnx").write_bytes(b"no model")

@@ -100,7 +100,7 @@ class _Service:
         return {"new": self.log.label_all(labels.labels)}
 
     def health(self) -> dict[str, Any]:
-        logged = None if self.decider.log is None else len(self.decider.log)
+        logged = None if self.decider.log is None else self.decider.log.check()
         return {"status": "ok", **_versions(self.decider), "logged": logged}
 
 
