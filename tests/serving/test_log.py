@@ -120,6 +120,20 @@ def test_since_a_number_a_time_and_labelled_alone(place):
             everything(log, since=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
+def test_only_the_extras_that_are_wanted_are_read(place):
+    with new(place) as log:
+        log.append(cases(2, site="north", age=7))
+        log.append(cases(1, 2, site="south"))
+        for wanted, expected in [
+            (["site"], {"site": ["north", "north", "south"]}),
+            (["age", "nothing"], {"age": [7, 7, None]}),
+            ([], {}),
+            (None, {"site": ["north", "north", "south"], "age": [7, 7, None]}),
+        ]:
+            (block,) = log.decisions(extras=wanted)
+            assert {name: column.tolist() for name, column in block.extras.items()} == expected
+
+
 def test_an_id_is_decided_once_and_a_refused_batch_leaves_nothing(place):
     with new(place) as log:
         log.append(cases(3))
@@ -168,6 +182,14 @@ def test_a_log_of_another_model_is_refused(place):
         (Decision("a", 0, 0.5, True, extras={"x": [1]}), "extra x must be text"),
         (Decision("a", 0, 0.5, True, extras={"x": float("inf")}), "extra x must"),
         (Decision("a", 0, 0.5, True, extras={"x": "\0"}), "extra x must"),
+        (
+            Decision("a", 0, 0.5, True, extras={"x": "y" * 1001}),
+            "extra x must have at most 1,000 characters, got 1,001",
+        ),
+        (
+            Decision("a", 0, 0.5, True, extras=dict.fromkeys(map(str, range(101)))),
+            "extras of a case must be at most 100",
+        ),
     ],
 )
 def test_bad_decisions(tmp_path, decision, message):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -217,7 +217,12 @@ class DecisionLog:
                 raise DuplicateId(f"id {known.id!r} was decided before (number {known.sequence}). An id is used once.")
 
     def decisions(
-        self, since: int | datetime = 0, *, block: int = 10_000, labelled: bool | None = None
+        self,
+        since: int | datetime = 0,
+        *,
+        block: int = 10_000,
+        labelled: bool | None = None,
+        extras: Collection[str] | None = None,
     ) -> Iterator[LoggedDecisions]:
         """The decisions in their order, with the labels that have come so far, in blocks.
 
@@ -226,11 +231,14 @@ class DecisionLog:
                 the clock, in the order of the log.
             block: Most decisions in one block.
             labelled: True for those with a label alone, False for those without.
+            extras: Names of the extras to read; None for all, of which a block may have 1,000.
         """
         sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
         whole("block", block, 1)
         last = since if isinstance(since, int) else 0
-        columns = [*table.c, labels.c.target, labels.c.sequence.label("label_sequence")]
+        stored = [column for column in table.c if column.name != "extras"]
+        facts = table.c.extras if extras is None or extras else sa.literal("{}").label("extras")
+        columns = [*stored, facts, labels.c.target, labels.c.sequence.label("label_sequence")]
         query = sa.select(*columns).select_from(table.outerjoin(labels, table.c.id == labels.c.id))
         if isinstance(since, datetime):
             query = query.where(table.c.time >= microseconds(since))
@@ -243,9 +251,7 @@ class DecisionLog:
                 rows = connection.execute(query.where(table.c.sequence > last)).all()
             if not rows:
                 return
-            with undamaged():
-                found = as_columns(rows)
-            yield found
+            yield as_columns(rows, extras)
             last = rows[-1].sequence
 
     def find(self, id: str) -> Logged | None:  # noqa: A002 (the word of every file of ours)
