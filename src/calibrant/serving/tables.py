@@ -204,10 +204,8 @@ class Database:
             yield
         except CalibrantError:
             raise
-        except TimeoutError as error:
-            raise OutputError(
-                f"{place} is in use: no connection was free within {_PATIENCE_S} s. Try again."
-            ) from error
+        except NoConnection as error:
+            raise OutputError(f"{place} is busy: no connection was free within {_PATIENCE_S} s.") from error
         except raised as error:
             cause = getattr(error, "orig", None) or error
             told = one_line(cause, most=200).removesuffix(".")
