@@ -123,20 +123,26 @@ def _check_rows(spec: InputSpec, values: Any) -> None:
 
     NumPy gives every text the room of the longest: a megabyte of text among a thousand cases takes gigabytes.
     """
-    argument = f"input {spec.name!r}"
+    argument, shape = f"input {spec.name!r}", ", ".join(("n", *map(str, spec.shape)))
     rows = [values]
+    sizes: list[int] = []
     for depth in range(len(spec.shape) + 1):
+        lengths: set[int] = set()
         below: list[Any] = []
         for row in rows:
             if isinstance(row, np.ndarray | Tensor):
                 continue  # it has a type and a shape of its own, which are checked later
+            if isinstance(row, int | float) and not isinstance(row, bool):
+                raise invalid(argument, f"have the shape ({shape})", tuple(sizes))
             if not isinstance(row, list | tuple):
                 raise invalid(argument, "hold numbers in rows", _in_words(type(row)))
-            if depth and len(row) != spec.shape[depth - 1]:
-                shape = ", ".join(("n", *map(str, spec.shape)))
-                found = ", ".join((str(len(values)), *map(str, spec.shape[: depth - 1]), str(len(row))))
-                raise invalid(argument, f"have the shape ({shape})", f"({found})")
+            lengths.add(len(row))
             below.extend(row)
+        if len(lengths) > 1:
+            raise invalid(argument, "be numbers in rows of equal length", f"{min(lengths)} and {max(lengths)}")
+        sizes += lengths
+        if depth and lengths and lengths != {spec.shape[depth - 1]}:
+            raise invalid(argument, f"have the shape ({shape})", tuple(sizes))
         rows = below
     for kind in set(map(type, rows)):
         if kind is bool or not issubclass(kind, int | float | np.number | np.ndarray | Tensor):
