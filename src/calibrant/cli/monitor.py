@@ -73,15 +73,17 @@ def monitor(
         false_alarms = old_level
 
     own = None if rule is None else read_rule(rule)
+    # Only the columns that are asked for: whoever may post cases may fill the others with anything.
+    extras = [] if groups is None else [groups]
     lists = None if shortlist is None else Shortlist.load(shortlist)
     if is_log(source):
         refuse_on_cluster(executor, log=source)
         with DecisionLog(source) as log:
-            stream = stream_of_log(log, own, labels=labels)
+            stream = stream_of_log(log, own, labels=labels, extras=extras)
     else:
         read: dict[str, Any] = {"calibrator": calibrator, "kind": kind, "columns": columns}
         with make_executor(executor, address=address) as place:
-            stream = read_stream(source, own, shortlist=lists, labels=labels, **read, executor=place)
+            stream = read_stream(source, own, shortlist=lists, labels=labels, **read, executor=place, extras=extras)
     cases = None
     if reference is not None:
         cases = read_reference(reference, stream.rule, calibrator=calibrator, kind=kind, columns=columns)

@@ -1,6 +1,7 @@
 """Decisions and labels from files: what `calibrant route apply` wrote, or predictions, and labels that came later."""
 
 import math
+from collections.abc import Collection
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -53,7 +54,11 @@ def read_rule(path: str | Path) -> RoutingRule | BinaryRule:
 
 
 def stream_of_log(
-    log: Log, rule: RoutingRule | BinaryRule | None = None, *, labels: str | Path | None = None
+    log: Log,
+    rule: RoutingRule | BinaryRule | None = None,
+    *,
+    labels: str | Path | None = None,
+    extras: Collection[str] | None = None,
 ) -> Stream:
     """The decisions of one rule in a log; a file of labels is refused, because the log holds them."""
     if isinstance(rule, BinaryRule):
@@ -61,7 +66,7 @@ def stream_of_log(
     if labels is not None:
         way_out = "Add them with DecisionLog.label_all, or with calibrant serve's own address for labels."
         raise invalid("labels", "be left out for a log, which holds its labels", str(labels), way_out)
-    return Stream.of_log(log, rule)
+    return Stream.of_log(log, rule, extras=extras)
 
 
 def read_stream(
@@ -74,6 +79,7 @@ def read_stream(
     kind: Kind | None = None,
     columns: dict[str, str] | None = None,
     executor: Executor | None = None,
+    extras: Collection[str] | None = None,
 ) -> Stream:
     """The cases of a file, in the order of its rows.
 
@@ -91,11 +97,15 @@ def read_stream(
         columns: Where the target and the id of predictions have other names.
         executor: Where the parts of a folder are read and decided; None for this process, one after the other. The
             tests themselves go through the cases in their order, here.
+        extras: For decisions: names of the other columns to read; None for all.
     """
     path = as_path(source, "source")
     if rule is None:
         raise InvalidInput(f"{path} does not hold the rule that decided. Name it: --rule rule.json.")
-    table = _tables(path, executor)
+    wanted = extras
+    if extras is not None and isinstance(rule, RoutingRule) and rule.groups is not None:
+        wanted = [*extras, rule.groups]
+    table = _tables(path, executor, wanted)
     if "decision" not in table:
         if labels is not None:
             raise invalid("labels", "be left out for predictions, which hold their targets", str(labels))
@@ -110,6 +120,11 @@ def read_stream(
         return Stream.joined(as_mapper(executor)(decided, parts))
     if isinstance(rule, BinaryRule):
         raise invalid(str(path), "hold predictions for a rule of calibrant route binary", "decisions")
+    for name in extras or ():
+        if name not in table:
+            known = [each for each in _column_names(path) if each not in _OWN]
+            way_out = did_you_mean(name, known) if known else "There are no other columns."
+            raise invalid("groups", "be a column of the cases", repr(name), way_out)
     return _decisions(rule, table, str(path), labels)
 
 
@@ -129,22 +144,28 @@ def _seen(rule: RoutingRule | BinaryRule, predictions: Predictions, calibrator: 
     return as_seen_by(rule, predictions, calibrator)
 
 
-def _tables(path: Path, executor: Executor | None) -> dict[str, list[Any]]:
+def _tables(path: Path, executor: Executor | None, extras: Collection[str] | None) -> dict[str, list[Any]]:
     """A file of decisions, or all those of a folder, one after the other; of predictions nothing."""
     if path.is_file():
-        return _table(path) if path.suffix.lower() in (".csv", ".parquet") else {}
+        return _table(path, extras) if path.suffix.lower() in (".csv", ".parquet") else {}
     parts = [part.absolute() for part in parquet_parts(path)] if path.is_dir() else []
     if executor is not None and parts:
         executor.check_shared(parts[0], parts[-1])
     if not parts or "decision" not in parquet_columns(parts[0]):
         return {}
     whole: dict[str, list[Any]] = {}
-    for number, table in enumerate(as_mapper(executor)(_table, parts)):
+    for number, table in enumerate(as_mapper(executor)(partial(_table, extras=extras), parts)):
         if number and table.keys() != whole.keys():
             raise invalid(str(parts[number]), f"have the columns {', '.join(whole)}", ", ".join(table))
         for name, column in table.items():
             whole.setdefault(name, []).extend(column)
     return whole
+
+
+def _column_names(path: Path) -> list[str]:
+    if path.suffix.lower() == ".csv":
+        return next(csv_records(path, str(path)), [])
+    return parquet_columns(parquet_parts(path)[0] if path.is_dir() else path)
 
 
 def _decided(
@@ -284,18 +305,23 @@ def _plain(value: Any) -> str:
     return text[1:] if text.startswith(_GUARDED) else text
 
 
-def _table(path: Path) -> dict[str, list[Any]]:
-    """All columns of a table; of CSV as text."""
+def _table(path: Path, extras: Collection[str] | None = None) -> dict[str, list[Any]]:
+    """The columns that we know and the extras that are wanted, None for all; of CSV as text."""
+    wanted = None if extras is None else _OWN | set(extras)
     if path.suffix.lower() == ".parquet":
-        return parquet_table(path)
+        return parquet_table(path, wanted)
     if path.suffix.lower() != ".csv":
         raise invalid(str(path), "end in .csv or .parquet", path.suffix or "no ending")
     records = csv_records(path, str(path))
     header = next(records, [])
     if len(set(header)) < len(header):
         raise invalid(str(path), "name each column once", ", ".join(header))
-    columns = list(zip(*records, strict=True)) or [()] * len(header)
-    return {name: list(column) for name, column in zip(header, columns, strict=True)}
+    places = [place for place, name in enumerate(header) if wanted is None or name in wanted]
+    columns: list[list[Any]] = [[] for _ in places]
+    for record in records:
+        for column, place in zip(columns, places, strict=True):
+            column.append(record[place])
+    return {header[place]: column for column, place in zip(columns, places, strict=True)}
 
 
 def read_reference(
