@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.decisions import RoutingRule, choose_threshold, route_file
+from calibrant.decisions import Policy, RoutingRule, choose_threshold, route_file
 from calibrant.deployment import Decision, DecisionLog, Stream, advice, describe, promise_capital, read_stream, watch
 from calibrant.errors import InvalidInput
+from tests.deployment.conftest import with_rule
 
 RULE = RoutingRule(
     0.9,
@@ -54,9 +55,9 @@ def test_false_alarms_are_no_more_frequent_than_the_level(world):
     alarms = ignored = 0
     for seed in range(30):
         stream = cases(*world(np.random.default_rng(seed), 300))
-        alarms += watch(Stream.of_predictions(RULE, stream), level=0.1).broken
+        alarms += watch(Stream.of_predictions(with_rule(RULE), stream), level=0.1).broken
         alone = replace(RULE, clusters=None, cluster_column=None, largest_cluster=None)
-        ignored += watch(Stream.of_predictions(alone, stream), level=0.1).broken
+        ignored += watch(Stream.of_predictions(with_rule(alone), stream), level=0.1).broken
     assert alarms <= 8
     assert ignored > 15  # what happens to whoever takes pictures for independent
 
@@ -78,7 +79,7 @@ def test_a_broken_promise_is_noticed():
     rng = np.random.default_rng(0)
     sizes = np.full(400, 10)
     wrong = np.where(rng.random(400) < np.where(np.arange(400) < 200, 0.02, 0.3), 10, 0)
-    watched = watch(Stream.of_predictions(RULE, cases(sizes, wrong)))
+    watched = watch(Stream.of_predictions(with_rule(RULE), cases(sizes, wrong)))
     assert watched.broken
     (signal,) = watched.signals
     assert 2000 < signal.alarm < 3000
@@ -91,9 +92,9 @@ def test_a_broken_promise_is_noticed():
 def test_a_later_look_sees_the_same_capital_up_to_an_earlier_one():
     rng = np.random.default_rng(0)
     whole = cases(*sizes_of_all_kinds(rng, 60))
-    late = watch(Stream.of_predictions(RULE, whole)).signals[0].curve
+    late = watch(Stream.of_predictions(with_rule(RULE), whole)).signals[0].curve
     for n in range(1, len(whole), 7):
-        early = watch(Stream.of_predictions(RULE, whole.subset(np.arange(n)))).signals[0].curve
+        early = watch(Stream.of_predictions(with_rule(RULE), whole.subset(np.arange(n)))).signals[0].curve
         assert late.evidence[: len(early.evidence)] == pytest.approx(early.evidence)
         assert late.case[: len(early.case)] == early.case
 
@@ -103,8 +104,8 @@ def test_a_rule_keeps_the_column_and_the_largest_cluster(tmp_path):
     fitted = cases(*sizes_of_all_kinds(rng, 900))
     rule = choose_threshold(fitted, 0.9, clusters="patient")
     assert (rule.clusters, rule.cluster_column, rule.largest_cluster) == (900, "patient", 10)
-    rule.save(tmp_path / "rule.json")
-    assert RoutingRule.load(tmp_path / "rule.json") == rule
+    with_rule(rule).save(tmp_path / "policy.json")
+    assert Policy.load(tmp_path / "policy.json").rule == rule
     by_values = choose_threshold(fitted, 0.9, clusters=fitted.extras["patient"])
     assert by_values.cluster_column == "clusters"
     with pytest.raises(InvalidInput, match="cluster_column"):
@@ -118,16 +119,17 @@ def test_files_and_logs_bring_the_column(tmp_path):
         new.probabilities, new.targets, ids=[f"x{row}" for row in range(len(new))], extras=new.extras
     )
     new.save(tmp_path / "new.npz")
-    expected = watch(Stream.of_predictions(RULE, new)).signals
-    route_file(RULE, tmp_path / "new.npz", tmp_path / "decisions.csv", keep=["patient"])
+    expected = watch(Stream.of_predictions(with_rule(RULE), new)).signals
+    route_file(with_rule(RULE), tmp_path / "new.npz", tmp_path / "decisions.csv", keep=["patient"])
     lines = [f"{name},{target}" for name, target in zip(new.ids, new.targets, strict=True)]
     (tmp_path / "labels.csv").write_text("\n".join(["id,target", *lines]))
-    stream = read_stream(tmp_path / "decisions.csv", RULE, labels=tmp_path / "labels.csv")
+    stream = read_stream(tmp_path / "decisions.csv", with_rule(RULE), labels=tmp_path / "labels.csv")
     assert watch(stream).signals == expected
     with DecisionLog(tmp_path / "log.db", model="0" * 64, n_classes=2) as log:
         own = zip(new.ids, new.extras["patient"].tolist(), strict=True)
         log.append(
-            [Decision(name, 0, 0.99, True, extras={"patient": who}) for name, who in own], rule=log.add_rule(RULE)
+            [Decision(name, 0, 0.99, True, extras={"patient": who}) for name, who in own],
+            policy=log.add_policy(with_rule(RULE)),
         )
         for name, target in zip(new.ids, new.targets.tolist(), strict=True):
             log.label(name, target)
@@ -138,29 +140,29 @@ def test_what_clusters_cannot_be_watched_is_refused():
     few = cases(np.array([3, 2, 4]), np.array([0, 0, 0]))
     bare = Predictions.from_probabilities(few.probabilities, few.targets)
     with pytest.raises(InvalidInput, match="clusters of the column 'patient', which the stream does not have"):
-        watch(Stream.of_predictions(RULE, bare))
+        watch(Stream.of_predictions(with_rule(RULE), bare))
     mixed = few.subset(np.array([0, 3, 1, 2, 4, 5, 6, 7, 8]))
     with pytest.raises(InvalidInput, match="come patient by patient, but one of patient 0 came after labels of others"):
-        watch(Stream.of_predictions(RULE, mixed))
+        watch(Stream.of_predictions(with_rule(RULE), mixed))
     with pytest.raises(InvalidInput, match="patient 1 has 11 labelled cases, but the rule was chosen on at most 10"):
-        watch(Stream.of_predictions(RULE, cases(np.array([3, 11, 4]), np.array([0, 0, 0]))))
+        watch(Stream.of_predictions(with_rule(RULE), cases(np.array([3, 11, 4]), np.array([0, 0, 0]))))
     with pytest.raises(InvalidInput, match="which the reference does not have"):
-        watch(Stream.of_predictions(RULE, few), reference=bare)
+        watch(Stream.of_predictions(with_rule(RULE), few), reference=bare)
 
 
 def test_labels_of_a_patient_count_when_the_next_one_begins():
-    first = watch(Stream.of_predictions(RULE, cases(np.array([4]), np.array([4])))).signals[0]
+    first = watch(Stream.of_predictions(with_rule(RULE), cases(np.array([4]), np.array([4])))).signals[0]
     assert (first.cases, first.evidence) == (0, 0.0)
-    both = watch(Stream.of_predictions(RULE, cases(np.array([4, 1]), np.array([4, 0])))).signals[0]
+    both = watch(Stream.of_predictions(with_rule(RULE), cases(np.array([4, 1]), np.array([4, 0])))).signals[0]
     assert both.cases == 4
     assert both.evidence > 0
 
 
 def test_advice_is_to_label_whole_patients():
-    watched = watch(Stream.of_predictions(RULE, cases(np.full(50, 4), np.zeros(50, dtype=int))))
+    watched = watch(Stream.of_predictions(with_rule(RULE), cases(np.full(50, 4), np.zeros(50, dtype=int))))
     assert "one patient after the other" in advice(watched)[0]
     alone = replace(RULE, clusters=None, cluster_column=None, largest_cluster=None)
-    other = watch(Stream.of_predictions(alone, cases(np.full(50, 4), np.zeros(50, dtype=int))))
+    other = watch(Stream.of_predictions(with_rule(alone), cases(np.full(50, 4), np.zeros(50, dtype=int))))
     assert watched.labels_to_notice == 10 * other.labels_to_notice
 
 
@@ -174,11 +176,15 @@ def test_patients_with_like_confidences_are_no_drift():
         return Predictions.from_probabilities(np.stack([top, 1 - top], axis=1), right, extras=members)
 
     alarms = sum(
-        bool(watch(Stream.of_predictions(RULE, draw(200, seed)), reference=draw(60, 1000 + seed), level=0.1).alarms)
+        bool(
+            watch(
+                Stream.of_predictions(with_rule(RULE), draw(200, seed)), reference=draw(60, 1000 + seed), level=0.1
+            ).alarms
+        )
         for seed in range(20)
     )
     assert alarms <= 6
-    changed = Stream.of_predictions(RULE, draw(200, 5))
+    changed = Stream.of_predictions(with_rule(RULE), draw(200, 5))
     other = draw(60, 6)
     moved = Predictions.from_probabilities(
         np.stack([np.full(600, 0.99), np.full(600, 0.01)], axis=1), other.targets, extras=other.extras

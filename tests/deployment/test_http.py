@@ -22,7 +22,7 @@ from torch import nn
 
 from calibrant import Predictions, samples
 from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import choose_shortlist, choose_threshold, route_file
+from calibrant.decisions import Policy, choose_shortlist, choose_threshold, route_file
 from calibrant.deployment import DecisionLog, export_onnx, serve_model
 from calibrant.errors import InvalidInput
 
@@ -39,14 +39,14 @@ def model(tmp_path_factory):
     calibrator = TemperatureScaling().fit(some)
     rule = choose_threshold(calibrator(rest), 0.97)
     shortlist = choose_shortlist(calibrator(test.subset(np.arange(5000, 10000))), rule=rule)
-    parts = {"calibrator": calibrator, "rule": rule, "shortlist": shortlist}
+    policy = Policy(10, calibrator, rule, shortlist)
     example = torch.from_numpy(test.logits[:200].astype(np.float32))
-    export_onnx(nn.Identity(), folder / "model.onnx", example=example, ranges={"inputs": (-60, 60)}, **parts)
+    export_onnx(nn.Identity(), folder / "model.onnx", example=example, ranges={"inputs": (-60, 60)}, policy=policy)
     first = test.subset(np.arange(REQUESTS))
     ids = [f"image {i}" for i in range(REQUESTS)]
     named = Predictions.from_logits(first.logits, first.targets, ids=ids, class_names=test.class_names)
     named.save(folder / "new.npz")
-    route_file(rule, folder / "new.npz", folder / "applied.csv", calibrator=calibrator, shortlist=shortlist)
+    route_file(policy, folder / "new.npz", folder / "applied.csv")
     with (folder / "applied.csv").open() as lines:
         applied = {row["id"]: row for row in csv.DictReader(lines)}
     return folder / "model.onnx", first.logits.astype(float).tolist(), applied

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from calibrant.decisions import RoutingRule
-from calibrant.deployment import ContradictingLabel, Decision, DecisionLog, DuplicateId, Stream, UnknownId, rule_digest
+from calibrant.deployment import ContradictingLabel, Decision, DecisionLog, DuplicateId, Stream, UnknownId
 from calibrant.deployment.tables import Database, url_of
 from calibrant.errors import InvalidInput, OutputError
+from tests.deployment.conftest import with_rule
 
 MODEL, OTHER = "a" * 64, "b" * 64
 NAMES = ("cat", "dog", "[/red] hen")
@@ -62,14 +63,14 @@ def everything(log, **options):
 
 def test_what_goes_in_comes_out_in_its_order_with_labels_joined_by_id(place):
     with new(place) as log:
-        digest = log.add_rule(RULE)
-        log.append(cases(25, site="north"), rule=digest)
+        digest = log.add_policy(with_rule(RULE))
+        log.append(cases(25, site="north"), policy=digest)
         log.append([Decision("odd \N{SNOWMAN} 'id", 2, 1.0, True, extras={"age": 7, "ok": None, "late": True})])
         log.label("case-3", "dog")
         assert log.label_all({"case-7": 2, "case-3": 1}) == 1
     with DecisionLog(place) as log:
         assert (log.model, log.n_classes, log.class_names, len(log)) == (MODEL, 3, NAMES, 26)
-        assert log.rules() == {digest: RULE}
+        assert {key: policy.rule for key, policy in log.policies().items()} == {digest: RULE}
         blocks = list(log.decisions(block=10))
         logged = log.find("case-7")
     assert [len(block) for block in blocks] == [10, 10, 6]
@@ -84,12 +85,12 @@ def test_what_goes_in_comes_out_in_its_order_with_labels_joined_by_id(place):
     assert first.label_sequence.tolist() == [0, 0, 0, 1, 0, 0, 0, 2, 0, 0]
     assert first.labelled.sum() == 2
     assert first.correct.nonzero()[0].tolist() == []
-    assert set(first.rule) == {digest} == {rule_digest(RULE)}
+    assert set(first.policy) == {digest} == {with_rule(RULE).digest}
     assert first.extras["site"].tolist() == ["north"] * 10
     assert first.time.dtype == "datetime64[us]"
     assert np.concatenate([block.sequence for block in blocks]).tolist() == list(range(1, 27))
     assert last.ids[-1] == "odd \N{SNOWMAN} 'id"
-    assert last.rule[-1] == ""
+    assert last.policy[-1] == ""
     assert {name: column[-1] for name, column in last.extras.items()} == {
         "site": None,
         "age": 7,
@@ -329,14 +330,14 @@ def test_a_log_that_is_moved_back_goes_on(tmp_path):
 
 def test_a_damaged_rule_is_refused(tmp_path):
     with new(tmp_path / "log.db") as log:
-        log.add_rule(RULE)
+        log.add_policy(with_rule(RULE))
         with pytest.raises(InvalidInput, match="log's 3 classes"):
-            log.add_rule(RoutingRule(threshold=0.9, n_classes=4))
+            log.add_policy(with_rule(RoutingRule(threshold=0.9, n_classes=4)))
     with sqlite3.connect(tmp_path / "log.db") as connection:
-        connection.execute("UPDATE calibrant_rules SET content = replace(content, '0.99', '0.90')")
+        connection.execute("UPDATE calibrant_policies SET content = replace(content, '0.99', '0.90')")
     connection.close()
     with DecisionLog(tmp_path / "log.db") as log, pytest.raises(InvalidInput, match="must be undamaged"):
-        log.rules()
+        log.policies()
 
 
 def test_a_failed_write_leaves_the_log_as_it_was(tmp_path):
@@ -414,8 +415,8 @@ def test_what_was_appended_survives_a_kill(place, python):
         ("UPDATE calibrant_decisions SET shortlist = ?", "7"),
         ("UPDATE calibrant_decisions SET confidence = ?", "high"),
         ("UPDATE calibrant_decisions SET predicted = ?", 2**63 - 1),
-        ("UPDATE calibrant_rules SET digest = ?", None),
-        ("UPDATE calibrant_rules SET content = ?", None),
+        ("UPDATE calibrant_policies SET digest = ?", None),
+        ("UPDATE calibrant_policies SET content = ?", None),
         ("UPDATE calibrant_log SET class_names = ?", "5"),
         ("UPDATE calibrant_log SET class_names = ?", "[" * 100_000),
         ("UPDATE calibrant_log SET n_classes = ?", "three"),
@@ -423,7 +424,7 @@ def test_what_was_appended_survives_a_kill(place, python):
 )
 def test_a_damaged_log_is_one_line(tmp_path, change, value):
     with DecisionLog(tmp_path / "d.db", model=MODEL, n_classes=3, class_names=NAMES) as log:
-        log.append([Decision("a", 1, 0.97, True)], rule=log.add_rule(RULE))
+        log.append([Decision("a", 1, 0.97, True)], policy=log.add_policy(with_rule(RULE)))
     with sqlite3.connect(tmp_path / "d.db") as connection:
         connection.execute("PRAGMA writable_schema = ON")
         connection.execute("UPDATE sqlite_schema SET sql = replace(sql, 'NOT NULL', '')")

@@ -8,11 +8,11 @@ from calibrant import Predictions
 from calibrant.decisions import GroupEvidence, RoutingRule, choose_threshold
 from calibrant.deployment import Stream, describe, watch
 from calibrant.errors import InvalidInput
-from tests.deployment.conftest import draw, joined
+from tests.deployment.conftest import draw, joined, with_rule
 
 
 def test_a_stream_like_the_reference_raises_no_alarm(rule, reference):
-    watched = watch(Stream.of_predictions(rule, draw(2500, seed=2)), reference=reference)
+    watched = watch(Stream.of_predictions(with_rule(rule), draw(2500, seed=2)), reference=reference)
     assert watched.alarms == ()
     assert watched.since is None
     assert [each.about for each in watched.signals] == ["promise", "share automated", "confidence", "predicted classes"]
@@ -24,7 +24,7 @@ def test_a_stream_like_the_reference_raises_no_alarm(rule, reference):
 
 
 def test_a_planted_drop_of_accuracy_is_found_and_dated(rule, reference):
-    stream = Stream.of_predictions(rule, joined(draw(1500, seed=3), draw(1500, seed=4, flipped=0.1)))
+    stream = Stream.of_predictions(with_rule(rule), joined(draw(1500, seed=3), draw(1500, seed=4, flipped=0.1)))
     watched = watch(stream, reference=reference)
     assert watched.broken
     (alarm,) = watched.alarms
@@ -40,7 +40,7 @@ def test_a_planted_drop_of_accuracy_is_found_and_dated(rule, reference):
 
 def test_drift_without_labels_is_found_and_named(rule, reference):
     rows = joined(draw(1000, seed=5), draw(1000, seed=6, sharpness=3.0))
-    seen = Stream.of_predictions(rule, rows)
+    seen = Stream.of_predictions(with_rule(rule), rows)
     blind = Stream(rule, seen.automate, seen.predicted, seen.confidence, np.full(2000, -1))
     watched = watch(blind, reference=reference)
     assert not watched.broken
@@ -51,7 +51,7 @@ def test_drift_without_labels_is_found_and_named(rule, reference):
 
 def test_a_class_that_becomes_frequent_is_named(rule, reference):
     rows = joined(draw(800, seed=7), draw(800, seed=8, classes=[0, 0, 6, 0]))
-    watched = watch(Stream.of_predictions(rule, rows), reference=reference)
+    watched = watch(Stream.of_predictions(with_rule(rule), rows), reference=reference)
     (alarm,) = [each for each in watched.alarms if each.about == "predicted classes"]
     assert alarm.detail.startswith("c: 2")
 
@@ -65,7 +65,7 @@ def for_groups(rule, **promised):
 def test_levels_of_all_tests_add_up_to_no_more_than_the_level(rule, reference):
     own = for_groups(rule, a=True, b=True, c=False)
     site = {"site": np.array(["a", "b", "c", "new"])[np.arange(900) % 4]}
-    stream = Stream.of_predictions(own, draw(900, seed=9, extras=site))
+    stream = Stream.of_predictions(with_rule(own), draw(900, seed=9, extras=site))
     for settings in ({}, {"groups": "site"}, {"reference": reference}, {"reference": reference, "groups": "site"}):
         watched = watch(stream, level=0.1, **settings)
         assert sum(each.level for each in watched.signals) == pytest.approx(0.1)
@@ -85,7 +85,7 @@ def test_a_promised_group_that_fails_is_named_though_all_cases_together_hold(rul
         class_names=rows.class_names,
         extras={"site": np.where(order < 6000, "north", "south")},
     )
-    alarms = watch(Stream.of_predictions(for_groups(rule, north=True, south=True), rows)).alarms
+    alarms = watch(Stream.of_predictions(with_rule(for_groups(rule, north=True, south=True)), rows)).alarms
     assert "site south" in {each.group for each in alarms}
     assert "site north" not in {each.group for each in alarms}
 
@@ -104,7 +104,7 @@ def test_a_group_that_was_promised_nothing_is_described_and_not_tested(share, ac
     """The promise of 99 % holds for all cases together, and nothing has changed."""
     rule = RoutingRule(0.9, 2, target_accuracy=0.99, confidence=0.95)
     for seed in range(5):
-        stream = Stream.of_predictions(rule, two_sites(3000, seed, share=share, accuracies=accuracies))
+        stream = Stream.of_predictions(with_rule(rule), two_sites(3000, seed, share=share, accuracies=accuracies))
         watched = watch(stream, groups="site")
         assert not watched.alarms
         assert not watched.broken
@@ -126,7 +126,7 @@ def test_a_group_with_too_few_calibration_cases_raises_no_alarm():
     rule = choose_threshold(two_sites(4000, 0, **settings), 0.99, groups="site")
     assert {each.name: each.promised for each in rule.group_evidence} == {"A": True, "B": False}
     for seed in range(5):
-        watched = watch(Stream.of_predictions(rule, two_sites(8000, 100 + seed, **settings)))
+        watched = watch(Stream.of_predictions(with_rule(rule), two_sites(8000, 100 + seed, **settings)))
         assert not watched.alarms
         assert [each.group for each in watched.signals] == ["all", "site A"]
         assert [each.group for each in watched.described] == ["site B"]
@@ -134,7 +134,7 @@ def test_a_group_with_too_few_calibration_cases_raises_no_alarm():
 
 def test_labels_count_in_the_order_in_which_they_came(rule):
     """A look now and a look after more labels see the same capital up to the earlier label."""
-    seen = Stream.of_predictions(rule, draw(400, seed=12, flipped=0.1))
+    seen = Stream.of_predictions(with_rule(rule), draw(400, seed=12, flipped=0.1))
     order = np.random.default_rng(0).permutation(400) + 1
     some = np.where(order <= 200, seen.targets, -1)
     early = watch(Stream(rule, seen.automate, seen.predicted, seen.confidence, some, order)).signals[0]
@@ -144,14 +144,14 @@ def test_labels_count_in_the_order_in_which_they_came(rule):
 
 def test_per_class_rules_are_watched_class_by_class(reference):
     rule = choose_threshold(draw(8000, seed=13), 0.95, per_class=True)
-    signals = watch(Stream.of_predictions(rule, draw(500, seed=14))).signals
+    signals = watch(Stream.of_predictions(with_rule(rule), draw(500, seed=14))).signals
     assert [each.group for each in signals] == ["a", "b", "c", "d"]
     assert sum(each.level for each in signals) == pytest.approx(0.05)
 
 
 def test_json_has_places_and_no_curves(rule):
     rows = joined(draw(300, seed=15, ids=True), draw(600, seed=16, flipped=0.4, ids=True))
-    content = watch(Stream.of_predictions(rule, rows)).to_dict()
+    content = watch(Stream.of_predictions(with_rule(rule), rows)).to_dict()
     text = json.loads(json.dumps(content, allow_nan=False))
     (signal,) = text["signals"]
     assert signal["alarm"]["id"].startswith("case-16-")
@@ -161,22 +161,22 @@ def test_json_has_places_and_no_curves(rule):
 
 
 def test_no_labels_is_said(rule):
-    seen = Stream.of_predictions(rule, draw(50, seed=17))
+    seen = Stream.of_predictions(with_rule(rule), draw(50, seed=17))
     watched = watch(Stream(rule, seen.automate, seen.predicted, seen.confidence, np.full(50, -1)))
     assert "no automated case has a label" in describe(watched)
     assert watched.signals[0].seen is None
 
 
 def test_what_cannot_be_watched_is_refused(rule, reference):
-    stream = Stream.of_predictions(rule, draw(50, seed=18))
+    stream = Stream.of_predictions(with_rule(rule), draw(50, seed=18))
     with pytest.raises(InvalidInput, match="groups must be a column of the cases, got 'site'"):
         watch(stream, groups="site")
     nothing, costs = (RoutingRule(t, 4, class_names=("a", "b", "c", "d")) for t in (None, 0.9))
     with pytest.raises(InvalidInput, match="automates nothing"):
-        watch(Stream.of_predictions(nothing, draw(50, seed=18)))
+        watch(Stream.of_predictions(with_rule(nothing), draw(50, seed=18)))
     with pytest.raises(InvalidInput, match="promise something where no reference"):
-        watch(Stream.of_predictions(costs, draw(50, seed=18)))
-    assert len(watch(Stream.of_predictions(costs, draw(50, seed=18)), reference=reference).signals) == 3
+        watch(Stream.of_predictions(with_rule(costs), draw(50, seed=18)))
+    assert len(watch(Stream.of_predictions(with_rule(costs), draw(50, seed=18)), reference=reference).signals) == 3
 
 
 def test_false_alarms_are_no_more_frequent_than_the_level():
@@ -184,6 +184,6 @@ def test_false_alarms_are_no_more_frequent_than_the_level():
     false, level = 0, 0.2
     for seed in range(100):
         chosen = choose_threshold(draw(400, seed=1000 + seed), 0.9)
-        stream = Stream.of_predictions(chosen, draw(400, seed=5000 + seed))
+        stream = Stream.of_predictions(with_rule(chosen), draw(400, seed=5000 + seed))
         false += bool(watch(stream, reference=draw(400, seed=1000 + seed), level=level).alarms)
     assert false <= 100 * level
