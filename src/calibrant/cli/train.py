@@ -94,7 +94,6 @@ def train(
         Run,
         anchored_recipe,
         default_folder,
-        first_process_speaks,
         is_first_process,
         make_reporter,
         parse_assignment,
@@ -132,27 +131,24 @@ def train(
     from calibrant.training import resume as resume_training
     from calibrant.training import train as start_training
 
-    with first_process_speaks():
-        reporter = make_reporter(tensorboard=tensorboard, mlflow=mlflow, wandb=wandb)
-        if resume is not None:
-            others = {"recipe": recipe, "data": data, "out": out, "lambda": lambda_, "skip": skip_unreadable or None}
-            refuse_settings({**changes, "engine.devices": None, **others})
-            if Run.open(resume).finished:
-                complain(f"run {resume} is finished already: nothing to do")
-            with resumable(resume):
-                run = resume_training(
-                    resume, devices=devices, data_dir=data_dir, reporter=reporter, trust_code=trust_code
-                )
-        else:
-            trust_named(changes["method.name"], changes["model.name"], own_data(data))
-            wanted = recipe_from(
-                *(recipe, data, changes),
-                calibration_weight=lambda_,
-                skip_unreadable=skip_unreadable,
-                trust_code=trust_code,
-            )
-            folder = out or default_folder(wanted)
-            with resumable(folder):
-                run = start_training(anchored_recipe(wanted), folder, data_dir=data_dir, reporter=reporter)
+    reporter = make_reporter(tensorboard=tensorboard, mlflow=mlflow, wandb=wandb)
+    if resume is not None:
+        others = {"recipe": recipe, "data": data, "out": out, "lambda": lambda_, "skip": skip_unreadable or None}
+        refuse_settings({**changes, "engine.devices": None, **others})
+        if Run.open(resume).finished:
+            complain(f"run {resume} is finished already: nothing to do")
+        with resumable(resume):
+            run = resume_training(resume, devices=devices, data_dir=data_dir, reporter=reporter, trust_code=trust_code)
+    else:
+        trust_named(changes["method.name"], changes["model.name"], own_data(data))
+        wanted = recipe_from(
+            *(recipe, data, changes),
+            calibration_weight=lambda_,
+            skip_unreadable=skip_unreadable,
+            trust_code=trust_code,
+        )
+        folder = out or default_folder(wanted)
+        with resumable(folder):
+            run = start_training(anchored_recipe(wanted), folder, data_dir=data_dir, reporter=reporter)
     if is_first_process():
         answer(run.describe(), {"run": str(run.path), **run.summary}, as_json=as_json)

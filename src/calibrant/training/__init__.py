@@ -6,6 +6,7 @@ from calibrant.training.continuing import state_of, train_or_resume
 from calibrant.training.defaults import default_recipe, method_settings, named_recipes, paper_recipe
 from calibrant.training.engine import TrainingDiverged, resume, train
 from calibrant.training.inputs import check_inputs
+from calibrant.training.launch import is_first_process, resumable
 from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, Reporter
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 from calibrant.training.run import Run
@@ -34,7 +35,6 @@ from calibrant.training.sources import (
     shortlist_path,
     source_path,
 )
-from calibrant.training.speaking import first_process_speaks, is_first_process, resumable
 from calibrant.training.torchdata import TorchData
 from calibrant.training.trackers import MLflow, TensorBoard, WeightsAndBiases, make_reporter
 
@@ -61,7 +61,6 @@ __all__ = [
     "check_inputs",
     "default_folder",
     "default_recipe",
-    "first_process_speaks",
     "flatten",
     "is_first_process",
     "load_data",

@@ -3,6 +3,7 @@
 import os
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +23,17 @@ from calibrant.training.checkpoint import (
 )
 from calibrant.training.data import Dataset, Unreadable, warn_of_unreadable
 from calibrant.training.failing import find_failures
-from calibrant.training.launch import launched
+from calibrant.training.launch import joined, joins_a_group, on_first_rank, start_processes
 from calibrant.training.log import Line, read_log
 from calibrant.training.predict import predict
 from calibrant.training.progress import Quiet, Reporter
-from calibrant.training.ranks import on_first_rank
 from calibrant.training.reading import lost_worker
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run, Split
 from calibrant.training.run_data import TrainingData
 from calibrant.training.scoring import scorer
 from calibrant.training.seeds import seeded
-from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric
+from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric, on_gpu
 from calibrant.training.state import pack, unpack
 from calibrant.training.summary import brief, summarise
 from calibrant.training.torchdata import TorchData
@@ -73,8 +73,12 @@ def train(
         recipe = recipe.changed({"data.name": f"{OWN_DATA}{data.name}"})
     recipe = recipe.with_trusted_code(trust_code=trust_code)
     Run(Path(out), recipe).refuse_if_used()
+    if recipe.engine.devices > 1 and not joins_a_group():
+        work = partial(train, recipe, out, data_dir=data_dir, data=data, trust_code=True)
+        start_processes(recipe.engine.devices, work, Path(out), reporter or Quiet(), on_gpu=on_gpu(recipe))
+        return Run.open(out)
     fabric = make_fabric(recipe)
-    with launched(fabric, Path(out), recipe.compared()):
+    with joined(fabric, Path(out), recipe.compared()):
         # Built before the folder: a recipe that cannot run leaves nothing behind.
         setup = Setup(recipe.within_budget(), fabric, _training_data(recipe, data, data_dir))
         run = on_first_rank(fabric, lambda: Run.create(out, recipe))
@@ -107,8 +111,12 @@ def resume(
         return run
     run.recipe.with_trusted_code(trust_code=trust_code)
     recipe = run.recipe if devices is None else run.recipe.changed({"engine.devices": devices})
+    if recipe.engine.devices > 1 and not joins_a_group():
+        work = partial(resume, path, devices=devices, data_dir=data_dir, data=data, trust_code=True)
+        start_processes(recipe.engine.devices, work, run.path, reporter or Quiet(), on_gpu=on_gpu(recipe))
+        return run
     fabric = make_fabric(recipe)
-    with launched(fabric, run.path, run.recipe.compared()):
+    with joined(fabric, run.path, run.recipe.compared()):
         setup = Setup(recipe.within_budget(), fabric, _training_data(run.recipe, data, data_dir))
         return _Training(run, setup, reporter or Quiet()).go()
 

@@ -16,7 +16,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from calibrant.errors import CalibrantError, invalid
 from calibrant.pruning import Indexed
 from calibrant.training.data import StreamedImages, Unreadable, refused
-from calibrant.training.speaking import ProcessLost, lost_message
+from calibrant.training.launch import ProcessLost, lost_message
 
 # More decode no faster than a GPU trains on pictures of the usual size, and each takes memory.
 _MOST_WORKERS = 16

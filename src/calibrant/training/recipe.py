@@ -134,8 +134,6 @@ class EngineSection(RecipeSection):
     precision: Precision = "auto"
     data_path: DataPath = "auto"
     mode: StepMode = "auto"
-    fuse: bool = True
-    tune: bool = False
     workers: Annotated[int, Field(ge=0)] = 0
     sync_batch_norm: bool = True
     evaluate_every: Count = 1

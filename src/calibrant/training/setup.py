@@ -17,9 +17,8 @@ from calibrant.training.balance import balanced_loss
 from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
 from calibrant.training.batchnorm import synchronise_batch_norm
 from calibrant.training.best import BestEpoch
-from calibrant.training.cluster import started_layout
 from calibrant.training.data import StreamedDataset, StreamedImages, open_dataset, own_data
-from calibrant.training.launch import FABRIC_LOGGERS
+from calibrant.training.launch import FABRIC_LOGGERS, group_layout, joins_a_group
 from calibrant.training.mixup import Mixup
 from calibrant.training.network import Freezing, choose_input, make_model, rate_factors, with_input
 from calibrant.training.own_data import own_training_data
@@ -31,6 +30,7 @@ from calibrant.training.step import EagerSteps, GraphedSteps, Learner
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+    from lightning.fabric.plugins.environments import ClusterEnvironment
 
 # Below this batch size a compiled but not captured step waits for Python longer than an eager one (measured on an
 # H200: ResNet-32 at batch 128, 10.0 against 13.7 thousand images per second; at 1024 compiling wins by half).
@@ -39,38 +39,44 @@ _COMPILE_FROM = 512
 OWN_DATA = "python:"
 
 
+def on_gpu(recipe: Recipe) -> bool:
+    """Whether the recipe trains on GPUs here; more of them than there are, or none, are refused."""
+    engine, gpus = recipe.engine, torch.cuda.device_count()
+    if engine.accelerator == "cuda" and not torch.cuda.is_available():
+        raise InvalidInput("engine.accelerator is cuda, but torch sees no GPU. Use cpu or auto.")
+    if engine.accelerator == "cpu" or not torch.cuda.is_available():
+        return False
+    if engine.devices > gpus:
+        raise invalid("engine.devices", f"not exceed the {gpus} GPUs here", engine.devices)
+    return True
+
+
 def make_fabric(recipe: Recipe) -> "Fabric":
     """Lightning Fabric for the recipe's device, precision and number of processes, not launched yet."""
     with importing("training", "Lightning", "train"):
         from lightning.fabric import Fabric
         from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-        from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-    engine = recipe.engine
-    if engine.accelerator == "cuda" and not torch.cuda.is_available():
-        raise InvalidInput("engine.accelerator is cuda, but torch sees no GPU. Use cpu or auto.")
-    accelerator = engine.accelerator
-    if accelerator == "auto":
-        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
-    if accelerator == "cuda" and engine.devices > torch.cuda.device_count():
-        raise invalid("engine.devices", f"not exceed the {torch.cuda.device_count()} GPUs here", engine.devices)
-    precision = engine.precision
+    accelerator = "cuda" if on_gpu(recipe) else "cpu"
+    precision = recipe.engine.precision
     if precision == "auto":
         precision = "bf16-mixed" if accelerator == "cuda" else "32-true"
     elif precision == "64-true":
         # `Setup` casts network and images to float64. Fabric's own plugin would turn the logits back into
         # float32, and the loss with them; under this name it leaves everything as it is.
         precision = "32-true"
-    started = started_layout()
-    devices, nodes = started or (engine.devices, 1)
-    # Named here, because Fabric's own choice takes any job of Slurm for one that srun started.
-    environment = LightningEnvironment() if started is None else TorchElasticEnvironment()
+    # The environment is named here, because Fabric's own choice takes any job of Slurm for one that srun started.
+    environment: ClusterEnvironment = LightningEnvironment()
+    devices, nodes, strategy = 1, 1, "auto"
+    if joins_a_group():
+        environment, devices, nodes = group_layout()
+        strategy = "ddp"
     with at_level(logging.WARNING, *FABRIC_LOGGERS):
         fabric = Fabric(
             accelerator=accelerator,
             devices=devices,
             num_nodes=nodes,
             precision=precision,
-            strategy="ddp" if devices * nodes > 1 or started else "auto",
+            strategy=strategy,
             plugins=[environment],
         )
     if recipe.optimiser.batch_size < fabric.world_size:
@@ -214,8 +220,8 @@ class Setup:
             accumulate=recipe.optimiser.accumulate,
             sam=SharpnessAware(self.network, recipe.optimiser.sam) if recipe.optimiser.sam else None,
         )
-        if self.mode != "eager" and (self.mode == "compiled" or recipe.engine.fuse):
-            self.learner.compile(tune=recipe.engine.tune)
+        if self.mode != "eager":
+            self.learner.compile()
             self.preparation.compile(self.batch_size)
         source = self._make_source(tables)
         if self.mode == "graphed" and isinstance(source, ResidentBatches):

@@ -52,14 +52,9 @@ class Learner:
         self._full_forward: Callable[[Tensor], Tensor] = model
         self._full_terms: Callable[..., dict[str, Tensor]] = loss.terms
 
-    def compile(self, *, tune: bool = False) -> None:
-        """Compile for full batches. A last batch of another size stays eager: one step is not worth a compilation.
-
-        With `tune` the compiler also times kernels of its own for the network's convolutions and reductions. That takes
-        more than a minute once (it keeps what it found), and pays where cuDNN has little to offer, as for 16 channels:
-        17 % with six ResNet-32 at once on an H200 (results/benchmarks/together-h200.txt).
-        """
-        self._full_forward = torch.compile(self.model, dynamic=False, options={"max_autotune": True} if tune else None)
+    def compile(self) -> None:
+        """Compile for full batches. A last batch of another size stays eager: one step is not worth a compilation."""
+        self._full_forward = torch.compile(self.model, dynamic=False)
         self._full_terms = torch.compile(self.loss.terms, dynamic=False)
 
     def learn(self, batch: TrainingBatch) -> None:

@@ -70,28 +70,27 @@ def test_a_run_goes_on_with_any_number_of_processes_to_the_numbers_of_one(childr
         assert_equal_but_for_rounding(Run.open(tmp_path / name), expected)
 
 
-def test_a_task_that_dies_ends_the_others_with_one_line(children, settings, tmp_path):
-    for victim in (0, 1, 2):
-        tasks = children.step(3, "train", *settings, "--epochs", "2000", "--out", tmp_path / str(victim))
-        for _ in range(30_000):
-            if "epoch" in tasks[0].err:
-                break
-            assert tasks[0].running, tasks[0].err
-            time.sleep(0.01)
-        tasks[victim].signal(signal.SIGKILL)
-        codes = [task.wait_at_most(60) for task in tasks]
-        assert codes == [-signal.SIGKILL if rank == victim else 2 for rank in range(3)]
-        for task in tasks[:victim] + tasks[victim + 1 :]:
-            line = task.err.splitlines()[-1]
-            assert line.startswith("calibrant: another process of this run ended before the run did. Continue with: ")
-            assert "Traceback" not in task.err
+def test_a_task_that_dies_ends_the_others(children, settings, tmp_path):
+    tasks = children.step(3, "train", *settings, "--epochs", "2000", "--out", tmp_path / "run")
+    for _ in range(30_000):
+        if "epoch" in tasks[0].err:
+            break
+        assert tasks[0].running, tasks[0].err
+        time.sleep(0.01)
+    tasks[1].signal(signal.SIGKILL)
+    codes = [task.wait_at_most(60) for task in tasks]
+    assert codes == [2, -signal.SIGKILL, 2]
+    for task in (tasks[0], tasks[2]):
+        line = task.err.splitlines()[-1]
+        assert line.startswith("calibrant: another process of this run ended before the run did. Continue with: ")
+        assert "Traceback" not in task.err
 
 
-def test_tasks_with_another_recipe_end_the_step_with_one_line(children, settings, tmp_path):
+def test_tasks_with_different_recipes_are_refused(children, settings, tmp_path):
     seeds = [["--seed", 0], ["--seed", 0], ["--seed", 1]]
     tasks = children.step(3, "train", *settings, "--epochs", "4", "--out", tmp_path / "run", of_each=seeds)
     assert [task.wait_at_most(300) for task in tasks] == [2, 2, 2]
-    said = [[line for line in task.err.splitlines() if line.startswith("calibrant: ")] for task in tasks]
-    refused = "seed must be the same in all processes of a run, got 0 in process 0 and 1 in process 2"
-    assert said == [[f"calibrant: process 2: {refused}. Start all of them with one command line."], [], []]
+    refused = "calibrant: seed must be the same in all processes of a run, got 0 in process 0 and 1 in process 2"
+    for task in tasks:
+        assert task.err.splitlines()[-1].startswith(refused)
     assert not (tmp_path / "run").exists()
