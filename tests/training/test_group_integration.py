@@ -20,18 +20,27 @@ def settings(make_toy, tmp_path_factory):
     arrays |= {"x_test": toy.test.images[:, 0].numpy(), "y_test": toy.test.labels.numpy()}
     np.savez(folder / "toy.npz", **arrays)
     return [
-        *("--data", f"arrays:{folder}/toy.npz", "--model", "tiny", "--method", "flsd+h+p-ema", "--accelerator", "cpu"),
         *(
-            "--prune-start",
-            "2",
-            "--prune-interval",
-            "2",
-            "--batch-size",
-            "53",
-            "--precision",
-            "64-true",
-            "--lr",
-            "0.05",
+            "--data",
+            f"arrays:{folder}/toy.npz",
+            "--model",
+            "tiny",
+            "--method",
+            "flsd+h+p-ema",
+            "--set",
+            "engine.accelerator=cpu",
+        ),
+        *(
+            "--set",
+            "method.options.start=2",
+            "--set",
+            "method.options.interval=2",
+            "--set",
+            "optimiser.batch_size=53",
+            "--set",
+            "engine.precision=64-true",
+            "--set",
+            "optimiser.lr=0.05",
         ),
         *("--set", "balance=sampler", "--set", "data.crop=1"),
     ]

@@ -120,7 +120,7 @@ def test_a_frozen_backbone_never_changes_and_averaging_leaves_its_statistics(toy
 
 def test_weights_that_do_not_fit_are_one_line_and_leave_no_folder(calibrant, toy, toy_recipe, tmp_path):
     start = train(recipe_for(toy_recipe), tmp_path / "start", data=toy)
-    settings = ["--data", "digits", "--model", "resnet32", "--epochs", "2", "--accelerator", "cpu"]
+    settings = ["--data", "digits", "--model", "resnet32", "--epochs", "2", "--set", "engine.accelerator=cpu"]
     file = start.checkpoints / "epoch-00004.safetensors"
     code, out, err = calibrant("train", *settings, "--set", f"model.weights={file}", "--out", tmp_path / "run")
     assert code == 2

@@ -36,12 +36,11 @@ from calibrant.training.sources import (
     source_path,
 )
 from calibrant.training.torchdata import TorchData
-from calibrant.training.trackers import MLflow, TensorBoard, WeightsAndBiases, make_reporter
+from calibrant.training.trackers import TrackedReporter, make_reporter
 
 __all__ = [
     "ForwardingReporter",
     "LiveBar",
-    "MLflow",
     "PlainLines",
     "Quiet",
     "Recipe",
@@ -49,11 +48,10 @@ __all__ = [
     "Run",
     "Settings",
     "Setup",
-    "TensorBoard",
     "TorchData",
+    "TrackedReporter",
     "TrainingData",
     "TrainingDiverged",
-    "WeightsAndBiases",
     "anchored_recipe",
     "calibrated_paths",
     "calibration_sources",

@@ -35,7 +35,7 @@ from calibrant.training.run import is_run
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
-    from lightning.fabric.plugins.environments import ClusterEnvironment
+    from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 
 T = TypeVar("T")
 # Fabric logs remarks on processes, precision and tensor cores, under the name of the half of Lightning that was
@@ -327,8 +327,8 @@ def _join_local_group(group: _Group) -> None:
     settings: dict[str, Any] = {"backend": "gloo"}
     if group.on_gpu:
         settings = {"backend": "nccl", "device_id": torch.device("cuda", group.rank)}
-    store = dist.FileStore(f"{group.folder}/store", group.devices)
-    dist.init_process_group(**settings, store=store, rank=group.rank, world_size=group.devices)
+    meeting = Path(group.folder, "store").as_uri()
+    dist.init_process_group(**settings, init_method=meeting, rank=group.rank, world_size=group.devices)
 
 
 def _end_with_parent(parent: int) -> None:

@@ -11,7 +11,7 @@ from calibrant.files import read_toml
 from calibrant.own_code import trust_named
 from calibrant.training.data import anchored, skipping_unreadable
 from calibrant.training.defaults import derived_recipe, method_settings, named_recipes, paper_recipe
-from calibrant.training.methods import BEST_AT_A_BUDGET, describe
+from calibrant.training.methods import BEST_AT_A_BUDGET
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 
 _METHOD_OPTION = "method.options."
@@ -59,7 +59,6 @@ def recipe_from(
     data: str | None = None,
     changes: Mapping[str, Any] | None = None,
     *,
-    calibration_weight: float | None = None,
     skip_unreadable: bool = False,
     trust_code: bool = False,
 ) -> Recipe:
@@ -69,7 +68,6 @@ def recipe_from(
         file: A recipe as TOML, or the name of one in `named_recipes()`; None for the recommended one.
         data: The data set; None for the one that the file names, else the digits.
         changes: Values by dotted key: `{"schedule.kind": "cosine"}`. What is None is not changed.
-        calibration_weight: Weight of the method's calibration term (lambda in the paper).
         skip_unreadable: Whether pictures of a folder that cannot be read are left out.
         trust_code: Whether to trust code of the user's own that the file names.
     """
@@ -82,9 +80,6 @@ def recipe_from(
         recipe = recipe.changed({"data.name": skipping_unreadable(recipe.data.name)})
     if trust_code:
         trust_named(*recipe.own_names())
-    if calibration_weight is not None:
-        key = weight_of(given.get("method.name", recipe.method.name))
-        given[f"{_METHOD_OPTION}{key}"] = calibration_weight
     if file is None and given.get("budget", 1) != 1:
         given.setdefault("method.name", BEST_AT_A_BUDGET)
     return recipe.changed(given)
@@ -129,14 +124,6 @@ def refuse_settings(given: Mapping[str, Any]) -> None:
     """Refuse settings beside a run that is resumed: it goes on as it was begun."""
     if any(value is not None for value in given.values()):
         raise InvalidInput("--resume continues a run as it was begun: leave out the other settings.")
-
-
-def weight_of(method: str) -> str:
-    """The setting that weighs a method's calibration term."""
-    weights = [key for key in describe(method).settings if key.endswith("_weight")]
-    if not weights:
-        raise InvalidInput(f"--lambda: the method '{method}' has no calibration term to weigh.")
-    return weights[0]
 
 
 def shared_recipe(recipe: Path | None, epochs: int | None, assignments: Sequence[str] | None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from calibrant.training.step import EagerSteps, GraphedSteps, Learner
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
-    from lightning.fabric.plugins.environments import ClusterEnvironment
+    from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 
 # Below this batch size a compiled but not captured step waits for Python longer than an eager one (measured on an
 # H200: ResNet-32 at batch 128, 10.0 against 13.7 thousand images per second; at 1024 compiling wins by half).
@@ -113,7 +113,7 @@ def make_pruner(
             "epochs",
             f"reach the first pruning, after epoch {plan.pruning.schedule.first}",
             recipe.epochs,
-            "Train longer, or prune earlier with --prune-start.",
+            "Train longer, or prune earlier: --set method.options.start=N.",
         )
     settings: dict[str, Any] = {"n_classes": n_classes, "epochs": recipe.epochs, "batch_size": batch_size, **options}
     pruner = ConfidencePruner(targets, seed=derive_seed(recipe.seed, "order"), **settings)
