@@ -10,7 +10,7 @@ from calibrant import Predictions
 from calibrant.calibration import Calibrator
 from calibrant.decisions import RoutingRule
 from calibrant.training import Run, paper_recipe
-from calibrant.training.calibration import calibrate_run
+from calibrant.training.summary import calibrate_run
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.training.averaging import WeightAverage
 from calibrant.training.checkpoint import load_checkpoint
 from calibrant.training.engine import resume, train
+from calibrant.training.final_weights import WeightAverage
 
 
 def make_network():

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.training.batchnorm import GlobalBatchNorm2d, synchronise_batch_norm
+from calibrant.training.layers import GlobalBatchNorm2d, synchronise_batch_norm
 
 
 @pytest.mark.parametrize("affine", [True, False])

@@ -8,8 +8,8 @@ from calibrant.errors import InvalidInput
 from calibrant.metrics import negative_log_likelihood
 from calibrant.predictions import Predictions
 from calibrant.training import Recipe, Run, resume, train
-from calibrant.training.best import BestEpoch, selection_figure
 from calibrant.training.checkpoint import newest_checkpoint
+from calibrant.training.final_weights import BestEpoch, selection_figure
 
 FIGURES = ("best:error", "best:nll", "best:scaled-nll")
 

@@ -7,7 +7,7 @@ from calibrant.calibration import Calibrator, TemperatureScaling
 from calibrant.errors import InvalidInput
 from calibrant.predictions import Predictions, RowsPart
 from calibrant.training import Recipe, Run
-from calibrant.training.calibration import calibrate_run, calibration_share
+from calibrant.training.summary import calibrate_run, calibration_share
 
 
 @pytest.fixture

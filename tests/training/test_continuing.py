@@ -2,7 +2,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.training import Run, paper_recipe
-from calibrant.training.continuing import state_of, train_or_resume
+from calibrant.training.engine import state_of, train_or_resume
 from calibrant.training.progress import Quiet
 
 RECIPE = paper_recipe("digits", epochs=3, method__name="flsd+h+unbiased")

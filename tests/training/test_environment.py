@@ -5,8 +5,8 @@ import PIL
 import torch
 
 import calibrant
-from calibrant.training import environment
-from calibrant.training.environment import describe_environment, git_commit
+from calibrant.training import reproducibility
+from calibrant.training.reproducibility import describe_environment, git_commit
 
 
 def test_the_environment_is_plain_values_without_names_of_people_or_machines(monkeypatch):
@@ -23,7 +23,7 @@ def test_a_copy_inside_somebody_elses_repository_has_no_commit(tmp_path, monkeyp
     package = tmp_path / "lib" / "calibrant"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    monkeypatch.setattr(environment, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(reproducibility, "__file__", str(package / "__init__.py"))
     assert git_commit() is None
 
     def git(*words):

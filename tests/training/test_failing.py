@@ -3,8 +3,7 @@ import pytest
 
 from calibrant.predictions import Predictions
 from calibrant.training import Recipe, Run
-from calibrant.training.calibration import calibrate_run
-from calibrant.training.failing import find_failures
+from calibrant.training.summary import calibrate_run, find_failures
 
 
 def told(tmp_path, logits, targets, losses=(2.0, 0.1), samples=100_000, kept_share=1.0, **changes):

@@ -2,7 +2,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.training import paper_recipe
-from calibrant.training.inputs import check_inputs
+from calibrant.training.settings import check_inputs
 
 
 @pytest.mark.parametrize("model", ["tiny", "resnet50", "my_networks:small", "numpy:array"])

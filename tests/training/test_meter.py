@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from calibrant.training.meter import TrainingMeter
+from calibrant.training.step import TrainingMeter
 
 
 def reference(batches):

@@ -7,11 +7,10 @@ from calibrant.errors import InvalidInput
 from calibrant.losses import BSCEGRA, CrossEntropy, EntropyPenalty, Focal
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import resume, train
-from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
+from calibrant.training.batches import EpochTables, LoaderBatches, Mixup, Preparation, ResidentBatches
 from calibrant.training.data.dataset import Augmentation
-from calibrant.training.mixup import Mixup
+from calibrant.training.reproducibility import derive_seed
 from calibrant.training.run_data import TrainingData
-from calibrant.training.seeds import derive_seed
 from calibrant.training.setup import Setup, make_fabric
 
 _N, _BATCH, _ALPHA = 22, 8, 0.4

@@ -5,8 +5,8 @@ import pytest
 from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, default_recipe, resume, train
 from calibrant.training.data import own_data
-from calibrant.training.own_data import own_extent
 from calibrant.training.progress import Quiet
+from calibrant.training.run_data import own_extent
 
 CODE = """
 import torch

@@ -13,8 +13,8 @@ from calibrant.training import train
 from calibrant.training.checkpoint import newest_checkpoint
 from calibrant.training.data.transforms import draw_augmentation
 from calibrant.training.network import make_model
+from calibrant.training.reproducibility import derive_seed
 from calibrant.training.run_data import TrainingData
-from calibrant.training.seeds import derive_seed
 
 _NETWORK = """
 import torch

@@ -2,7 +2,7 @@ import pytest
 
 from calibrant.training import default_recipe
 from calibrant.training.data import Augmentation, Extent, extent_of
-from calibrant.training.rules import derive
+from calibrant.training.defaults import derive
 
 
 def values(train, n_classes=10, side=32, name="photos", validation=0.1, augmentation=None):

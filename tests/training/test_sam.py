@@ -9,9 +9,8 @@ from calibrant.losses import CrossEntropy, Focal, HuberCalibration
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import resume, train
 from calibrant.training.batches import TrainingBatch
-from calibrant.training.sam import SharpnessAware
 from calibrant.training.setup import make_fabric
-from calibrant.training.step import Learner
+from calibrant.training.step import Learner, SharpnessAware
 
 _RHO = 0.3
 

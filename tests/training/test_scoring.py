@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from calibrant.training import resume, train
+from calibrant.training.predict import scorer
 from calibrant.training.run_data import TrainingData
-from calibrant.training.scoring import scorer
 from calibrant.training.setup import Setup, make_fabric
 
 RESTING = {"readmit": True, "scoring": "resting"}

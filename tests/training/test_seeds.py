@@ -1,6 +1,6 @@
 import torch
 
-from calibrant.training.seeds import derive_seed, seeded
+from calibrant.training.reproducibility import derive_seed, seeded
 
 
 def test_seeds_differ_by_purpose_and_epoch_and_stay_the_same():

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from calibrant.training.checkpoint import pack, unpack
 from calibrant.training.run_data import TrainingData
 from calibrant.training.setup import Setup, make_fabric
-from calibrant.training.state import pack, unpack
 
 
 def make_setup(recipe, toy):

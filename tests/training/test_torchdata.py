@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from calibrant.errors import InvalidInput
 from calibrant.training import Run, TorchData, resume, train
-from calibrant.training.torchdata import SeededItems
+from calibrant.training.run_data import SeededItems
 
 
 class Noisy(Dataset):

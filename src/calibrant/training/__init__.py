@@ -1,19 +1,17 @@
 """The training loop: a recipe goes in, a run folder comes out."""
 
-from calibrant.training.best import selection_figure
 from calibrant.training.checkpoint import trained_data
-from calibrant.training.continuing import state_of, train_or_resume
 from calibrant.training.defaults import default_recipe, method_settings, named_recipes, paper_recipe
-from calibrant.training.engine import TrainingDiverged, resume, train
-from calibrant.training.inputs import check_inputs
+from calibrant.training.engine import TrainingDiverged, resume, state_of, train, train_or_resume
+from calibrant.training.final_weights import selection_figure
 from calibrant.training.launch import is_first_process, resumable
 from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, Reporter
-from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
+from calibrant.training.recipe import Recipe, Settings, flatten, recipe_keys, suggest_key
 from calibrant.training.run import Run
-from calibrant.training.run_data import TrainingData
-from calibrant.training.section import Settings
+from calibrant.training.run_data import TorchData, TrainingData
 from calibrant.training.settings import (
     anchored_recipe,
+    check_inputs,
     default_folder,
     names_in,
     parse_assignment,
@@ -35,7 +33,6 @@ from calibrant.training.sources import (
     shortlist_path,
     source_path,
 )
-from calibrant.training.torchdata import TorchData
 from calibrant.training.trackers import TrackedReporter, make_reporter
 
 __all__ = [

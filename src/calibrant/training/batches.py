@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
@@ -16,9 +17,48 @@ from torch.utils.data import Sampler
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.balance import balanced_draw
 from calibrant.training.data import Augmentation, augment, draw_augmentation, normalise
-from calibrant.training.mixup import Mixed, Mixup
 from calibrant.training.reading import BatchReader, LeftOut, Read
-from calibrant.training.seeds import derive_seed
+from calibrant.training.reproducibility import derive_seed
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """What was mixed into a batch: the labels of the smaller parts `[B]`, and the share of the larger ones (0-dim)."""
+
+    partners: Tensor
+    share: Tensor
+
+
+class Mixup:
+    """Mixes each batch with itself, rolled by half of its length (mixup, Zhang et al. 2018).
+
+    Sample i becomes `share * x_i + (1 - share) * x_j`, and its loss is `share * loss(y_i) + (1 - share) * loss(y_j)`.
+    The order of an epoch is random, so the pairs are random too. One share is drawn for each batch from
+    Beta(alpha, alpha), and the larger of it and the rest is taken: each pair is mixed both ways round, so this gives
+    the same mixtures, and "the label of a mixed sample" is that of its larger part. The shares of an epoch are a tensor
+    on the device: a captured step reads its own at each replay.
+
+    With an even number of samples for each process the pairs of a full batch do not depend on the number of processes:
+    ranks take turns in the order, so half of a rank's part is half of the global batch. In the last, partial batch of
+    an epoch pairs are made among what each process holds.
+    """
+
+    def __init__(self, alpha: float, *, steps: int, seed: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.alpha, self.seed = alpha, seed
+        self.shares = torch.ones(steps, device=device, dtype=dtype)
+
+    def begin(self, epoch: int) -> None:
+        """Draw the shares of an epoch, from the seed and the epoch alone."""
+        generator = np.random.default_rng(derive_seed(self.seed, "mixup", epoch))
+        drawn = generator.beta(self.alpha, self.alpha, len(self.shares))
+        self.shares.copy_(torch.from_numpy(np.maximum(drawn, 1 - drawn)))
+
+    def __call__(self, images: Tensor, targets: Tensor, step: Tensor | int) -> tuple[Tensor, Mixed]:
+        """The mixed images of the epoch's batch number `step`, and what was mixed into them."""
+        half = len(targets) // 2
+        # Not `shares[step]`: with a tensor of one number torch asks the host for it, which no capture allows.
+        share = self.shares[step] if isinstance(step, int) else self.shares.index_select(0, step.reshape(1)).squeeze(0)
+        return images.lerp(images.roll(half, 0), 1 - share), Mixed(targets.roll(half, 0), share)
 
 
 @dataclass(frozen=True)

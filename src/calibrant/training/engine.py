@@ -5,38 +5,35 @@ import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid
 from calibrant.predictions import Predictions
-from calibrant.training.calibration import calibrate_run
 from calibrant.training.checkpoint import (
     Checkpoint,
     checkpoint_path,
     load_checkpoint,
     newest_checkpoint,
     newest_name,
+    pack,
     remove_leftovers,
     save_checkpoint,
+    unpack,
 )
 from calibrant.training.data import Dataset, Unreadable, warn_of_unreadable
-from calibrant.training.failing import find_failures
 from calibrant.training.launch import joined, joins_a_group, on_first_rank, start_processes
-from calibrant.training.log import Line, read_log
-from calibrant.training.predict import predict
+from calibrant.training.predict import predict, scorer
 from calibrant.training.progress import Quiet, Reporter
 from calibrant.training.reading import lost_worker
-from calibrant.training.recipe import Recipe
+from calibrant.training.recipe import Recipe, first_difference
+from calibrant.training.reproducibility import seeded
 from calibrant.training.run import Run, Split
-from calibrant.training.run_data import TrainingData
-from calibrant.training.scoring import scorer
-from calibrant.training.seeds import seeded
+from calibrant.training.run_data import TorchData, TrainingData
+from calibrant.training.run_files import Line, read_log
 from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric, on_gpu
-from calibrant.training.state import pack, unpack
-from calibrant.training.summary import brief, summarise
-from calibrant.training.torchdata import TorchData
+from calibrant.training.summary import brief, calibrate_run, find_failures, summarise
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -360,3 +357,37 @@ class _Training:
 def _all_finite(network: torch.nn.Module) -> bool:
     parts = [value for value in network.state_dict().values() if value.is_floating_point()]
     return bool(torch.stack([torch.isfinite(value).all() for value in parts]).all())
+
+
+State = Literal["new", "stopped", "finished"]
+
+
+def state_of(folder: Path, recipe: Recipe) -> State:
+    """How far the run in `folder` is; one that was made by another recipe is refused."""
+    run, recipe = Run.of(folder), recipe.with_code_digests()
+    if run is None:
+        return "new"
+    there, here = run.recipe.compared(), recipe.compared()
+    if (key := first_difference(there, here)) is not None:
+        raise InvalidInput(
+            f"run {folder} was made with {key} = {there.get(key)}, now it is {here.get(key)}. "
+            "Choose another --out, or remove that run."
+        )
+    return "finished" if run.finished else "stopped"
+
+
+def train_or_resume(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    data_dir: Path | None = None,
+    reporter: Reporter | None = None,
+    trust_code: bool = False,
+) -> Run:
+    """Train by `recipe` into `folder`; a stopped run goes on, a finished one is returned as it is."""
+    state = state_of(folder, recipe)
+    if state == "finished":
+        return Run.open(folder)
+    if state == "stopped":
+        return resume(folder, data_dir=data_dir, reporter=reporter, trust_code=trust_code)
+    return train(recipe, folder, data_dir=data_dir, reporter=reporter, trust_code=trust_code)

@@ -8,9 +8,8 @@ from torch import nn
 from calibrant.errors import did_you_mean, invalid
 from calibrant.training.models import ModelInput, build_model, expected_input, head_of
 from calibrant.training.recipe import ModelSection, OptimiserSection, Recipe
-from calibrant.training.run_data import TrainingData
-from calibrant.training.seeds import seeded
-from calibrant.training.torchdata import SeededItems
+from calibrant.training.reproducibility import seeded
+from calibrant.training.run_data import SeededItems, TrainingData
 
 _BACKBONE = "backbone"
 # Networks of these libraries come with a statement about their images. torchvision's do, too, but runs of older

@@ -12,15 +12,13 @@ from calibrant.display import Displayed, Overview
 from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.files import output_error, read_json, sha256_of, write_json
 from calibrant.lock import locked
-from calibrant.metrics import Evaluation
+from calibrant.metrics import Evaluation, label
 from calibrant.own_code import is_own, require
 from calibrant.predictions import Predictions
 from calibrant.training.checkpoint import Checkpoint, newest_checkpoint, saved_log
-from calibrant.training.display import run_overview
-from calibrant.training.log import Line, append_line, read_log, write_log
 from calibrant.training.models import ModelInput, build_model
 from calibrant.training.recipe import Recipe
-from calibrant.training.schema import SummaryContent, check
+from calibrant.training.run_files import Line, SummaryContent, append_line, check, read_log, write_log
 
 Split = Literal["val", "test"]
 _RECIPE = "recipe.toml"
@@ -190,7 +188,31 @@ class Run(Displayed):
         return f"{Evaluation.from_dict(summary['test']).table()}\ntrained on {cost}; run folder: {self.path}{warned}"
 
     def _overview(self) -> Overview:
-        return run_overview(self)
+        """The settings and, if the run is finished, the results. A damaged folder is shown with its damage."""
+        recipe = self.recipe
+        rows: list[tuple[str, object]] = [
+            ("data", recipe.data.name),
+            ("model", recipe.model.name),
+            ("method", recipe.method.name),
+            ("seed", recipe.seed),
+        ]
+        try:
+            if not self.finished:
+                rows.append(("state", f"{len(self.epochs())} of {recipe.epochs} epochs done"))
+                return Overview(str(self.path), rows)
+            rows.append(("state", f"finished, {self.trained_epochs} epochs"))
+            summary = self.summary
+            test = Evaluation.from_dict(summary["test"])
+        except (CalibrantError, OSError) as error:
+            return Overview(str(self.path), [*rows, ("damaged", error)])
+        rows += [
+            ("sample updates", f"{summary['seen_share']:.1%}"),
+            (label("test_error"), f"{100 * test.test_error:.2f} %"),
+            (label("nll"), f"{test.nll:.4f}"),
+            (label("ece"), f"{100 * test.ece:.2f} %"),
+            *(("warning", text) for text in summary.get("warnings", ())),
+        ]
+        return Overview(str(self.path), rows)
 
     def made(self, digest: str) -> bool:
         """Whether `digest` is the SHA-256 of predictions that the run's network made."""

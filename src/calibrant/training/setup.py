@@ -12,21 +12,17 @@ from calibrant.errors import InvalidInput, importing, invalid
 from calibrant.logs import at_level
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
-from calibrant.training.averaging import WeightAverage
 from calibrant.training.balance import balanced_loss
-from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
-from calibrant.training.batchnorm import synchronise_batch_norm
-from calibrant.training.best import BestEpoch
+from calibrant.training.batches import EpochTables, LoaderBatches, Mixup, Preparation, ResidentBatches
 from calibrant.training.data import StreamedDataset, StreamedImages, open_dataset, own_data
+from calibrant.training.final_weights import BestEpoch, WeightAverage
 from calibrant.training.launch import FABRIC_LOGGERS, group_layout, joins_a_group
-from calibrant.training.mixup import Mixup
+from calibrant.training.layers import synchronise_batch_norm
 from calibrant.training.network import Freezing, choose_input, make_model, rate_factors, with_input
-from calibrant.training.own_data import own_training_data
 from calibrant.training.recipe import OptimiserSection, Recipe
-from calibrant.training.run_data import TrainingData
-from calibrant.training.sam import SharpnessAware
-from calibrant.training.seeds import derive_seed
-from calibrant.training.step import EagerSteps, GraphedSteps, Learner
+from calibrant.training.reproducibility import derive_seed
+from calibrant.training.run_data import TrainingData, own_training_data
+from calibrant.training.step import EagerSteps, GraphedSteps, Learner, SharpnessAware
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
