@@ -55,8 +55,10 @@ class BalancedLoss(Loss):
     ) -> dict[str, Tensor]:
         """The terms of the loss inside."""
         if self.class_weights is not None:
-            own = self.class_weights[targets]
-            weights = own if weights is None else weights * own
+            of_class = self.class_weights[targets]
+            if weights is not None:
+                of_class = weights * of_class
+            weights = of_class
         if self.adjustment is not None:
             logits = logits + self.adjustment.to(logits.dtype)
         return self.loss.terms(logits, targets, weights, validate=validate)

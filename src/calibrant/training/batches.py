@@ -77,7 +77,9 @@ class TrainingBatch:
 
     def __getitem__(self, here: slice) -> "TrainingBatch":
         """A part of the batch."""
-        mixed = None if self.mixed is None else Mixed(self.mixed.partners[here], self.mixed.share)
+        mixed = self.mixed
+        if mixed is not None:
+            mixed = Mixed(mixed.partners[here], mixed.share)
         return TrainingBatch(self.images[here], self.targets[here], self.indices[here], self.total, mixed)
 
 
@@ -115,8 +117,9 @@ class Preparation:
 
     def __call__(self, images: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
         """Augment and normalise, for training."""
-        way = self._full if len(images) == self._full_size else self._augmented
-        return way(images, offsets, flips)
+        if len(images) == self._full_size:
+            return self._full(images, offsets, flips)
+        return self._augmented(images, offsets, flips)
 
     def _augmented(self, images: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
         if self.augmentation is not None:
@@ -162,7 +165,9 @@ class EpochTables:
         `balanced` are the targets of all samples where each class shall be drawn as often as any other.
         """
         self.pruner = pruner
-        self.balanced = None if balanced is None else balanced.cpu()
+        self.balanced = balanced
+        if balanced is not None:
+            self.balanced = balanced.cpu()
         self.augmentation = augmentation
         self.batch_size, self.seed, self.rank, self.world_size = batch_size, seed, rank, world_size
         self.capacity = pruner.samples
@@ -197,7 +202,10 @@ class EpochTables:
     def totals(self) -> list[int]:
         """Sizes of the epoch's global batches: full ones, then what is left."""
         full, rest = divmod(self.samples, self.batch_size)
-        return [self.batch_size] * full + ([rest] if rest else [])
+        totals = [self.batch_size] * full
+        if rest:
+            totals.append(rest)
+        return totals
 
     def part(self, total: int) -> int:
         """How many samples of a global batch this rank holds."""

@@ -98,8 +98,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def newest_name(folder: Path) -> str | None:
     """File name of the newest checkpoint, for messages."""
-    found = _found(folder)
-    return found[0].name if found else None
+    for path in _found(folder):
+        return path.name
+    return None
 
 
 def trained_data(folder: Path) -> str | None:
@@ -107,8 +108,9 @@ def trained_data(folder: Path) -> str | None:
 
     Nothing else in a run folder holds it: without checkpoints (removed to save space, for one) it is unknown.
     """
-    found = _found(folder)
-    return str(_read(found[0])["values"]["data"]) if found else None
+    for path in _found(folder):
+        return str(_read(path)["values"]["data"])
+    return None
 
 
 def saved_log(folder: Path) -> list[dict[str, Any]]:
@@ -140,8 +142,7 @@ def _read(path: Path) -> dict[str, Any]:
         content = read_json(path)
     except InvalidInput as error:
         raise InvalidInput(f"checkpoint {path.name} is damaged: it is missing or no JSON.") from error
-    stated = content.pop("sha256", None) if isinstance(content, dict) else None
-    if stated is None or stated != content_digest(content):
+    if not isinstance(content, dict) or content.pop("sha256", None) != content_digest(content):
         raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
     if content.get("format") != _FORMAT:
         raise InvalidInput(f"checkpoint {path.name} was written by another version (format {content.get('format')}).")
@@ -196,7 +197,9 @@ def pack(setup: "Setup", log: Sequence[Line]) -> Checkpoint:
     about |= {"mean": list(data.mean), "std": list(data.std)}
     if setup.expected_input is not None:
         about["model_input"] = setup.expected_input.to_dict()
-    saved = list(log) if len(log) <= _LONGEST_LOG else None
+    saved: list[Line] | None = None
+    if len(log) <= _LONGEST_LOG:
+        saved = list(log)
     return Checkpoint(len(log), tensors, {"pruner": values, "log": saved, **about, **more})
 
 
@@ -206,9 +209,11 @@ def unpack(setup: "Setup", checkpoint: Checkpoint) -> None:
         _unpack(setup, checkpoint)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         # The digest holds, so no disk did this: the files belong to another run, or were made by hand.
-        told = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        name = checkpoint.path.name if checkpoint.path else "of this run"
-        raise InvalidInput(f"checkpoint {name} does not fit the recipe and the data of its run: {told}") from error
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        name = "of this run"
+        if checkpoint.path is not None:
+            name = checkpoint.path.name
+        raise InvalidInput(f"checkpoint {name} does not fit the recipe and the data of its run: {reason}") from error
 
 
 def _unpack(setup: "Setup", checkpoint: Checkpoint) -> None:

@@ -78,11 +78,10 @@ def _step(samples: int, batch: int) -> list[Derived]:
     # By the square root: at 216 images and batches of 16 it gave an NLL after scaling of .53, in proportion .58.
     rate = round(_RATE * (batch / _LARGEST_BATCH) ** 0.5, 3)
     steps = f"{batch}, which makes {math.ceil(samples / batch):,} steps per epoch of {samples:,} training images"
-    in_proportion = "" if batch == _LARGEST_BATCH else f": {_RATE} times the square root of {batch} / {_LARGEST_BATCH}"
-    return [
-        Derived("optimiser.batch_size", batch, steps),
-        Derived("optimiser.lr", rate, f"{rate:g} for batches of {batch}{in_proportion}"),
-    ]
+    reason = f"{rate:g} for batches of {batch}"
+    if batch != _LARGEST_BATCH:
+        reason += f": {_RATE} times the square root of {batch} / {_LARGEST_BATCH}"
+    return [Derived("optimiser.batch_size", batch, steps), Derived("optimiser.lr", rate, reason)]
 
 
 def _epochs(samples: int, batch: int) -> Derived:
@@ -94,9 +93,10 @@ def _epochs(samples: int, batch: int) -> Derived:
 
 
 def _schedule(per_class: float) -> list[Derived]:
-    few = per_class < _FEW_PER_CLASS
-    floor = 0.5 if few else 0.2
-    why = f"{floor} of the first rate, for {'fewer' if few else 'no fewer'} than {_FEW_PER_CLASS:,} images per class"
+    floor, number = 0.2, "no fewer"
+    if per_class < _FEW_PER_CLASS:
+        floor, number = 0.5, "fewer"
+    why = f"{floor} of the first rate, for {number} than {_FEW_PER_CLASS:,} images per class"
     return [
         Derived("schedule.floor", floor, f"{why} ({per_class:,.0f})"),
         Derived("schedule.average", 0.25, "0.25, the weights of the last quarter of the epochs are averaged"),
@@ -107,7 +107,9 @@ def _calibration(validation: int) -> Derived:
     # Twice the cases halve how often the ECE misses 1 %; below 5,000 they would cost several points of what may be
     # automated at 99 %, above only 0.3: results/benchmarks/calibration-share.txt.
     many = validation >= _MANY_VALIDATION
-    share = 0.2 if many else 0.1
+    share = 0.1
+    if many:
+        share = 0.2
     why = f"{share} of {validation:,} validation cases for the temperature, the others for promises"
     return Derived("calibration.share", share, why, many)
 
@@ -123,16 +125,16 @@ def _model(side: int, samples: int) -> Derived:
 
 def _augmentation(extent: Extent) -> list[Derived]:
     own = extent.augmentation
-    crop, mirror = int(extent.side / 8 + 0.5), not _shows_symbols(extent.name)
-    why = "yes, unless left and right matter: then say no" if mirror else "no, the set's name says digits or letters"
+    crop = int(extent.side / 8 + 0.5)
+    crop_reason = f"{crop} pixels, an eighth of {extent.side}"
+    if crop == 1:
+        crop_reason = f"1 pixel, an eighth of {extent.side}"
+    mirror, mirror_reason = True, "yes, unless left and right matter: then say no"
+    if _shows_symbols(extent.name):
+        mirror, mirror_reason = False, "no, the set's name says digits or letters"
     return [
-        Derived(
-            "data.crop",
-            crop,
-            f"{crop} {'pixel' if crop == 1 else 'pixels'}, an eighth of {extent.side}",
-            crop != own.crop_padding,
-        ),
-        Derived("data.mirror", mirror, why, mirror != own.flip),
+        Derived("data.crop", crop, crop_reason, crop != own.crop_padding),
+        Derived("data.mirror", mirror, mirror_reason, mirror != own.flip),
     ]
 
 

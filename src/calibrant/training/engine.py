@@ -107,7 +107,9 @@ def resume(
     if run.finished:
         return run
     run.recipe.with_trusted_code(trust_code=trust_code)
-    recipe = run.recipe if devices is None else run.recipe.changed({"engine.devices": devices})
+    recipe = run.recipe
+    if devices is not None:
+        recipe = recipe.changed({"engine.devices": devices})
     if recipe.engine.devices > 1 and not joins_a_group():
         work = partial(resume, path, devices=devices, data_dir=data_dir, data=data, trust_code=True)
         start_processes(recipe.engine.devices, work, run.path, reporter or Quiet(), on_gpu=on_gpu(recipe))
@@ -133,7 +135,9 @@ def _check_types(recipe: object, out: object, data: object) -> None:
 def _training_data(recipe: Recipe, data: Dataset | TorchData | None, data_dir: str | Path | None) -> TrainingData:
     if isinstance(data, TorchData):
         return data.prepare(recipe)
-    return load_data(recipe, data_dir) if data is None else TrainingData.make(recipe, data)
+    if isinstance(data, Dataset):
+        return TrainingData.make(recipe, data)
+    return load_data(recipe, data_dir)
 
 
 class _Training:
@@ -143,7 +147,9 @@ class _Training:
         self.run, self.setup = run, setup
         self.recipe = setup.recipe
         self.fabric: Fabric = setup.fabric
-        self.reporter = reporter if self.fabric.global_rank == 0 else Quiet()
+        self.reporter = reporter
+        if self.fabric.global_rank > 0:
+            self.reporter = Quiet()
         self.final_validation: Predictions | None = None
         self.log: list[Line] = []
         """Lines of the epochs so far; the first rank keeps it."""
@@ -180,8 +186,9 @@ class _Training:
     def _explained(self) -> Recipe:
         """The recipe with the reason why the data are where they are."""
         reason = self.setup.data.reason
-        more = {"engine.data_path": reason} if reason else {}
-        return self.recipe.changed({"reasons": {**self.recipe.reasons, **more}})
+        if not reason:
+            return self.recipe
+        return self.recipe.changed({"reasons": {**self.recipe.reasons, "engine.data_path": reason}})
 
     def _restore(self) -> int:
         """Put the newest checkpoint's state into the setup; returns the number of finished epochs."""
@@ -260,7 +267,9 @@ class _Training:
         if new := left_out.news():
             warn_of_unreadable(new)
         names = list(left_out.names)
-        return {"unreadable": {"count": len(names), "files": names[:_NAMED]}} if names else {}
+        if not names:
+            return {}
+        return {"unreadable": {"count": len(names), "files": names[:_NAMED]}}
 
     def _average(self, epoch: int) -> None:
         """Add this epoch's weights to the mean, if there is one; after the last epoch the network takes the mean."""
@@ -287,14 +296,17 @@ class _Training:
                 loss.after_validation(torch.tensor(validation.logits), torch.tensor(validation.targets))
             if self.setup.best is not None:
                 line["selection"] = self.setup.best.consider(epoch, validation, self.setup.network)
-            self.final_validation = validation if last else None
+            if last:
+                self.final_validation = validation
         line["seconds"] = time.perf_counter() - started
         self.run.log_epoch(line)
         self.log.append(line)
         if last or epoch % engine.checkpoint_every == 0:
             save_checkpoint(self.run.checkpoints, pack(self.setup, self.log))
         self.reporter.end_epoch(line)
-        return {name: value.cpu() for name, value in loss.state_dict().items()} if loss.follows_validation else None
+        if not loss.follows_validation:
+            return None
+        return {name: value.cpu() for name, value in loss.state_dict().items()}
 
     def _stop_if_diverged(self, epoch: int, steps: int) -> None:
         step = self.setup.learner.meter.first_bad_step()
@@ -307,7 +319,9 @@ class _Training:
             return
         good = newest_name(self.run.checkpoints)
         lr = self.recipe.learning_rate(epoch - 1 + step / steps)
-        saved = f"The last good checkpoint is {good}." if good else "There was no checkpoint yet."
+        saved = "There was no checkpoint yet."
+        if good:
+            saved = f"The last good checkpoint is {good}."
         advice = "Try a smaller learning rate or a smaller loss weight."
         if epoch == 1 and step == 0 and what.startswith("the loss"):
             advice = "No weight had been changed by then: look for NaN in the images and at what the network gives."
@@ -328,7 +342,8 @@ class _Training:
         try:
             return Predictions.from_logits(logits, labels, ids=part.read_ids(), class_names=setup.data.class_names)
         except InvalidInput as error:
-            raise InvalidInput(f"the {'validation' if split == 'val' else 'test'} data: {error}") from error
+            part_name = {"val": "validation", "test": "test"}[split]
+            raise InvalidInput(f"the {part_name} data: {error}") from error
 
     def _finish(self) -> None:
         # The last epoch predicted the validation part already, unless this process began after that epoch.
@@ -373,7 +388,9 @@ def state_of(folder: Path, recipe: Recipe) -> State:
             f"run {folder} was made with {key} = {there.get(key)}, now it is {here.get(key)}. "
             "Choose another --out, or remove that run."
         )
-    return "finished" if run.finished else "stopped"
+    if run.finished:
+        return "finished"
+    return "stopped"
 
 
 def train_or_resume(

@@ -151,5 +151,7 @@ def _within(name: str, part: str) -> bool:
 
 def _block(name: str) -> str:
     words = name.split(".")
-    number = next((place for place, word in enumerate(words) if word.isdigit()), None)
-    return ".".join(words[:-1] or words) if number is None else ".".join(words[: number + 1])
+    for place, word in enumerate(words):
+        if word.isdigit():
+            return ".".join(words[: place + 1])
+    return ".".join(words[:-1] or words)

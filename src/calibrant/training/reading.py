@@ -73,13 +73,17 @@ class BatchReader:
     ) -> None:
         self.items, self.left_out = items, left_out or LeftOut()
         streamed = isinstance(items, StreamedImages)
-        workers = workers or (default_workers() if streamed else 0)
+        source: TorchDataset[Any] = Indexed(items)
+        collate = None
+        if streamed:
+            source, collate = items, _as_it_is
+            workers = workers or default_workers()
         self.loader: DataLoader[Any] = DataLoader(
-            items if streamed else Indexed(items),
+            source,
             batch_size=batch_size,
             sampler=order,
             num_workers=workers,
-            collate_fn=_as_it_is if streamed else None,
+            collate_fn=collate,
             worker_init_fn=_ignore_interrupts,
             persistent_workers=persistent and workers > 0,
             pin_memory=pin,
@@ -93,16 +97,19 @@ class BatchReader:
         with _batches(self.loader) as batches:
             while (batch := _next(batches)) is not None:
                 looked_at += len(batch[0])
-                read = self._checked(batch, looked_at) if isinstance(self.items, StreamedImages) else Read(*batch)
-                lost = 0 if len(read.indices) else lost + len(batch[0])
+                read = self._checked(batch, looked_at)
+                lost += len(batch[0])
+                if len(read.indices):
+                    lost = 0
                 if lost >= min(_MOST_LOST, len(self.loader.sampler)):  # type: ignore[arg-type]  # ours have a length
                     raise Unreadable(f"none of {lost} pictures could be read. The first: {batch.problems[0][1]}")
                 yield read
 
     def _checked(self, batch: Any, looked_at: int) -> Read:
-        """A streamed batch without the pictures that could not be read, which are an error unless they are skipped."""
+        """The batch without pictures of a stream that could not be read, which are an error unless they are skipped."""
+        if not isinstance(self.items, StreamedImages):
+            return Read(*batch)
         images, targets, indices, problems, fault = batch
-        assert isinstance(self.items, StreamedImages)
         if fault:
             raise Unreadable(fault)
         if not problems:
@@ -117,7 +124,9 @@ class BatchReader:
 
 def default_workers() -> int:
     """One process per core that this process may use, fewer where several processes of a run share a machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
     return max(1, min(_MOST_WORKERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 

@@ -83,8 +83,10 @@ class Settings(BaseModel, metaclass=_OneLineErrors):
         if first["type"] == "literal_error":
             return invalid(key, f"be one of {first['ctx']['expected']}", repr(first["input"]))
         if first["type"] == "value_error":
-            told = str(first["ctx"]["error"])
-            return InvalidInput(told if told.endswith((".", "?")) else f"{told}.")
+            reason = str(first["ctx"]["error"])
+            if not reason.endswith((".", "?")):
+                reason += "."
+            return InvalidInput(reason)
         if first["type"] == "model_type":
             way_out = f"In TOML: [{place}], its keys below it."
             return invalid(key, "be a table of settings", repr(first["input"]), way_out)
@@ -119,7 +121,9 @@ Count = Annotated[int, Field(ge=1)]
 
 def _as_list(value: Any) -> Any:
     """One name stands for a list of one."""
-    return (value,) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return (value,)
+    return value
 
 
 class DataSection(RecipeSection):
@@ -180,7 +184,6 @@ class OptimiserSection(RecipeSection):
     name: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: Positive = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    nesterov: bool = False
     weight_decay: NonNegative = 5e-4
     batch_size: Count = 128
     accumulate: Count = 1
@@ -224,7 +227,6 @@ class EngineSection(RecipeSection):
     data_path: DataPath = "auto"
     mode: StepMode = "auto"
     workers: Annotated[int, Field(ge=0)] = 0
-    sync_batch_norm: bool = True
     evaluate_every: Count = 1
     checkpoint_every: Count = 1
 
@@ -305,7 +307,7 @@ class Recipe(RecipeSection):
     @property
     def gradients_per_update(self) -> int:
         """How often the gradient of a batch is taken for one step of the optimiser."""
-        return 2 if self.optimiser.sam else 1
+        return 1 + bool(self.optimiser.sam)
 
     def plan(self) -> Plan:
         """The loss and the pruning that the method stands for; what is unknown or does not fit the rest is refused."""
@@ -339,12 +341,19 @@ class Recipe(RecipeSection):
         if epochs < 1:
             raise invalid("budget", f"pay for at least one of the {self.epochs} epochs", self.budget)
         schedule = self.schedule
-        stretched = {
-            "schedule.milestones": tuple(m / self.epochs if m >= 1 else m for m in schedule.milestones),
+        milestones = []
+        for milestone in schedule.milestones:
+            share = milestone
+            if milestone >= 1:
+                share = milestone / self.epochs
+            milestones.append(share)
+        stretched: dict[str, Any] = {
+            "schedule.milestones": tuple(milestones),
             "schedule.warmup": schedule.warmup * epochs / self.epochs,
             "model.probe": self.model.probe * epochs // self.epochs,
-            "schedule.factor": schedule.factor ** (self.epochs / epochs if schedule.kind == "exponential" else 1),
         }
+        if schedule.kind == "exponential":
+            stretched["schedule.factor"] = schedule.factor ** (self.epochs / epochs)
         return self.changed({"epochs": epochs, "budget": 1.0, **stretched})
 
     @property
@@ -356,7 +365,7 @@ class Recipe(RecipeSection):
         """
         if self.schedule.kind != "step" or not self.schedule.milestones:
             return None
-        first = min(m * self.epochs if m < 1 else m for m in self.schedule.milestones)
+        first = min(map(self._milestone, self.schedule.milestones))
         return max(1, math.ceil(first - 1e-9))
 
     def learning_rate(self, progress: float) -> float:
@@ -372,18 +381,28 @@ class Recipe(RecipeSection):
             return base
         if schedule.kind == "exponential":
             return float(base * schedule.factor ** int(progress))
-        passed = sum(progress >= (m * self.epochs if m < 1 else m) for m in schedule.milestones)
+        passed = sum(progress >= self._milestone(given) for given in schedule.milestones)
         return float(base * schedule.factor**passed)
+
+    def _milestone(self, given: float) -> float:
+        """A milestone in epochs; below 1 it is given as a share of the run."""
+        if given < 1:
+            return given * self.epochs
+        return given
 
     def with_code_digests(self) -> Self:
         """The recipe with the digests of your own code, or a refusal where the code is another one by now."""
         found = {name.partition(":")[0]: digest(name) for name in self.own_names()}
         for module, recorded in self.own_code.items():
             if found.get(module) != recorded:
-                now = in_words(found[module]) if module in found else "not used"
+                now = "not used"
+                if module in found:
+                    now = in_words(found[module])
                 way_out = "Bring that code back, or begin a new run (leave own_code out of its recipe)."
                 raise invalid(f"your own {module}", f"be {in_words(recorded)}", now, way_out)
-        return self if found == self.own_code else self.changed({"own_code": found})
+        if found == self.own_code:
+            return self
+        return self.changed({"own_code": found})
 
     def compared(self) -> dict[str, Any]:
         """By dotted key, what must be the same for two recipes to be of one run: all but the engine, which is speed."""
@@ -391,8 +410,10 @@ class Recipe(RecipeSection):
 
     def own_names(self) -> tuple[str, ...]:
         """The parts of the method, the network and the data that are the user's own code."""
+        parts = [*own_parts(self.method.name), *own_parts(self.model.name)]
         data = own_data(self.data.name)
-        parts = (*own_parts(self.method.name), *own_parts(self.model.name), *([data] if data else []))
+        if data:
+            parts.append(data)
         return tuple(dict.fromkeys(parts))
 
     def with_trusted_code(self, *, trust_code: bool = False) -> Self:
@@ -408,8 +429,12 @@ class Recipe(RecipeSection):
 
     def to_toml(self) -> str:
         """The recipe as TOML, every setting spelled out."""
-        content = self.model_dump(mode="json", exclude=None if self.own_code else {"own_code"}, exclude_none=True)
-        return tomli_w.dumps(content | ({"reasons": self.reasons} if self.reasons else {}))
+        content = self.model_dump(mode="json", exclude_none=True)
+        if not self.own_code:
+            del content["own_code"]
+        if self.reasons:
+            content["reasons"] = self.reasons
+        return tomli_w.dumps(content)
 
     def save(self, path: str | Path) -> None:
         """Write the recipe as TOML."""

@@ -151,8 +151,12 @@ class TrainingData:
 def _augmentation(recipe: Recipe, dataset: Dataset | StreamedDataset) -> Augmentation | None:
     if not recipe.data.augment:
         return None
-    own, crop, mirror = dataset.augmentation, recipe.data.crop, recipe.data.mirror
-    return Augmentation(own.crop_padding if crop is None else crop, own.flip if mirror is None else mirror)
+    crop, mirror = dataset.augmentation.crop_padding, dataset.augmentation.flip
+    if recipe.data.crop is not None:
+        crop = recipe.data.crop
+    if recipe.data.mirror is not None:
+        mirror = recipe.data.mirror
+    return Augmentation(crop, mirror)
 
 
 def check_batch_size(recipe: Recipe, samples: int) -> None:
@@ -244,7 +248,9 @@ class TorchData:
         )
 
     def _targets(self, items: "SeededItems") -> Tensor:
-        given: Any = self.targets if self.targets is not None else getattr(self.train, "targets", None)
+        given: Any = self.targets
+        if given is None:
+            given = getattr(self.train, "targets", None)
         if given is None:
             given = [label_of("train", items[row], row) for row in range(len(items))]
         targets = labels("targets", torch.as_tensor(given), rows=len(items), n_classes=len(self.class_names))
@@ -257,11 +263,11 @@ class TorchData:
         """Refuse wrong labels before the training: all labels where the dataset lists them, else the first item's."""
         label_of(argument, items[0], 0)
         first = torch.as_tensor(items[0][1])
-        known = whole_numbers(items.tensors[1] if isinstance(items, TensorDataset) else getattr(items, "targets", None))
+        known = listed_labels(items)
         # A `target_transform` may change the items' labels: then the list does not describe them and is not checked.
-        agrees = known is not None and len(known) == _length(items) and bool(known[0] == first)
-        read = known if known is not None and agrees else first[None]
-        labels(f"{argument} labels", read, n_classes=len(self.class_names))
+        if known is None or len(known) != _length(items) or known[0] != first:
+            known = first[None]
+        labels(f"{argument} labels", known, n_classes=len(self.class_names))
 
 
 class SeededItems(TorchDataset[Any]):
@@ -293,13 +299,27 @@ class SeededItems(TorchDataset[Any]):
             random.setstate(before[2])
 
 
-def whole_numbers(values: Any) -> Tensor | None:
-    """A flat list of integers as a tensor; None for anything else that a dataset may call `targets`."""
+def listed_labels(items: Any) -> Tensor | None:
+    """The labels that a dataset lists, as a tensor; None if it lists none, or anything but whole numbers."""
+    values = getattr(items, "targets", None)
+    if isinstance(items, TensorDataset):
+        values = items.tensors[1]
     try:
-        labels = torch.as_tensor(values)
+        listed = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         return None
-    return labels if labels.dim() == 1 and len(labels) and not labels.is_floating_point() else None
+    if listed.dim() != 1 or not len(listed) or listed.is_floating_point():
+        return None
+    return listed
+
+
+def _describe(value: Any) -> str:
+    """What a dataset gave instead of what it should give, for messages."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    if isinstance(value, tuple | list):
+        return f"{len(value)} entries"
+    return type(value).__name__
 
 
 def label_of(argument: str, item: Any, row: int) -> int:
@@ -308,7 +328,9 @@ def label_of(argument: str, item: Any, row: int) -> int:
     try:
         return operator.index(label)
     except TypeError as error:  # a name, a one-hot row, a fraction
-        got = f"{label.dtype} of shape {tuple(label.shape)}" if isinstance(label, Tensor) else repr(label)
+        got = repr(label)
+        if isinstance(label, Tensor):
+            got = _describe(label)
         way_out = "Give the class's number, counted from 0, in the order of class_names."
         raise invalid(
             f"{argument} labels", "be whole numbers, one per item", f"{got} in item {row}", way_out
@@ -335,15 +357,13 @@ def first_image(argument: str, items: Any) -> Tensor:
         raise InvalidInput(f"the first {argument} item cannot be read: {type(error).__name__}: {error}.") from error
     rule = "be (float tensor of shape (C, H, W), label)"
     if not isinstance(item, tuple | list) or len(item) != 2:
-        got = f"{len(item)} entries" if isinstance(item, tuple | list) else type(item).__name__
-        raise invalid(f"{argument} items", rule, got, "Let a Dataset around yours pick the two.")
+        raise invalid(f"{argument} items", rule, _describe(item), "Let a Dataset around yours pick the two.")
     image = item[0]
     if not isinstance(image, Tensor) or not image.is_floating_point() or image.dim() != 3:
-        got = f"{image.dtype} of shape {tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
         way_out = "Let the dataset's transform do that."
         if isinstance(image, Tensor) and image.dim() == 1:
             way_out = "A row of features is x[:, None, None], for a network of your own (model.name = module:factory)."
-        raise invalid(f"{argument} items", rule, got, way_out)
+        raise invalid(f"{argument} items", rule, _describe(image), way_out)
     return image
 
 
@@ -371,8 +391,7 @@ def _given(name: str, recipe: Recipe) -> TorchData:
         return found
     if not isinstance(found, tuple | list) or len(found) not in (2, 3):
         rule = "return torch datasets, (train, test) or (train, validation, test), or a TorchData"
-        got = f"{len(found)} entries" if isinstance(found, tuple | list) else type(found).__name__
-        raise invalid(f"data {code}", rule, got)
+        raise invalid(f"data {code}", rule, _describe(found))
     train, *between, test = found
     first_image("train", train)  # refuses what is no dataset of images
     with own_code_at_work(f"data {code} raised"):
@@ -388,7 +407,7 @@ def _given(name: str, recipe: Recipe) -> TorchData:
 
 def _labels(items: Any) -> Tensor:
     """The labels that a dataset lists as `targets`, else those of its items, which are read once."""
-    listed = whole_numbers(items.tensors[1] if isinstance(items, TensorDataset) else getattr(items, "targets", None))
+    listed = listed_labels(items)
     if listed is not None and len(listed) == len(items):
         return listed.to(torch.int64)
     seeded = SeededItems(items, seed=0)

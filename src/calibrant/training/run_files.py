@@ -169,8 +169,10 @@ def check(model: type[BaseModel], content: Any, what: str) -> None:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"][:4])
-        where = f" at '{place[:80]}'" if place else ""
-        raise InvalidInput(f"{what} is damaged{where}: {first['msg'][0].lower()}{first['msg'][1:]}.") from error
+        damage = f"{what} is damaged"
+        if place:
+            damage += f" at '{place[:80]}'"
+        raise InvalidInput(f"{damage}: {first['msg'][0].lower()}{first['msg'][1:]}.") from error
 
 
 Line = dict[str, Any]
@@ -206,7 +208,9 @@ def read_log(path: Path, *, saved: Sequence[Line] = (), epochs: int | None = Non
     if path.is_file() and path.stat().st_size > _LARGEST:
         raise InvalidInput(f"{path} is larger than {_LARGEST // 2**20} MB: it is no log of a run.")
     with reading(path):
-        found = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+        found: list[bytes] = []
+        if path.is_file():
+            found = path.read_bytes().split(b"\n")[:-1]
     lines = list(saved)[:epochs]
     for number, text in enumerate(found[len(lines) : epochs], len(lines) + 1):
         lines.append(_parsed(text, number, f"{path}, line {number},"))

@@ -1,6 +1,7 @@
 """Recipes from files, flags and `key=value`, and a check that their data and networks exist."""
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -74,11 +75,15 @@ def recipe_from(
         skip_unreadable: Whether pictures of a folder that cannot be read are left out.
         trust_code: Whether to trust code of the user's own that the file names.
     """
-    data = skipping_unreadable(data) if data is not None and skip_unreadable else data
+    if data is not None and skip_unreadable:
+        data = skipping_unreadable(data)
     given = {key: value for key, value in (changes or {}).items() if value is not None}
-    recipe = _recommended(data or "digits", given) if file is None else Recipe.parse(_content(file))
-    if file is not None and data is not None:
-        recipe = recipe.changed({"data.name": data})
+    if file is None:
+        recipe = _recommended(data or "digits", given)
+    else:
+        recipe = Recipe.parse(_content(file))
+        if data is not None:
+            recipe = recipe.changed({"data.name": data})
     if skip_unreadable:
         recipe = recipe.changed({"data.name": skipping_unreadable(recipe.data.name)})
     if trust_code:
@@ -153,7 +158,7 @@ def names_in(recipe: Path | None) -> dict[str, str]:
 def default_folder(recipe: Recipe) -> Path:
     """runs/DATA-MODEL-METHOD-seedN, with a number behind it where that is taken."""
     words = (recipe.data.name, recipe.model.name, recipe.method.name, f"seed{recipe.seed}")
-    name = "-".join("".join(c if c.isalnum() or c in "+-_." else "_" for c in word) for word in words)
+    name = "-".join(re.sub(r"[^\w+.-]", "_", word) for word in words)
     folder, number = Path("runs") / name, 1
     while folder.exists():
         number += 1
@@ -183,8 +188,10 @@ def _check_data(name: str, data_dir: str | Path | None) -> None:
     spec = parse_spec(name)
     if spec.path and spec.kind in ("arrays", "folder"):
         path = Path(spec.path).expanduser()
-        if not (path.is_dir() if spec.kind == "folder" else path.is_file()):
-            raise invalid("data", f"name an existing {'folder' if spec.kind == 'folder' else 'file'}", repr(name))
+        if spec.kind == "folder" and not path.is_dir():
+            raise invalid("data", "name an existing folder", repr(name))
+        if spec.kind == "arrays" and not path.is_file():
+            raise invalid("data", "name an existing file", repr(name))
     elif find_named(name, data_dir=data_dir) is None:
         load_dataset(name)  # the digits, or a name that nobody knows
 

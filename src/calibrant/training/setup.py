@@ -52,10 +52,12 @@ def make_fabric(recipe: Recipe) -> "Fabric":
     with importing("training", "Lightning", "train"):
         from lightning.fabric import Fabric
         from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-    accelerator = "cuda" if on_gpu(recipe) else "cpu"
-    precision = recipe.engine.precision
+    accelerator, precision_by_default = "cpu", "32-true"
+    if on_gpu(recipe):
+        accelerator, precision_by_default = "cuda", "bf16-mixed"
+    precision: Any = recipe.engine.precision
     if precision == "auto":
-        precision = "bf16-mixed" if accelerator == "cuda" else "32-true"
+        precision = precision_by_default
     elif precision == "64-true":
         # `Setup` casts network and images to float64. Fabric's own plugin would turn the logits back into
         # float32, and the loss with them; under this name it leaves everything as it is.
@@ -103,14 +105,13 @@ def make_pruner(
     recipe: Recipe, plan: methods.Plan, targets: Tensor, *, n_classes: int, batch_size: int
 ) -> ConfidencePruner:
     """The pruner of the recipe's method; one that keeps everything where the method prunes nothing."""
-    options: dict[str, Any] = plan.pruning.options() if plan.pruning is not None else {}
-    if plan.pruning is not None and plan.pruning.schedule.first > recipe.epochs:
-        raise invalid(
-            "epochs",
-            f"reach the first pruning, after epoch {plan.pruning.schedule.first}",
-            recipe.epochs,
-            "Train longer, or prune earlier: --set method.options.start=N.",
-        )
+    options: dict[str, Any] = {}
+    if plan.pruning is not None:
+        options = plan.pruning.options()
+        first = plan.pruning.schedule.first
+        if first > recipe.epochs:
+            way_out = "Train longer, or prune earlier: --set method.options.start=N."
+            raise invalid("epochs", f"reach the first pruning, after epoch {first}", recipe.epochs, way_out)
     settings: dict[str, Any] = {"n_classes": n_classes, "epochs": recipe.epochs, "batch_size": batch_size, **options}
     pruner = ConfidencePruner(targets, seed=derive_seed(recipe.seed, "order"), **settings)
     # The engine splits batches itself, so that the parts of the processes may differ in size.
@@ -121,23 +122,25 @@ def make_pruner(
 def make_optimiser(settings: OptimiserSection, model: nn.Module, lr: Tensor) -> torch.optim.Optimizer:
     """The optimiser with the learning rate as a tensor on the device, so that a captured step follows its changes."""
     on_gpu = lr.device.type == "cuda"
-    # One group, with the rate itself, where all parts learn at one rate. `factor` is ours; optimisers keep it.
-    groups = [
-        {"params": parameters, "lr": (lr if factor == 1 else lr * factor) if on_gpu else float(lr) * factor}
-        | {"factor": factor}
-        for factor, parameters in rate_factors(model, settings).items()
-    ]
+    groups: list[dict[str, Any]] = []
+    for factor, parameters in rate_factors(model, settings).items():
+        rate: Tensor | float = float(lr) * factor
+        if on_gpu and factor == 1:
+            rate = lr  # the tensor itself
+        elif on_gpu:
+            rate = lr * factor
+        # `factor` is ours; optimisers keep it.
+        groups.append({"params": parameters, "lr": rate, "factor": factor})
     if settings.name == "sgd":
         # The fused kernel reads the rate on the device; the others would ask the host for it.
         return torch.optim.SGD(
             groups,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
-            nesterov=settings.nesterov,
             fused=on_gpu,
         )
-    kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
-    return kind(groups, weight_decay=settings.weight_decay, fused=on_gpu, capturable=on_gpu)
+    kinds: dict[str, type[torch.optim.Adam]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    return kinds[settings.name](groups, weight_decay=settings.weight_decay, fused=on_gpu, capturable=on_gpu)
 
 
 class Setup:
@@ -149,7 +152,9 @@ class Setup:
         self.data = data = with_input(data, self.expected_input)
         device = fabric.device
         self.plan = recipe.plan()
-        self.dtype = torch.float64 if recipe.engine.precision == "64-true" else torch.float32
+        self.dtype = torch.float32
+        if recipe.engine.precision == "64-true":
+            self.dtype = torch.float64
         self.batch_size = len(range(fabric.global_rank, recipe.optimiser.batch_size, fabric.world_size))
         self.pruner = make_pruner(
             recipe, self.plan, data.targets, n_classes=data.n_classes, batch_size=self.batch_size
@@ -157,21 +162,24 @@ class Setup:
         self.network = make_model(recipe, data, self.expected_input).to(device=device, dtype=self.dtype)
         if device.type == "cuda":
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if fabric.world_size > 1 and recipe.engine.sync_batch_norm:
+        if fabric.world_size > 1:
             self.network = synchronise_batch_norm(self.network, device)
         self.freezing = Freezing(self.network, recipe.model)
         self.average: WeightAverage | None = None
         if recipe.averaged_epochs:
             self.average = WeightAverage(self.network, first=recipe.epochs - recipe.averaged_epochs + 1)
-        self.best = BestEpoch(recipe.select) if recipe.select != "last" else None
+        self.best: BestEpoch | None = None
+        if recipe.select != "last":
+            self.best = BestEpoch(recipe.select)
         self.loss = balanced_loss(self.plan.loss, recipe.balance, data.targets, data.n_classes).to(device)
         self.lr = torch.tensor(recipe.learning_rate(0.0), device=device)
         self.optimiser = make_optimiser(recipe.optimiser, self.network, self.lr)
         self.preparation = Preparation(
             data.mean, data.std, augmentation=data.augmentation, device=device, dtype=self.dtype
         )
-        streamed = isinstance(data.train, StreamedImages)
-        self.data_path = "stream" if streamed else choose_data_path(recipe, data.images, device)
+        self.data_path = "stream"
+        if not isinstance(data.train, StreamedImages):
+            self.data_path = choose_data_path(recipe, data.images, device)
         self.mode = choose_mode(recipe, fabric, self.data_path)
         self.steps = self._make_steps()
 
@@ -196,6 +204,12 @@ class Setup:
 
     def _make_steps(self) -> EagerSteps | GraphedSteps:
         recipe, fabric = self.recipe, self.fabric
+        balanced: Tensor | None = None
+        if recipe.balance == "sampler":
+            balanced = self.data.targets
+        sam: SharpnessAware | None = None
+        if recipe.optimiser.sam:
+            sam = SharpnessAware(self.network, recipe.optimiser.sam)
         tables = EpochTables(
             self.pruner,
             augmentation=self.preparation.augmentation,
@@ -203,7 +217,7 @@ class Setup:
             seed=recipe.seed,
             rank=fabric.global_rank,
             world_size=fabric.world_size,
-            balanced=self.data.targets if recipe.balance == "sampler" else None,
+            balanced=balanced,
         )
         model, optimiser = fabric.setup(self.network, self.optimiser, move_to_device=False)
         self.learner = Learner(
@@ -214,7 +228,7 @@ class Setup:
             self.pruner,
             batch_size=self.batch_size,
             accumulate=recipe.optimiser.accumulate,
-            sam=SharpnessAware(self.network, recipe.optimiser.sam) if recipe.optimiser.sam else None,
+            sam=sam,
         )
         if self.mode != "eager":
             self.learner.compile()
@@ -261,7 +275,9 @@ def choose_mode(recipe: Recipe, fabric: "Fabric", data_path: str) -> str:
         return engine.mode
     if capturable:
         return "graphed"
-    return "compiled" if on_gpu and recipe.optimiser.batch_size >= _COMPILE_FROM else "eager"
+    if on_gpu and recipe.optimiser.batch_size >= _COMPILE_FROM:
+        return "compiled"
+    return "eager"
 
 
 def choose_data_path(recipe: Recipe, images: Tensor | None, device: torch.device) -> str:
@@ -278,4 +294,6 @@ def choose_data_path(recipe: Recipe, images: Tensor | None, device: torch.device
     if device.type != "cuda":
         return "resident"
     free, _ = torch.cuda.mem_get_info(device)
-    return "resident" if images.numel() < free / 2 else "loader"
+    if images.numel() < free / 2:
+        return "resident"
+    return "loader"

@@ -88,7 +88,9 @@ class TrainingMeter:
     def first_bad_step(self) -> int | None:
         """Number of the first step of the epoch with a non-finite loss, or None."""
         step = int(self.first_bad)
-        return None if step == _NEVER else step
+        if step == _NEVER:
+            return None
+        return step
 
 
 # Keeps the step finite where every gradient is 0.
@@ -213,7 +215,10 @@ class Learner:
 
     def _terms(self, logits: Tensor, batch: TrainingBatch, *, full: bool) -> dict[str, Tensor]:
         """The parts of the loss; those of a mixed batch are weighted means over both labels of each sample."""
-        of, weights = self._full_terms if full else self.loss.terms, self.pruner.weights(batch.indices)
+        of: Callable[..., dict[str, Tensor]] = self.loss.terms
+        if full:
+            of = self._full_terms
+        weights = self.pruner.weights(batch.indices)
         terms = of(logits, batch.targets, weights)
         if batch.mixed is None:
             return terms

@@ -25,7 +25,9 @@ def calibration_share(recipe: Recipe, cases: int) -> float | None:
     [0.1, None]
     """
     share = temperature_share(cases, recipe.calibration.share)
-    return share if recipe.calibration.method != "none" and share * cases >= FEWEST_CASES else None
+    if recipe.calibration.method == "none" or share * cases < FEWEST_CASES:
+        return None
+    return share
 
 
 def calibrate_run(run: Run) -> dict[str, Any] | None:
@@ -81,7 +83,9 @@ def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | N
     if calibration is None and run.recipe.calibration.method != "none":
         found.append(_no_temperature(run, len(validation)))
     # A model that guesses can promise nothing: the sentences above say it better.
-    return found if guesses else [*found, *_no_promise(run, validation, calibration)]
+    if not guesses:
+        found += _no_promise(run, validation, calibration)
+    return found
 
 
 def _no_temperature(run: Run, cases: int) -> str:
@@ -92,8 +96,10 @@ def _no_temperature(run: Run, cases: int) -> str:
 
 
 def _more_validation(run: Run) -> str:
-    more = next((share for share in _SHARES if share > run.recipe.data.validation), None)
-    return "Label more." if more is None else f"Hold out more (--set data.validation={more}) or label more."
+    for share in _SHARES:
+        if share > run.recipe.data.validation:
+            return f"Hold out more (--set data.validation={share}) or label more."
+    return "Label more."
 
 
 def _guesses(validation: Predictions) -> list[str]:
@@ -101,7 +107,9 @@ def _guesses(validation: Predictions) -> list[str]:
     predicted = np.bincount(validation.predicted, minlength=validation.n_classes)
     labels = np.bincount(validation.targets, minlength=validation.n_classes)
     favourite, frequent = int(predicted.argmax()), int(labels.max())
-    name = validation.class_names[favourite] if validation.class_names else str(favourite)
+    name = str(favourite)
+    if validation.class_names:
+        name = validation.class_names[favourite]
     if predicted[favourite] >= _NEARLY_ALL * cases and labels[favourite] < 0.9 * predicted[favourite]:
         found.append(
             f"The model predicts {name} for {predicted[favourite] / cases:.0%} of the {cases} validation cases, of "
@@ -161,8 +169,9 @@ def _no_promise(run: Run, validation: Predictions, calibration: dict[str, Any] |
     rule = choose_threshold(cases, target_accuracy=_PROMISED)
     if rule.threshold is not None:
         return []
-    more = "" if rule.evidence is None or rule.evidence.cases_needed is None else f" {_more_validation(run)}"
-    return [f"{rule.note}{more}"]
+    if rule.evidence is None or rule.evidence.cases_needed is None:
+        return [rule.note]
+    return [f"{rule.note} {_more_validation(run)}"]
 
 
 def summarise(
@@ -178,6 +187,9 @@ def summarise(
     number of kills and resumes on the same machine.
     """
     pruning = setup.pruner.report(suspects=0)
+    policy = None
+    if setup.plan.pruning is not None:
+        policy = repr(setup.pruner.timetable.policy)
     full = setup.pruner.samples * recipe.epochs
     return {
         "recipe": recipe.model_dump(mode="json"),
@@ -196,7 +208,7 @@ def summarise(
         # How often the gradient of a sample was taken: what an update costs is not the same for every optimiser.
         "gradient_passes": pruning.seen * recipe.gradients_per_update,
         "epochs": setup.recipe.epochs,
-        "policy": None if setup.plan.pruning is None else repr(setup.pruner.timetable.policy),
+        "policy": policy,
         "steps_mode": setup.mode,
         "data_path": setup.data_path,
         "timing": {
