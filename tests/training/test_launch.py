@@ -4,8 +4,14 @@ import pytest
 from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 
 from calibrant.errors import InvalidInput, OutputError
-from calibrant.training import is_first_process, resumable
-from calibrant.training.launch import group_layout, joins_a_group, on_first_rank, start_processes
+from calibrant.training.launch import (
+    group_layout,
+    is_first_process,
+    joins_a_group,
+    on_first_rank,
+    resumable,
+    start_processes,
+)
 from calibrant.training.progress import Quiet
 
 _TASK = {

@@ -49,20 +49,12 @@ def train(
         track: Also send the figures to TensorBoard (written into the run folder), MLflow or Weights & Biases, as their
             own environment variables say. Repeatable.
     """
-    from calibrant.training import (
-        Run,
-        anchored_recipe,
-        default_folder,
-        is_first_process,
-        make_reporter,
-        parse_assignment,
-        recipe_from,
-        refuse_settings,
-        resumable,
-    )
+    from calibrant.training import Run, make_reporter, recipe_from
     from calibrant.training import resume as resume_training
     from calibrant.training import train as start_training
     from calibrant.training.data import own_data
+    from calibrant.training.launch import is_first_process, resumable
+    from calibrant.training.settings import anchored_recipe, default_folder, parse_assignment, refuse_settings
 
     changes = {
         "seed": seed,

@@ -4,20 +4,15 @@ from calibrant.training.checkpoint import trained_data
 from calibrant.training.defaults import default_recipe, method_settings, named_recipes, paper_recipe
 from calibrant.training.engine import TrainingDiverged, resume, state_of, train, train_or_resume
 from calibrant.training.final_weights import selection_figure
-from calibrant.training.launch import is_first_process, resumable
 from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, Reporter
 from calibrant.training.recipe import Recipe, Settings, flatten, recipe_keys, suggest_key
 from calibrant.training.run import Run
 from calibrant.training.run_data import TorchData, TrainingData
 from calibrant.training.settings import (
-    anchored_recipe,
     check_inputs,
-    default_folder,
     names_in,
-    parse_assignment,
     parse_option,
     recipe_from,
-    refuse_settings,
     shared_recipe,
 )
 from calibrant.training.setup import Setup, load_data, make_fabric
@@ -49,15 +44,12 @@ __all__ = [
     "TrackedReporter",
     "TrainingData",
     "TrainingDiverged",
-    "anchored_recipe",
     "calibrated_paths",
     "calibration_sources",
     "calibrators_near",
     "check_inputs",
-    "default_folder",
     "default_recipe",
     "flatten",
-    "is_first_process",
     "load_data",
     "load_judged",
     "load_predictions",
@@ -68,12 +60,9 @@ __all__ = [
     "names_in",
     "own_calibrator",
     "paper_recipe",
-    "parse_assignment",
     "parse_option",
     "recipe_from",
     "recipe_keys",
-    "refuse_settings",
-    "resumable",
     "resume",
     "rule_path",
     "run_calibrator",

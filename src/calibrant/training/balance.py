@@ -9,7 +9,7 @@ from calibrant.training.recipe import Balance
 
 
 def balanced_loss(loss: Loss, balance: Balance, targets: Tensor, n_classes: int) -> Loss:
-    """The loss that is trained with; the loss itself where nothing is balanced in it.
+    """The loss to train with: the loss itself, or one that makes up for rare classes.
 
     Args:
         loss: The method's loss.

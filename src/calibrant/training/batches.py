@@ -65,7 +65,7 @@ class Mixup:
 class TrainingBatch:
     """What a step trains on: images ready for the network, targets, and indices into the training set.
 
-    `mixed` tells what was mixed into the images, if anything; targets and indices are those of the larger parts.
+    `mixed` holds what was mixed into the images, if anything; targets and indices are those of the larger parts.
     `total` is the number of samples over all processes; of a small last batch some processes may hold none.
     """
 
@@ -145,7 +145,7 @@ class EpochTables:
     A captured step reads its samples at a cursor that it moves itself, so a replay needs nothing from the host, and
     pruning changes only what these tables say and how often the graph is replayed.
 
-    Ranks take turns within each global batch. So a batch holds the same samples for any number of ranks, also where
+    Ranks take turns within each global batch. So a batch holds the same samples for any number of ranks, also if
     that number does not divide it.
     """
 
@@ -162,7 +162,7 @@ class EpochTables:
     ) -> None:
         """`batch_size` is that of the global batch.
 
-        `balanced` are the targets of all samples where each class shall be drawn as often as any other.
+        `balanced` are the targets of all samples, if each class is to be drawn as often as any other.
         """
         self.pruner = pruner
         self.balanced = balanced
@@ -302,7 +302,7 @@ class LoaderBatches:
         )
 
     def begin(self, epoch: int) -> None:
-        """Lay out an epoch; a dataset with random items is told which epoch it is."""
+        """Lay out an epoch; a dataset with random items gets its number."""
         self.tables.begin(epoch)
         if self.mixup is not None:
             self.mixup.begin(epoch)

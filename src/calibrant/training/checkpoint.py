@@ -37,7 +37,7 @@ class Checkpoint:
     tensors: dict[str, Tensor]
     values: dict[str, Any]
     path: Path | None = None
-    """Its JSON file, where it was read from one."""
+    """Its JSON file, if it was read from one."""
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -65,7 +65,7 @@ def checkpoint_path(folder: Path, epoch: int) -> Path:
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint whose digests hold; None where there are no checkpoints.
+    """The newest checkpoint whose digests hold; None if there are no checkpoints.
 
     A damaged one is named in a warning and the one before it is taken. Where all are damaged this is an error and not
     a silent new beginning: the folder may be the only trace of days of work.
@@ -114,7 +114,7 @@ def trained_data(folder: Path) -> str | None:
 
 
 def saved_log(folder: Path) -> list[dict[str, Any]]:
-    """The epoch log up to the newest checkpoint whose JSON is sound; empty without one, and for the first versions."""
+    """The epoch log up to the newest checkpoint whose JSON is sound; empty without one."""
     for path in _found(folder):
         # A run that is being trained removes old checkpoints: one may be gone by now.
         with suppress(InvalidInput):

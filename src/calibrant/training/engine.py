@@ -62,7 +62,7 @@ def train(
         out: The run folder; it must not hold anything yet.
         data_dir: Where image sets lie; defaults to CALIBRANT_DATA, then the user's cache.
         data: A data set of your own instead of the one that the recipe names.
-        reporter: Is told about progress; nothing is shown by default.
+        reporter: Shows the progress; nothing is shown by default.
         trust_code: Whether to import a method or network `module:name` that you have not used on this machine before.
     """
     _check_types(recipe, out, data)
@@ -97,10 +97,10 @@ def resume(
 
     Args:
         path: The run folder.
-        devices: Number of processes, where it is not to be the one that the run began with.
+        devices: Number of processes, if it should differ from the run's.
         data_dir: Where image sets lie, as for `train`.
-        data: The data set that the run began with, where that was given to `train`.
-        reporter: Is told about progress; nothing is shown by default.
+        data: The data set that the run began with, if it was passed to `train`.
+        reporter: Shows the progress; nothing is shown by default.
         trust_code: Whether to import a method or network `module:name` that you have not used on this machine before.
     """
     run = Run.open(path)
@@ -121,7 +121,7 @@ def resume(
 
 
 def _check_types(recipe: object, out: object, data: object) -> None:
-    """Refuse what is easily passed by mistake: a name or a dictionary for the recipe, bare tensors for the data."""
+    """Refuse common mistakes: a name or a dictionary for the recipe, bare tensors for the data."""
     if not isinstance(recipe, Recipe):
         way_out = "Recipe.load(path) reads one, default_recipe(data) gives the recommended one."
         raise invalid("recipe", "be a Recipe", type(recipe).__name__, way_out)
@@ -166,7 +166,7 @@ class _Training:
                 lost = lost_worker(error, self.run.path)
                 if lost is not None:
                     raise lost from error
-                # Only under the lock: a process that was refused it must not touch what another one trains.
+                # Only under the lock: a process that did not get it must not touch the run of another one.
                 if new and self.fabric.global_rank == 0 and not self.log:
                     self.run.discard()
                 if isinstance(error, Unreadable) and self.log:
@@ -184,7 +184,7 @@ class _Training:
         on_first_rank(self.fabric, self._finish)
 
     def _explained(self) -> Recipe:
-        """The recipe with the reason why the data are where they are."""
+        """The recipe with the reason why the data are streamed or in memory."""
         reason = self.setup.data.reason
         if not reason:
             return self.recipe
@@ -262,7 +262,7 @@ class _Training:
             setup.loss.load_state_dict(heard)  # only the first rank validates
 
     def _unreadable(self) -> dict[str, Any]:
-        """What this epoch's log says about pictures that could not be read; what is new about them is a warning."""
+        """The epoch's log entry about pictures that could not be read; new ones are also warned of."""
         left_out = self.setup.data.left_out
         if new := left_out.news():
             warn_of_unreadable(new)
@@ -358,7 +358,7 @@ class _Training:
         self.run.write_summary({**content, "warnings": warnings, "best": self._finish_best()})
 
     def _finish_best(self) -> dict[str, Any] | None:
-        """Predict with the weights of the best epoch, where one was asked for; the last thing the network is for."""
+        """Predict with the weights of the best epoch, if the recipe asks for it. The network keeps these weights."""
         best = self.setup.best
         if best is None:
             return None
@@ -401,7 +401,7 @@ def train_or_resume(
     reporter: Reporter | None = None,
     trust_code: bool = False,
 ) -> Run:
-    """Train by `recipe` into `folder`; a stopped run goes on, a finished one is returned as it is."""
+    """Train by `recipe` into `folder`; a stopped run is continued, a finished one is returned as it is."""
     state = state_of(folder, recipe)
     if state == "finished":
         return Run.open(folder)

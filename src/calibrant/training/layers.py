@@ -84,7 +84,7 @@ _CONVOLUTIONS = (torch.conv1d, torch.conv2d, torch.conv3d)
 
 
 def convolutions(size: int, full_size: int, device: torch.device) -> AbstractContextManager[object]:
-    """The way in which convolutions of a batch of `size` samples run where most batches have `full_size`."""
+    """How to run the convolutions of a batch of `size` samples if most batches have `full_size`."""
     return _measured() if size == full_size else padded(full_size, device)
 
 
@@ -129,7 +129,7 @@ class PaddedConvolutions(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Pad where `func` is a convolution of fewer rows than `size`."""
+        """Pad if `func` is a convolution of fewer rows than `size`."""
         kwargs = kwargs or {}
         if func not in _CONVOLUTIONS or len(args) < 2 or args[0].ndim != args[1].ndim or len(args[0]) >= self.size:
             return func(*args, **kwargs)

@@ -33,7 +33,7 @@ def make_model(recipe: Recipe, data: TrainingData, expected: ModelInput | None =
 
 
 def choose_input(settings: ModelSection, data: TrainingData) -> ModelInput | None:
-    """Size and normalisation that the network gives its images; None where they are the data set's."""
+    """Size and normalisation that the network gives its images; None if they are the data set's."""
     if settings.input == "data" or (settings.input == "auto" and not settings.name.startswith(_STATE_THEIR_INPUT)):
         return None
     if isinstance(data.train, SeededItems):  # the user's own datasets

@@ -14,10 +14,10 @@ from calibrant.training.run import Run
 
 
 class Reporter:
-    """Is told about progress, and does nothing about it: a base for reporters, which override what they need."""
+    """Gets the progress of a run and does nothing; reporters override the methods that they need."""
 
     def start(self, run: Run, done: int) -> None:
-        """A run begins or goes on after `done` finished epochs."""
+        """A run begins, or continues after `done` finished epochs."""
 
     def begin_epoch(self, epoch: int, steps: int) -> None:
         """An epoch with that many steps begins."""

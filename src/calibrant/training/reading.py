@@ -25,7 +25,7 @@ _MOST_LOST = 64
 
 
 class Read(NamedTuple):
-    """A batch. Where some of its pictures could not be read, `asked` holds the positions of the others; else None."""
+    """A batch. If some of its pictures could not be read, `asked` holds the positions of the others, else None."""
 
     images: Tensor
     targets: Tensor
@@ -38,12 +38,12 @@ class LeftOut:
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def news(self) -> list[str]:
-        """The names of this pass that were not told before."""
-        new = [name for name in self.names if name not in self._told]
-        self._told.update(new)
+        """The names of this pass that were not reported before."""
+        new = [name for name in self.names if name not in self._reported]
+        self._reported.update(new)
         return new
 
 
@@ -53,7 +53,7 @@ class BatchReader:
     Args:
         items: A map-style dataset.
         batch_size: Items per batch.
-        workers: Processes that read; 0 reads here, or, where pictures are decoded, with one process per core.
+        workers: Processes that read; 0 reads in this process, or, if pictures are decoded, with one process per core.
         order: Indices to read; read anew at each pass. None for all, in order.
         pin: Whether to put batches into pinned memory.
         persistent: Whether workers stay between passes.
@@ -123,7 +123,7 @@ class BatchReader:
 
 
 def default_workers() -> int:
-    """One process per core that this process may use, fewer where several processes of a run share a machine."""
+    """One process per core that this process may use, fewer if several processes of a run share a machine."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -131,7 +131,7 @@ def default_workers() -> int:
 
 
 def lost_worker(error: BaseException, path: Path) -> CalibrantError | None:
-    """What to say where torch says that a process that reads images died; None for any other error.
+    """The error to raise if torch reports that a process that reads images died; None for any other error.
 
     torch raises from a signal handler, wherever the main thread is, so the text is all there is to go by.
     """

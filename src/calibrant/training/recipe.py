@@ -120,7 +120,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 def _as_list(value: Any) -> Any:
-    """One name stands for a list of one."""
+    """Accept one name for a list of one."""
     if isinstance(value, str):
         return (value,)
     return value
@@ -129,7 +129,7 @@ def _as_list(value: Any) -> Any:
 class DataSection(RecipeSection):
     """Where images come from, how they are split and augmented.
 
-    `crop` (black pixels on each side, before a crop of the original size) and `mirror` are the data set's own where
+    `crop` (black pixels on each side, before a crop of the original size) and `mirror` are the data set's own if
     they are left out; without `augment` nothing is done. `mixup` is the alpha of Beta(alpha, alpha); 0 mixes nothing.
     """
 
@@ -143,7 +143,7 @@ class DataSection(RecipeSection):
 
 
 class ModelSection(RecipeSection):
-    """The network, where it starts from, and what of it is trained.
+    """The network, its first weights, and the parts of it that are trained.
 
     `weights` is a safetensors file. `input` says whose size and normalisation images get: `auto` takes the network's
     for timm: and transformers:, the data set's for all others. Parts in `freeze`, by the beginning of their names, keep
@@ -211,7 +211,7 @@ class ScheduleSection(RecipeSection):
 class CalibrationSection(RecipeSection):
     """The temperature that is fitted at the end and kept in the run.
 
-    `share` is its part of the validation cases; it gets more where they are few (`posthoc.temperature_share`).
+    `share` is its part of the validation cases; it gets more if they are few (`calibration.temperature_share`).
     """
 
     method: Literal["temperature", "none"] = "temperature"
@@ -237,12 +237,11 @@ class Recipe(RecipeSection):
     `budget` is the share of `epochs` times the number of samples that may be trained on: a plan solves its free rate
     for it, a method without a plan gets fewer epochs.
 
-    `balance` says how rare classes are made up for: docs/imbalance.md tells what each way does to confidence.
+    `balance` says how to make up for rare classes; docs/imbalance.md explains what each way does to confidence.
 
     `own_code` is filled in when a run begins: the SHA-256 of the file of each module that a network or method
-    `module:name` of yours comes from. `reasons` says of settings that were derived from the data why they are so. With
-    `select` a run also keeps the predictions of its best epoch by a validation figure; those of the last epoch stay
-    what they are.
+    `module:name` of yours comes from. `reasons` explains settings that were derived from the data. With `select` a run
+    also keeps the predictions of its best epoch by a validation figure, beside those of the last epoch.
 
     >>> Recipe(epochs=3).optimiser.batch_size
     128
@@ -310,7 +309,7 @@ class Recipe(RecipeSection):
         return 1 + bool(self.optimiser.sam)
 
     def plan(self) -> Plan:
-        """The loss and the pruning that the method stands for; what is unknown or does not fit the rest is refused."""
+        """The loss and the pruning of the method; settings that are unknown or do not fit the rest are refused."""
         plan = resolve(
             self.method.name,
             data=self.data.name,
@@ -391,7 +390,7 @@ class Recipe(RecipeSection):
         return given
 
     def with_code_digests(self) -> Self:
-        """The recipe with the digests of your own code, or a refusal where the code is another one by now."""
+        """The recipe with the digests of your own code; code that has changed since is refused."""
         found = {name.partition(":")[0]: digest(name) for name in self.own_names()}
         for module, recorded in self.own_code.items():
             if found.get(module) != recorded:
@@ -405,7 +404,7 @@ class Recipe(RecipeSection):
         return self.changed({"own_code": found})
 
     def compared(self) -> dict[str, Any]:
-        """By dotted key, what must be the same for two recipes to be of one run: all but the engine, which is speed."""
+        """The settings, by dotted key, that two recipes of one run must share: all but the engine, which is speed."""
         return flatten(self.model_dump(mode="json", exclude={"engine"}))
 
     def own_names(self) -> tuple[str, ...]:
@@ -417,7 +416,7 @@ class Recipe(RecipeSection):
         return tuple(dict.fromkeys(parts))
 
     def with_trusted_code(self, *, trust_code: bool = False) -> Self:
-        """`with_code_digests`, and a refusal where code is named that the user does not trust; nothing is imported.
+        """`with_code_digests`; code that the user does not trust is refused. Nothing is imported.
 
         Args:
             trust_code: Whether the user vouches for the code that the recipe names.
@@ -477,7 +476,7 @@ def recipe_keys() -> list[str]:
 
 
 def suggest_key(key: str, *also: str) -> str:
-    """A sentence that names the closest key of a recipe or of `also`; where none is close it lists the sections."""
+    """A sentence that names the closest key of a recipe or of `also`; if none is close it lists the sections."""
     if get_close_matches(key, [*also, *recipe_keys()], n=1):
         return did_you_mean(key, [*also, *recipe_keys()])
     plain = [name for name in recipe_keys() if "." not in name]
@@ -502,7 +501,7 @@ def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """The first key, in the order of the alphabet, with another value in the other table; None where all are equal."""
+    """The alphabetically first key whose values differ between the tables; None if they are equal."""
     return next((key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)), None)
 
 

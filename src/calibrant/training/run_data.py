@@ -1,4 +1,4 @@
-"""The data of a run: what is trained on, what is held out, what is reported on.
+"""The data of a run: training, validation and test part.
 
 The engine sees a `TrainingData` and does not ask where it came from: one of our image sets, or a user's torch datasets.
 """
@@ -72,7 +72,7 @@ class TrainingData:
         std: Per channel.
         augmentation: What is done to uint8 training images.
         fingerprint: A digest of the data. A run is resumed only on data with the fingerprint that it began with.
-        reason: Why the data are streamed or in memory, where there was a choice.
+        reason: Why the data are streamed or in memory, if there was a choice.
         left_out: Training pictures that could not be read in the newest pass over them.
     """
 
@@ -197,7 +197,7 @@ class TorchData:
         validation: Held out; never trained on.
         test: To report on.
         class_names: One for each of the K classes, in the order of the labels.
-        targets: Labels of `train`. None: its attribute `targets` where it has one, else every item is read once.
+        targets: Labels of `train`. None: its attribute `targets` if it has one, else every item is read once.
         name: How the set is called in the log.
     """
 
@@ -260,7 +260,7 @@ class TorchData:
         return targets.to(torch.int64)
 
     def _check_held_out(self, argument: str, items: Any) -> None:
-        """Refuse wrong labels before the training: all labels where the dataset lists them, else the first item's."""
+        """Refuse wrong labels before the training: all labels if the dataset lists them, else the first item's."""
         label_of(argument, items[0], 0)
         first = torch.as_tensor(items[0][1])
         known = listed_labels(items)

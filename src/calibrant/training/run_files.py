@@ -73,7 +73,7 @@ class _ModelInput(_Model):
 
 
 class CheckpointValues(_Model):
-    """What the JSON of a checkpoint holds beside its digests."""
+    """The JSON of a checkpoint without its digests."""
 
     data: str
     classes: Side
@@ -200,8 +200,8 @@ def read_log(path: Path, *, saved: Sequence[Line] = (), epochs: int | None = Non
     """The lines of the log; the first damaged one is named and refused.
 
     Args:
-        path: The file; without one the log is what is `saved`.
-        saved: The lines of the first epochs where a checkpoint holds them, which has a digest: they are not read again.
+        path: The file; if it does not exist, the log is `saved`.
+        saved: The lines of the first epochs, if a checkpoint holds them under its digest; they are not read again.
         epochs: Read this many lines, and refuse a log with fewer. With None all are read but a last line without an
             end, which a kill tore.
     """

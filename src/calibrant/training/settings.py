@@ -19,7 +19,7 @@ from calibrant.training.models import build_model, check_weights
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 
 _METHOD_OPTION = "method.options."
-# What a study or a sweep sets run by run.
+# Settings that a study or a sweep chooses for each run.
 _NOT_SHARED = ("method.", "seed", "data.name", "model.name", "reasons.")
 
 
@@ -71,7 +71,7 @@ def recipe_from(
     Args:
         file: A recipe as TOML, or the name of one in `named_recipes()`; None for the recommended one.
         data: The data set; None for the one that the file names, else the digits.
-        changes: Values by dotted key: `{"schedule.kind": "cosine"}`. What is None is not changed.
+        changes: Values by dotted key: `{"schedule.kind": "cosine"}`. None leaves a value unchanged.
         skip_unreadable: Whether pictures of a folder that cannot be read are left out.
         trust_code: Whether to trust code of the user's own that the file names.
     """
@@ -104,14 +104,14 @@ def _content(recipe: str | Path) -> dict[str, Any]:
 
 
 def _written(recipe: str | Path) -> dict[str, Any]:
-    """`_content`, refused as a whole where it has a fault."""
+    """`_content`, refused if any setting is wrong."""
     content = _content(recipe)
     Recipe.parse(content)
     return content
 
 
 def _recommended(data: str, given: Mapping[str, Any]) -> Recipe:
-    """The default recipe; where a method is named, the schedule on which methods are compared."""
+    """The default recipe; if a method is named, the schedule on which methods are compared."""
     if "method.name" in given:
         return paper_recipe(data).changed(method_settings(data))
     return derived_recipe(data, given)
@@ -129,7 +129,7 @@ def anchored_recipe(recipe: Recipe) -> Recipe:
 
 
 def refuse_settings(given: Mapping[str, Any]) -> None:
-    """Refuse settings beside a run that is resumed: it goes on as it was begun."""
+    """Refuse settings beside --resume: a run continues as it was begun."""
     if any(value is not None for value in given.values()):
         raise InvalidInput("--resume continues a run as it was begun: leave out the other settings.")
 
@@ -156,7 +156,7 @@ def names_in(recipe: Path | None) -> dict[str, str]:
 
 
 def default_folder(recipe: Recipe) -> Path:
-    """runs/DATA-MODEL-METHOD-seedN, with a number behind it where that is taken."""
+    """runs/DATA-MODEL-METHOD-seedN, with a number behind it if that is taken."""
     words = (recipe.data.name, recipe.model.name, recipe.method.name, f"seed{recipe.seed}")
     name = "-".join(re.sub(r"[^\w+.-]", "_", word) for word in words)
     folder, number = Path("runs") / name, 1
@@ -169,7 +169,7 @@ def default_folder(recipe: Recipe) -> Path:
 def check_inputs(recipes: Iterable[Recipe], *, data_dir: str | Path | None = None) -> None:
     """Refuse the first data set or network that is not there.
 
-    What a file holds, and whether a network of the user's own takes these images, only the run itself finds out.
+    The content of files, and whether a network of the user's own takes these images, is found out by the run itself.
     """
     wanted = list(recipes)
     for data in dict.fromkeys(recipe.data.name for recipe in wanted):

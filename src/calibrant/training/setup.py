@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Below this batch size a compiled but not captured step waits for Python longer than an eager one (measured on an
 # H200: ResNet-32 at batch 128, 10.0 against 13.7 thousand images per second; at 1024 compiling wins by half).
 _COMPILE_FROM = 512
-# What the recipe calls data that came as Python objects; no such set can be loaded by name.
+# Prefix of the name of data that came as Python objects; such a set cannot be loaded by name.
 OWN_DATA = "python:"
 
 
@@ -104,7 +104,7 @@ def load_data(recipe: Recipe, data_dir: str | Path | None) -> TrainingData:
 def make_pruner(
     recipe: Recipe, plan: methods.Plan, targets: Tensor, *, n_classes: int, batch_size: int
 ) -> ConfidencePruner:
-    """The pruner of the recipe's method; one that keeps everything where the method prunes nothing."""
+    """The pruner of the recipe's method; one that keeps everything if the method prunes nothing."""
     options: dict[str, Any] = {}
     if plan.pruning is not None:
         options = plan.pruning.options()
@@ -281,7 +281,7 @@ def choose_mode(recipe: Recipe, fabric: "Fabric", data_path: str) -> str:
 
 
 def choose_data_path(recipe: Recipe, images: Tensor | None, device: torch.device) -> str:
-    """Resident where the set is one tensor that takes at most half of the device's free memory."""
+    """Resident if the set is one tensor that takes at most half of the device's free memory."""
     wanted = recipe.engine.data_path
     if wanted == "stream":
         raise InvalidInput("engine.data_path stream needs data by the name folder:DIR. Use auto or loader.")

@@ -93,7 +93,7 @@ class TrainingMeter:
         return step
 
 
-# Keeps the step finite where every gradient is 0.
+# Keeps the step finite if every gradient is 0.
 _TINY = 1e-12
 
 
@@ -175,7 +175,7 @@ class Learner:
         self.meter.count_step()
 
     def _gradient(self, batch: TrainingBatch, *, record: bool = True) -> None:
-        """The gradient of the global batch, in pieces where it is accumulated."""
+        """The gradient of the global batch, in pieces if it is accumulated."""
         self.optimiser.zero_grad(set_to_none=True)
         size = len(batch.indices)
         for here, share in self._pieces(size, batch.total):
@@ -186,7 +186,7 @@ class Learner:
     def _pieces(self, size: int, total: int) -> list[tuple[slice, float]]:
         """Where this rank's part of a batch of `total` samples is cut, and each piece's share of the global batch.
 
-        Every rank must cut into the same number of pieces, also where one of them holds a sample more.
+        Every rank must cut into the same number of pieces, also if one of them holds a sample more.
         """
         if self.accumulate == 1:
             return [(slice(0, size), 1.0)]

@@ -19,7 +19,7 @@ from calibrant.training.setup import Setup
 
 
 def calibration_share(recipe: Recipe, cases: int) -> float | None:
-    """Which share of the validation cases the temperature gets; None where there are too few of them, or by request.
+    """The share of the validation cases for the temperature; None if there are too few or the recipe wants none.
 
     >>> [calibration_share(Recipe(), cases) for cases in (5000, 99)]
     [0.1, None]
@@ -36,7 +36,7 @@ def calibrate_run(run: Run) -> dict[str, Any] | None:
     Which cases it was fitted on is kept in the calibrator's file: a share and a seed of `Predictions.split`.
 
     Returns:
-        What the summary says about it; None where none was fitted.
+        The entry of the summary; None if no temperature was fitted.
     """
     validation = run.predictions("val")
     share = calibration_share(run.recipe, len(validation))
@@ -44,7 +44,7 @@ def calibrate_run(run: Run) -> dict[str, Any] | None:
         return None
     some, _ = validation.split(share, seed=run.recipe.data.split_seed)
     with warnings.catch_warnings():
-        # What the fit says about itself is kept as notes: whoever reads the summary sees it, too.
+        # Warnings of the fit are kept as notes in the summary.
         warnings.simplefilter("ignore", CalibrantWarning)
         try:
             calibrator = TemperatureScaling().fit(some)
@@ -65,17 +65,17 @@ _NEARLY_ALL = 0.95
 _FALLEN = 0.98
 _PROMISED = 0.99
 _BUDGET_SLACK = 0.01
-# The share to hold out that is suggested: the first that is larger than what the run held out.
+# Suggested shares to hold out: the first that is larger than the run's.
 _SHARES = (0.3, 0.5)
 
 
 def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | None) -> list[str]:
-    """Sentences about what went wrong or cannot be told, the gravest first; none where nothing is to be said.
+    """Warnings about the finished run, the most serious first; an empty list if there are none.
 
     Args:
-        run: The run; its predictions are written, and its calibrator where it has one.
+        run: The run, with its predictions written, and its calibrator if it has one.
         log: Its epochs.
-        calibration: What the summary says about the calibrator.
+        calibration: The entry of the summary about the calibrator.
     """
     validation = run.predictions("val")
     guesses = _guesses(validation)
@@ -125,7 +125,7 @@ def _guesses(validation: Predictions) -> list[str]:
 
 
 def _learned_nothing(log: Sequence[Line]) -> list[str]:
-    """Compares the first with the last epoch, where both saw all samples: hard samples alone have a higher loss."""
+    """Compare the first with the last epoch if both saw all samples: hard samples alone have a higher loss."""
     if len(log) < 2 or log[-1]["kept_share"] < 1:
         return []
     first, last = log[0]["loss"], log[-1]["loss"]
