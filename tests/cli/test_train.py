@@ -226,13 +226,6 @@ def test_a_damaged_checkpoint_is_one_plain_line(calibrant, tmp_path):
     )
 
 
-def test_only_the_first_of_several_processes_complains(calibrant, tmp_path, monkeypatch):
-    monkeypatch.setenv("RANK", "1")
-    with pytest.raises(SystemExit) as ended:
-        calibrant("train", "--data", "digits", "--method", "unknown", "--out", tmp_path / "run")
-    assert ended.value.code == 2
-
-
 def test_interrupts_say_how_to_go_on(calibrant, tmp_path, monkeypatch):
     def interrupted(recipe, out, **more):
         raise KeyboardInterrupt
