@@ -10,8 +10,7 @@ import pytest
 from calibrant import Predictions
 from calibrant.pruning import PruningAudit
 from calibrant.pruning.audit import save_audit
-from calibrant.training.recipe import Recipe
-from calibrant.training.run import Run
+from calibrant.training import Recipe, Run
 
 
 def make_predictions(

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from calibrant.training.engine import resume, train
-from calibrant.training.run_data import TrainingData
-from calibrant.training.setup import Setup, make_fabric
+from calibrant.training import Setup, TrainingData, make_fabric, resume, train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 

@@ -4,6 +4,7 @@ import pytest
 from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 
 from calibrant.errors import InvalidInput, OutputError
+from calibrant.training import Quiet
 from calibrant.training.launch import (
     group_layout,
     is_first_process,
@@ -12,7 +13,6 @@ from calibrant.training.launch import (
     resumable,
     start_processes,
 )
-from calibrant.training.progress import Quiet
 
 _TASK = {
     "SLURM_PROCID": "5",

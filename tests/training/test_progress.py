@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from calibrant.training import train
-from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, describe
+from calibrant.training import ForwardingReporter, LiveBar, PlainLines, train
+from calibrant.training.progress import describe
 
 _LINE = {
     "epoch": 2,

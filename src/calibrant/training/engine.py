@@ -203,8 +203,7 @@ class _Training:
                 return 0
             if newest.epoch > self.recipe.epochs:
                 raise InvalidInput(f"checkpoint {newest.path} is not of this run of {self.recipe.epochs} epochs.")
-            # Checkpoints of the first versions have no log of their own.
-            self.log = read_log(self.run.log_path, saved=newest.values.get("log") or (), epochs=newest.epoch)
+            self.log = read_log(self.run.log_path, saved=newest.values["log"] or (), epochs=newest.epoch)
             return newest.epoch
 
         done = on_first_rank(self.fabric, find)
@@ -279,7 +278,7 @@ class _Training:
         average.include(epoch)
         if epoch == self.recipe.epochs:
             source.begin(epoch + 1)
-            # "settle" is this stream's name in runs since 0.1.0: another name would change their numbers.
+            # "settle" is this stream's name in recorded runs: another name would change their numbers.
             with seeded(self.recipe.seed, "settle", self.fabric.global_rank):
                 average.apply_mean(batch.images for batch in source.batches())
 

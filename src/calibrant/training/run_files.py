@@ -30,7 +30,7 @@ Scalar = bool | int | Number | Text | None
 
 
 class _Model(BaseModel):
-    # Keys of other versions are let through: a version adds keys, it does not change what the old ones mean.
+    # Further keys are allowed: a later version may add some.
     model_config = ConfigDict(strict=True, extra="allow")
 
 
@@ -80,17 +80,17 @@ class CheckpointValues(_Model):
     # A list in JSON; strict mode would refuse it for a tuple.
     image_shape: Annotated[list[Side], Field(min_length=3, max_length=3)]
     pruner: dict[str, Any]
-    # Checkpoints of the first versions have none of these.
-    mean: list[Number] = []
-    std: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = []
-    log: list[EpochLine] | None = None
+    mean: list[Number]
+    std: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]]
+    # None in very long runs, where the file is the only copy.
+    log: list[EpochLine] | None
     best: _BestSoFar | None = None
     model_input: _ModelInput | None = None
 
     @model_validator(mode="after")
     def _one_per_channel(self) -> Self:
         for name in ("mean", "std"):
-            if self.model_fields_set & {"mean", "std"} and len(getattr(self, name)) != self.image_shape[0]:
+            if len(getattr(self, name)) != self.image_shape[0]:
                 raise ValueError(f"{name} must hold one number per channel")
         return self
 
@@ -219,7 +219,7 @@ def read_log(path: Path, *, saved: Sequence[Line] = (), epochs: int | None = Non
     return lines
 
 
-_WAY_OUT = "Put a sound copy of it back; train --resume writes it anew where a checkpoint of this version is there."
+_WAY_OUT = "Put a sound copy of it back; train --resume writes it anew if a checkpoint holds a copy."
 
 
 def _parsed(text: bytes, number: int, where: str) -> Line:
