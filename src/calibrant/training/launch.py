@@ -321,9 +321,10 @@ def _join_local_group(group: _Group) -> None:
     rank, devices = str(group.rank), str(group.devices)
     os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": "0"}
     os.environ |= {"WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices}
-    loopback = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
-    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        os.environ.setdefault(variable, loopback[0])
+    for _, interface in socket.if_nameindex():
+        if interface.startswith("lo"):  # lo on Linux, lo0 on macOS
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
     settings: dict[str, Any] = {"backend": "gloo"}
     if group.on_gpu:
         settings = {"backend": "nccl", "device_id": torch.device("cuda", group.rank)}
