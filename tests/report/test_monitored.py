@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from tests.monitoring.conftest import draw, joined
 
 from calibrant.deployment import Stream, watch
 from calibrant.errors import InvalidInput
 from calibrant.report import build_monitor_page, write_monitor_page
+from tests.deployment.conftest import draw, joined
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +24,8 @@ def test_the_page_says_what_was_promised_seen_and_what_to_do(watched):
     assert "What to do" in html
     assert "Send every case to a person" in html
     assert f"drifting since about case {watched.since}" in html
+    assert "Groups that nothing was promised for" in html
+    assert "<td>site south</td>" in html
     assert "<b>north</b>" not in html.split('id="data"')[0]
     assert build_monitor_page(watched) == html
 
