@@ -21,7 +21,7 @@ import torch
 from calibrant.training import Recipe, Setup, TrainingData, make_fabric
 from calibrant.training.data import Dataset
 from calibrant.training.methods import parts, resolve
-from calibrant.training.scoring import scorer
+from calibrant.training.predict import scorer
 from engine import nothing, random_set, wait
 
 WARM_UP = 2

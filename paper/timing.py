@@ -58,7 +58,6 @@ def _conditions(record: Record) -> tuple[object, ...]:
         record.steps_mode,
         record.samples_full,
         record.recipe["engine"]["precision"],
-        record.recipe["engine"].get("tune", False),
         record.recipe["epochs"],
     )
 

@@ -57,7 +57,7 @@ import calibrant
 import calibrant.cli
 import calibrant.studies
 import calibrant.training.engine
-from calibrant.training.environment import git_commit
+from calibrant.training.reproducibility import git_commit
 
 # Imported late by the commands. Once for all lives, as here, a life takes a third of the time.
 COMMANDS = "train compare sweep ablate monitor report route calibrate record export _flags"

@@ -142,9 +142,15 @@ def visible_content(folder: Path) -> dict[str, bytes]:
 
 
 def jobs() -> list[Job]:
-    pruned = train_begin("flsd+h+p-ema", "--prune-start", "1", "--prune-interval", "1")
+    pruned = train_begin("flsd+h+p-ema", "--set", "method.options.start=1", "--set", "method.options.interval=1")
     averaged = train_begin(
-        "fl+unbiased", "--set", "schedule.kind=cosine", "--set", "schedule.average=0.5", "--prune-anneal", "0"
+        "fl+unbiased",
+        "--set",
+        "schedule.kind=cosine",
+        "--set",
+        "schedule.average=0.5",
+        "--set",
+        "method.options.anneal=0",
     )
     return [
         Job("train, pruned", pruned, train_go_on(pruned), run_content),

@@ -50,10 +50,10 @@ _TABLES = "from calibrant import samples; s = samples.load(samples.names()[0]); 
 # One thing that each extra is for; without one, its name is all there is to try.
 USES: dict[str, list[list[str]]] = {
     "tables": [["python", "-c", _TABLES], ["calibrant", "evaluate", "s.parquet", "--n-resamples", "0"]],
-    "tensorboard": [[*_TRAIN, "--tensorboard"]],
+    "tensorboard": [[*_TRAIN, "--track", "tensorboard"]],
     "export": [_TRAIN, ["calibrant", "export", "run"]],
-    "mlflow": [[*_TRAIN, "--mlflow"]],
-    "wandb": [[*_TRAIN, "--wandb"]],
+    "mlflow": [[*_TRAIN, "--track", "mlflow"]],
+    "wandb": [[*_TRAIN, "--track", "wandb"]],
     "serve": [["python", "-c", _SERVE]],  # what `export` wrote
     "study": [["calibrant", "sweep", "--data", "digits", "--epochs", "1", "--trials", "1", "--out", "sweep"]],
     "sklearn-export": [["python", "-c", _SKLEARN]],
@@ -65,7 +65,7 @@ USES: dict[str, list[list[str]]] = {
 # What an installation without extras says: one line, exit code 2, before any work.
 MISSING = [
     ["calibrant", "evaluate", "s.parquet"],
-    ["calibrant", "train", "--data", "digits", "--tensorboard", "--out", "tb"],
+    ["calibrant", "train", "--data", "digits", "--track", "tensorboard", "--out", "tb"],
     ["calibrant", "export", "run"],
     ["calibrant", "serve", "model.onnx"],
     ["calibrant", "monitor", "decisions.db"],

@@ -8,7 +8,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.training import Run, paper_recipe
-from calibrant.training.calibration import calibrate_run
+from calibrant.training.summary import calibrate_run
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@ import shutil
 
 import pytest
 
-from calibrant.training import paper_recipe
-from calibrant.training.engine import train
+from calibrant.training import paper_recipe, train
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ def test_going_on_with_somebodys_sweep_asks_for_trust(calibrant, evil, tmp_path,
 
 def test_a_recipe_that_somebody_sent_asks_for_trust(calibrant, evil, tmp_path):
     (tmp_path / "sent.toml").write_text('[method]\nname = "my_evil:f"\n')
-    for flags in ((), ("--lambda", 3)):
+    for flags in ((), ("--set", "method.options.gamma=3")):
         code, _, said = calibrant("train", "--recipe", tmp_path / "sent.toml", *flags, "--out", tmp_path / "run")
         assert (code, evil()) == (2, False)
         assert "your own my_evil must be code that you trust" in said

@@ -129,7 +129,16 @@ def _run(folder: Path) -> None:
     from calibrant.studies import record_run, write_record
     from calibrant.training import Run
 
-    settings = ("--data", f"arrays:{folder / 'images.npz'}", "--model", "tiny", "--epochs", 2, "--batch-size", 8)
+    settings = (
+        "--data",
+        f"arrays:{folder / 'images.npz'}",
+        "--model",
+        "tiny",
+        "--epochs",
+        2,
+        "--set",
+        "optimiser.batch_size=8",
+    )
     method = ("--method", "nll+unbiased", "--set", "data.validation=0.25")
     _calibrant("train", *settings, *method, "--out", folder / "run")
     write_record(record_run(Run.open(folder / "run")), folder / "records")

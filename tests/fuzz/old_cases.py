@@ -138,7 +138,8 @@ def _interrupt_two() -> object:
     from chaos_ranks import Ranks
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    begin = "train --data digits --model tiny --epochs 200 --batch-size 256 --accelerator cpu --devices 2 --out two"
+    begin = "train --data digits --model tiny --epochs 200 --devices 2 --out two"
+    begin += " --set optimiser.batch_size=256 --set engine.accelerator=cpu"
     for what in ("Ctrl-C", "second process killed"):
         ranks = Ranks(shlex.split("train --resume two" if Path("two").exists() else begin), Path("said.txt"))
         log = Path("two/metrics.jsonl")
@@ -170,11 +171,11 @@ def _killed_apply() -> object:
     return sys.stdout.write(f"left behind: {left}\n")
 
 
-_OLD_RUNS = Path(__file__).parents[1] / "compatibility" / "v0.1.0" / "runs"
 _SHORT = npy("(200000, 3)", body=bytes(960))
 _ROUTE = "route apply rule.json test.npz --calibrator calibrator.json --out decisions.csv"
 _TRAIN = (
-    "train --data folder:pictures --model tiny --epochs 1 --batch-size 8 --accelerator cpu --method nll --out trained"
+    "train --data folder:pictures --model tiny --epochs 1 --method nll --out trained "
+    "--set optimiser.batch_size=8 --set engine.accelerator=cpu"
 )
 _DEEP = "[" * 100_000 + "]" * 100_000
 _DIGITS = "9" * 5_000
@@ -216,15 +217,6 @@ CASES = (
         "train --resume paused",
         swap("paused/metrics.jsonl", '{"epoch": 1', '{"eqoch": 1'),
         after=_epochs,
-    ),
-    Case(
-        4,
-        "trained to the end, then KeyError",
-        "train --resume old",
-        made.both(
-            lambda: shutil.copytree(_OLD_RUNS / "interrupted", "old"),
-            swap("old/metrics.jsonl", '"epoch": 1', '"eqoch": 1'),
-        ),
     ),
     Case(5, "30 of 400 rules automated another number", "cheapest_threshold(logits), 400 times", call=_ulps),
     Case(5, "another decision without a word", _ROUTE, flipped("rule.json", r'"threshold": 0\.\d')),

@@ -87,7 +87,7 @@ def test_what_shared_a_machine_or_ran_on_another_one_is_not_compared(make_record
         plan(make_record, 64.0, steps_mode="eager"),
         plan(make_record, 64.0, samples_full=2000),
         other_engine(make_record, precision="32-true"),
-        other_engine(make_record, tune=True),
+        plan(make_record, 64.0, steps_mode="graphed, tuned"),
         shorter(make_record),
     ):
         assert "Not measured yet" in table(full, other)

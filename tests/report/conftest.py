@@ -9,8 +9,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.runs import PruningAudit, save_audit
-from calibrant.training.recipe import Recipe
-from calibrant.training.run import Run
+from calibrant.training import Recipe, Run
 
 
 def make_predictions(

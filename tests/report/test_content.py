@@ -7,7 +7,7 @@ import pytest
 from calibrant import Predictions, compare, evaluate
 from calibrant.report.content import method_contents, run_content
 from calibrant.report.entries import ReportEntry
-from calibrant.training.run import Run
+from calibrant.training import Run
 
 
 def content_of(*entries):

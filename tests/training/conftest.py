@@ -7,16 +7,17 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from calibrant.training import Recipe, train
+from calibrant.training import Quiet, Recipe, train
 from calibrant.training.data import Dataset
 from calibrant.training.data.dataset import Augmentation, Images
-from calibrant.training.progress import Quiet
 
 # Imports torch and Lightning once, then forks a process for every command: a kill test needs many of them.
 _ZYGOTE = """
@@ -37,8 +38,6 @@ for line in sys.stdin:
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ |= job["environment"]
-    # What a process that trains with others starts them with.
-    sys.orig_argv = [sys.executable, "-m", "calibrant", *job["arguments"]]
     for number, name in ((0, "/dev/null"), (1, job["out"]), (2, job["err"])):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644), number)
     if job["largest_file"]:
@@ -112,6 +111,38 @@ class Child:
                 found.append(int(stat.parent.name))
         return found
 
+    def ranks(self):
+        """Processes that the command started to train with, in the order of their ranks."""
+        started = []
+        for process in sorted(self.alive()):
+            try:
+                words = Path(f"/proc/{process}/cmdline").read_text()
+            except OSError:  # ended just now
+                continue
+            if "spawn_main" in words:
+                started.append(process)
+        return started
+
+    def listening(self):
+        """Addresses at which a process of the command listens."""
+        sockets = {}
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/{self.pid}/net/{table}").read_text().splitlines()[1:]:
+                words = line.split()
+                if words[3] == "0A":
+                    packed = bytes.fromhex(words[1].partition(":")[0])
+                    # The kernel writes groups of four bytes, each in the order of this machine.
+                    groups = [packed[start : start + 4] for start in range(0, len(packed), 4)]
+                    if sys.byteorder == "little":
+                        groups = [group[::-1] for group in groups]
+                    sockets[f"socket:[{words[9]}]"] = str(ip_address(b"".join(groups)))
+        found = set()
+        for process in self.alive():
+            for link in Path(f"/proc/{process}/fd").iterdir():
+                with suppress(OSError):
+                    found.add(sockets.get(str(link.readlink())))
+        return found - {None}
+
     @property
     def running(self):
         """Whether it has not ended yet."""
@@ -158,6 +189,7 @@ class Zygote:
             port = str(free.getsockname()[1])
         step = {"SLURM_STEP_NUM_TASKS": str(tasks), "SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0"}
         step |= {"SLURM_STEP_TASKS_PER_NODE": str(tasks), "SLURM_NTASKS": str(tasks), "MASTER_PORT": port}
+        step |= {"SLURM_NTASKS_PER_NODE": str(tasks), "MASTER_ADDR": "127.0.0.1"}
         ranks = [{"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(tasks)]
         of_each = of_each or [[]] * tasks
         return [

@@ -9,11 +9,8 @@ from safetensors.torch import load_file, save_file
 
 from calibrant.errors import InvalidInput
 from calibrant.losses import AdaFocal
-from calibrant.training import Run, resume, train
+from calibrant.training import Quiet, Run, Setup, TrainingData, make_fabric, resume, train
 from calibrant.training.checkpoint import newest_checkpoint
-from calibrant.training.progress import Quiet
-from calibrant.training.run_data import TrainingData
-from calibrant.training.setup import Setup, make_fabric
 
 _OPTIONS = {"adafocal_bins": 3, "adafocal_switch": 0.9}
 

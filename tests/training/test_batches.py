@@ -6,7 +6,7 @@ from calibrant.pruning import ConfidencePruner, Every, LowestConfidence
 from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
 from calibrant.training.data.dataset import Augmentation
 from calibrant.training.data.transforms import augment, draw_augmentation, normalise
-from calibrant.training.seeds import derive_seed
+from calibrant.training.reproducibility import derive_seed
 
 _N, _SIDE = 23, 5
 _AUGMENTATION = Augmentation(crop_padding=2, flip=True)

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from calibrant.training.engine import resume, train
-from calibrant.training.run_data import TrainingData
-from calibrant.training.setup import Setup, make_fabric
+from calibrant.training import Setup, TrainingData, make_fabric, resume, train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -37,12 +35,6 @@ def test_every_mode_gives_the_eager_curve(mode, eager_run, big_toy, toy_recipe, 
         assert line["accuracy"] == expected["accuracy"]
 
 
-def test_tuned_kernels_give_the_eager_curve(eager_run, big_toy, toy_recipe, tmp_path):
-    run = train(toy_recipe(**ON_GPU, engine__mode="graphed", engine__tune=True), tmp_path / "run", data=big_toy)
-    losses = [line["loss"] for line in run.epochs()]
-    assert losses == pytest.approx([line["loss"] for line in eager_run.epochs()], rel=1e-6)
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_a_resumed_run_ends_like_an_undisturbed_one(mode, eager_run, big_toy, toy_recipe, tmp_path, stopped):
     recipe = toy_recipe(**ON_GPU, engine__mode=mode)
@@ -55,7 +47,7 @@ def test_a_resumed_run_ends_like_an_undisturbed_one(mode, eager_run, big_toy, to
 
 
 def test_a_captured_step_follows_the_learning_rate(big_toy, toy_recipe):
-    recipe = toy_recipe(**ON_GPU, engine__mode="graphed", engine__fuse=False, optimiser__momentum=0.0)
+    recipe = toy_recipe(**ON_GPU, engine__mode="graphed", optimiser__momentum=0.0)
     setup = Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, big_toy))
     setup.network.train()
     for epoch in (1, 2):

@@ -17,8 +17,19 @@ from calibrant.training import Recipe, Run
 from calibrant.training.checkpoint import newest_checkpoint
 
 _DIGITS = [
-    *("--data", "digits", "--method", "flsd+h+p-ema", "--epochs", "6", "--seed", "3", "--accelerator", "cpu"),
-    *("--prune-start", "2", "--prune-interval", "2"),
+    *(
+        "--data",
+        "digits",
+        "--method",
+        "flsd+h+p-ema",
+        "--epochs",
+        "6",
+        "--seed",
+        "3",
+        "--set",
+        "engine.accelerator=cpu",
+    ),
+    *("--set", "method.options.start=2", "--set", "method.options.interval=2"),
 ]
 
 
@@ -46,7 +57,7 @@ def whole(children, tmp_path_factory):
 def test_kill_minus_nine_at_random_moments_changes_no_number(children, whole, tmp_path, assert_same_run):
     folder, (undisturbed, seconds) = tmp_path / "run", whole
     # With a loader process, which outlives its parent for seconds: it must not hold on to the folder.
-    settings = [*_DIGITS, "--data-path", "loader", "--workers", "1", "--out", folder]
+    settings = [*_DIGITS, "--set", "engine.data_path=loader", "--set", "engine.workers=1", "--out", folder]
     draw, kills = random.Random(7), []
     while len(kills) < 3:
         begun = (folder / "recipe.toml").is_file()
@@ -74,7 +85,16 @@ def test_a_kill_before_each_single_file_operation_changes_no_number(children, to
     np.savez(tmp_path / "toy.npz", **arrays)
     settings = [
         *("--data", f"arrays:{tmp_path}/toy.npz", "--model", "tiny", "--method", "flsd+h+p-ema", "--epochs", "3"),
-        *("--prune-start", "1", "--prune-interval", "1", "--batch-size", "32", "--accelerator", "cpu"),
+        *(
+            "--set",
+            "method.options.start=1",
+            "--set",
+            "method.options.interval=1",
+            "--set",
+            "optimiser.batch_size=32",
+            "--set",
+            "engine.accelerator=cpu",
+        ),
     ]
     whole = children.start("train", *settings, "--out", tmp_path / "whole")
     assert whole.wait() == 0, whole.err
@@ -177,8 +197,17 @@ def test_two_processes_equal_one_on_the_digits(children, tmp_path):
     batch does not divide by two.
     """
     settings = [
-        *("--data", "digits", "--method", "flsd+h+p-ema", "--epochs", "4", "--accelerator", "cpu"),
-        *("--prune-start", "1", "--prune-interval", "2", "--precision", "64-true", "--lr", "0.05"),
+        *("--data", "digits", "--method", "flsd+h+p-ema", "--epochs", "4", "--set", "engine.accelerator=cpu"),
+        *(
+            "--set",
+            "method.options.start=1",
+            "--set",
+            "method.options.interval=2",
+            "--set",
+            "engine.precision=64-true",
+            "--set",
+            "optimiser.lr=0.05",
+        ),
         *("--set", "schedule.average=0.5"),
         *("--set", "method.options.readmit=true", "--set", "method.options.scoring=resting"),
     ]
@@ -214,7 +243,16 @@ def test_two_processes_equal_one_with_mixup_sharpness_aware_steps_and_an_adaptiv
     np.savez(tmp_path / "toy.npz", **arrays)
     settings = [
         *("--data", f"arrays:{tmp_path}/toy.npz", "--model", "tiny", "--method", "adafocal", "--epochs", "3"),
-        *("--batch-size", "36", "--accelerator", "cpu", "--precision", "64-true", "--lr", "0.05"),
+        *(
+            "--set",
+            "optimiser.batch_size=36",
+            "--set",
+            "engine.accelerator=cpu",
+            "--set",
+            "engine.precision=64-true",
+            "--set",
+            "optimiser.lr=0.05",
+        ),
         *("--set", "data.mixup=0.4", "--set", "optimiser.sam=0.1"),
         *("--set", "method.options.adafocal_bins=3", "--set", "method.options.adafocal_switch=0.9"),
     ]
@@ -242,8 +280,17 @@ def test_two_processes_equal_one_on_real_images(children, real_data_dir, tmp_pat
         )
     settings = [
         *("--data", f"arrays:{tmp_path}/part.npz", "--model", "tiny", "--method", "flsd+h+p-ema", "--epochs", "2"),
-        *("--prune-start", "1", "--prune-fraction", "0.2", "--batch-size", "128", "--accelerator", "cpu"),
-        *("--precision", "64-true"),
+        *(
+            "--set",
+            "method.options.start=1",
+            "--set",
+            "method.options.fraction=0.2",
+            "--set",
+            "optimiser.batch_size=128",
+            "--set",
+            "engine.accelerator=cpu",
+        ),
+        *("--set", "engine.precision=64-true"),
     ]
     one = children.start("train", *settings, "--out", tmp_path / "one")
     two = children.step(2, "train", *settings, "--out", tmp_path / "two")

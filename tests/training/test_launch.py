@@ -1,99 +1,124 @@
-"""What the watching thread does where the main thread cannot; each case in a process of its own."""
-
-import subprocess
-import sys
+"""Which processes train one run together, by their environment, and work that the first does for all."""
 
 import pytest
-import torch
+from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 
-from calibrant.training.launch import _is_lost_peer, _Watch, launched
-from calibrant.training.lifeline import Reason
-from calibrant.training.speaking import is_told
+from calibrant.errors import InvalidInput, OutputError
+from calibrant.training import Quiet
+from calibrant.training.launch import (
+    group_layout,
+    is_first_process,
+    joins_a_group,
+    on_first_rank,
+    resumable,
+    start_processes,
+)
 
-# Forked from one process, which imports torch for all of them.
-_BLOCKED = """
-import os, signal, subprocess, sys, time
-from pathlib import Path
-from calibrant.training import launch
-launch._GRACE = 0.1
-
-def blocked(what, folder):
-    os.dup2(os.open(folder / what, os.O_CREAT | os.O_WRONLY), 2)
-    children = []
-    if what == "child":
-        children = [subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])]
-    if what == "parent":
-        os.environ["CALIBRANT_LAUNCHER"] = "1"
-    watch = launch._Watch(children, folder)
-    watch.start()
-    # As in a collective operation, the main thread does not come to handle a signal.
-    signal.signal(signal.SIGINT, lambda *_: None)
-    if what == "interrupt":
-        os.kill(os.getpid(), signal.SIGINT)
-    if what == "none":
-        watch.stop(complete=True)
-        os._exit(0)
-    time.sleep(60)
-
-for what in sys.argv[2:]:
-    pid = os.fork()
-    if not pid:
-        blocked(what, Path(sys.argv[1]))
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-"""
+_TASK = {
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_NTASKS": "8",
+    "SLURM_NTASKS_PER_NODE": "4",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_NUM_NODES": "2",
+}
+_RANK = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}
 
 
-def test_a_blocked_process_is_ended_with_one_line(tmp_path):
-    (tmp_path / "recipe.toml").touch()
-    lost = f"of this run ended before the run did. Continue with: calibrant train --resume {tmp_path}\n"
-    expected = {
-        "interrupt": (130, f"calibrant: stopped; continue with: calibrant train --resume {tmp_path}\n"),
-        "child": (2, f"calibrant: process 1 (exit code 7) {lost}"),
-        "parent": (2, f"calibrant: the first process {lost}"),
-        "none": (0, ""),
-    }
-    command = [sys.executable, "-c", _BLOCKED, str(tmp_path), *expected]
-    codes = map(int, subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=100).stdout.split())
-    said = {what: (tmp_path / what).read_text() for what in expected}
-    assert dict(zip(expected, zip(codes, said.values(), strict=True), strict=True)) == expected
+@pytest.fixture
+def environment(monkeypatch):
+    """Sets variables; those of launchers are removed before."""
+
+    def put(variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    for name in (*_TASK, *_RANK):
+        monkeypatch.delenv(name, raising=False)
+    return put
 
 
-def test_only_torchs_word_for_a_lost_connection_counts_as_a_lost_process():
-    gone = RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1")
-    assert _is_lost_peer(gone)
-    assert _is_lost_peer(torch.distributed.DistBackendError("NCCL error"))
-    assert not _is_lost_peer(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+@pytest.mark.parametrize(
+    ("variables", "kind"),
+    [(_TASK, SLURMEnvironment), (_RANK, TorchElasticEnvironment), (_TASK | _RANK, TorchElasticEnvironment)],
+)
+def test_a_process_that_somebody_else_started_joins_its_group(environment, variables, kind):
+    environment(variables)
+    assert joins_a_group()
+    assert not is_first_process()
+    cluster, devices, nodes = group_layout()
+    assert type(cluster) is kind
+    assert (devices, nodes, cluster.global_rank(), cluster.local_rank()) == (4, 2, 5, 1)
 
 
-def test_one_process_is_not_watched(tmp_path, toy_recipe):
-    from calibrant.training.setup import make_fabric
-
-    fabric = make_fabric(toy_recipe())
-    with pytest.raises(RuntimeError, match="mine"), launched(fabric, tmp_path):
-        raise RuntimeError("mine, about gloo")
-
-
-class LateReason:
-    """A lifeline on which the first process passes on what a third one told it, a moment later."""
-
-    looks = 0
-
-    def broken(self):
-        self.looks += 1
-        return self.looks > 2
-
-    def reason(self):
-        return Reason(2, "the disk is full") if self.broken() else None
-
-    def tell(self, reason):
-        return False
+@pytest.mark.parametrize("first", [{"RANK": "0", "WORLD_SIZE": "2"}, _TASK | {"SLURM_PROCID": "0"}])
+def test_the_first_process_of_a_group_reports(environment, first):
+    environment(first)
+    assert joins_a_group()
+    assert is_first_process()
 
 
-def test_a_process_that_was_not_told_waits_for_the_word_of_the_first(tmp_path, monkeypatch):
-    monkeypatch.setenv("RANK", "1")
-    watch = object.__new__(_Watch)  # no thread: it would end this process
-    watch.lifeline, watch._path = LateReason(), tmp_path
-    watch.wait_for_a_reason()
-    lost = watch.lost("another process")
-    assert str(lost) == "process 2: the disk is full"
-    assert is_told(lost)
+@pytest.mark.parametrize("variables", [{}, {"SLURM_STEP_NUM_TASKS": "1"}, {"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}])
+def test_a_script_alone_is_one_process(environment, variables):
+    environment(variables)
+    assert not joins_a_group()
+    assert is_first_process()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"SLURM_STEP_NUM_TASKS": "7"}, "the same number of tasks on every node, got 7 tasks on 2 nodes"),
+        ({"SLURM_NTASKS_PER_NODE": None}, "Use `--ntasks-per-node=8`"),
+    ],
+)
+def test_tasks_that_srun_spreads_unevenly_are_refused(environment, change, message):
+    environment({name: value for name, value in {**_TASK, **change}.items() if value is not None})
+    with pytest.raises(InvalidInput, match=message):
+        group_layout()
+
+
+class FakeFabric:
+    """Two ranks in one process: the second gets what the first sent before it."""
+
+    world_size = 2
+
+    def __init__(self, rank, channel):
+        self.global_rank, self._channel = rank, channel
+
+    def broadcast(self, value):
+        if self.global_rank == 0:
+            self._channel.append(value)
+        return self._channel[-1]
+
+
+def test_all_ranks_get_the_result_or_the_error_of_the_first():
+    channel = []
+    assert on_first_rank(FakeFabric(0, channel), lambda: 5) == 5
+    assert on_first_rank(FakeFabric(1, channel), lambda: pytest.fail("not the first")) == 5
+
+    def full():
+        raise OutputError("the disk is full")
+
+    for rank in (0, 1):
+        with pytest.raises(OutputError, match="the disk is full"):
+            on_first_rank(FakeFabric(rank, channel), full)
+
+
+@pytest.mark.parametrize(("file", "message"), [(None, "stopped before anything"), ("recipe.toml", "train --resume")])
+def test_an_interrupt_says_how_to_continue(tmp_path, file, message):
+    if file is not None:
+        (tmp_path / file).touch()
+    with pytest.raises(KeyboardInterrupt, match=message), resumable(tmp_path):
+        raise KeyboardInterrupt
+
+
+def refuse(reporter):
+    """Fails in every process."""
+    raise InvalidInput("epochs must be positive, got 0.")
+
+
+def test_an_error_in_a_process_is_raised_here(tmp_path):
+    with pytest.raises(InvalidInput, match=r"^epochs must be positive, got 0\.$"):
+        start_processes(2, refuse, tmp_path, Quiet())

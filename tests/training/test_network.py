@@ -8,13 +8,11 @@ import torch
 from torch import nn
 
 from calibrant.errors import InvalidInput
-from calibrant.training import Recipe, Run
+from calibrant.training import Recipe, Run, Setup, TrainingData, make_fabric, resume, train
 from calibrant.training.checkpoint import load_checkpoint
-from calibrant.training.engine import resume, train
 from calibrant.training.network import Freezing, rate_factors
 from calibrant.training.recipe import ModelSection, OptimiserSection
-from calibrant.training.run_data import TrainingData
-from calibrant.training.setup import Setup, make_fabric, make_optimiser
+from calibrant.training.setup import make_optimiser
 
 
 class Net(nn.Module):
@@ -120,7 +118,7 @@ def test_a_frozen_backbone_never_changes_and_averaging_leaves_its_statistics(toy
 
 def test_weights_that_do_not_fit_are_one_line_and_leave_no_folder(calibrant, toy, toy_recipe, tmp_path):
     start = train(recipe_for(toy_recipe), tmp_path / "start", data=toy)
-    settings = ["--data", "digits", "--model", "resnet32", "--epochs", "2", "--accelerator", "cpu"]
+    settings = ["--data", "digits", "--model", "resnet32", "--epochs", "2", "--set", "engine.accelerator=cpu"]
     file = start.checkpoints / "epoch-00004.safetensors"
     code, out, err = calibrant("train", *settings, "--set", f"model.weights={file}", "--out", tmp_path / "run")
     assert code == 2

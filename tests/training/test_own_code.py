@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.training import Recipe, train
-from calibrant.training.engine import resume
+from calibrant.training import Recipe, resume, train
 
 CODE = """
 from torch import nn

@@ -24,8 +24,8 @@ def test_a_terminal_shows_a_live_bar_with_all_figures(children, tmp_path):
     reader = threading.Thread(target=read)
     reader.start()
     child = children.start(
-        *("train", "--data", "digits", "--epochs", "3", "--method", "flsd+h+p-ema", "--prune-start", "1"),
-        *("--accelerator", "cpu", "--out", tmp_path / "run"),
+        *("train", "--data", "digits", "--epochs", "3", "--method", "flsd+h+p-ema", "--set", "method.options.start=1"),
+        *("--set", "engine.accelerator=cpu", "--out", tmp_path / "run"),
         terminal=os.ttyname(theirs),
     )
     assert child.wait() == 0

@@ -10,11 +10,10 @@ import torch
 from PIL import Image
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.training import Recipe, resume, train
+from calibrant.training import Quiet, Recipe, resume, train
 from calibrant.training.data import stream_dataset
-from calibrant.training.progress import Quiet
+from calibrant.training.launch import ProcessLost
 from calibrant.training.reading import BatchReader, LeftOut
-from calibrant.training.speaking import ProcessLost
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,8 @@
 import numpy as np
 import pytest
 
+from calibrant.training import Recipe, Run, TrainingData
 from calibrant.training.data import load_dataset
-from calibrant.training.recipe import Recipe
-from calibrant.training.run import Run
-from calibrant.training.run_data import TrainingData
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.training.defaults import named_recipes
-from calibrant.training.settings import names_in, recipe_from, shared_recipe
+from calibrant.training import check_inputs, named_recipes, names_in, paper_recipe, recipe_from, shared_recipe
 
 
 @pytest.mark.parametrize("name", named_recipes())
@@ -34,3 +33,28 @@ def test_a_file_that_is_missing_or_has_a_fault_is_named(read, tmp_path):
     (tmp_path / "recipe.toml").write_text("epochs = 0\n")
     with pytest.raises(InvalidInput, match="epochs"):
         read(tmp_path / "recipe.toml")
+
+
+@pytest.mark.parametrize("model", ["tiny", "resnet50", "my_networks:small", "numpy:array"])
+def test_what_exists_passes(model, tmp_path, monkeypatch):
+    (tmp_path / "my_networks.py").write_text("raise RuntimeError('not to be run by a check')")
+    (tmp_path / "images.npz").touch()
+    (tmp_path / "pictures").mkdir()
+    monkeypatch.chdir(tmp_path)
+    names = ("digits", "arrays:images.npz", "folder:pictures?size=32")
+    check_inputs([paper_recipe(name, model__name=model) for name in names])
+
+
+@pytest.mark.parametrize("data", ["arrays:", "arrays:pictures", "folder:images.npz", "cifar"])
+def test_what_does_not_exist_is_refused(data, tmp_path, monkeypatch):
+    (tmp_path / "images.npz").touch()
+    (tmp_path / "pictures").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match="data must name"):
+        check_inputs([paper_recipe("digits"), paper_recipe(data)])
+
+
+def test_data_of_a_module_that_is_not_there_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match=r"importable, got 'digits'\. A known one has no colon"):
+        check_inputs([paper_recipe("digits:x")])

@@ -1,35 +1,26 @@
 """The training loop: a recipe goes in, a run folder comes out."""
 
-from calibrant.training.best import selection_figure
 from calibrant.training.checkpoint import trained_data
-from calibrant.training.continuing import state_of, train_or_resume
 from calibrant.training.defaults import default_recipe, method_settings, named_recipes, paper_recipe
-from calibrant.training.engine import TrainingDiverged, resume, train
-from calibrant.training.inputs import check_inputs
+from calibrant.training.engine import TrainingDiverged, resume, state_of, train, train_or_resume
+from calibrant.training.final_weights import selection_figure
 from calibrant.training.progress import ForwardingReporter, LiveBar, PlainLines, Quiet, Reporter
-from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
+from calibrant.training.recipe import Recipe, Settings, flatten, recipe_keys, suggest_key
 from calibrant.training.run import Run
-from calibrant.training.run_data import TrainingData
-from calibrant.training.section import Settings
+from calibrant.training.run_data import TorchData, TrainingData
 from calibrant.training.settings import (
-    anchored_recipe,
-    default_folder,
+    check_inputs,
     names_in,
-    parse_assignment,
     parse_option,
     recipe_from,
-    refuse_settings,
     shared_recipe,
 )
 from calibrant.training.setup import Setup, load_data, make_fabric
-from calibrant.training.speaking import first_process_speaks, is_first_process, resumable
-from calibrant.training.torchdata import TorchData
-from calibrant.training.trackers import MLflow, TensorBoard, WeightsAndBiases, make_reporter
+from calibrant.training.trackers import TrackedReporter, make_reporter
 
 __all__ = [
     "ForwardingReporter",
     "LiveBar",
-    "MLflow",
     "PlainLines",
     "Quiet",
     "Recipe",
@@ -37,18 +28,13 @@ __all__ = [
     "Run",
     "Settings",
     "Setup",
-    "TensorBoard",
     "TorchData",
+    "TrackedReporter",
     "TrainingData",
     "TrainingDiverged",
-    "WeightsAndBiases",
-    "anchored_recipe",
     "check_inputs",
-    "default_folder",
     "default_recipe",
-    "first_process_speaks",
     "flatten",
-    "is_first_process",
     "load_data",
     "make_fabric",
     "make_reporter",
@@ -56,12 +42,9 @@ __all__ = [
     "named_recipes",
     "names_in",
     "paper_recipe",
-    "parse_assignment",
     "parse_option",
     "recipe_from",
     "recipe_keys",
-    "refuse_settings",
-    "resumable",
     "resume",
     "selection_figure",
     "shared_recipe",

@@ -9,7 +9,7 @@ from calibrant.training.recipe import Balance
 
 
 def balanced_loss(loss: Loss, balance: Balance, targets: Tensor, n_classes: int) -> Loss:
-    """The loss that is trained with; the loss itself where nothing is balanced in it.
+    """The loss to train with: the loss itself, or one that makes up for rare classes.
 
     Args:
         loss: The method's loss.
@@ -55,8 +55,10 @@ class BalancedLoss(Loss):
     ) -> dict[str, Tensor]:
         """The terms of the loss inside."""
         if self.class_weights is not None:
-            own = self.class_weights[targets]
-            weights = own if weights is None else weights * own
+            of_class = self.class_weights[targets]
+            if weights is not None:
+                of_class = weights * of_class
+            weights = of_class
         if self.adjustment is not None:
             logits = logits + self.adjustment.to(logits.dtype)
         return self.loss.terms(logits, targets, weights, validate=validate)

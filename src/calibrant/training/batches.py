@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
@@ -16,16 +17,55 @@ from torch.utils.data import Sampler
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.balance import balanced_draw
 from calibrant.training.data import Augmentation, augment, draw_augmentation, normalise
-from calibrant.training.mixup import Mixed, Mixup
 from calibrant.training.reading import BatchReader, LeftOut, Read
-from calibrant.training.seeds import derive_seed
+from calibrant.training.reproducibility import derive_seed
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """What was mixed into a batch: the labels of the smaller parts `[B]`, and the share of the larger ones (0-dim)."""
+
+    partners: Tensor
+    share: Tensor
+
+
+class Mixup:
+    """Mixes each batch with itself, rolled by half of its length (mixup, Zhang et al. 2018).
+
+    Sample i becomes `share * x_i + (1 - share) * x_j`, and its loss is `share * loss(y_i) + (1 - share) * loss(y_j)`.
+    The order of an epoch is random, so the pairs are random too. One share is drawn for each batch from
+    Beta(alpha, alpha), and the larger of it and the rest is taken: each pair is mixed both ways round, so this gives
+    the same mixtures, and "the label of a mixed sample" is that of its larger part. The shares of an epoch are a tensor
+    on the device: a captured step reads its own at each replay.
+
+    With an even number of samples for each process the pairs of a full batch do not depend on the number of processes:
+    ranks take turns in the order, so half of a rank's part is half of the global batch. In the last, partial batch of
+    an epoch pairs are made among what each process holds.
+    """
+
+    def __init__(self, alpha: float, *, steps: int, seed: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.alpha, self.seed = alpha, seed
+        self.shares = torch.ones(steps, device=device, dtype=dtype)
+
+    def begin(self, epoch: int) -> None:
+        """Draw the shares of an epoch, from the seed and the epoch alone."""
+        generator = np.random.default_rng(derive_seed(self.seed, "mixup", epoch))
+        drawn = generator.beta(self.alpha, self.alpha, len(self.shares))
+        self.shares.copy_(torch.from_numpy(np.maximum(drawn, 1 - drawn)))
+
+    def __call__(self, images: Tensor, targets: Tensor, step: Tensor | int) -> tuple[Tensor, Mixed]:
+        """The mixed images of the epoch's batch number `step`, and what was mixed into them."""
+        half = len(targets) // 2
+        # Not `shares[step]`: with a tensor of one number torch asks the host for it, which no capture allows.
+        share = self.shares[step] if isinstance(step, int) else self.shares.index_select(0, step.reshape(1)).squeeze(0)
+        return images.lerp(images.roll(half, 0), 1 - share), Mixed(targets.roll(half, 0), share)
 
 
 @dataclass(frozen=True)
 class TrainingBatch:
     """What a step trains on: images ready for the network, targets, and indices into the training set.
 
-    `mixed` tells what was mixed into the images, if anything; targets and indices are those of the larger parts.
+    `mixed` holds what was mixed into the images, if anything; targets and indices are those of the larger parts.
     `total` is the number of samples over all processes; of a small last batch some processes may hold none.
     """
 
@@ -37,7 +77,9 @@ class TrainingBatch:
 
     def __getitem__(self, here: slice) -> "TrainingBatch":
         """A part of the batch."""
-        mixed = None if self.mixed is None else Mixed(self.mixed.partners[here], self.mixed.share)
+        mixed = self.mixed
+        if mixed is not None:
+            mixed = Mixed(mixed.partners[here], mixed.share)
         return TrainingBatch(self.images[here], self.targets[here], self.indices[here], self.total, mixed)
 
 
@@ -75,8 +117,9 @@ class Preparation:
 
     def __call__(self, images: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
         """Augment and normalise, for training."""
-        way = self._full if len(images) == self._full_size else self._augmented
-        return way(images, offsets, flips)
+        if len(images) == self._full_size:
+            return self._full(images, offsets, flips)
+        return self._augmented(images, offsets, flips)
 
     def _augmented(self, images: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
         if self.augmentation is not None:
@@ -102,7 +145,7 @@ class EpochTables:
     A captured step reads its samples at a cursor that it moves itself, so a replay needs nothing from the host, and
     pruning changes only what these tables say and how often the graph is replayed.
 
-    Ranks take turns within each global batch. So a batch holds the same samples for any number of ranks, also where
+    Ranks take turns within each global batch. So a batch holds the same samples for any number of ranks, also if
     that number does not divide it.
     """
 
@@ -119,10 +162,12 @@ class EpochTables:
     ) -> None:
         """`batch_size` is that of the global batch.
 
-        `balanced` are the targets of all samples where each class shall be drawn as often as any other.
+        `balanced` are the targets of all samples, if each class is to be drawn as often as any other.
         """
         self.pruner = pruner
-        self.balanced = None if balanced is None else balanced.cpu()
+        self.balanced = balanced
+        if balanced is not None:
+            self.balanced = balanced.cpu()
         self.augmentation = augmentation
         self.batch_size, self.seed, self.rank, self.world_size = batch_size, seed, rank, world_size
         self.capacity = pruner.samples
@@ -157,7 +202,10 @@ class EpochTables:
     def totals(self) -> list[int]:
         """Sizes of the epoch's global batches: full ones, then what is left."""
         full, rest = divmod(self.samples, self.batch_size)
-        return [self.batch_size] * full + ([rest] if rest else [])
+        totals = [self.batch_size] * full
+        if rest:
+            totals.append(rest)
+        return totals
 
     def part(self, total: int) -> int:
         """How many samples of a global batch this rank holds."""
@@ -254,7 +302,7 @@ class LoaderBatches:
         )
 
     def begin(self, epoch: int) -> None:
-        """Lay out an epoch; a dataset with random items is told which epoch it is."""
+        """Lay out an epoch; a dataset with random items gets its number."""
         self.tables.begin(epoch)
         if self.mixup is not None:
             self.mixup.begin(epoch)

@@ -7,11 +7,13 @@ renamed last: it is the moment at which the checkpoint exists. Nothing is ever u
 import hashlib
 import os
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -19,7 +21,10 @@ from torch import Tensor
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.files import atomic_write, content_digest, read_json, write_with_digest
 from calibrant.runs import check_json
-from calibrant.training.schema import CheckpointContent
+from calibrant.training.run_files import CheckpointContent, Line
+
+if TYPE_CHECKING:
+    from calibrant.training.setup import Setup
 
 _KEEP = 2
 _FORMAT = 1
@@ -33,7 +38,7 @@ class Checkpoint:
     tensors: dict[str, Tensor]
     values: dict[str, Any]
     path: Path | None = None
-    """Its JSON file, where it was read from one."""
+    """Its JSON file, if it was read from one."""
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -61,7 +66,7 @@ def checkpoint_path(folder: Path, epoch: int) -> Path:
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint whose digests hold; None where there are no checkpoints.
+    """The newest checkpoint whose digests hold; None if there are no checkpoints.
 
     A damaged one is named in a warning and the one before it is taken. Where all are damaged this is an error and not
     a silent new beginning: the folder may be the only trace of days of work.
@@ -94,8 +99,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def newest_name(folder: Path) -> str | None:
     """File name of the newest checkpoint, for messages."""
-    found = _found(folder)
-    return found[0].name if found else None
+    for path in _found(folder):
+        return path.name
+    return None
 
 
 def trained_data(folder: Path) -> str | None:
@@ -103,12 +109,13 @@ def trained_data(folder: Path) -> str | None:
 
     Nothing else in a run folder holds it: without checkpoints (removed to save space, for one) it is unknown.
     """
-    found = _found(folder)
-    return str(_read(found[0])["values"]["data"]) if found else None
+    for path in _found(folder):
+        return str(_read(path)["values"]["data"])
+    return None
 
 
 def saved_log(folder: Path) -> list[dict[str, Any]]:
-    """The epoch log up to the newest checkpoint whose JSON is sound; empty without one, and for the first versions."""
+    """The epoch log up to the newest checkpoint whose JSON is sound; empty without one."""
     for path in _found(folder):
         # A run that is being trained removes old checkpoints: one may be gone by now.
         with suppress(InvalidInput):
@@ -136,8 +143,7 @@ def _read(path: Path) -> dict[str, Any]:
         content = read_json(path)
     except InvalidInput as error:
         raise InvalidInput(f"checkpoint {path.name} is damaged: it is missing or no JSON.") from error
-    stated = content.pop("sha256", None) if isinstance(content, dict) else None
-    if stated is None or stated != content_digest(content):
+    if not isinstance(content, dict) or content.pop("sha256", None) != content_digest(content):
         raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
     if content.get("format") != _FORMAT:
         raise InvalidInput(f"checkpoint {path.name} was written by another version (format {content.get('format')}).")
@@ -156,3 +162,89 @@ def _flush_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# A longer log would take more time to save at every epoch than the epoch itself; the file is then the only copy.
+_LONGEST_LOG = 10_000
+
+
+def pack(setup: "Setup", log: Sequence[Line]) -> Checkpoint:
+    """Everything that the rest of the run depends on. Generators have no state worth keeping: see `seeds`.
+
+    Args:
+        setup: The run's objects as they are now.
+        log: The epoch log so far, one line per finished epoch. The summary is made from it; here it has a digest.
+    """
+    tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in setup.network.state_dict().items()}
+    for number, slots in setup.optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser.{number}.{slot}": value for slot, value in slots.items() if value is not None}
+    if setup.average is not None:
+        tensors |= {f"average.{name}": value for name, value in setup.average.state_dict().items()}
+    if setup.loss.follows_validation:
+        tensors |= {f"loss.{name}": value for name, value in setup.loss.state_dict().items()}
+    more: dict[str, Any] = {}
+    if setup.best is not None:
+        weights, more["best"] = setup.best.state_dict()
+        tensors |= {f"best.{name}": value for name, value in weights.items()}
+    values: dict[str, Any] = {}
+    for name, value in setup.pruner.state_dict().items():
+        if isinstance(value, Tensor):
+            tensors[f"pruner.{name}"] = value
+        else:
+            values[name] = value
+    data = setup.data
+    about = {"data": data.fingerprint, "classes": data.n_classes, "image_shape": list(data.image_shape)}
+    # Export puts the normalisation into the deployed file, where the data set is not at hand.
+    about |= {"mean": list(data.mean), "std": list(data.std)}
+    if setup.expected_input is not None:
+        about["model_input"] = setup.expected_input.to_dict()
+    saved: list[Line] | None = None
+    if len(log) <= _LONGEST_LOG:
+        saved = list(log)
+    return Checkpoint(len(log), tensors, {"pruner": values, "log": saved, **about, **more})
+
+
+def unpack(setup: "Setup", checkpoint: Checkpoint) -> None:
+    """Put a checkpoint's state into a freshly built setup; one that does not fit is refused in one line."""
+    try:
+        _unpack(setup, checkpoint)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        # The digest holds, so no disk did this: the files belong to another run, or were made by hand.
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        name = "of this run"
+        if checkpoint.path is not None:
+            name = checkpoint.path.name
+        raise InvalidInput(f"checkpoint {name} does not fit the recipe and the data of its run: {reason}") from error
+
+
+def _unpack(setup: "Setup", checkpoint: Checkpoint) -> None:
+    owners = ("model", "optimiser", "pruner", "average", "loss", "best")
+    by_owner: dict[str, dict[str, Tensor]] = {name: {} for name in owners}
+    for name, value in checkpoint.tensors.items():
+        owner, rest = name.split(".", 1)
+        by_owner[owner][rest] = value
+    setup.network.load_state_dict(by_owner["model"])
+    if setup.average is not None:
+        setup.average.load_state_dict(by_owner["average"])
+    if setup.loss.follows_validation:
+        setup.loss.load_state_dict(by_owner["loss"])
+    if setup.best is not None:
+        setup.best.load_state_dict(by_owner["best"], checkpoint.values["best"])
+    # Checkpoints lie between epochs, when all ranks hold the same rows.
+    setup.pruner.load_state_dict({**by_owner["pruner"], **checkpoint.values["pruner"]}, shared=True)
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in by_owner["optimiser"].items():
+        number, slot = name.split(".", 1)
+        state.setdefault(int(number), {})[slot] = value
+    optimiser = setup.optimiser
+    rates = [group["lr"] for group in optimiser.param_groups]
+    with torch.no_grad():
+        optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+    for group, rate in zip(optimiser.param_groups, rates, strict=True):
+        # Loading copies the groups; on a GPU the rate must stay the very tensor that the engine changes in place.
+        group["lr"] = rate
+    for parameter, slots in optimiser.state.items():
+        for slot, value in slots.items():
+            if value.shape == parameter.shape and value.stride() != parameter.stride():
+                # Files hold rows in plain order; the fused optimiser wants its buffers laid out like the parameters.
+                slots[slot] = torch.empty_like(parameter).copy_(value)

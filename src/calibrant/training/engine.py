@@ -3,41 +3,38 @@
 import os
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid
 from calibrant.predictions import Predictions
 from calibrant.runs import Split
-from calibrant.training.calibration import calibrate_run
 from calibrant.training.checkpoint import (
     Checkpoint,
     checkpoint_path,
     load_checkpoint,
     newest_checkpoint,
     newest_name,
+    pack,
     remove_leftovers,
     save_checkpoint,
+    unpack,
 )
 from calibrant.training.data import Dataset, Unreadable, warn_of_unreadable
-from calibrant.training.failing import find_failures
-from calibrant.training.launch import launched
-from calibrant.training.log import Line, read_log
-from calibrant.training.predict import predict
+from calibrant.training.launch import joined, joins_a_group, on_first_rank, start_processes
+from calibrant.training.predict import predict, scorer
 from calibrant.training.progress import Quiet, Reporter
-from calibrant.training.ranks import on_first_rank
 from calibrant.training.reading import lost_worker
-from calibrant.training.recipe import Recipe
+from calibrant.training.recipe import Recipe, first_difference
+from calibrant.training.reproducibility import seeded
 from calibrant.training.run import Run
-from calibrant.training.run_data import TrainingData
-from calibrant.training.scoring import scorer
-from calibrant.training.seeds import seeded
-from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric
-from calibrant.training.state import pack, unpack
-from calibrant.training.summary import brief, summarise
-from calibrant.training.torchdata import TorchData
+from calibrant.training.run_data import TorchData, TrainingData
+from calibrant.training.run_files import Line, read_log
+from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric, on_gpu
+from calibrant.training.summary import brief, calibrate_run, find_failures, summarise
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -66,7 +63,7 @@ def train(
         out: The run folder; it must not hold anything yet.
         data_dir: Where image sets lie; defaults to CALIBRANT_DATA, then the user's cache.
         data: A data set of your own instead of the one that the recipe names.
-        reporter: Is told about progress; nothing is shown by default.
+        reporter: Shows the progress; nothing is shown by default.
         trust_code: Whether to import a method or network `module:name` that you have not used on this machine before.
     """
     _check_types(recipe, out, data)
@@ -74,8 +71,12 @@ def train(
         recipe = recipe.changed({"data.name": f"{OWN_DATA}{data.name}"})
     recipe = recipe.with_trusted_code(trust_code=trust_code)
     Run(Path(out), recipe).refuse_if_used()
+    if recipe.engine.devices > 1 and not joins_a_group():
+        work = partial(train, recipe, out, data_dir=data_dir, data=data, trust_code=True)
+        start_processes(recipe.engine.devices, work, Path(out), reporter or Quiet(), on_gpu=on_gpu(recipe))
+        return Run.open(out)
     fabric = make_fabric(recipe)
-    with launched(fabric, Path(out), recipe.compared()):
+    with joined(fabric, Path(out), recipe.compared()):
         # Built before the folder: a recipe that cannot run leaves nothing behind.
         setup = Setup(recipe.within_budget(), fabric, _training_data(recipe, data, data_dir))
         run = on_first_rank(fabric, lambda: Run.create(out, recipe))
@@ -97,25 +98,31 @@ def resume(
 
     Args:
         path: The run folder.
-        devices: Number of processes, where it is not to be the one that the run began with.
+        devices: Number of processes, if it should differ from the run's.
         data_dir: Where image sets lie, as for `train`.
-        data: The data set that the run began with, where that was given to `train`.
-        reporter: Is told about progress; nothing is shown by default.
+        data: The data set that the run began with, if it was passed to `train`.
+        reporter: Shows the progress; nothing is shown by default.
         trust_code: Whether to import a method or network `module:name` that you have not used on this machine before.
     """
     run = Run.open(path)
     if run.finished:
         return run
     run.recipe.with_trusted_code(trust_code=trust_code)
-    recipe = run.recipe if devices is None else run.recipe.changed({"engine.devices": devices})
+    recipe = run.recipe
+    if devices is not None:
+        recipe = recipe.changed({"engine.devices": devices})
+    if recipe.engine.devices > 1 and not joins_a_group():
+        work = partial(resume, path, devices=devices, data_dir=data_dir, data=data, trust_code=True)
+        start_processes(recipe.engine.devices, work, run.path, reporter or Quiet(), on_gpu=on_gpu(recipe))
+        return run
     fabric = make_fabric(recipe)
-    with launched(fabric, run.path, run.recipe.compared()):
+    with joined(fabric, run.path, run.recipe.compared()):
         setup = Setup(recipe.within_budget(), fabric, _training_data(run.recipe, data, data_dir))
         return _Training(run, setup, reporter or Quiet()).go()
 
 
 def _check_types(recipe: object, out: object, data: object) -> None:
-    """Refuse what is easily passed by mistake: a name or a dictionary for the recipe, bare tensors for the data."""
+    """Refuse common mistakes: a name or a dictionary for the recipe, bare tensors for the data."""
     if not isinstance(recipe, Recipe):
         way_out = "Recipe.load(path) reads one, default_recipe(data) gives the recommended one."
         raise invalid("recipe", "be a Recipe", type(recipe).__name__, way_out)
@@ -129,7 +136,9 @@ def _check_types(recipe: object, out: object, data: object) -> None:
 def _training_data(recipe: Recipe, data: Dataset | TorchData | None, data_dir: str | Path | None) -> TrainingData:
     if isinstance(data, TorchData):
         return data.prepare(recipe)
-    return load_data(recipe, data_dir) if data is None else TrainingData.make(recipe, data)
+    if isinstance(data, Dataset):
+        return TrainingData.make(recipe, data)
+    return load_data(recipe, data_dir)
 
 
 class _Training:
@@ -139,7 +148,9 @@ class _Training:
         self.run, self.setup = run, setup
         self.recipe = setup.recipe
         self.fabric: Fabric = setup.fabric
-        self.reporter = reporter if self.fabric.global_rank == 0 else Quiet()
+        self.reporter = reporter
+        if self.fabric.global_rank > 0:
+            self.reporter = Quiet()
         self.final_validation: Predictions | None = None
         self.log: list[Line] = []
         """Lines of the epochs so far; the first rank keeps it."""
@@ -156,7 +167,7 @@ class _Training:
                 lost = lost_worker(error, self.run.path)
                 if lost is not None:
                     raise lost from error
-                # Only under the lock: a process that was refused it must not touch what another one trains.
+                # Only under the lock: a process that did not get it must not touch the run of another one.
                 if new and self.fabric.global_rank == 0 and not self.log:
                     self.run.discard()
                 if isinstance(error, Unreadable) and self.log:
@@ -174,10 +185,11 @@ class _Training:
         on_first_rank(self.fabric, self._finish)
 
     def _explained(self) -> Recipe:
-        """The recipe with the reason why the data are where they are."""
+        """The recipe with the reason why the data are streamed or in memory."""
         reason = self.setup.data.reason
-        more = {"engine.data_path": reason} if reason else {}
-        return self.recipe.changed({"reasons": {**self.recipe.reasons, **more}})
+        if not reason:
+            return self.recipe
+        return self.recipe.changed({"reasons": {**self.recipe.reasons, "engine.data_path": reason}})
 
     def _restore(self) -> int:
         """Put the newest checkpoint's state into the setup; returns the number of finished epochs."""
@@ -192,8 +204,7 @@ class _Training:
                 return 0
             if newest.epoch > self.recipe.epochs:
                 raise InvalidInput(f"checkpoint {newest.path} is not of this run of {self.recipe.epochs} epochs.")
-            # Checkpoints of the first versions have no log of their own.
-            self.log = read_log(self.run.log_path, saved=newest.values.get("log") or (), epochs=newest.epoch)
+            self.log = read_log(self.run.log_path, saved=newest.values["log"] or (), epochs=newest.epoch)
             return newest.epoch
 
         done = on_first_rank(self.fabric, find)
@@ -251,12 +262,14 @@ class _Training:
             setup.loss.load_state_dict(heard)  # only the first rank validates
 
     def _unreadable(self) -> dict[str, Any]:
-        """What this epoch's log says about pictures that could not be read; what is new about them is a warning."""
+        """The epoch's log entry about pictures that could not be read; new ones are also warned of."""
         left_out = self.setup.data.left_out
         if new := left_out.news():
             warn_of_unreadable(new)
         names = list(left_out.names)
-        return {"unreadable": {"count": len(names), "files": names[:_NAMED]}} if names else {}
+        if not names:
+            return {}
+        return {"unreadable": {"count": len(names), "files": names[:_NAMED]}}
 
     def _average(self, epoch: int) -> None:
         """Add this epoch's weights to the mean, if there is one; after the last epoch the network takes the mean."""
@@ -266,7 +279,7 @@ class _Training:
         average.include(epoch)
         if epoch == self.recipe.epochs:
             source.begin(epoch + 1)
-            # "settle" is this stream's name in runs since 0.1.0: another name would change their numbers.
+            # "settle" is this stream's name in recorded runs: another name would change their numbers.
             with seeded(self.recipe.seed, "settle", self.fabric.global_rank):
                 average.apply_mean(batch.images for batch in source.batches())
 
@@ -283,14 +296,17 @@ class _Training:
                 loss.after_validation(torch.tensor(validation.logits), torch.tensor(validation.targets))
             if self.setup.best is not None:
                 line["selection"] = self.setup.best.consider(epoch, validation, self.setup.network)
-            self.final_validation = validation if last else None
+            if last:
+                self.final_validation = validation
         line["seconds"] = time.perf_counter() - started
         self.run.log_epoch(line)
         self.log.append(line)
         if last or epoch % engine.checkpoint_every == 0:
             save_checkpoint(self.run.checkpoints, pack(self.setup, self.log))
         self.reporter.end_epoch(line)
-        return {name: value.cpu() for name, value in loss.state_dict().items()} if loss.follows_validation else None
+        if not loss.follows_validation:
+            return None
+        return {name: value.cpu() for name, value in loss.state_dict().items()}
 
     def _stop_if_diverged(self, epoch: int, steps: int) -> None:
         step = self.setup.learner.meter.first_bad_step()
@@ -303,7 +319,9 @@ class _Training:
             return
         good = newest_name(self.run.checkpoints)
         lr = self.recipe.learning_rate(epoch - 1 + step / steps)
-        saved = f"The last good checkpoint is {good}." if good else "There was no checkpoint yet."
+        saved = "There was no checkpoint yet."
+        if good:
+            saved = f"The last good checkpoint is {good}."
         advice = "Try a smaller learning rate or a smaller loss weight."
         if epoch == 1 and step == 0 and what.startswith("the loss"):
             advice = "No weight had been changed by then: look for NaN in the images and at what the network gives."
@@ -324,7 +342,8 @@ class _Training:
         try:
             return Predictions.from_logits(logits, labels, ids=part.read_ids(), class_names=setup.data.class_names)
         except InvalidInput as error:
-            raise InvalidInput(f"the {'validation' if split == 'val' else 'test'} data: {error}") from error
+            part_name = {"val": "validation", "test": "test"}[split]
+            raise InvalidInput(f"the {part_name} data: {error}") from error
 
     def _finish(self) -> None:
         # The last epoch predicted the validation part already, unless this process began after that epoch.
@@ -339,7 +358,7 @@ class _Training:
         self.run.write_summary({**content, "warnings": warnings, "best": self._finish_best()})
 
     def _finish_best(self) -> dict[str, Any] | None:
-        """Predict with the weights of the best epoch, where one was asked for; the last thing the network is for."""
+        """Predict with the weights of the best epoch, if the recipe asks for it. The network keeps these weights."""
         best = self.setup.best
         if best is None:
             return None
@@ -353,3 +372,39 @@ class _Training:
 def _all_finite(network: torch.nn.Module) -> bool:
     parts = [value for value in network.state_dict().values() if value.is_floating_point()]
     return bool(torch.stack([torch.isfinite(value).all() for value in parts]).all())
+
+
+State = Literal["new", "stopped", "finished"]
+
+
+def state_of(folder: Path, recipe: Recipe) -> State:
+    """How far the run in `folder` is; one that was made by another recipe is refused."""
+    run, recipe = Run.of(folder), recipe.with_code_digests()
+    if run is None:
+        return "new"
+    there, here = run.recipe.compared(), recipe.compared()
+    if (key := first_difference(there, here)) is not None:
+        raise InvalidInput(
+            f"run {folder} was made with {key} = {there.get(key)}, now it is {here.get(key)}. "
+            "Choose another --out, or remove that run."
+        )
+    if run.finished:
+        return "finished"
+    return "stopped"
+
+
+def train_or_resume(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    data_dir: Path | None = None,
+    reporter: Reporter | None = None,
+    trust_code: bool = False,
+) -> Run:
+    """Train by `recipe` into `folder`; a stopped run is continued, a finished one is returned as it is."""
+    state = state_of(folder, recipe)
+    if state == "finished":
+        return Run.open(folder)
+    if state == "stopped":
+        return resume(folder, data_dir=data_dir, reporter=reporter, trust_code=trust_code)
+    return train(recipe, folder, data_dir=data_dir, reporter=reporter, trust_code=trust_code)

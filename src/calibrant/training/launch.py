@@ -1,136 +1,289 @@
-"""Several processes that train one run: they start together and end together, whatever ends one of them.
+"""Several processes that train one run, started here or by torchrun or srun.
 
-Three things can keep such processes alive for ever. The first meeting of the processes and every collective operation
-wait in C++ for a process that may be gone. The destructors of torch's process group may wait for a lock that an
-interpreter does not give back when it ends. And children outlive their parent. So a thread in every process watches
-signals, children, parent and the connection to the other processes, and ends the process where the main thread does
-not. That is safe at any moment: every file of a run is written so that a kill leaves it whole.
+`train` with `engine.devices` above 1 starts one process per device with `torch.multiprocessing` and waits for them.
+They meet through a file and talk over the loopback interface only. The waiting process shows the progress; if one
+process ends early, it ends the others, and if it is itself killed, the system kills them. Each file of a run is
+written so that a kill at any moment leaves it whole.
 """
 
-import json
+import ctypes
 import logging
+import math
 import os
+import pickle
 import signal
-import subprocess
+import socket
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from torch.distributed import DistError
+import torch
+from torch import distributed as dist
 
-from calibrant.errors import CalibrantError, InvalidInput, one_line
+from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.logs import at_level
-from calibrant.training.lifeline import Lifeline, Reason
+from calibrant.runs import is_run
+from calibrant.training.progress import Quiet, Reporter
 from calibrant.training.recipe import first_difference
-from calibrant.training.speaking import (
-    LAUNCHER,
-    REFUSED,
-    ProcessLost,
-    is_first_process,
-    is_told,
-    lost_message,
-    mark_told,
-    stopped_message,
-)
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+    from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 
+T = TypeVar("T")
 # Fabric logs remarks on processes, precision and tensor cores, under the name of the half of Lightning that was
 # imported last.
 FABRIC_LOGGERS = ("lightning.fabric", "lightning.pytorch")
+# Seconds between two looks at the processes.
 _POLL = 0.2
-# How long the main thread may take to end by itself: it restores the terminal and knows more about what happened.
-_GRACE = 2.0
-# How long children may take to end after a run that is complete.
-_PATIENCE = 10.0
+# Seconds in which the process that failed first may report its error after another one has noticed that it is gone.
+_GRACE = 3.0
+# Exit codes of a process: its error was reported, or it has lost the connection to another process.
+_REPORTED = 2
+_LEFT_ALONE = 3
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+
+
+class ProcessLost(CalibrantError):
+    """A process of the run ended before the run did."""
+
+
+def lost_message(which: str, path: Path) -> str:
+    """Say that a process of the run in `path` is gone, and how to continue."""
+    if not is_run(path):
+        return f"{which} of this run ended before the run did."
+    return f"{which} of this run ended before the run did. Continue with: calibrant train --resume {path}"
 
 
 @contextmanager
-def launched(fabric: "Fabric", path: Path, settings: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Launch Fabric's processes; inside the block a process that is left alone ends, and after it none is left.
+def resumable(path: Path) -> Iterator[None]:
+    """Let an interrupt say how the run in `path` can be continued."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        message = "stopped before anything was written"
+        if is_run(path):
+            message = f"stopped; continue with: calibrant train --resume {path}"
+        raise KeyboardInterrupt(message) from error
+
+
+def joins_a_group() -> bool:
+    """Whether this process is one of several that torchrun, srun or `start_processes` started."""
+    return {"RANK", "WORLD_SIZE"} <= os.environ.keys() or _started_by_srun()
+
+
+def is_first_process() -> bool:
+    """Whether this process reports to the user: the only one, or the first of those that somebody else started."""
+    rank = os.environ.get("RANK")
+    if rank is None and _started_by_srun():
+        rank = os.environ.get("SLURM_PROCID")
+    return int(rank or 0) == 0
+
+
+def _started_by_srun() -> bool:
+    # A batch script itself is one process, and has no step.
+    return int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
+
+
+def group_layout() -> "tuple[ClusterEnvironment, int, int]":
+    """Lightning's view of the group that this process joins, the processes per machine, and the number of machines."""
+    from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+    from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+
+    if "RANK" in os.environ:
+        processes = int(os.environ["WORLD_SIZE"])
+        per_machine = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+        return TorchElasticEnvironment(), per_machine, processes // per_machine
+    nodes = int(os.environ.get("SLURM_STEP_NUM_NODES", "1"))
+    tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
+    if tasks % nodes:
+        raise InvalidInput(
+            f"srun must start the same number of tasks on every node, got {tasks} tasks on {nodes} nodes. "
+            "Use --ntasks-per-node."
+        )
+    try:
+        return SLURMEnvironment(auto_requeue=False), tasks // nodes, nodes
+    except RuntimeError as error:
+        raise InvalidInput(" ".join(str(error).split())) from error
+
+
+@contextmanager
+def joined(fabric: "Fabric", path: Path, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Join the processes of the run, and report a lost connection as `ProcessLost`.
 
     Args:
         fabric: Configured, not launched yet.
         path: The run folder, for messages.
-        settings: Names and values that must be the same in all processes; JSON must be able to hold them.
+        settings: Names and values that must be the same in all processes.
     """
     if fabric.world_size == 1:
         fabric.launch()
         yield
         return
-    children = _start_children(fabric)
-    watch = _Watch(children, path)
-    watch.start()
-    complete = False
+    _end_with_parent(int(os.environ.get("CALIBRANT_LAUNCHER", os.getppid())))
     try:
         with at_level(logging.WARNING, *FABRIC_LOGGERS):
-            try:
-                watch.lifeline = Lifeline(fabric.global_rank, fabric.world_size)
-            except OSError as error:
-                raise watch.lost("another process") from error
-            _refuse_other_settings(watch.lifeline, fabric.global_rank, settings or {})
             fabric.launch()
+        _refuse_other_settings(dict(settings))
         yield
-        complete = True
     except RuntimeError as error:
-        if watch.saw_interrupt():
-            raise KeyboardInterrupt from error
         if not _is_lost_peer(error):
             raise
-        watch.wait_for_a_reason()
-        raise watch.lost("another process") from error
-    except (CalibrantError, OSError) as error:
-        watch.tell(Reason(fabric.global_rank, one_line(error)), error)
-        raise
-    finally:
-        watch.stop(complete=complete)
-        _end(children, _PATIENCE if complete else 0.0)
+        raise ProcessLost(lost_message("another process", path)) from error
 
 
-def _refuse_other_settings(lifeline: Lifeline, rank: int, settings: Mapping[str, Any]) -> None:
-    """Refuse a process that was started with other settings than the first."""
-    mine = json.dumps(settings)
-    first, here = json.loads(lifeline.shared(mine)), json.loads(mine)
-    if (key := first_difference(first, here)) is not None:
-        raise InvalidInput(
-            f"{key} must be the same in all processes of a run, got {first.get(key)} in process 0 and "
-            f"{here.get(key)} in process {rank}. Start all of them with one command line."
-        )
+def _refuse_other_settings(settings: dict[str, Any]) -> None:
+    """Refuse processes that were started with different settings; all of them raise the same error."""
+    everyone: list[dict[str, Any]] = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(everyone, settings)
+    first = everyone[0]
+    for rank, other in enumerate(everyone):
+        key = first_difference(first, other)
+        if key is not None:
+            raise InvalidInput(
+                f"{key} must be the same in all processes of a run, got {first.get(key)} in process 0 and "
+                f"{other.get(key)} in process {rank}. Start all of them with one command line."
+            )
 
 
-def _start_children(fabric: "Fabric") -> list[subprocess.Popen[bytes]]:
-    """Start the other processes of this machine, unless torchrun or a scheduler did.
+def _is_lost_peer(error: RuntimeError) -> bool:
+    """Whether an error of torch says that another process is gone; for gloo only its text says so."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
 
-    Fabric's own launcher would do, but for two things: an interrupt from the terminal reaches its children while they
-    import, and they show a traceback; and where a child ends, it kills the first process without a word.
+
+def on_first_rank(fabric: "Fabric", work: Callable[[], T]) -> T:
+    """Do `work` on the first rank while the others wait; all get its result, or raise its error.
+
+    Without this an error on the first rank (a full disk) would leave the others waiting for it for half an hour.
     """
-    launcher: Any = fabric.strategy.launcher
-    if launcher is None or launcher.cluster_environment.creates_processes_externally:
-        return []
-    cluster = launcher.cluster_environment
-    os.environ["MASTER_ADDR"] = cluster.main_address
-    os.environ["MASTER_PORT"] = str(cluster.main_port)
-    os.environ["NODE_RANK"] = "0"
-    # From now on Fabric takes this process for one that was started by somebody else, and starts none itself.
-    os.environ["LOCAL_RANK"] = "0"
-    os.environ["WORLD_SIZE"] = str(fabric.world_size)
-    command = [sys.executable, *sys.orig_argv[1:]]
-    children = []
-    with _interrupts_held_back():
-        for rank in range(1, fabric.world_size):
-            environment = {**os.environ, "LOCAL_RANK": str(rank), LAUNCHER: str(os.getpid())}
-            children.append(subprocess.Popen(command, env=environment))  # noqa: S603 (our own command line)
-    return children
+    if fabric.world_size == 1:
+        return work()
+    result: T | None = None
+    problem: CalibrantError | None = None
+    if fabric.global_rank == 0:
+        try:
+            result = work()
+        except CalibrantError as error:
+            problem = error
+    problem_of_first, shared = cast("tuple[CalibrantError | None, T]", fabric.broadcast((problem, result)))
+    if problem_of_first is not None:
+        raise problem_of_first
+    return shared
+
+
+def start_processes(
+    devices: int, work: Callable[..., object], path: Path, reporter: Reporter, *, on_gpu: bool = False
+) -> None:
+    """Run `work` in one new process per device; returns when all are done, raises when one fails.
+
+    Args:
+        devices: Number of processes.
+        work: Called in each process with the keyword argument `reporter`. It must be picklable.
+        path: The run folder, for messages.
+        reporter: Gets the progress that the first process reports, and runs in this process.
+        on_gpu: Whether each process has a GPU of its own.
+    """
+    processes: list[_Process] = []
+    with TemporaryDirectory(prefix="calibrant-") as folder:
+        try:
+            with _interrupts_blocked():
+                processes.extend(_Process(rank, devices, work, folder, on_gpu=on_gpu) for rank in range(devices))
+            _follow(processes, path, reporter)
+        finally:
+            for process in processes:
+                process.end()
+            if any(process.reported_start for process in processes):
+                reporter.stop()
+
+
+def _follow(processes: "list[_Process]", path: Path, reporter: Reporter) -> None:
+    """Pass on what the processes report until all have ended well or one has failed."""
+    give_up = math.inf
+    while True:
+        # Read before the messages: all that an ended process has sent is then among them.
+        codes = [process.exit_code() for process in processes]
+        for process in processes:
+            process.deliver(reporter)
+        if all(code == 0 for code in codes):
+            return
+        for rank, code in enumerate(codes):
+            if code not in (None, 0, _LEFT_ALONE):
+                raise ProcessLost(lost_message(f"process {rank} ({_describe_exit(code)})", path))
+        if _LEFT_ALONE in codes:
+            give_up = min(give_up, time.monotonic() + _GRACE)
+        if time.monotonic() > give_up:
+            raise ProcessLost(lost_message("a process", path))
+        wait([process.receiver for process in processes if not process.silent], timeout=_POLL)
+
+
+def _describe_exit(code: int | None) -> str:
+    if code is not None and code < 0:
+        return signal.Signals(-code).name
+    return f"exit code {code}"
+
+
+class _Group(NamedTuple):
+    """What a new process must know to join the others."""
+
+    rank: int
+    devices: int
+    folder: str
+    parent: int
+    on_gpu: bool
+
+
+class _Process:
+    """One process of a run, as the process that started it sees it."""
+
+    def __init__(self, rank: int, devices: int, work: Callable[..., object], folder: str, *, on_gpu: bool) -> None:
+        context = torch.multiprocessing.get_context("spawn")
+        self.receiver, sender = context.Pipe(duplex=False)
+        self.silent = False
+        self.reported_start = False
+        group = _Group(rank, devices, folder, os.getpid(), on_gpu)
+        self._process = context.Process(target=_run_rank, args=(group, work, sender))
+        self._process.start()
+        # The process has its own copy. With this one open, its end could not be seen at the pipe.
+        sender.close()
+
+    def exit_code(self) -> int | None:
+        """The exit code, minus a signal; None while it runs."""
+        code: int | None = self._process.exitcode
+        return code
+
+    def deliver(self, reporter: Reporter) -> None:
+        """Hand over all messages that have come so far; a reported error is raised."""
+        while not self.silent and self.receiver.poll():
+            try:
+                kind, content = self.receiver.recv()
+            except (EOFError, OSError):
+                self.silent = True
+                return
+            if kind == "error":
+                raise content
+            if kind == "warning":
+                warnings.warn(content, stacklevel=2)
+            else:
+                self.reported_start |= kind == "start"
+                getattr(reporter, kind)(*content)
+
+    def end(self) -> None:
+        """End the process if it still runs."""
+        self._process.kill()
+        self._process.join()
+        self.receiver.close()
 
 
 @contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Block SIGINT. A child that is started here keeps it blocked for ever: this process ends it, not the terminal."""
+def _interrupts_blocked() -> Iterator[None]:
+    """Start processes that never see Ctrl-C: the process that waits for them ends them, in order and silently."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -141,109 +294,84 @@ def _interrupts_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end(children: list[subprocess.Popen[bytes]], patience: float) -> None:
-    for child in children:
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(patience)
-        child.kill()
-        child.wait()
+def _run_rank(group: _Group, work: Callable[..., object], sender: Connection) -> None:
+    """What a new process does: join the others, work, and report an error."""
+    _end_with_parent(group.parent)
+    warnings.showwarning = lambda message, *_, **__: sender.send(("warning", message))
+    code = 0
+    try:
+        _join_local_group(group)
+        if group.rank == 0:
+            work(reporter=_SendingReporter(sender))
+        else:
+            work(reporter=Quiet())
+    except ProcessLost:
+        code = _LEFT_ALONE
+    except BaseException as error:  # noqa: BLE001 (the process that waits decides what to do about it)
+        sender.send(("error", _transferable(error)))
+        code = _REPORTED
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not an ordinary end: it runs the destructors of torch's process group, which may wait for ever.
+    os._exit(code)
 
 
-def _is_lost_peer(error: RuntimeError) -> bool:
-    """Whether an error of torch says that another process is gone; only its text tells, for gloo."""
-    return isinstance(error, DistError) or "gloo" in str(error).lower()
+def _join_local_group(group: _Group) -> None:
+    """Set torch's process group up before Fabric does, which would listen on all addresses of this machine."""
+    rank, devices = str(group.rank), str(group.devices)
+    os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": "0"}
+    os.environ |= {"WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices}
+    for _, interface in socket.if_nameindex():
+        if interface.startswith("lo"):  # lo on Linux, lo0 on macOS
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+    settings: dict[str, Any] = {"backend": "gloo"}
+    if group.on_gpu:
+        settings = {"backend": "nccl", "device_id": torch.device("cuda", group.rank)}
+    meeting = Path(group.folder, "store").as_uri()
+    dist.init_process_group(**settings, init_method=meeting, rank=group.rank, world_size=group.devices)
 
 
-class _Watch(threading.Thread):
-    """Ends this process where the main thread cannot."""
+def _end_with_parent(parent: int) -> None:
+    """Ask the system to kill this process when its parent dies.
 
-    def __init__(self, children: list[subprocess.Popen[bytes]], path: Path) -> None:
-        super().__init__(daemon=True, name="calibrant-processes")
-        self._interrupted = False
-        self._children, self._path = children, path
-        self._parent = int(os.environ.get(LAUNCHER, os.getppid()))
-        self.lifeline: Lifeline | None = None
-        """Once the processes have met."""
-        self._done = threading.Event()
-        self._signals: int | None = None
-        self._before = -1
-        if hasattr(os, "set_blocking") and threading.current_thread() is threading.main_thread():
-            # The system writes the number of a signal here at once; Python's own handler waits for the main thread.
-            self._signals, write = os.pipe()
-            os.set_blocking(self._signals, False)
-            os.set_blocking(write, False)
-            self._before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    Elsewhere than on Linux the next report of progress fails instead, which ends the process too.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before
+        os._exit(_LEFT_ALONE)
 
-    def stop(self, *, complete: bool) -> None:
-        """The main thread has left the run by itself; the other processes need not end where it is complete."""
-        self._done.set()
-        self.join()
-        if self.lifeline is not None:
-            self.lifeline.close(farewell=complete)
-        if self._signals is not None:
-            os.close(signal.set_wakeup_fd(self._before))
-            os.close(self._signals)
 
-    def run(self) -> None:
-        """Look around a few times per second, and end the process where the main thread does not do so in time."""
-        while not self._done.wait(_POLL):
-            if (ending := self._ending()) is not None and not self._done.wait(_GRACE):
-                self._leave(*ending)
+def _transferable(error: BaseException) -> BaseException:
+    """The error itself if it can be sent to another process, else one with the same text."""
+    if not isinstance(error, CalibrantError):
+        error.add_note(traceback.format_exc())
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
+    except Exception:  # noqa: BLE001 (errors of others may fail here in any way)
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
-    def _ending(self) -> tuple[str | None, int] | None:
-        """What to say, if anything, and the exit code; None where there is no reason to end."""
-        if self.saw_interrupt():
-            return (stopped_message(self._path) if is_first_process() else None), 128 + signal.SIGINT
-        if os.getppid() != self._parent:
-            return lost_message("the first process", self._path), REFUSED
-        for rank, child in enumerate(self._children, 1):
-            if child.poll():
-                # With this code it has said by itself why, unless it told this process.
-                silent = child.returncode == REFUSED and self._reason() is None
-                lost = self.lost(f"process {rank} (exit code {child.returncode})")
-                return (None if silent else str(lost)), REFUSED
-        if self.lifeline is not None and self.lifeline.broken():
-            lost = self.lost("another process")
-            return (None if is_told(lost) else str(lost)), REFUSED
-        return None
 
-    def lost(self, which: str) -> ProcessLost:
-        """The error where another process has ended: what that said last, where it said anything."""
-        reason = self._reason()
-        if reason is None:
-            return ProcessLost(lost_message(which, self._path))
-        lost = ProcessLost(f"process {reason.rank}: {reason.words}")
-        self.tell(reason, lost)
-        return lost
+class _SendingReporter(Reporter):
+    """Sends what it gets to the process that waits, which itself knows when the run has stopped."""
 
-    def _reason(self) -> Reason | None:
-        return None if self.lifeline is None else self.lifeline.reason()
+    def __init__(self, sender: Connection) -> None:
+        self._sender = sender
 
-    def wait_for_a_reason(self) -> None:
-        """Give the first process time to pass on what a third one told it."""
-        last = time.monotonic() + 2 * _GRACE  # it may itself wait for its main thread
-        while self.lifeline is not None and not self.lifeline.broken() and time.monotonic() < last:
-            time.sleep(_POLL)
+    def start(self, run: Any, done: int) -> None:
+        """Send."""
+        self._sender.send(("start", (run, done)))
 
-    def tell(self, reason: Reason, error: Exception) -> None:
-        """Let the processes at the other end know why this one ends. Only the first of them all speaks to the user."""
-        told = self.lifeline is not None and (self.lifeline.tell(reason) or self._reason() is not None)
-        if told and not is_first_process():
-            mark_told(error)
+    def begin_epoch(self, epoch: int, steps: int) -> None:
+        """Send."""
+        self._sender.send(("begin_epoch", (epoch, steps)))
 
-    def saw_interrupt(self) -> bool:
-        """Whether SIGINT has come, also where the main thread does not know it yet."""
-        if self._signals is not None:
-            with suppress(BlockingIOError):
-                self._interrupted |= signal.SIGINT in os.read(self._signals, 64)
-        return self._interrupted
+    def step(self) -> None:
+        """Send."""
+        self._sender.send(("step", ()))
 
-    def _leave(self, message: str | None, code: int) -> NoReturn:
-        """End at once, without a destructor or an exit handler."""
-        for child in self._children:
-            child.kill()
-        if message is not None:
-            # Past Python's buffers, whose locks the main thread may hold; and the cursor that a live bar has hidden.
-            cursor = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
-            os.write(2, f"{cursor}calibrant: {one_line(message)}\n".encode())
-        os._exit(code)
+    def end_epoch(self, line: dict[str, Any]) -> None:
+        """Send."""
+        self._sender.send(("end_epoch", (line,)))

@@ -8,9 +8,8 @@ from torch import nn
 from calibrant.errors import did_you_mean, invalid
 from calibrant.training.models import ModelInput, build_model, expected_input, head_of
 from calibrant.training.recipe import ModelSection, OptimiserSection, Recipe
-from calibrant.training.run_data import TrainingData
-from calibrant.training.seeds import seeded
-from calibrant.training.torchdata import SeededItems
+from calibrant.training.reproducibility import seeded
+from calibrant.training.run_data import SeededItems, TrainingData
 
 _BACKBONE = "backbone"
 # Networks of these libraries come with a statement about their images. torchvision's do, too, but runs of older
@@ -34,7 +33,7 @@ def make_model(recipe: Recipe, data: TrainingData, expected: ModelInput | None =
 
 
 def choose_input(settings: ModelSection, data: TrainingData) -> ModelInput | None:
-    """Size and normalisation that the network gives its images; None where they are the data set's."""
+    """Size and normalisation that the network gives its images; None if they are the data set's."""
     if settings.input == "data" or (settings.input == "auto" and not settings.name.startswith(_STATE_THEIR_INPUT)):
         return None
     if isinstance(data.train, SeededItems):  # the user's own datasets
@@ -152,5 +151,7 @@ def _within(name: str, part: str) -> bool:
 
 def _block(name: str) -> str:
     words = name.split(".")
-    number = next((place for place, word in enumerate(words) if word.isdigit()), None)
-    return ".".join(words[:-1] or words) if number is None else ".".join(words[: number + 1])
+    for place, word in enumerate(words):
+        if word.isdigit():
+            return ".".join(words[: place + 1])
+    return ".".join(words[:-1] or words)

@@ -14,10 +14,10 @@ from calibrant.training.run import Run
 
 
 class Reporter:
-    """Is told about progress, and does nothing about it: a base for reporters, which override what they need."""
+    """Gets the progress of a run and does nothing; reporters override the methods that they need."""
 
     def start(self, run: Run, done: int) -> None:
-        """A run begins or goes on after `done` finished epochs."""
+        """A run begins, or continues after `done` finished epochs."""
 
     def begin_epoch(self, epoch: int, steps: int) -> None:
         """An epoch with that many steps begins."""
@@ -47,8 +47,10 @@ class PlainLines(Reporter):
         """Say what begins."""
         self._epochs = run.recipe.epochs
         recipe = run.recipe
-        where = f", going on after epoch {done}" if done else ""
-        self._write(f"{recipe.method.name} on {recipe.data.name} with {recipe.model.name}, seed {recipe.seed}{where}")
+        text = f"{recipe.method.name} on {recipe.data.name} with {recipe.model.name}, seed {recipe.seed}"
+        if done:
+            text += f", going on after epoch {done}"
+        self._write(text)
         for line in _derived(run, done):
             self._write(line)
 
@@ -59,7 +61,9 @@ class PlainLines(Reporter):
 
 def _derived(run: Run, done: int) -> list[str]:
     """What a new run's recipe takes from the data, and why."""
-    return [] if done else [f"  {key}: {reason}" for key, reason in run.recipe.reasons.items()]
+    if done:
+        return []
+    return [f"  {key}: {reason}" for key, reason in run.recipe.reasons.items()]
 
 
 class LiveBar(Reporter):

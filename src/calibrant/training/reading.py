@@ -16,7 +16,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from calibrant.errors import CalibrantError, invalid
 from calibrant.pruning import Indexed
 from calibrant.training.data import StreamedImages, Unreadable, refused
-from calibrant.training.speaking import ProcessLost, lost_message
+from calibrant.training.launch import ProcessLost, lost_message
 
 # More decode no faster than a GPU trains on pictures of the usual size, and each takes memory.
 _MOST_WORKERS = 16
@@ -25,7 +25,7 @@ _MOST_LOST = 64
 
 
 class Read(NamedTuple):
-    """A batch. Where some of its pictures could not be read, `asked` holds the positions of the others; else None."""
+    """A batch. If some of its pictures could not be read, `asked` holds the positions of the others, else None."""
 
     images: Tensor
     targets: Tensor
@@ -38,12 +38,12 @@ class LeftOut:
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def news(self) -> list[str]:
-        """The names of this pass that were not told before."""
-        new = [name for name in self.names if name not in self._told]
-        self._told.update(new)
+        """The names of this pass that were not reported before."""
+        new = [name for name in self.names if name not in self._reported]
+        self._reported.update(new)
         return new
 
 
@@ -53,7 +53,7 @@ class BatchReader:
     Args:
         items: A map-style dataset.
         batch_size: Items per batch.
-        workers: Processes that read; 0 reads here, or, where pictures are decoded, with one process per core.
+        workers: Processes that read; 0 reads in this process, or, if pictures are decoded, with one process per core.
         order: Indices to read; read anew at each pass. None for all, in order.
         pin: Whether to put batches into pinned memory.
         persistent: Whether workers stay between passes.
@@ -73,13 +73,17 @@ class BatchReader:
     ) -> None:
         self.items, self.left_out = items, left_out or LeftOut()
         streamed = isinstance(items, StreamedImages)
-        workers = workers or (default_workers() if streamed else 0)
+        source: TorchDataset[Any] = Indexed(items)
+        collate = None
+        if streamed:
+            source, collate = items, _as_it_is
+            workers = workers or default_workers()
         self.loader: DataLoader[Any] = DataLoader(
-            items if streamed else Indexed(items),
+            source,
             batch_size=batch_size,
             sampler=order,
             num_workers=workers,
-            collate_fn=_as_it_is if streamed else None,
+            collate_fn=collate,
             worker_init_fn=_ignore_interrupts,
             persistent_workers=persistent and workers > 0,
             pin_memory=pin,
@@ -93,16 +97,19 @@ class BatchReader:
         with _batches(self.loader) as batches:
             while (batch := _next(batches)) is not None:
                 looked_at += len(batch[0])
-                read = self._checked(batch, looked_at) if isinstance(self.items, StreamedImages) else Read(*batch)
-                lost = 0 if len(read.indices) else lost + len(batch[0])
+                read = self._checked(batch, looked_at)
+                lost += len(batch[0])
+                if len(read.indices):
+                    lost = 0
                 if lost >= min(_MOST_LOST, len(self.loader.sampler)):  # type: ignore[arg-type]  # ours have a length
                     raise Unreadable(f"none of {lost} pictures could be read. The first: {batch.problems[0][1]}")
                 yield read
 
     def _checked(self, batch: Any, looked_at: int) -> Read:
-        """A streamed batch without the pictures that could not be read, which are an error unless they are skipped."""
+        """The batch without pictures of a stream that could not be read, which are an error unless they are skipped."""
+        if not isinstance(self.items, StreamedImages):
+            return Read(*batch)
         images, targets, indices, problems, fault = batch
-        assert isinstance(self.items, StreamedImages)
         if fault:
             raise Unreadable(fault)
         if not problems:
@@ -116,13 +123,15 @@ class BatchReader:
 
 
 def default_workers() -> int:
-    """One process per core that this process may use, fewer where several processes of a run share a machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """One process per core that this process may use, fewer if several processes of a run share a machine."""
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
     return max(1, min(_MOST_WORKERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def lost_worker(error: BaseException, path: Path) -> CalibrantError | None:
-    """What to say where torch says that a process that reads images died; None for any other error.
+    """The error to raise if torch reports that a process that reads images died; None for any other error.
 
     torch raises from a signal handler, wherever the main thread is, so the text is all there is to go by.
     """

@@ -1,22 +1,113 @@
-"""A recipe says everything about a run; the same recipe and seed give the same run."""
+"""A recipe holds all settings of a run; the same recipe and seed give the same run."""
 
 import math
 from collections.abc import Mapping
 from difflib import get_close_matches
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import tomli_w
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from calibrant.errors import did_you_mean, invalid
+from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
+from calibrant.losses import PerSampleLoss
 from calibrant.own_code import digest, in_words, own_parts, require
 from calibrant.training.data import own_data
 from calibrant.training.methods import Plan, resolve
-from calibrant.training.mixup import check_mixable
-from calibrant.training.section import RecipeSection
+
+if TYPE_CHECKING:
+    # Type checkers cannot follow `type(BaseModel)`. Nothing private is imported at run time.
+    from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
+else:
+    _ModelMetaclass = type(BaseModel)
+
+# Where pydantic's own words read badly after "must".
+_RULES = {
+    "missing": "be given",
+    "int_parsing": "be a whole number",
+    "int_from_float": "be a whole number",
+    "int_type": "be a whole number",
+    "float_parsing": "be a number",
+    "float_type": "be a number",
+    "bool_parsing": "be true or false",
+    "bool_type": "be true or false",
+    "string_type": "be text",
+    "tuple_type": "be a list",
+}
+
+
+class _OneLineErrors(_ModelMetaclass):
+    """A metaclass: a model that is built from wrong values raises one line about the first broken rule.
+
+    An `__init__` cannot do this: pydantic calls it for nested sections too, and the error would no longer say where in
+    the recipe they stand.
+    """
+
+    def __call__(self, *args: Any, **values: Any) -> Any:
+        try:
+            return super().__call__(*args, **values)
+        except ValidationError as error:
+            raise self._explain(error) from error  # type: ignore[attr-defined]  # that of Settings
+
+
+class Settings(BaseModel, metaclass=_OneLineErrors):
+    """A table of settings; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    key_name: ClassVar[str]
+    """What messages call a key of the table, for example "recipe key"."""
+
+    @classmethod
+    def suggest(cls, key: str) -> str:
+        """A sentence about known keys for somebody who wrote an unknown one."""
+        return did_you_mean(key, cls.model_fields)
+
+    @classmethod
+    def parse(cls, content: Mapping[str, Any]) -> Self:
+        """Build from plain values; the first broken rule is one clear line."""
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise cls._explain(error) from error
+
+    @classmethod
+    def _explain(cls, error: ValidationError) -> InvalidInput:
+        """The first broken rule."""
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        key = f"{cls.key_name} '{place}'"
+        if first["type"] == "extra_forbidden":
+            return InvalidInput(f"{key} is unknown. {cls.suggest(place)}")
+        if first["type"] == "literal_error":
+            return invalid(key, f"be one of {first['ctx']['expected']}", repr(first["input"]))
+        if first["type"] == "value_error":
+            reason = str(first["ctx"]["error"])
+            if not reason.endswith((".", "?")):
+                reason += "."
+            return InvalidInput(reason)
+        if first["type"] == "model_type":
+            way_out = f"In TOML: [{place}], its keys below it."
+            return invalid(key, "be a table of settings", repr(first["input"]), way_out)
+        rule = _RULES.get(first["type"]) or first["msg"].removeprefix("Input should ").strip()
+        return invalid(key, rule, repr(first["input"]))
+
+
+class RecipeSection(Settings):
+    """A table of a recipe."""
+
+    key_name = "recipe key"
+
+    @classmethod
+    def suggest(cls, key: str) -> str:
+        """The closest key of the whole recipe."""
+        return suggest_key(key)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        way_out = "recipe.changed({...}) gives a changed copy."
+        raise invalid("a recipe", "stay as it is: it says what a run was", f"{name} = {value!r}", way_out)
+
 
 Precision = Literal["auto", "bf16-mixed", "32-true", "64-true"]
 StepMode = Literal["auto", "eager", "compiled", "graphed"]
@@ -29,14 +120,16 @@ Count = Annotated[int, Field(ge=1)]
 
 
 def _as_list(value: Any) -> Any:
-    """One name stands for a list of one."""
-    return (value,) if isinstance(value, str) else value
+    """Accept one name for a list of one."""
+    if isinstance(value, str):
+        return (value,)
+    return value
 
 
 class DataSection(RecipeSection):
     """Where images come from, how they are split and augmented.
 
-    `crop` (black pixels on each side, before a crop of the original size) and `mirror` are the data set's own where
+    `crop` (black pixels on each side, before a crop of the original size) and `mirror` are the data set's own if
     they are left out; without `augment` nothing is done. `mixup` is the alpha of Beta(alpha, alpha); 0 mixes nothing.
     """
 
@@ -50,7 +143,7 @@ class DataSection(RecipeSection):
 
 
 class ModelSection(RecipeSection):
-    """The network, where it starts from, and what of it is trained.
+    """The network, its first weights, and the parts of it that are trained.
 
     `weights` is a safetensors file. `input` says whose size and normalisation images get: `auto` takes the network's
     for timm: and transformers:, the data set's for all others. Parts in `freeze`, by the beginning of their names, keep
@@ -91,7 +184,6 @@ class OptimiserSection(RecipeSection):
     name: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: Positive = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    nesterov: bool = False
     weight_decay: NonNegative = 5e-4
     batch_size: Count = 128
     accumulate: Count = 1
@@ -119,7 +211,7 @@ class ScheduleSection(RecipeSection):
 class CalibrationSection(RecipeSection):
     """The temperature that is fitted at the end and kept in the run.
 
-    `share` is its part of the validation cases; it gets more where they are few (`posthoc.temperature_share`).
+    `share` is its part of the validation cases; it gets more if they are few (`calibration.temperature_share`).
     """
 
     method: Literal["temperature", "none"] = "temperature"
@@ -134,10 +226,7 @@ class EngineSection(RecipeSection):
     precision: Precision = "auto"
     data_path: DataPath = "auto"
     mode: StepMode = "auto"
-    fuse: bool = True
-    tune: bool = False
     workers: Annotated[int, Field(ge=0)] = 0
-    sync_batch_norm: bool = True
     evaluate_every: Count = 1
     checkpoint_every: Count = 1
 
@@ -148,12 +237,11 @@ class Recipe(RecipeSection):
     `budget` is the share of `epochs` times the number of samples that may be trained on: a plan solves its free rate
     for it, a method without a plan gets fewer epochs.
 
-    `balance` says how rare classes are made up for: docs/imbalance.md tells what each way does to confidence.
+    `balance` says how to make up for rare classes; docs/imbalance.md explains what each way does to confidence.
 
     `own_code` is filled in when a run begins: the SHA-256 of the file of each module that a network or method
-    `module:name` of yours comes from. `reasons` says of settings that were derived from the data why they are so. With
-    `select` a run also keeps the predictions of its best epoch by a validation figure; those of the last epoch stay
-    what they are.
+    `module:name` of yours comes from. `reasons` explains settings that were derived from the data. With `select` a run
+    also keeps the predictions of its best epoch by a validation figure, beside those of the last epoch.
 
     >>> Recipe(epochs=3).optimiser.batch_size
     128
@@ -218,10 +306,10 @@ class Recipe(RecipeSection):
     @property
     def gradients_per_update(self) -> int:
         """How often the gradient of a batch is taken for one step of the optimiser."""
-        return 2 if self.optimiser.sam else 1
+        return 1 + bool(self.optimiser.sam)
 
     def plan(self) -> Plan:
-        """The loss and the pruning that the method stands for; what is unknown or does not fit the rest is refused."""
+        """The loss and the pruning of the method; settings that are unknown or do not fit the rest are refused."""
         plan = resolve(
             self.method.name,
             data=self.data.name,
@@ -252,12 +340,19 @@ class Recipe(RecipeSection):
         if epochs < 1:
             raise invalid("budget", f"pay for at least one of the {self.epochs} epochs", self.budget)
         schedule = self.schedule
-        stretched = {
-            "schedule.milestones": tuple(m / self.epochs if m >= 1 else m for m in schedule.milestones),
+        milestones = []
+        for milestone in schedule.milestones:
+            share = milestone
+            if milestone >= 1:
+                share = milestone / self.epochs
+            milestones.append(share)
+        stretched: dict[str, Any] = {
+            "schedule.milestones": tuple(milestones),
             "schedule.warmup": schedule.warmup * epochs / self.epochs,
             "model.probe": self.model.probe * epochs // self.epochs,
-            "schedule.factor": schedule.factor ** (self.epochs / epochs if schedule.kind == "exponential" else 1),
         }
+        if schedule.kind == "exponential":
+            stretched["schedule.factor"] = schedule.factor ** (self.epochs / epochs)
         return self.changed({"epochs": epochs, "budget": 1.0, **stretched})
 
     @property
@@ -269,7 +364,7 @@ class Recipe(RecipeSection):
         """
         if self.schedule.kind != "step" or not self.schedule.milestones:
             return None
-        first = min(m * self.epochs if m < 1 else m for m in self.schedule.milestones)
+        first = min(map(self._milestone, self.schedule.milestones))
         return max(1, math.ceil(first - 1e-9))
 
     def learning_rate(self, progress: float) -> float:
@@ -285,31 +380,43 @@ class Recipe(RecipeSection):
             return base
         if schedule.kind == "exponential":
             return float(base * schedule.factor ** int(progress))
-        passed = sum(progress >= (m * self.epochs if m < 1 else m) for m in schedule.milestones)
+        passed = sum(progress >= self._milestone(given) for given in schedule.milestones)
         return float(base * schedule.factor**passed)
 
+    def _milestone(self, given: float) -> float:
+        """A milestone in epochs; below 1 it is given as a share of the run."""
+        if given < 1:
+            return given * self.epochs
+        return given
+
     def with_code_digests(self) -> Self:
-        """The recipe with the digests of your own code, or a refusal where the code is another one by now."""
+        """The recipe with the digests of your own code; code that has changed since is refused."""
         found = {name.partition(":")[0]: digest(name) for name in self.own_names()}
         for module, recorded in self.own_code.items():
             if found.get(module) != recorded:
-                now = in_words(found[module]) if module in found else "not used"
+                now = "not used"
+                if module in found:
+                    now = in_words(found[module])
                 way_out = "Bring that code back, or begin a new run (leave own_code out of its recipe)."
                 raise invalid(f"your own {module}", f"be {in_words(recorded)}", now, way_out)
-        return self if found == self.own_code else self.changed({"own_code": found})
+        if found == self.own_code:
+            return self
+        return self.changed({"own_code": found})
 
     def compared(self) -> dict[str, Any]:
-        """By dotted key, what must be the same for two recipes to be of one run: all but the engine, which is speed."""
+        """The settings, by dotted key, that two recipes of one run must share: all but the engine, which is speed."""
         return flatten(self.model_dump(mode="json", exclude={"engine"}))
 
     def own_names(self) -> tuple[str, ...]:
         """The parts of the method, the network and the data that are the user's own code."""
+        parts = [*own_parts(self.method.name), *own_parts(self.model.name)]
         data = own_data(self.data.name)
-        parts = (*own_parts(self.method.name), *own_parts(self.model.name), *([data] if data else []))
+        if data:
+            parts.append(data)
         return tuple(dict.fromkeys(parts))
 
     def with_trusted_code(self, *, trust_code: bool = False) -> Self:
-        """`with_code_digests`, and a refusal where code is named that the user does not trust; nothing is imported.
+        """`with_code_digests`; code that the user does not trust is refused. Nothing is imported.
 
         Args:
             trust_code: Whether the user vouches for the code that the recipe names.
@@ -321,8 +428,12 @@ class Recipe(RecipeSection):
 
     def to_toml(self) -> str:
         """The recipe as TOML, every setting spelled out."""
-        content = self.model_dump(mode="json", exclude=None if self.own_code else {"own_code"}, exclude_none=True)
-        return tomli_w.dumps(content | ({"reasons": self.reasons} if self.reasons else {}))
+        content = self.model_dump(mode="json", exclude_none=True)
+        if not self.own_code:
+            del content["own_code"]
+        if self.reasons:
+            content["reasons"] = self.reasons
+        return tomli_w.dumps(content)
 
     def save(self, path: str | Path) -> None:
         """Write the recipe as TOML."""
@@ -365,7 +476,7 @@ def recipe_keys() -> list[str]:
 
 
 def suggest_key(key: str, *also: str) -> str:
-    """A sentence that names the closest key of a recipe or of `also`; where none is close it lists the sections."""
+    """A sentence that names the closest key of a recipe or of `also`; if none is close it lists the sections."""
     if get_close_matches(key, [*also, *recipe_keys()], n=1):
         return did_you_mean(key, [*also, *recipe_keys()])
     plain = [name for name in recipe_keys() if "." not in name]
@@ -390,5 +501,17 @@ def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """The first key, in the order of the alphabet, with another value in the other table; None where all are equal."""
+    """The alphabetically first key whose values differ between the tables; None if they are equal."""
     return next((key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)), None)
+
+
+def check_mixable(plan: Plan) -> None:
+    """Refuse methods that have no meaning for mixed samples."""
+    for part, _ in plan.loss.parts():
+        if not isinstance(part, PerSampleLoss):
+            way_out = "A mixed sample has no class to be right about. Leave that term or mixup out."
+            raise invalid("data.mixup", "be 0 with a loss of the whole batch", f"{part.name} in {plan.name}", way_out)
+    pruning = plan.pruning
+    if pruning is not None and pruning.policy.uses_scores and pruning.scoring != "all":
+        way_out = "A mixture shows the confidence of no sample. Where the plan has it, set scoring to 'all'."
+        raise invalid("data.mixup", "be 0 with a plan that goes by the scores of batches", plan.name, way_out)

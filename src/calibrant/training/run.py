@@ -15,15 +15,14 @@ from calibrant.display import Overview
 from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.files import output_error, write_json
 from calibrant.lock import locked
-from calibrant.metrics import Evaluation
+from calibrant.metrics import Evaluation, label
 from calibrant.own_code import is_own, require
 from calibrant.runs import RECIPE, RunFolder, Sample, is_run
 from calibrant.training.checkpoint import Checkpoint, newest_checkpoint, saved_log
 from calibrant.training.data import Dataset, load_dataset, split_validation
-from calibrant.training.display import run_overview
-from calibrant.training.log import Line, append_line, read_log, write_log
 from calibrant.training.models import ModelInput, build_model
 from calibrant.training.recipe import Recipe
+from calibrant.training.run_files import Line, append_line, read_log, write_log
 
 
 class Run(RunFolder):
@@ -126,7 +125,31 @@ class Run(RunFolder):
         return f"{Evaluation.from_dict(summary['test']).table()}\ntrained on {cost}; run folder: {self.path}{warned}"
 
     def _overview(self) -> Overview:
-        return run_overview(self)
+        """The settings and, if the run is finished, the results. A damaged folder is shown with its damage."""
+        recipe = self.recipe
+        rows: list[tuple[str, object]] = [
+            ("data", recipe.data.name),
+            ("model", recipe.model.name),
+            ("method", recipe.method.name),
+            ("seed", recipe.seed),
+        ]
+        try:
+            if not self.finished:
+                rows.append(("state", f"{len(self.epochs())} of {recipe.epochs} epochs done"))
+                return Overview(str(self.path), rows)
+            rows.append(("state", f"finished, {self.trained_epochs} epochs"))
+            summary = self.summary
+            test = Evaluation.from_dict(summary["test"])
+        except (CalibrantError, OSError) as error:
+            return Overview(str(self.path), [*rows, ("damaged", error)])
+        rows += [
+            ("sample updates", f"{summary['seen_share']:.1%}"),
+            (label("test_error"), f"{100 * test.test_error:.2f} %"),
+            (label("nll"), f"{test.nll:.4f}"),
+            (label("ece"), f"{100 * test.ece:.2f} %"),
+            *(("warning", text) for text in summary.get("warnings", ())),
+        ]
+        return Overview(str(self.path), rows)
 
     def test_images(self, targets: NDArray[np.int64], data_dir: str | Path | None = None) -> NDArray[np.uint8] | None:
         """The test images of the data set, (n, H, W, C); None if they are not at hand or do not fit the targets."""

@@ -1,23 +1,29 @@
-"""The data of a run: what is trained on, what is held out, what is reported on.
+"""The data of a run: training, validation and test part.
 
 The engine sees a `TrainingData` and does not ask where it came from: one of our image sets, or a user's torch datasets.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import operator
+import random
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
-from calibrant.errors import invalid
+from calibrant.checks import labels
+from calibrant.errors import InvalidInput, invalid
+from calibrant.own_code import load, own_code_at_work
 from calibrant.runs import Split
-from calibrant.training.data import Augmentation, Dataset, StreamedDataset, split_validation
+from calibrant.training.data import Augmentation, Dataset, Extent, StreamedDataset, own_data, split_validation
 from calibrant.training.reading import BatchReader, LeftOut
 from calibrant.training.recipe import Recipe
+from calibrant.training.reproducibility import derive_seed
 
 # The fingerprint of a large set covers about this many of its images.
 _FINGERPRINT_ROWS = 512
@@ -66,7 +72,7 @@ class TrainingData:
         std: Per channel.
         augmentation: What is done to uint8 training images.
         fingerprint: A digest of the data. A run is resumed only on data with the fingerprint that it began with.
-        reason: Why the data are streamed or in memory, where there was a choice.
+        reason: Why the data are streamed or in memory, if there was a choice.
         left_out: Training pictures that could not be read in the newest pass over them.
     """
 
@@ -145,8 +151,12 @@ class TrainingData:
 def _augmentation(recipe: Recipe, dataset: Dataset | StreamedDataset) -> Augmentation | None:
     if not recipe.data.augment:
         return None
-    own, crop, mirror = dataset.augmentation, recipe.data.crop, recipe.data.mirror
-    return Augmentation(own.crop_padding if crop is None else crop, own.flip if mirror is None else mirror)
+    crop, mirror = dataset.augmentation.crop_padding, dataset.augmentation.flip
+    if recipe.data.crop is not None:
+        crop = recipe.data.crop
+    if recipe.data.mirror is not None:
+        mirror = recipe.data.mirror
+    return Augmentation(crop, mirror)
 
 
 def check_batch_size(recipe: Recipe, samples: int) -> None:
@@ -171,3 +181,242 @@ def digest(*tensors: Tensor) -> str:
     for tensor in tensors:
         total.update(tensor.contiguous().numpy().tobytes())
     return total.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class TorchData:
+    """Map-style torch datasets with items `(image, label)`, for `train(recipe, out, data=...)`.
+
+    Images are float tensors `(C, H, W)` as the network wants them: your transforms do the normalising and augmenting.
+    They come through a `DataLoader` (`engine.workers` says with how many processes). Before each training item
+    torch's, NumPy's and Python's generators are seeded from the run's seed, the epoch and the item's index, so random
+    transforms give the same run with any number of workers, and after a resume.
+
+    Args:
+        train: To train on.
+        validation: Held out; never trained on.
+        test: To report on.
+        class_names: One for each of the K classes, in the order of the labels.
+        targets: Labels of `train`. None: its attribute `targets` if it has one, else every item is read once.
+        name: How the set is called in the log.
+    """
+
+    train: TorchDataset[Any]
+    validation: TorchDataset[Any]
+    test: TorchDataset[Any]
+    class_names: Sequence[str]
+    targets: Sequence[int] | Tensor | None = None
+    name: str = "own"
+
+    def prepare(self, recipe: Recipe) -> TrainingData:
+        """The data in the form that the engine takes; datasets that do not fit are refused here."""
+        names = self.class_names
+        if (
+            isinstance(names, str)
+            or not isinstance(names, Sequence)
+            or not all(isinstance(name, str) for name in names)
+        ):
+            raise invalid("class_names", "be a list of names, one per class", repr(names))
+        if len(set(names)) != len(names):
+            raise invalid("class_names", "be distinct", repr(names))
+        items = SeededItems(self.train, recipe.seed)
+        image = first_image("train", self.train)
+        held_out = {"validation": self.validation, "test": self.test}
+        for argument, others in held_out.items():
+            if (shape := first_image(argument, others).shape) != image.shape:
+                rule = f"have the shape of the training images, {tuple(image.shape)}"
+                raise invalid(f"{argument} images", rule, tuple(shape))
+        targets = self._targets(items)
+        for argument, others in held_out.items():
+            self._check_held_out(argument, others)
+        check_batch_size(recipe, len(targets))
+        channels, height, width = image.shape
+        return TrainingData(
+            train=items,
+            targets=targets,
+            images=None,
+            held_out={
+                "val": HeldOut(self.validation, _names("validation", self.validation)),
+                "test": HeldOut(self.test, _names("test", self.test)),
+            },
+            class_names=tuple(self.class_names),
+            image_shape=(channels, height, width),
+            mean=(0.0,) * channels,
+            std=(1.0,) * channels,
+            augmentation=None,
+            fingerprint=digest(targets, torch.tensor([_length(self.validation), _length(self.test)])),
+        )
+
+    def _targets(self, items: "SeededItems") -> Tensor:
+        given: Any = self.targets
+        if given is None:
+            given = getattr(self.train, "targets", None)
+        if given is None:
+            given = [label_of("train", items[row], row) for row in range(len(items))]
+        targets = labels("targets", torch.as_tensor(given), rows=len(items), n_classes=len(self.class_names))
+        first = label_of("train", items[0], 0)
+        if int(targets[0]) != first:
+            raise invalid("targets", f"agree with the items, whose first label is {first}", int(targets[0]))
+        return targets.to(torch.int64)
+
+    def _check_held_out(self, argument: str, items: Any) -> None:
+        """Refuse wrong labels before the training: all labels if the dataset lists them, else the first item's."""
+        label_of(argument, items[0], 0)
+        first = torch.as_tensor(items[0][1])
+        known = listed_labels(items)
+        # A `target_transform` may change the items' labels: then the list does not describe them and is not checked.
+        if known is None or len(known) != _length(items) or known[0] != first:
+            known = first[None]
+        labels(f"{argument} labels", known, n_classes=len(self.class_names))
+
+
+class SeededItems(TorchDataset[Any]):
+    """A dataset whose random items depend on the seed, the epoch and the index alone."""
+
+    def __init__(self, items: TorchDataset[Any], seed: int) -> None:
+        self.items, self.seed = items, seed
+        # In shared memory: loader processes live through all epochs and must see which one it is.
+        self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]  # torch's
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the items that are read next belong to."""
+        self.epoch.fill_(epoch)
+
+    def __len__(self) -> int:
+        return _length(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        seed = derive_seed(self.seed, "item", int(self.epoch), index)
+        before = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 (what transforms use)
+        try:
+            torch.default_generator.manual_seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002
+            random.seed(seed)
+            return self.items[index]
+        finally:
+            torch.set_rng_state(before[0])
+            np.random.set_state(before[1])  # noqa: NPY002
+            random.setstate(before[2])
+
+
+def listed_labels(items: Any) -> Tensor | None:
+    """The labels that a dataset lists, as a tensor; None if it lists none, or anything but whole numbers."""
+    values = getattr(items, "targets", None)
+    if isinstance(items, TensorDataset):
+        values = items.tensors[1]
+    try:
+        listed = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    if listed.dim() != 1 or not len(listed) or listed.is_floating_point():
+        return None
+    return listed
+
+
+def _describe(value: Any) -> str:
+    """What a dataset gave instead of what it should give, for messages."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    if isinstance(value, tuple | list):
+        return f"{len(value)} entries"
+    return type(value).__name__
+
+
+def label_of(argument: str, item: Any, row: int) -> int:
+    """The label of an item, a whole number or a tensor that holds one."""
+    label = item[1]
+    try:
+        return operator.index(label)
+    except TypeError as error:  # a name, a one-hot row, a fraction
+        got = repr(label)
+        if isinstance(label, Tensor):
+            got = _describe(label)
+        way_out = "Give the class's number, counted from 0, in the order of class_names."
+        raise invalid(
+            f"{argument} labels", "be whole numbers, one per item", f"{got} in item {row}", way_out
+        ) from error
+
+
+def _length(items: TorchDataset[Any]) -> int:
+    return len(cast("Sized", items))
+
+
+def _names(split: str, items: TorchDataset[Any]) -> tuple[str, ...]:
+    return tuple(f"{split}-{row:06d}" for row in range(_length(items)))
+
+
+def first_image(argument: str, items: Any) -> Tensor:
+    """The first image of a dataset; anything that is not a dataset of images and labels is refused."""
+    if not hasattr(items, "__getitem__") or not hasattr(items, "__len__"):
+        raise invalid(argument, "be a map-style dataset with a length", type(items).__name__)
+    if len(items) == 0:
+        raise invalid(argument, "not be empty", "0 items")
+    try:
+        item = SeededItems(items, seed=0)[0]
+    except Exception as error:  # whatever the user's own dataset raises becomes one line
+        raise InvalidInput(f"the first {argument} item cannot be read: {type(error).__name__}: {error}.") from error
+    rule = "be (float tensor of shape (C, H, W), label)"
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        raise invalid(f"{argument} items", rule, _describe(item), "Let a Dataset around yours pick the two.")
+    image = item[0]
+    if not isinstance(image, Tensor) or not image.is_floating_point() or image.dim() != 3:
+        way_out = "Let the dataset's transform do that."
+        if isinstance(image, Tensor) and image.dim() == 1:
+            way_out = "A row of features is x[:, None, None], for a network of your own (model.name = module:factory)."
+        raise invalid(f"{argument} items", rule, _describe(image), way_out)
+    return image
+
+
+def own_training_data(recipe: Recipe) -> TrainingData:
+    """Call the function that the recipe names; what it gives must be the code that the run began with."""
+    return _given(recipe.data.name, recipe).prepare(recipe)
+
+
+def own_extent(name: str) -> Extent:
+    """The size of such a set, which settings are derived from. Nothing is augmented: its items are finished."""
+    found = _given(name, Recipe())
+    side = min(first_image("train", found.train).shape[1:])
+    parts: tuple[Any, Any] = (found.train, found.validation)
+    return Extent(name, sum(map(len, parts)), len(found.class_names), side, Augmentation(0, flip=False))
+
+
+def _given(name: str, recipe: Recipe) -> TorchData:
+    """What the function gives, with a validation part: its own, or one that is drawn from its training part."""
+    code = own_data(name)
+    assert code is not None
+    function = load(code, kind="data", expected=recipe.own_code.get(code.partition(":")[0]))
+    with own_code_at_work(f"data {code} raised"):
+        found: Any = function()
+    if isinstance(found, TorchData):
+        return found
+    if not isinstance(found, tuple | list) or len(found) not in (2, 3):
+        rule = "return torch datasets, (train, test) or (train, validation, test), or a TorchData"
+        raise invalid(f"data {code}", rule, _describe(found))
+    train, *between, test = found
+    first_image("train", train)  # refuses what is no dataset of images
+    with own_code_at_work(f"data {code} raised"):
+        targets = _labels(train)
+    names = _class_names(train, targets)
+    if between:
+        return TorchData(train, between[0], test, names, targets, name=name)
+    rows, held = split_validation(targets, fraction=recipe.data.validation, seed=recipe.data.split_seed)
+    # The items of the validation part may be random, as those of the training part are: the same ones every time.
+    validation = SeededItems(Subset(train, held.tolist()), recipe.seed)
+    return TorchData(Subset(train, rows.tolist()), validation, test, names, targets[rows], name=name)
+
+
+def _labels(items: Any) -> Tensor:
+    """The labels that a dataset lists as `targets`, else those of its items, which are read once."""
+    listed = listed_labels(items)
+    if listed is not None and len(listed) == len(items):
+        return listed.to(torch.int64)
+    seeded = SeededItems(items, seed=0)
+    return torch.tensor([label_of("train", seeded[row], row) for row in range(len(items))])
+
+
+def _class_names(items: TorchDataset[Any], targets: Tensor) -> Sequence[str]:
+    """The attribute `classes`, as torchvision's datasets have it, else the numbers of the labels."""
+    names = getattr(items, "classes", None)
+    if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+        return tuple(names)
+    return tuple(str(label) for label in range(int(targets.max()) + 1))

@@ -1,21 +1,25 @@
-"""A recipe from a file, from flags and from `key=value`, as the command line gives them."""
+"""Recipes from files, flags and `key=value`, and a check that their data and networks exist."""
 
 import ast
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml
-from calibrant.own_code import trust_named
-from calibrant.training.data import anchored, skipping_unreadable
+from calibrant.own_code import digest, is_own, trust_named
+from calibrant.training.data import anchored, find_named, load_dataset, own_data, parse_spec, skipping_unreadable
 from calibrant.training.defaults import derived_recipe, method_settings, named_recipes, paper_recipe
-from calibrant.training.methods import BEST_AT_A_BUDGET, describe
+from calibrant.training.methods import BEST_AT_A_BUDGET
+from calibrant.training.models import build_model, check_weights
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 
 _METHOD_OPTION = "method.options."
-# What a study or a sweep sets run by run.
+# Settings that a study or a sweep chooses for each run.
 _NOT_SHARED = ("method.", "seed", "data.name", "model.name", "reasons.")
 
 
@@ -59,7 +63,6 @@ def recipe_from(
     data: str | None = None,
     changes: Mapping[str, Any] | None = None,
     *,
-    calibration_weight: float | None = None,
     skip_unreadable: bool = False,
     trust_code: bool = False,
 ) -> Recipe:
@@ -68,23 +71,23 @@ def recipe_from(
     Args:
         file: A recipe as TOML, or the name of one in `named_recipes()`; None for the recommended one.
         data: The data set; None for the one that the file names, else the digits.
-        changes: Values by dotted key: `{"schedule.kind": "cosine"}`. What is None is not changed.
-        calibration_weight: Weight of the method's calibration term (lambda in the paper).
+        changes: Values by dotted key: `{"schedule.kind": "cosine"}`. None leaves a value unchanged.
         skip_unreadable: Whether pictures of a folder that cannot be read are left out.
         trust_code: Whether to trust code of the user's own that the file names.
     """
-    data = skipping_unreadable(data) if data is not None and skip_unreadable else data
+    if data is not None and skip_unreadable:
+        data = skipping_unreadable(data)
     given = {key: value for key, value in (changes or {}).items() if value is not None}
-    recipe = _recommended(data or "digits", given) if file is None else Recipe.parse(_content(file))
-    if file is not None and data is not None:
-        recipe = recipe.changed({"data.name": data})
+    if file is None:
+        recipe = _recommended(data or "digits", given)
+    else:
+        recipe = Recipe.parse(_content(file))
+        if data is not None:
+            recipe = recipe.changed({"data.name": data})
     if skip_unreadable:
         recipe = recipe.changed({"data.name": skipping_unreadable(recipe.data.name)})
     if trust_code:
         trust_named(*recipe.own_names())
-    if calibration_weight is not None:
-        key = weight_of(given.get("method.name", recipe.method.name))
-        given[f"{_METHOD_OPTION}{key}"] = calibration_weight
     if file is None and given.get("budget", 1) != 1:
         given.setdefault("method.name", BEST_AT_A_BUDGET)
     return recipe.changed(given)
@@ -101,14 +104,14 @@ def _content(recipe: str | Path) -> dict[str, Any]:
 
 
 def _written(recipe: str | Path) -> dict[str, Any]:
-    """`_content`, refused as a whole where it has a fault."""
+    """`_content`, refused if any setting is wrong."""
     content = _content(recipe)
     Recipe.parse(content)
     return content
 
 
 def _recommended(data: str, given: Mapping[str, Any]) -> Recipe:
-    """The default recipe; where a method is named, the schedule on which methods are compared."""
+    """The default recipe; if a method is named, the schedule on which methods are compared."""
     if "method.name" in given:
         return paper_recipe(data).changed(method_settings(data))
     return derived_recipe(data, given)
@@ -126,17 +129,9 @@ def anchored_recipe(recipe: Recipe) -> Recipe:
 
 
 def refuse_settings(given: Mapping[str, Any]) -> None:
-    """Refuse settings beside a run that is resumed: it goes on as it was begun."""
+    """Refuse settings beside --resume: a run continues as it was begun."""
     if any(value is not None for value in given.values()):
         raise InvalidInput("--resume continues a run as it was begun: leave out the other settings.")
-
-
-def weight_of(method: str) -> str:
-    """The setting that weighs a method's calibration term."""
-    weights = [key for key in describe(method).settings if key.endswith("_weight")]
-    if not weights:
-        raise InvalidInput(f"--lambda: the method '{method}' has no calibration term to weigh.")
-    return weights[0]
 
 
 def shared_recipe(recipe: Path | None, epochs: int | None, assignments: Sequence[str] | None) -> dict[str, Any]:
@@ -161,11 +156,49 @@ def names_in(recipe: Path | None) -> dict[str, str]:
 
 
 def default_folder(recipe: Recipe) -> Path:
-    """runs/DATA-MODEL-METHOD-seedN, with a number behind it where that is taken."""
+    """runs/DATA-MODEL-METHOD-seedN, with a number behind it if that is taken."""
     words = (recipe.data.name, recipe.model.name, recipe.method.name, f"seed{recipe.seed}")
-    name = "-".join("".join(c if c.isalnum() or c in "+-_." else "_" for c in word) for word in words)
+    name = "-".join(re.sub(r"[^\w+.-]", "_", word) for word in words)
     folder, number = Path("runs") / name, 1
     while folder.exists():
         number += 1
         folder = Path("runs") / f"{name}-{number}"
     return folder
+
+
+def check_inputs(recipes: Iterable[Recipe], *, data_dir: str | Path | None = None) -> None:
+    """Refuse the first data set or network that is not there.
+
+    The content of files, and whether a network of the user's own takes these images, is found out by the run itself.
+    """
+    wanted = list(recipes)
+    for data in dict.fromkeys(recipe.data.name for recipe in wanted):
+        _check_data(data, data_dir)
+    for model in dict.fromkeys(recipe.model.name for recipe in wanted):
+        _check_model(model)
+    for weights in dict.fromkeys(recipe.model.weights for recipe in wanted):
+        if weights is not None:
+            check_weights(weights)
+
+
+def _check_data(name: str, data_dir: str | Path | None) -> None:
+    if own := own_data(name):
+        digest(own)  # refuses a module that does not exist
+        return
+    spec = parse_spec(name)
+    if spec.path and spec.kind in ("arrays", "folder"):
+        path = Path(spec.path).expanduser()
+        if spec.kind == "folder" and not path.is_dir():
+            raise invalid("data", "name an existing folder", repr(name))
+        if spec.kind == "arrays" and not path.is_file():
+            raise invalid("data", "name an existing file", repr(name))
+    elif find_named(name, data_dir=data_dir) is None:
+        load_dataset(name)  # the digits, or a name that nobody knows
+
+
+def _check_model(name: str) -> None:
+    if ":" not in name:
+        with torch.device("meta"):
+            build_model(name, n_classes=2, image_shape=(3, 32, 32))
+    elif is_own(name):
+        digest(name)  # refuses a module that does not exist

@@ -12,31 +12,39 @@ from calibrant.errors import InvalidInput, importing, invalid
 from calibrant.logs import at_level
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
-from calibrant.training.averaging import WeightAverage
 from calibrant.training.balance import balanced_loss
-from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
-from calibrant.training.batchnorm import synchronise_batch_norm
-from calibrant.training.best import BestEpoch
-from calibrant.training.cluster import started_layout
+from calibrant.training.batches import EpochTables, LoaderBatches, Mixup, Preparation, ResidentBatches
 from calibrant.training.data import StreamedDataset, StreamedImages, open_dataset, own_data
-from calibrant.training.launch import FABRIC_LOGGERS
-from calibrant.training.mixup import Mixup
+from calibrant.training.final_weights import BestEpoch, WeightAverage
+from calibrant.training.launch import FABRIC_LOGGERS, group_layout, joins_a_group
+from calibrant.training.layers import synchronise_batch_norm
 from calibrant.training.network import Freezing, choose_input, make_model, rate_factors, with_input
-from calibrant.training.own_data import own_training_data
 from calibrant.training.recipe import OptimiserSection, Recipe
-from calibrant.training.run_data import TrainingData
-from calibrant.training.sam import SharpnessAware
-from calibrant.training.seeds import derive_seed
-from calibrant.training.step import EagerSteps, GraphedSteps, Learner
+from calibrant.training.reproducibility import derive_seed
+from calibrant.training.run_data import TrainingData, own_training_data
+from calibrant.training.step import EagerSteps, GraphedSteps, Learner, SharpnessAware
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+    from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 
 # Below this batch size a compiled but not captured step waits for Python longer than an eager one (measured on an
 # H200: ResNet-32 at batch 128, 10.0 against 13.7 thousand images per second; at 1024 compiling wins by half).
 _COMPILE_FROM = 512
-# What the recipe calls data that came as Python objects; no such set can be loaded by name.
+# Prefix of the name of data that came as Python objects; such a set cannot be loaded by name.
 OWN_DATA = "python:"
+
+
+def on_gpu(recipe: Recipe) -> bool:
+    """Whether the recipe trains on GPUs here; more of them than there are, or none, are refused."""
+    engine, gpus = recipe.engine, torch.cuda.device_count()
+    if engine.accelerator == "cuda" and not torch.cuda.is_available():
+        raise InvalidInput("engine.accelerator is cuda, but torch sees no GPU. Use cpu or auto.")
+    if engine.accelerator == "cpu" or not torch.cuda.is_available():
+        return False
+    if engine.devices > gpus:
+        raise invalid("engine.devices", f"not exceed the {gpus} GPUs here", engine.devices)
+    return True
 
 
 def make_fabric(recipe: Recipe) -> "Fabric":
@@ -44,33 +52,29 @@ def make_fabric(recipe: Recipe) -> "Fabric":
     with importing("training", "Lightning", "train"):
         from lightning.fabric import Fabric
         from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-        from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-    engine = recipe.engine
-    if engine.accelerator == "cuda" and not torch.cuda.is_available():
-        raise InvalidInput("engine.accelerator is cuda, but torch sees no GPU. Use cpu or auto.")
-    accelerator = engine.accelerator
-    if accelerator == "auto":
-        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
-    if accelerator == "cuda" and engine.devices > torch.cuda.device_count():
-        raise invalid("engine.devices", f"not exceed the {torch.cuda.device_count()} GPUs here", engine.devices)
-    precision = engine.precision
+    accelerator, precision_by_default = "cpu", "32-true"
+    if on_gpu(recipe):
+        accelerator, precision_by_default = "cuda", "bf16-mixed"
+    precision: Any = recipe.engine.precision
     if precision == "auto":
-        precision = "bf16-mixed" if accelerator == "cuda" else "32-true"
+        precision = precision_by_default
     elif precision == "64-true":
         # `Setup` casts network and images to float64. Fabric's own plugin would turn the logits back into
         # float32, and the loss with them; under this name it leaves everything as it is.
         precision = "32-true"
-    started = started_layout()
-    devices, nodes = started or (engine.devices, 1)
-    # Named here, because Fabric's own choice takes any job of Slurm for one that srun started.
-    environment = LightningEnvironment() if started is None else TorchElasticEnvironment()
+    # The environment is named here, because Fabric's own choice takes any job of Slurm for one that srun started.
+    environment: ClusterEnvironment = LightningEnvironment()
+    devices, nodes, strategy = 1, 1, "auto"
+    if joins_a_group():
+        environment, devices, nodes = group_layout()
+        strategy = "ddp"
     with at_level(logging.WARNING, *FABRIC_LOGGERS):
         fabric = Fabric(
             accelerator=accelerator,
             devices=devices,
             num_nodes=nodes,
             precision=precision,
-            strategy="ddp" if devices * nodes > 1 or started else "auto",
+            strategy=strategy,
             plugins=[environment],
         )
     if recipe.optimiser.batch_size < fabric.world_size:
@@ -100,15 +104,14 @@ def load_data(recipe: Recipe, data_dir: str | Path | None) -> TrainingData:
 def make_pruner(
     recipe: Recipe, plan: methods.Plan, targets: Tensor, *, n_classes: int, batch_size: int
 ) -> ConfidencePruner:
-    """The pruner of the recipe's method; one that keeps everything where the method prunes nothing."""
-    options: dict[str, Any] = plan.pruning.options() if plan.pruning is not None else {}
-    if plan.pruning is not None and plan.pruning.schedule.first > recipe.epochs:
-        raise invalid(
-            "epochs",
-            f"reach the first pruning, after epoch {plan.pruning.schedule.first}",
-            recipe.epochs,
-            "Train longer, or prune earlier with --prune-start.",
-        )
+    """The pruner of the recipe's method; one that keeps everything if the method prunes nothing."""
+    options: dict[str, Any] = {}
+    if plan.pruning is not None:
+        options = plan.pruning.options()
+        first = plan.pruning.schedule.first
+        if first > recipe.epochs:
+            way_out = "Train longer, or prune earlier: --set method.options.start=N."
+            raise invalid("epochs", f"reach the first pruning, after epoch {first}", recipe.epochs, way_out)
     settings: dict[str, Any] = {"n_classes": n_classes, "epochs": recipe.epochs, "batch_size": batch_size, **options}
     pruner = ConfidencePruner(targets, seed=derive_seed(recipe.seed, "order"), **settings)
     # The engine splits batches itself, so that the parts of the processes may differ in size.
@@ -119,23 +122,25 @@ def make_pruner(
 def make_optimiser(settings: OptimiserSection, model: nn.Module, lr: Tensor) -> torch.optim.Optimizer:
     """The optimiser with the learning rate as a tensor on the device, so that a captured step follows its changes."""
     on_gpu = lr.device.type == "cuda"
-    # One group, with the rate itself, where all parts learn at one rate. `factor` is ours; optimisers keep it.
-    groups = [
-        {"params": parameters, "lr": (lr if factor == 1 else lr * factor) if on_gpu else float(lr) * factor}
-        | {"factor": factor}
-        for factor, parameters in rate_factors(model, settings).items()
-    ]
+    groups: list[dict[str, Any]] = []
+    for factor, parameters in rate_factors(model, settings).items():
+        rate: Tensor | float = float(lr) * factor
+        if on_gpu and factor == 1:
+            rate = lr  # the tensor itself
+        elif on_gpu:
+            rate = lr * factor
+        # `factor` is ours; optimisers keep it.
+        groups.append({"params": parameters, "lr": rate, "factor": factor})
     if settings.name == "sgd":
         # The fused kernel reads the rate on the device; the others would ask the host for it.
         return torch.optim.SGD(
             groups,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
-            nesterov=settings.nesterov,
             fused=on_gpu,
         )
-    kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
-    return kind(groups, weight_decay=settings.weight_decay, fused=on_gpu, capturable=on_gpu)
+    kinds: dict[str, type[torch.optim.Adam]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    return kinds[settings.name](groups, weight_decay=settings.weight_decay, fused=on_gpu, capturable=on_gpu)
 
 
 class Setup:
@@ -147,7 +152,9 @@ class Setup:
         self.data = data = with_input(data, self.expected_input)
         device = fabric.device
         self.plan = recipe.plan()
-        self.dtype = torch.float64 if recipe.engine.precision == "64-true" else torch.float32
+        self.dtype = torch.float32
+        if recipe.engine.precision == "64-true":
+            self.dtype = torch.float64
         self.batch_size = len(range(fabric.global_rank, recipe.optimiser.batch_size, fabric.world_size))
         self.pruner = make_pruner(
             recipe, self.plan, data.targets, n_classes=data.n_classes, batch_size=self.batch_size
@@ -155,21 +162,24 @@ class Setup:
         self.network = make_model(recipe, data, self.expected_input).to(device=device, dtype=self.dtype)
         if device.type == "cuda":
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if fabric.world_size > 1 and recipe.engine.sync_batch_norm:
+        if fabric.world_size > 1:
             self.network = synchronise_batch_norm(self.network, device)
         self.freezing = Freezing(self.network, recipe.model)
         self.average: WeightAverage | None = None
         if recipe.averaged_epochs:
             self.average = WeightAverage(self.network, first=recipe.epochs - recipe.averaged_epochs + 1)
-        self.best = BestEpoch(recipe.select) if recipe.select != "last" else None
+        self.best: BestEpoch | None = None
+        if recipe.select != "last":
+            self.best = BestEpoch(recipe.select)
         self.loss = balanced_loss(self.plan.loss, recipe.balance, data.targets, data.n_classes).to(device)
         self.lr = torch.tensor(recipe.learning_rate(0.0), device=device)
         self.optimiser = make_optimiser(recipe.optimiser, self.network, self.lr)
         self.preparation = Preparation(
             data.mean, data.std, augmentation=data.augmentation, device=device, dtype=self.dtype
         )
-        streamed = isinstance(data.train, StreamedImages)
-        self.data_path = "stream" if streamed else choose_data_path(recipe, data.images, device)
+        self.data_path = "stream"
+        if not isinstance(data.train, StreamedImages):
+            self.data_path = choose_data_path(recipe, data.images, device)
         self.mode = choose_mode(recipe, fabric, self.data_path)
         self.steps = self._make_steps()
 
@@ -194,6 +204,12 @@ class Setup:
 
     def _make_steps(self) -> EagerSteps | GraphedSteps:
         recipe, fabric = self.recipe, self.fabric
+        balanced: Tensor | None = None
+        if recipe.balance == "sampler":
+            balanced = self.data.targets
+        sam: SharpnessAware | None = None
+        if recipe.optimiser.sam:
+            sam = SharpnessAware(self.network, recipe.optimiser.sam)
         tables = EpochTables(
             self.pruner,
             augmentation=self.preparation.augmentation,
@@ -201,7 +217,7 @@ class Setup:
             seed=recipe.seed,
             rank=fabric.global_rank,
             world_size=fabric.world_size,
-            balanced=self.data.targets if recipe.balance == "sampler" else None,
+            balanced=balanced,
         )
         model, optimiser = fabric.setup(self.network, self.optimiser, move_to_device=False)
         self.learner = Learner(
@@ -212,10 +228,10 @@ class Setup:
             self.pruner,
             batch_size=self.batch_size,
             accumulate=recipe.optimiser.accumulate,
-            sam=SharpnessAware(self.network, recipe.optimiser.sam) if recipe.optimiser.sam else None,
+            sam=sam,
         )
-        if self.mode != "eager" and (self.mode == "compiled" or recipe.engine.fuse):
-            self.learner.compile(tune=recipe.engine.tune)
+        if self.mode != "eager":
+            self.learner.compile()
             self.preparation.compile(self.batch_size)
         source = self._make_source(tables)
         if self.mode == "graphed" and isinstance(source, ResidentBatches):
@@ -259,11 +275,13 @@ def choose_mode(recipe: Recipe, fabric: "Fabric", data_path: str) -> str:
         return engine.mode
     if capturable:
         return "graphed"
-    return "compiled" if on_gpu and recipe.optimiser.batch_size >= _COMPILE_FROM else "eager"
+    if on_gpu and recipe.optimiser.batch_size >= _COMPILE_FROM:
+        return "compiled"
+    return "eager"
 
 
 def choose_data_path(recipe: Recipe, images: Tensor | None, device: torch.device) -> str:
-    """Resident where the set is one tensor that takes at most half of the device's free memory."""
+    """Resident if the set is one tensor that takes at most half of the device's free memory."""
     wanted = recipe.engine.data_path
     if wanted == "stream":
         raise InvalidInput("engine.data_path stream needs data by the name folder:DIR. Use auto or loader.")
@@ -276,4 +294,6 @@ def choose_data_path(recipe: Recipe, images: Tensor | None, device: torch.device
     if device.type != "cuda":
         return "resident"
     free, _ = torch.cuda.mem_get_info(device)
-    return "resident" if images.numel() < free / 2 else "loader"
+    if images.numel() < free / 2:
+        return "resident"
+    return "loader"

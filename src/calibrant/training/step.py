@@ -11,18 +11,124 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from calibrant.distributed import global_sum
 from calibrant.losses import Loss
+from calibrant.metrics import accumulate_bins, expected_error
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.batches import BatchSource, ResidentBatches, TrainingBatch
-from calibrant.training.convolutions import convolutions
-from calibrant.training.meter import TrainingMeter
-from calibrant.training.sam import SharpnessAware
+from calibrant.training.layers import convolutions
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
     from lightning.fabric.wrappers import _FabricModule
+
+_BINS = 10
+_NEVER = -1
+
+
+class TrainingMeter:
+    """Accuracy, calibration error and loss terms over the epoch's batches, in float64 and integers.
+
+    It uses only in-place tensor operations with fixed shapes, so that a captured step can contain it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.counts = torch.zeros(_BINS, dtype=torch.int64, device=device)
+        self.confidence = torch.zeros(_BINS, dtype=torch.float64, device=device)
+        self.correct = torch.zeros(_BINS, dtype=torch.int64, device=device)
+        self.steps = torch.zeros((), dtype=torch.int64, device=device)
+        self.first_bad = torch.full((), _NEVER, dtype=torch.int64, device=device)
+        self.terms: dict[str, Tensor] = {}
+
+    def reset(self) -> None:
+        """Begin an epoch."""
+        for total in (self.counts, self.confidence, self.correct, self.steps, *self.terms.values()):
+            total.zero_()
+        self.first_bad.fill_(_NEVER)
+
+    def update(self, logits: Tensor, targets: Tensor, terms: dict[str, Tensor], total: Tensor) -> None:
+        """Add one batch."""
+        confidence, predicted = torch.softmax(logits.float(), dim=1).max(dim=1)
+        counts, confidence_sums, correct_sums = accumulate_bins(confidence, predicted == targets, _BINS)
+        self.counts += counts
+        self.confidence += confidence_sums
+        self.correct += correct_sums
+        for name, value in terms.items():
+            if name not in self.terms:
+                self.terms[name] = torch.zeros((), dtype=torch.float64, device=self.device)
+            # A loss term is already that of the global batch; weighting by the local size makes the mean exact.
+            self.terms[name] += value.detach().double() * len(targets)
+        bad = ~torch.isfinite(total)
+        self.first_bad.copy_(torch.where(bad & (self.first_bad == _NEVER), self.steps, self.first_bad))
+
+    def count_step(self) -> None:
+        """One optimiser step is done."""
+        self.steps += 1
+
+    def read(self) -> dict[str, Any]:
+        """The epoch's figures over all ranks (waits for the device)."""
+        packed = torch.cat([self.counts.double(), self.confidence, self.correct.double()])
+        packed = torch.cat([packed, *(value.reshape(1) for value in self.terms.values())])
+        totals = global_sum(packed).cpu()
+        counts, confidence, correct = totals[: 3 * _BINS].view(3, _BINS)
+        samples = float(counts.sum())
+        terms = {name: float(v) / samples for name, v in zip(self.terms, totals[3 * _BINS :], strict=True)}
+        return {
+            "samples": int(samples),
+            "loss": sum(terms.values()),
+            "terms": terms,
+            "accuracy": float(correct.sum()) / samples,
+            "confidence": float(confidence.sum()) / samples,
+            "ece": float(expected_error(confidence - correct, samples)),
+        }
+
+    def first_bad_step(self) -> int | None:
+        """Number of the first step of the epoch with a non-finite loss, or None."""
+        step = int(self.first_bad)
+        if step == _NEVER:
+            return None
+        return step
+
+
+# Keeps the step finite if every gradient is 0.
+_TINY = 1e-12
+
+
+class SharpnessAware:
+    """Moves a network to the worst point within `rho` and back.
+
+    The second pass normalises with the statistics of its batch like any training pass, but leaves no trace in the
+    running statistics of batch normalisation (nor in any other buffer): those belong to the weights that are kept. The
+    tensors that hold weights and buffers meanwhile are made once, so that a captured step can use them.
+    """
+
+    def __init__(self, network: nn.Module, rho: float) -> None:
+        self.rho = rho
+        self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        held: list[Tensor] = [*self._parameters, *network.buffers()]
+        # By type: only tensors of one type are copied in a single kernel, and there are hundreds of small ones.
+        by_type = {value.dtype: [other for other in held if other.dtype == value.dtype] for value in held}
+        self._state = [(values, [torch.empty_like(value) for value in values]) for values in by_type.values()]
+
+    @torch.no_grad()
+    def climb(self) -> None:
+        """Remember the network, then go up the gradient that `backward` has left in it."""
+        for values, kept in self._state:
+            torch._foreach_copy_(kept, values)
+        moved: list[Tensor] = [parameter for parameter in self._parameters if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in moved if parameter.grad is not None]
+        scale = self.rho / (nn.utils.get_total_norm(gradients) + _TINY)
+        torch._foreach_add_(moved, list(torch._foreach_mul(gradients, scale)))  # noqa: SLF001
+
+    @torch.no_grad()
+    def come_back(self) -> None:
+        """Put weights and buffers back, to the bit; the gradients stay those of the worst point."""
+        for values, kept in self._state:
+            torch._foreach_copy_(values, kept)
+
 
 # Number of ordinary steps before the capture: in them cuDNN chooses its kernels, compilation happens and the optimiser
 # creates its state, none of which may happen inside a capture.
@@ -52,14 +158,9 @@ class Learner:
         self._full_forward: Callable[[Tensor], Tensor] = model
         self._full_terms: Callable[..., dict[str, Tensor]] = loss.terms
 
-    def compile(self, *, tune: bool = False) -> None:
-        """Compile for full batches. A last batch of another size stays eager: one step is not worth a compilation.
-
-        With `tune` the compiler also times kernels of its own for the network's convolutions and reductions. That takes
-        more than a minute once (it keeps what it found), and pays where cuDNN has little to offer, as for 16 channels:
-        17 % with six ResNet-32 at once on an H200 (results/benchmarks/together-h200.txt).
-        """
-        self._full_forward = torch.compile(self.model, dynamic=False, options={"max_autotune": True} if tune else None)
+    def compile(self) -> None:
+        """Compile for full batches. A last batch of another size stays eager: one step is not worth a compilation."""
+        self._full_forward = torch.compile(self.model, dynamic=False)
         self._full_terms = torch.compile(self.loss.terms, dynamic=False)
 
     def learn(self, batch: TrainingBatch) -> None:
@@ -74,7 +175,7 @@ class Learner:
         self.meter.count_step()
 
     def _gradient(self, batch: TrainingBatch, *, record: bool = True) -> None:
-        """The gradient of the global batch, in pieces where it is accumulated."""
+        """The gradient of the global batch, in pieces if it is accumulated."""
         self.optimiser.zero_grad(set_to_none=True)
         size = len(batch.indices)
         for here, share in self._pieces(size, batch.total):
@@ -85,7 +186,7 @@ class Learner:
     def _pieces(self, size: int, total: int) -> list[tuple[slice, float]]:
         """Where this rank's part of a batch of `total` samples is cut, and each piece's share of the global batch.
 
-        Every rank must cut into the same number of pieces, also where one of them holds a sample more.
+        Every rank must cut into the same number of pieces, also if one of them holds a sample more.
         """
         if self.accumulate == 1:
             return [(slice(0, size), 1.0)]
@@ -114,7 +215,10 @@ class Learner:
 
     def _terms(self, logits: Tensor, batch: TrainingBatch, *, full: bool) -> dict[str, Tensor]:
         """The parts of the loss; those of a mixed batch are weighted means over both labels of each sample."""
-        of, weights = self._full_terms if full else self.loss.terms, self.pruner.weights(batch.indices)
+        of: Callable[..., dict[str, Tensor]] = self.loss.terms
+        if full:
+            of = self._full_terms
+        weights = self.pruner.weights(batch.indices)
         terms = of(logits, batch.targets, weights)
         if batch.mixed is None:
             return terms

@@ -1,15 +1,178 @@
-"""What a finished run says about itself."""
+"""What a run ends with: its temperature, its warnings, and `summary.json`."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from calibrant.calibration import FEWEST_CASES, TemperatureScaling, temperature_share
+from calibrant.decisions import Policy, choose_threshold
+from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.metrics import evaluate, evaluate_classes, expected_calibration_error
 from calibrant.predictions import Predictions
 from calibrant.runs import Split
-from calibrant.training.environment import describe_environment
-from calibrant.training.log import Line
 from calibrant.training.recipe import Recipe
+from calibrant.training.reproducibility import describe_environment
+from calibrant.training.run import Run
+from calibrant.training.run_files import Line
 from calibrant.training.setup import Setup
+
+
+def calibration_share(recipe: Recipe, cases: int) -> float | None:
+    """The share of the validation cases for the temperature; None if there are too few or the recipe wants none.
+
+    >>> [calibration_share(Recipe(), cases) for cases in (5000, 99)]
+    [0.1, None]
+    """
+    share = temperature_share(cases, recipe.calibration.share)
+    if recipe.calibration.method == "none" or share * cases < FEWEST_CASES:
+        return None
+    return share
+
+
+def calibrate_run(run: Run) -> dict[str, Any] | None:
+    """Fit the temperature of a run whose predictions are written, and keep it in the run.
+
+    Which cases it was fitted on is kept in the calibrator's file: a share and a seed of `Predictions.split`.
+
+    Returns:
+        The entry of the summary; None if no temperature was fitted.
+    """
+    validation = run.predictions("val")
+    share = calibration_share(run.recipe, len(validation))
+    if share is None:
+        return None
+    some, _ = validation.split(share, seed=run.recipe.data.split_seed)
+    with warnings.catch_warnings():
+        # Warnings of the fit are kept as notes in the summary.
+        warnings.simplefilter("ignore", CalibrantWarning)
+        try:
+            calibrator = TemperatureScaling().fit(some)
+        except InvalidInput:  # one class in all cases, or one prediction: a run that failed must still end and say so
+            return None
+    Policy(validation.n_classes, calibrator, class_names=validation.class_names).save(run.policy_path)
+    return {
+        "method": calibrator.method,
+        "temperature": calibrator.temperature_,
+        "cases": calibrator.summary_.cases,
+        "notes": list(calibrator.summary_.notes),
+    }
+
+
+_FEW_UPDATES = 300
+_NEARLY_ALL = 0.95
+# An untrained network has the loss of a guess, and one that learns anything falls below it by more than this.
+_FALLEN = 0.98
+_PROMISED = 0.99
+_BUDGET_SLACK = 0.01
+# Suggested shares to hold out: the first that is larger than the run's.
+_SHARES = (0.3, 0.5)
+
+
+def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | None) -> list[str]:
+    """Warnings about the finished run, the most serious first; an empty list if there are none.
+
+    Args:
+        run: The run, with its predictions written, and its calibrator if it has one.
+        log: Its epochs.
+        calibration: The entry of the summary about the calibrator.
+    """
+    validation = run.predictions("val")
+    guesses = _guesses(validation)
+    found = [*guesses, *_learned_nothing(log), *_few_updates(run, log), *_over_budget(run, log)]
+    if calibration is None and run.recipe.calibration.method != "none":
+        found.append(_no_temperature(run, len(validation)))
+    # A model that guesses can promise nothing: the sentences above say it better.
+    if not guesses:
+        found += _no_promise(run, validation, calibration)
+    return found
+
+
+def _no_temperature(run: Run, cases: int) -> str:
+    start = "No temperature was fitted, so confidence is as the network gives it:"
+    if calibration_share(run.recipe, cases) is not None:
+        return f"{start} the validation cases or the predictions on them do not differ."
+    return f"{start} there are {cases} validation cases, and it takes {2 * FEWEST_CASES}. {_more_validation(run)}"
+
+
+def _more_validation(run: Run) -> str:
+    for share in _SHARES:
+        if share > run.recipe.data.validation:
+            return f"Hold out more (--set data.validation={share}) or label more."
+    return "Label more."
+
+
+def _guesses(validation: Predictions) -> list[str]:
+    found, cases = [], len(validation)
+    predicted = np.bincount(validation.predicted, minlength=validation.n_classes)
+    labels = np.bincount(validation.targets, minlength=validation.n_classes)
+    favourite, frequent = int(predicted.argmax()), int(labels.max())
+    name = str(favourite)
+    if validation.class_names:
+        name = validation.class_names[favourite]
+    if predicted[favourite] >= _NEARLY_ALL * cases and labels[favourite] < 0.9 * predicted[favourite]:
+        found.append(
+            f"The model predicts {name} for {predicted[favourite] / cases:.0%} of the {cases} validation cases, of "
+            f"which {labels[favourite] / cases:.0%} are {name}: it has not learned to tell the classes apart."
+        )
+    right = int(validation.correct.sum())
+    if right <= frequent:
+        found.append(
+            f"The model is no better than always naming the most frequent class: {right} of {cases} validation cases "
+            f"are right, and {frequent} would be. Train longer, or look at the labels and the learning rate."
+        )
+    return found
+
+
+def _learned_nothing(log: Sequence[Line]) -> list[str]:
+    """Compare the first with the last epoch if both saw all samples: hard samples alone have a higher loss."""
+    if len(log) < 2 or log[-1]["kept_share"] < 1:
+        return []
+    first, last = log[0]["loss"], log[-1]["loss"]
+    if last <= _FALLEN * first or first <= 0:
+        return []
+    return [
+        f"The training loss has not fallen: {first:.3g} in the first epoch and {last:.3g} in the last. "
+        "Try a smaller learning rate."
+    ]
+
+
+def _few_updates(run: Run, log: Sequence[Line]) -> list[str]:
+    batch = run.recipe.optimiser.batch_size
+    updates = sum(-(-line["samples"] // batch) for line in log)
+    if updates >= _FEW_UPDATES:
+        return []
+    return [
+        f"The weights were updated only {updates} times; a network trained from scratch takes some hundred updates at "
+        "the very least. Train for more epochs or with smaller batches."
+    ]
+
+
+def _over_budget(run: Run, log: Sequence[Line]) -> list[str]:
+    """Plans that let samples rest once they are learned cannot know ahead whether enough of them will be."""
+    recipe = run.recipe
+    made = sum(line["kept_share"] for line in log) / recipe.epochs
+    if made <= recipe.budget + _BUDGET_SLACK:
+        return []
+    return [
+        f"The run made {made:.1%} of all updates, and its budget was {recipe.budget:.1%}: too few samples were learned "
+        "well enough to rest. Compare it with a control of as many updates, or loosen what the plan asks for."
+    ]
+
+
+def _no_promise(run: Run, validation: Predictions, calibration: dict[str, Any] | None) -> list[str]:
+    """Whether the validation cases that the calibrator has not seen are enough to promise anything."""
+    cases = validation
+    if calibration is not None:
+        policy = Policy.load(run.policy_path)
+        cases = policy.calibrate(policy.unseen(validation))
+    rule = choose_threshold(cases, target_accuracy=_PROMISED)
+    if rule.threshold is not None:
+        return []
+    if rule.evidence is None or rule.evidence.cases_needed is None:
+        return [rule.note]
+    return [f"{rule.note} {_more_validation(run)}"]
 
 
 def summarise(
@@ -25,6 +188,9 @@ def summarise(
     number of kills and resumes on the same machine.
     """
     pruning = setup.pruner.report(suspects=0)
+    policy = None
+    if setup.plan.pruning is not None:
+        policy = repr(setup.pruner.timetable.policy)
     full = setup.pruner.samples * recipe.epochs
     return {
         "recipe": recipe.model_dump(mode="json"),
@@ -43,7 +209,7 @@ def summarise(
         # How often the gradient of a sample was taken: what an update costs is not the same for every optimiser.
         "gradient_passes": pruning.seen * recipe.gradients_per_update,
         "epochs": setup.recipe.epochs,
-        "policy": None if setup.plan.pruning is None else repr(setup.pruner.timetable.policy),
+        "policy": policy,
         "steps_mode": setup.mode,
         "data_path": setup.data_path,
         "timing": {

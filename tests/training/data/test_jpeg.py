@@ -112,7 +112,7 @@ def test_a_missing_torchvision_and_another_decoder_are_one_line_before_anything_
     for name in ("torchvision", "torchvision.io"):
         monkeypatch.setitem(sys.modules, name, None)
     (folder / "a/0.jpg").write_bytes(b"")  # would be the first to be read
-    settings = ["--epochs", "1", "--accelerator", "cpu", "--out", tmp_path / "run"]
+    settings = ["--epochs", "1", "--set", "engine.accelerator=cpu", "--out", tmp_path / "run"]
     code, _, err = calibrant("train", "--data", f"folder:{folder}?size=16&decoder=torchvision", *settings)
     assert code == 2
     assert err == (

@@ -1,0 +1,120 @@
+"""The weights that a run ends with: the mean over the last epochs, and those of the best epoch.
+
+At a constant learning rate the weights move around a minimum, and their mean lies nearer to it than any one of them
+(stochastic weight averaging, Izmailov et al. 2018): the error is lower for the same number of sample updates. None of
+the averaged networks has batch statistics that fit the mean weights, so these are measured on the training data.
+
+A validation set that chooses the best epoch is no longer untouched: its own figures at that epoch look too good.
+"""
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from calibrant.calibration import TemperatureScaling
+from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.metrics import evaluate, expected_calibration_error, negative_log_likelihood
+from calibrant.predictions import Predictions
+from calibrant.runs import Split
+from calibrant.training.layers import measure_statistics
+
+
+class WeightAverage:
+    """Equal-weight mean of a network's parameters after each epoch from `first` on."""
+
+    def __init__(self, network: nn.Module, *, first: int) -> None:
+        self.network, self.first = network, first
+        self._mean = AveragedModel(network)
+
+    def include(self, epoch: int) -> None:
+        """Add the weights as they are after `epoch`, if it is one of the epochs that are averaged."""
+        if epoch >= self.first:
+            self._mean.update_parameters(self.network)
+
+    @torch.no_grad()
+    def apply_mean(self, images: Iterable[Tensor]) -> None:
+        """Give the network the mean weights, in place, and the batch statistics that belong to them.
+
+        Args:
+            images: Training images, ready for the network, in batches.
+        """
+        for parameter, mean in zip(self.network.parameters(), self._mean.module.parameters(), strict=True):
+            parameter.copy_(mean)
+        measure_statistics(self.network, images)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Means and their number, by name."""
+        return {"count": self._mean.n_averaged, **dict(self._mean.module.named_parameters())}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state_dict` returned."""
+        self._mean.n_averaged.copy_(state["count"])
+        for name, mean in self._mean.module.named_parameters():
+            mean.copy_(state[name])
+
+
+class BestEpoch:
+    """The weights of the epoch whose validation figure is the lowest so far; of equal ones the first.
+
+    Args:
+        select: "best:error", "best:nll" or "best:scaled-nll".
+    """
+
+    def __init__(self, select: str) -> None:
+        self.select = select
+        self.epoch = 0
+        self.figure = float("inf")
+        self.weights: dict[str, Tensor] = {}
+
+    def consider(self, epoch: int, validation: Predictions, network: nn.Module) -> float:
+        """Keep the weights if the epoch is the best so far; returns its figure."""
+        figure = selection_figure(self.select, validation)
+        if not self.epoch or figure < self.figure:
+            self.epoch, self.figure = epoch, figure
+            # On the CPU: the copy is needed once, at the end, and the device may be full.
+            self.weights = {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
+        return figure
+
+    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors, and plain values."""
+        return self.weights, {"epoch": self.epoch, "figure": self.figure}
+
+    def load_state_dict(self, weights: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.weights, self.epoch, self.figure = weights, int(values["epoch"]), float(values["figure"])
+
+    def summary(self, predictions: dict[Split, Predictions]) -> dict[str, Any]:
+        """What `summary.json` says about it."""
+        return {
+            "select": self.select,
+            "epoch": self.epoch,
+            "figure": self.figure,
+            "test": evaluate(predictions["test"], 10).to_dict(),
+            "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
+            "validation": evaluate(predictions["val"], 10).to_dict(),
+        }
+
+
+def selection_figure(select: str, validation: Predictions) -> float:
+    """Lower is better: the error, the NLL, or the NLL with the temperature that suits these very cases best.
+
+    >>> import numpy as np
+    >>> selection_figure("best:error", Predictions.from_logits(np.eye(4), [0, 1, 2, 0]))
+    0.25
+    """
+    if select == "best:error":
+        return float(1 - validation.correct.mean())
+    if select == "best:scaled-nll":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrantWarning)
+            try:
+                scaling = TemperatureScaling().fit(validation.logits, validation.targets)
+            except InvalidInput:  # a network that gives every image the same scores has no temperature
+                return negative_log_likelihood(validation)
+        validation = validation.with_logits(validation.logits.astype("float64") / scaling.temperature_)
+    return negative_log_likelihood(validation)
