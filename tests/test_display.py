@@ -105,8 +105,8 @@ _NO_RESULTS = {
         "CalibrationModule",
     ),
     *("Ended", "Task", "Gates", "Stream", "Block", "Origin", "Rows", "RowsPart", "Scan", "Choice", "Quota"),
-    *("Snapshot", "BudgetLine", "Automated", "Section", "Contents", "InputSpec", "Logged", "Parts", "PlannedRun"),
-    *("Recorded", "TorchData", "TrainingData"),
+    *("Snapshot", "BudgetLine", "Automated", "Section", "Contents", "InputSpec", "Logged", "Parts"),
+    *("TorchData", "TrainingData"),
 }
 
 

@@ -14,7 +14,7 @@ from calibrant.decisions import RoutingRule, Shortlist, check_promise
 from calibrant.deployment import rule_digest
 from calibrant.pruning import load_audit
 from calibrant.studies import Study, StudySpec, Sweep
-from calibrant.studies.record import read_records
+from calibrant.studies.records import read_records
 from calibrant.training import Recipe, Run, flatten, resume
 
 HERE = Path(__file__).parent / "v0.1.0"

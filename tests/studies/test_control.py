@@ -8,10 +8,10 @@ from scipy.stats import ttest_rel
 from tests.study.conftest import drawn
 
 from calibrant.metrics import evaluate
-from calibrant.studies import against_controls, find_controls, summarise
-from calibrant.studies.control import METRICS, plans_without_control
-from calibrant.studies.images import ImageNoise
-from calibrant.studies.tables import control_table, paper_tables
+from calibrant.studies import find_controls, summarise
+from calibrant.studies.controls import METRICS, against_controls, plans_without_control
+from calibrant.studies.result_tables import control_table, paper_tables
+from calibrant.studies.summaries import ImageNoise
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 from calibrant.errors import InvalidInput
 from calibrant.files import read_json, write_json
 from calibrant.metrics import Evaluation, evaluate
-from calibrant.report import to_terminal
-from calibrant.studies.automation import automation
-from calibrant.studies.record import Record, changes_of, read_records, record_run, write_record
-from calibrant.studies.summary import summarise
-from calibrant.studies.tables import paper_tables
+from calibrant.studies import Record, read_records, record_run, write_record
+from calibrant.studies.measuring import automation
+from calibrant.studies.records import changes_of
+from calibrant.studies.result_tables import paper_tables
+from calibrant.studies.summaries import summarise
 from calibrant.training import Run, paper_recipe, train
 
 
@@ -189,7 +189,7 @@ def test_whatever_a_record_says_is_used_in_tables_or_refused_in_one_line(make_re
                 messages.append(str(error))
                 continue
             tables = paper_tables(summarise({"nll": [beside], record.label: [record]}, "nll"))
-            assert "\x1b" not in "".join(to_terminal(grid) for grid in tables)
+            assert "\x1b" not in "".join(grid.terminal() for grid in tables)
             assert record.file_name
     assert len(messages) > 200
     assert max(len(message) for message in messages) < 500

@@ -1,7 +1,7 @@
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.studies.space import _USUAL, Categorical, Range, recipe_key, search_space
+from calibrant.studies.search import _USUAL, Categorical, Range, recipe_key, search_space
 from calibrant.training import methods
 from calibrant.training.methods.table import PRUNING
 

@@ -5,7 +5,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.studies import StudySpec
-from calibrant.studies.spec import file_word
+from calibrant.studies.study_spec import file_word
 
 
 def test_every_combination_is_one_cell_with_its_own_recipe():

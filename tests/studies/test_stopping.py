@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrant.studies.stopping import RungReporter, TrialStopped, figures_at_rungs, is_dominated, rungs
+from calibrant.studies.search import RungReporter, TrialStopped, figures_at_rungs, is_dominated, rungs
 from calibrant.training import Quiet, Run, paper_recipe
 
 figures = st.tuples(*(st.integers(0, 4).map(float),) * 3)

@@ -3,9 +3,9 @@ import pytest
 from scipy import stats
 
 from calibrant import compare
-from calibrant.studies import images
-from calibrant.studies.summary import COMPARED, estimate, over_seeds, summarise
-from calibrant.studies.temperature import scaled_by
+from calibrant.studies import summaries
+from calibrant.studies.measuring import scaled_by
+from calibrant.studies.summaries import COMPARED, estimate, over_seeds, summarise
 from calibrant.training import Run
 
 
@@ -127,7 +127,8 @@ def test_with_one_seed_the_differences_are_the_paired_bootstrap_over_images(fini
         records, "nll", predictions_of=lambda record, scaled: cool[record.method] if scaled else tests[record.method]
     )
     references = [
-        compare(both["nll"], both["flsd+h+p-ema"], n_bins=10, n_resamples=images.N_RESAMPLES) for both in (tests, cool)
+        compare(both["nll"], both["flsd+h+p-ema"], n_bins=10, n_resamples=summaries.N_RESAMPLES)
+        for both in (tests, cool)
     ]
     assert found.differences[0].over == "images"
     for item in found.differences:

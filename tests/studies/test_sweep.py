@@ -11,10 +11,9 @@ import pytest
 import torch
 from optuna.trial import TrialState
 
-from calibrant.errors import InvalidInput
-from calibrant.studies.optuna_storage import make_tables
-from calibrant.studies.sweep import SAME_SETTINGS, Sweep, SweepSpec
-from calibrant.studies.sweep_output import failures, front_table, sweep_json, write_sweep
+from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.studies.sweep_outputs import failures, front_table, sweep_json, write_sweep
+from calibrant.studies.sweeps import SAME_SETTINGS, Sweep, SweepSpec, make_tables
 from calibrant.training import Quiet
 
 SPEC = SweepSpec(recipe={"epochs": 3}, search=("drop=0.3:0.8", "optimiser.lr=0.01:0.2:log"))
@@ -86,10 +85,6 @@ def test_running_again_adds_nothing_and_more_trials_go_on(sweep):
     assert again.spec == sweep.spec
 
 
-def test_a_sweep_from_before_own_code_goes_on(sweep):
-    assert "own_code" not in sweep.study.user_attrs["sweep"]
-
-
 def test_trials_of_an_edited_method_are_not_mixed(tmp_path, monkeypatch):
     code = "from calibrant.losses import CrossEntropy\ndef f(*, a: float = 0.0):\n    return CrossEntropy(a)\n"
     monkeypatch.chdir(tmp_path)
@@ -154,26 +149,6 @@ def test_an_interrupted_trial_is_continued_by_the_next_call(tmp_path):
     assert [trial.state for trial in sweep.study.trials] == [TrialState.FAIL, TrialState.COMPLETE]
 
 
-# The test asks Optuna for a trial itself, as a worker would that dies before it can tell.
-@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
-def test_a_trial_of_a_killed_worker_is_begun_again_and_one_of_another_machine_is_left(tmp_path):
-    sweep = Sweep(tmp_path, SPEC)
-    settings = {"drop": 0.5, "optimiser.lr": 0.05}
-    for number, worker in enumerate(("killed", "elsewhere")):
-        sweep.study.enqueue_trial({**settings, "drop": 0.5 + number / 10})
-        trial = sweep.study.ask()
-        for name, where in sweep.space.items():
-            where.suggest(trial, name)
-        trial.set_user_attr("worker", worker)
-    (tmp_path / "workers").mkdir()
-    (tmp_path / "workers" / "killed.lock").touch()
-    # The running trial of the other machine counts, so one more makes two.
-    sweep.run(trials=2)
-    states = {trial.number: trial.state for trial in sweep.study.trials}
-    assert states == {0: TrialState.FAIL, 1: TrialState.RUNNING, 2: TrialState.COMPLETE}
-    assert sweep.finished()[0].params == settings
-
-
 def test_what_is_not_possible_counts_as_stopped_and_the_sweep_goes_on(tmp_path):
     sweep = Sweep(tmp_path, SPEC.model_copy(update={"search": ("drop=0.5,1.5",)}))
     sweep.study.enqueue_trial({"drop": 1.5})
@@ -199,7 +174,7 @@ def test_a_trial_that_needs_too_much_memory_does_not_end_the_sweep(tmp_path, mon
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     sweep = Sweep(tmp_path, SPEC)
-    monkeypatch.setattr("calibrant.studies.sweep.train_or_resume", too_large)
+    monkeypatch.setattr("calibrant.studies.sweeps.train_or_resume", too_large)
     sweep.run(trials=2)
     assert failures(sweep) == ["not possible: CUDA out of memory."] * 2
 
@@ -345,9 +320,46 @@ def test_a_folder_must_be_a_path():
         Sweep(None, SPEC)
 
 
+def ask_as_another_worker(sweep, *, silent_seconds):
+    """A trial that another worker began, and whose last heartbeat is so many seconds old."""
+    sweep.study.enqueue_trial({"drop": 0.5, "optimiser.lr": 0.05})
+    trial = sweep.study.ask()
+    for name, where in sweep.space.items():
+        where.suggest(trial, name)
+    trial.set_user_attr("begun", trial.number)
+    with contextlib.closing(sqlite3.connect(sweep.path / "sweep.db")) as database, database:
+        database.execute(
+            "INSERT INTO trial_heartbeats (trial_id, heartbeat) VALUES (?, datetime('now', ?))",
+            (trial._trial_id, f"-{silent_seconds} seconds"),
+        )
+    return trial
+
+
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")
-def test_a_trial_whose_worker_was_killed_before_it_had_a_name_does_not_count(tmp_path):
+def test_the_trial_of_a_worker_that_was_silent_for_long_is_begun_again(tmp_path):
     sweep = Sweep(tmp_path, SPEC)
-    sweep.study.ask()
+    lost = ask_as_another_worker(sweep, silent_seconds=3600)
     sweep.run(trials=1)
-    assert len(sweep.finished()) == 1
+    states = {trial.number: trial.state for trial in sweep.study.trials}
+    assert states == {lost.number: TrialState.FAIL, 1: TrialState.COMPLETE}
+    assert sweep.finished()[0].params == {"drop": 0.5, "optimiser.lr": 0.05}
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_worker_waits_for_the_trials_that_others_are_training(tmp_path):
+    sweep = Sweep(tmp_path, SPEC)
+    ask_as_another_worker(sweep, silent_seconds=0)
+    with pytest.warns(CalibrantWarning, match="Waiting for 1 running trial"):
+        sweep.run(trials=1, timeout=0.5)
+    assert [trial.state for trial in sweep.study.trials] == [TrialState.RUNNING]
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_trial_whose_worker_died_before_its_first_heartbeat_does_not_count_for_ever(tmp_path):
+    sweep = Sweep(tmp_path, SPEC)
+    lost = sweep.study.ask()
+    with contextlib.closing(sqlite3.connect(tmp_path / "sweep.db")) as database, database:
+        database.execute("UPDATE trials SET datetime_start = datetime('now', '-2 days')")
+    Sweep(tmp_path).run(trials=1)
+    states = {trial.number: trial.state for trial in Sweep(tmp_path).study.trials}
+    assert states == {lost.number: TrialState.FAIL, 1: TrialState.COMPLETE}

@@ -2,9 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from calibrant.report import Grid, to_latex, to_markdown, to_terminal
-from calibrant.studies.summary import summarise
-from calibrant.studies.tables import paper_tables
+from calibrant.studies.result_tables import paper_tables
+from calibrant.studies.summaries import summarise
 
 
 @pytest.fixture
@@ -85,72 +84,21 @@ def test_seeds_that_agree_exactly_are_counted_all_the_same(make_record):
 def test_words_stand_left_and_numbers_right(results):
     differences = paper_tables(results)[-1]
     assert [differences.is_text(column) for column in range(6)] == [True, True, False, False, False, True]
-    assert to_markdown(differences).splitlines()[3] == "|---|---|---:|---:|---:|---|"
-    assert r"\begin{tabular}{llrrrl}" in to_latex(differences)
-
-
-def test_one_blank_line_stands_between_title_table_and_caption():
-    lines = to_terminal(Grid("T", "C", ("method", "x"), (("a", "1"),))).splitlines()
-    assert [lines[0], lines[1], lines[2].split(), lines[4].split(), *lines[5:]] == [
-        "T",
-        "",
-        ["method", "x"],
-        ["a", "1"],
-        "",
-        "C",
-    ]
+    assert differences.markdown().splitlines()[3] == "|---|---|---:|---:|---:|---|"
+    assert r"\begin{tabular}{llrrrl}" in differences.latex()
 
 
 def test_the_star_is_explained_where_it_stands(results):
-    text = " ".join(to_terminal(paper_tables(results)[0]).split())
+    text = " ".join(paper_tables(results)[0].terminal().split())
     assert "*" in text
     assert "Marked: the best mean" in text
-
-
-def test_markdown_escapes_what_would_break_a_table():
-    grid = Grid("T", "C", ("method", "|S95|"), (("a|b <script>\nx", "1.00"),), (frozenset(), frozenset({0})))
-    assert to_markdown(grid).splitlines() == [
-        "### T",
-        "",
-        "| method | \\|S95\\| |",
-        "|---|---:|",
-        "| a\\|b &lt;script> x | **1.00** |",
-        "",
-        "C",
-    ]
-
-
-def test_latex_escapes_its_special_characters_and_sets_the_best_in_bold():
-    row = ("x_{y}#$^~\\", "1 ± 2", "3")
-    best = (frozenset(), frozenset(), frozenset({0}))
-    grid = Grid("a_b & 50 %", "±", ("method", "|S95|", "ECE(S95)"), (row,), best)
-    text = to_latex(grid)
-    assert r"a\_b \& 50 \%" in text
-    assert r"method & $|S_{95}|$ & ECE($S_{95}$) \\" in text
-    assert r"x\_\{y\}\#\$\textasciicircum{}\textasciitilde{}\textbackslash{} & 1 $\pm$ 2 & \textbf{3} \\" in text
-
-
-def test_latex_takes_greek_names_and_breaks_a_table_that_no_page_holds():
-    rows = tuple((f"λ={number}", "1.00") for number in range(100))
-    best = (frozenset(), frozenset({99}))
-    text = to_latex(Grid("T", "C", ("method", "x"), rows, best))
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == text.count(r"method & x \\") == 3
-    assert text.count(r"\caption{T, cont.}") == 2
-    assert [f"$\\lambda$={number} & " in text for number in range(100)] == [True] * 100
-    assert r"$\lambda$=99 & \textbf{1.00} \\" in text
-    assert "λ" not in text
-
-
-def test_the_terminal_form_shows_markup_as_it_is():
-    grid = Grid("[bold]t", "", ("method", "x"), (("[red]name[/red]", "1"),))
-    assert "[red]name[/red]" in to_terminal(grid)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_no_number_is_cut_however_narrow_the_terminal_and_long_the_name(results, width):
     rows = (replace(results.rows[0], label="a name with all its settings " * 5), *results.rows[1:])
     for grid in paper_tables(replace(results, rows=rows), brief=True):
-        text = to_terminal(grid, width=width)
+        text = grid.terminal(width=width)
         assert max(map(len, text.splitlines())) <= width
         for row in grid.rows:
             for cell in row[1:]:
@@ -162,17 +110,17 @@ def test_no_number_is_cut_however_narrow_the_terminal_and_long_the_name(results,
 def test_the_terminal_says_how_wide_it_is(results, monkeypatch):
     grid = paper_tables(results)[0]
     monkeypatch.setenv("COLUMNS", "70")
-    assert to_terminal(grid) == to_terminal(grid, width=70)
-    assert to_terminal(grid).count("method") == 2
+    assert grid.terminal() == grid.terminal(width=70)
+    assert grid.terminal().count("method") == 2
     monkeypatch.delenv("COLUMNS")
-    assert to_terminal(grid, width=160).count("method") == 1
+    assert grid.terminal(width=160).count("method") == 1
 
 
 @pytest.mark.parametrize("label", ["[/red]", "[bold]x[/bold]", "[link=file:///etc]"])
 def test_brackets_in_names_are_shown_as_they_are(results, label):
     rows = (replace(results.rows[0], label=label), *results.rows[1:])
     for grid in paper_tables(replace(results, rows=rows))[:2]:
-        assert label in to_terminal(grid)
+        assert label in grid.terminal()
 
 
 def test_the_best_epoch_has_a_table_of_its_own(make_record):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.studies.temperature import fit_temperature
+from calibrant.studies.measuring import fit_temperature
 
 
 def test_a_validation_set_without_mistakes_is_noted_not_fatal():

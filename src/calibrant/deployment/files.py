@@ -25,7 +25,7 @@ from calibrant.predictions import (
     parquet_table,
     scan,
 )
-from calibrant.scale import Executor, as_mapper
+from calibrant.scale import Executor, map_parts
 
 _COLUMNS = ("id", "decision", "predicted", "confidence")
 _TRUTH = ("target", "label")
@@ -104,7 +104,7 @@ def read_stream(
         if not parts:
             raise InvalidInput(f"{path} must hold at least one case, got none.")
         decided = partial(_decided, rule=rule, calibrator=own, shortlist=shortlist)
-        return Stream.joined(as_mapper(executor)(decided, parts))
+        return Stream.joined(map_parts(decided, parts, executor))
     if isinstance(rule, BinaryRule):
         raise invalid(str(path), "hold predictions for a rule of calibrant route binary", "decisions")
     return _decisions(rule, table, str(path), labels)
@@ -136,7 +136,7 @@ def _tables(path: Path, executor: Executor | None) -> dict[str, list[Any]]:
     if not parts or "decision" not in parquet_columns(parts[0]):
         return {}
     whole: dict[str, list[Any]] = {}
-    for number, table in enumerate(as_mapper(executor)(_table, parts)):
+    for number, table in enumerate(map_parts(_table, parts, executor)):
         if number and table.keys() != whole.keys():
             raise invalid(str(parts[number]), f"have the columns {', '.join(whole)}", ", ".join(table))
         for name, column in table.items():

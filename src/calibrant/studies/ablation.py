@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.report import Grid, ablation_curves, component_bars
-from calibrant.studies.spec import StudySpec, Variant
-from calibrant.studies.summary import Results, Row
-from calibrant.studies.tables import left_out, percent
+from calibrant.report import ablation_curves, component_bars
+from calibrant.studies.result_tables import left_out, percent
+from calibrant.studies.study_spec import StudySpec, Variant
+from calibrant.studies.summaries import Results, Row
+from calibrant.tables import Table
 from calibrant.training import methods
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def choose_by_validation(results: Results) -> Row:
 _COLUMNS = ("validation ECE", "ECE", "ECE(S95)", "TE", "|S95|", "|S99|", "samples seen, %")
 
 
-def ablation_table(name: str, results: Results) -> Grid:
+def ablation_table(name: str, results: Results) -> Table:
     """Validation ECE, by which a value is chosen, and the test figures of the paper's two panels."""
     rows = []
     for row in results.rows:
@@ -122,7 +123,7 @@ def ablation_table(name: str, results: Results) -> Grid:
         f"{left_out(results)}"
     )
     title = f"{results.data}, {results.model}: {name}"
-    return Grid(title, caption, (name, *_COLUMNS), tuple(rows), best)
+    return Table(title, tuple(rows), (name, *_COLUMNS), caption, best)
 
 
 def ablation_figure(name: str, results: Results) -> "Figure":

@@ -1,4 +1,4 @@
-"""What one run really measured, as one JSON file without machine names: the unit of `results/` and of every table."""
+"""What one run measured, as one JSON file without machine names: the unit of `results/` and of every table."""
 
 import glob
 import math
@@ -7,39 +7,157 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from calibrant.errors import InvalidInput, invalid, printable
-from calibrant.files import as_path, content_digest, read_json, sha256_of, write_json
-from calibrant.metrics import Evaluation, evaluate, rests_on_few
+from calibrant.files import as_path, content_digest, read_json, write_json
+from calibrant.metrics import Evaluation, rests_on_few
 from calibrant.own_code import is_own
-from calibrant.predictions import Predictions
-from calibrant.studies.automation import automation
-from calibrant.studies.schema import (
-    AutomationContent,
-    BestContent,
-    Count,
-    EvaluationContent,
-    Evaluations,
-    Number,
-    PredictionDigests,
-    RecipeContent,
-    Scalar,
-    Seconds,
-    Setting,
-    Text,
-)
-from calibrant.studies.spec import file_word
-from calibrant.studies.temperature import fit_temperature, scaled_by
-from calibrant.training import Recipe, Run, flatten, paper_recipe
+from calibrant.studies.study_spec import Text, file_word, printable_text
+from calibrant.training import Recipe, flatten, paper_recipe
 
 VERSION = 1
 N_BINS = (10, 15)
 # Intervals are kept for these alone; the rest would only make the files long.
 TABLED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "share@0.99", "nll", "brier")
+# Types and bounds of the JSON. Anybody may have written a file, so it is checked as a whole before it is used.
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Digest = Annotated[str, Field(max_length=100), AfterValidator(printable_text)]
+Scalar = bool | int | Number | Text | None
+Setting = Scalar | list[Scalar]
+
+
+class _Model(BaseModel):
+    # Keys of other versions are let through: a version adds keys, it does not change what the old ones mean.
+    model_config = ConfigDict(extra="allow")
+
+
+class _ConfidentSet(_Model):
+    delta: Fraction
+    share: Fraction
+    accuracy: Fraction | None
+    ece: Fraction | None
+
+
+class _Evaluation(_Model):
+    n: Annotated[int, Field(ge=1, lt=2**53)]
+    classes: Annotated[int, Field(ge=2, lt=2**31)]
+    n_bins: Annotated[int, Field(ge=1, lt=2**31)]
+    test_error: Fraction
+    nll: Number | None
+    brier: Number
+    ece: Fraction
+    auroc: Fraction | None
+    noise_floor: Number
+    noise_floor_95: Number
+    thresholds: Annotated[list[_ConfidentSet], Field(max_length=100)]
+    intervals: dict[Text, Annotated[list[Number | None], Field(min_length=2, max_length=2)] | None] = {}
+
+
+def _evaluation(content: dict[str, Any]) -> dict[str, Any]:
+    # Strict: what is checked here is used as it is, and "0.1" is no number.
+    _Evaluation.model_validate(content, strict=True)
+    missing = {"share@0.95", "share@0.99"} - Evaluation.from_dict(content).values().keys()
+    if missing:
+        raise ValueError(f"an evaluation with {missing.pop()}")
+    return content
+
+
+def _both(content: dict[str, Any]) -> dict[str, Any]:
+    if set(content) != {"10", "15"}:
+        raise ValueError("evaluations with 10 and with 15 bins")
+    return content
+
+
+def _all_splits(content: dict[str, Any]) -> dict[str, Any]:
+    if set(content) != {"val", "test"}:
+        raise ValueError("digests of val and test")
+    return content
+
+
+EvaluationContent = Annotated[dict[str, Any], AfterValidator(_evaluation)]
+"""What `Evaluation.to_dict` gives."""
+Evaluations = Annotated[dict[str, EvaluationContent], AfterValidator(_both)]
+"""Number of bins, as text, to the evaluation with it."""
+PredictionDigests = Annotated[dict[str, Digest], AfterValidator(_all_splits)]
+"""SHA-256 of a run's predictions on its validation and test parts."""
+
+
+class _Named(_Model):
+    name: Text
+
+
+class _Engine(_Model):
+    precision: Text
+    tune: bool = False
+
+
+class _Recipe(_Model):
+    seed: Count
+    epochs: Annotated[int, Field(ge=1, lt=2**31)]
+    data: _Named
+    model: _Named
+    method: _Named
+    engine: _Engine
+    own_code: dict[Text, Digest] = {}
+
+
+class _Automation(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    share: Fraction
+    accuracy: Fraction | None
+    scaled_share: Fraction
+    scaled_accuracy: Fraction | None
+
+
+def _automation(content: dict[str, Any]) -> dict[str, Any]:
+    checked = _Automation.model_validate(content)
+    pairs = ((checked.share, checked.accuracy), (checked.scaled_share, checked.scaled_accuracy))
+    if any((share == 0) != (accuracy is None) for share, accuracy in pairs):
+        raise ValueError("an accuracy where something is automated, and none where nothing is")
+    return content
+
+
+AutomationContent = Annotated[dict[str, float | None], AfterValidator(_automation)]
+"""What may be automated at one promised accuracy."""
+
+
+class _Best(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    select: Text
+    epoch: Annotated[int, Field(ge=1, lt=2**31)]
+    test: Evaluations
+    test_scaled: Evaluations
+    validation: EvaluationContent
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _best(content: dict[str, Any]) -> dict[str, Any]:
+    _Best.model_validate(content, strict=True)
+    return content
+
+
+BestContent = Annotated[dict[str, Any], AfterValidator(_best)]
+"""The figures of the best epoch."""
+
+
+def _recipe(content: dict[str, Any]) -> dict[str, Any]:
+    _Recipe.model_validate(content)
+    return content
+
+
+RecipeContent = Annotated[dict[str, Any], AfterValidator(_recipe)]
+"""A recipe of any version: the parts that tables need."""
+
+
 # Parts of a recipe that change neither the training nor what is recorded of its last epoch.
 _NOT_TRAINING = ("engine.", "calibration.", "own_code.")
-_N_RESAMPLES = 400
 _LONGEST = 120
 
 
@@ -214,66 +332,6 @@ class Record(BaseModel):
             raise invalid(str(path), "be a record of a run", f"a fault at '{place}': {first['msg'][:200]}") from error
 
 
-def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
-    """Measure a finished run: with and without temperature scaling, with 10 and 15 bins."""
-    summary = run.summary
-    validation, test = run.predictions("val"), run.predictions("test")
-    temperature, notes = fit_temperature(validation)
-    recipe = _without_paths(run.recipe)
-    later = run.epochs()[1:]
-    return Record(
-        version=VERSION,
-        data=recipe.data.name,
-        model=recipe.model.name,
-        method=recipe.method.name,
-        seed=recipe.seed,
-        changes=changes_of(recipe, summary["method"]["settings"]),
-        recipe=recipe.model_dump(mode="json"),
-        settings=summary["method"]["settings"],
-        test=_evaluations(test),
-        test_scaled=_evaluations(scaled_by(test, temperature)),
-        validation=evaluate(validation, N_BINS[0]).to_dict(),
-        temperature=temperature,
-        temperature_notes=notes,
-        best_validation=summary["best_validation"],
-        samples_seen=summary["samples_seen"],
-        samples_full=summary["samples_full"],
-        seen_share=summary["seen_share"],
-        samples_scored=summary.get("samples_scored", 0),
-        train_seconds=summary["timing"]["train_seconds"],
-        seconds=summary["timing"]["seconds"],
-        later_seconds=sum(line["train_seconds"] for line in later),
-        later_samples=sum(line["samples"] for line in later),
-        concurrent_runs=concurrent_runs,
-        steps_mode=summary.get("steps_mode"),
-        environment=summary["environment"],
-        predictions_sha256=digests(run),
-        automation=automation(validation, test),
-        validation_nll_scaled=evaluate(scaled_by(validation, temperature), N_BINS[0]).nll,
-        best=_best_of(run),
-    )
-
-
-def _best_of(run: Run) -> dict[str, Any] | None:
-    if run.recipe.select == "last":
-        return None
-    validation, test = run.predictions("val", best=True), run.predictions("test", best=True)
-    temperature, _ = fit_temperature(validation)
-    return {
-        "select": run.recipe.select,
-        "epoch": run.summary["best"]["epoch"],
-        "test": _evaluations(test),
-        "test_scaled": _evaluations(scaled_by(test, temperature)),
-        "validation": evaluate(validation, N_BINS[0]).to_dict(),
-        "temperature": temperature,
-    }
-
-
-def digests(run: Run) -> dict[str, str]:
-    """What identifies the outcome of a run."""
-    return {split: sha256_of(run.predictions_path(split)) for split in ("val", "test")}
-
-
 def write_record(record: Record, folder: str | Path, *, replace: bool = False) -> Path:
     """Write a record under its own name; another outcome of the same settings is not replaced unasked."""
     path = as_path(folder, "folder") / record.file_name
@@ -335,28 +393,6 @@ def _recommended(recipe: Recipe, settings: Mapping[str, Any]) -> Mapping[str, An
 
 def _as_options(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {f"method.options.{key}": value for key, value in settings.items()}
-
-
-def _evaluations(predictions: Predictions) -> dict[str, dict[str, Any]]:
-    made = {}
-    for n_bins in N_BINS:
-        content = evaluate(predictions, n_bins, n_resamples=_N_RESAMPLES if n_bins == N_BINS[0] else 0).to_dict()
-        if "intervals" in content:
-            content["intervals"] = {name: ends for name, ends in content["intervals"].items() if name in TABLED}
-        made[str(n_bins)] = content
-    return made
-
-
-def _without_paths(recipe: Recipe) -> Recipe:
-    """Data and network given by a path keep their file name: where it lies is nobody's business."""
-    changed = {}
-    for key, name in (("data.name", recipe.data.name), ("model.name", recipe.model.name)):
-        kind, colon, rest = name.partition(":")
-        if colon and "/" in rest:
-            changed[key] = f"{kind}:{rest.rstrip('/').rsplit('/', 1)[-1]}"
-    if recipe.model.weights is not None:
-        changed["model.weights"] = recipe.model.weights.rsplit("/", 1)[-1]
-    return recipe.changed(changed)
 
 
 def _word(value: Any) -> str:

@@ -5,14 +5,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from calibrant.metrics import higher_is_better
+from calibrant.calibration import Calibrator
+from calibrant.metrics import Evaluation, evaluate, higher_is_better
 from calibrant.metrics import label as common_label
-from calibrant.report import Grid
-from calibrant.studies.automation import CONFIDENCE
-from calibrant.studies.summary import Estimate, PairedDifference, Results, Row
+from calibrant.studies.measuring import CONFIDENCE
+from calibrant.studies.study_folder import Study
+from calibrant.studies.summaries import Estimate, PairedDifference, Results, Row, estimate
+from calibrant.tables import Table
+from calibrant.training import Run
 
 
-def paper_tables(results: Results, *, brief: bool = False) -> list[Grid]:
+def paper_tables(results: Results, *, brief: bool = False) -> list[Table]:
     """Calibration and error, the high-confidence set, costs, and differences against the baseline.
 
     Args:
@@ -136,14 +139,14 @@ _AUTOMATED: tuple[_Column, ...] = (
 )
 
 
-def _grid(results: Results, title: str, caption: str, columns: Sequence[_Column]) -> Grid:
+def _grid(results: Results, title: str, caption: str, columns: Sequence[_Column]) -> Table:
     rows = tuple(
         (row.label, str(len(row.seeds)), *(_cell(read(row), metric) for _, read, metric in columns))
         for row in results.rows
     )
     best = tuple(_best([read(row).mean for row in results.rows], metric) for _, read, metric in columns)
     heads = ("method", "seeds", *(head for head, _, _ in columns))
-    return Grid(title, caption, heads, rows, (frozenset(), frozenset(), *best))
+    return Table(title, rows, heads, caption, (frozenset(), frozenset(), *best))
 
 
 def _cell(estimate: Estimate, metric: str | None) -> str:
@@ -160,7 +163,7 @@ def _best(values: Sequence[float | None], metric: str | None) -> frozenset[int]:
     return frozenset(index for index, value in enumerate(values) if value == top)
 
 
-def _costs(results: Results, where: str) -> Grid:
+def _costs(results: Results, where: str) -> Table:
     base = next((row for row in results.rows if row.label == results.baseline), None)
     rows = tuple(
         (
@@ -182,10 +185,10 @@ def _costs(results: Results, where: str) -> Grid:
         caption += (
             f" No control made as many updates, so nothing is said of the worth of: {', '.join(results.uncontrolled)}."
         )
-    return Grid(f"{where}: what it cost", caption, heads, rows)
+    return Table(f"{where}: what it cost", rows, heads, caption)
 
 
-def _candidates(results: Results, where: str) -> Grid:
+def _candidates(results: Results, where: str) -> Table:
     """The rows by what a choice between them may look at: validation alone, the best first."""
     ordered = sorted(results.rows, key=lambda row: row.validation_nll_scaled.mean or 0.0)
     rows = tuple(
@@ -202,7 +205,7 @@ def _candidates(results: Results, where: str) -> Grid:
         f"± is the standard deviation over seeds. The test set has no say.{left_out(results)}"
     )
     heads = ("method", "seeds", "validation NLL +TS", "of full, %")
-    return Grid(f"{where}: on validation", caption, heads, rows)
+    return Table(f"{where}: on validation", rows, heads, caption)
 
 
 def _relative_time(row: Row, base: Row | None) -> str:
@@ -215,14 +218,14 @@ def _relative_time(row: Row, base: Row | None) -> str:
     return f"{100 * row.train_seconds.mean / base.train_seconds.mean:.0f}"
 
 
-def _differences(results: Results, where: str) -> Grid:
+def _differences(results: Results, where: str) -> Table:
     rows = []
     for item in results.differences:
         name = _name(item.metric, item.scaled)
         basis = "-" if item.over is None else f"{item.pairs} seeds" if item.over == "seeds" else "images"
         rows.append((item.label, name, *_difference_and_ends(item), basis, item.verdict))
     heads = ("method", "metric", f"minus {results.baseline}", "95 % interval", "paired over", "verdict")
-    return Grid(f"{where}: against {results.baseline}", _PAIRED, heads, tuple(rows))
+    return Table(f"{where}: against {results.baseline}", tuple(rows), heads, _PAIRED)
 
 
 def _difference_and_ends(item: PairedDifference) -> tuple[str, str]:
@@ -244,7 +247,7 @@ _PAIRED = (
 )
 
 
-def _verdicts(results: Results, where: str) -> Grid:
+def _verdicts(results: Results, where: str) -> Table:
     columns = [("ece", False), ("ece", True), ("test_error", False), ("auroc", False)]
     columns += [("ece@0.95", False), ("share@0.95", False), ("nll", True), ("aurc", False)]
     cells = {(item.label, item.metric, item.scaled): item for item in results.differences}
@@ -255,7 +258,7 @@ def _verdicts(results: Results, where: str) -> Grid:
         rows.append((label, over, *(_signed(item) for item in found)))
     heads = ("method", "paired", *(_name(metric, scaled) for metric, scaled in columns))
     caption = f"{_PAIRED} ? means: cannot tell. Intervals are in tables.md."
-    return Grid(f"{where}: minus {results.baseline}", caption, heads, tuple(rows))
+    return Table(f"{where}: minus {results.baseline}", tuple(rows), heads, caption)
 
 
 _CONTROL = (
@@ -270,7 +273,7 @@ _CONTROL = (
 )
 
 
-def control_table(results: Results) -> Grid:
+def control_table(results: Results) -> Table:
     """Each plan beside its control: what it costs, what it gives, and which part of the loss it recovers."""
     rows = []
     for item in results.controls:
@@ -293,7 +296,7 @@ def control_table(results: Results) -> Grid:
     heads = ("plan", "control", "seeds", "updates", "scored", "metric", "all updates", "control's", "plan's")
     verdicts = ("plan - control", "95 % interval", "plan is", "recovered")
     title = f"{results.data}, {results.model}: plans beside their controls"
-    return Grid(title, _CONTROL, (*heads, *verdicts), tuple(rows))
+    return Table(title, tuple(rows), (*heads, *verdicts), _CONTROL)
 
 
 def _signed(item: PairedDifference) -> str:
@@ -337,3 +340,52 @@ def _plain(estimate: Estimate, form: str) -> str:
         return "-"
     spread = "" if estimate.over != "seeds" else " ± " + form.format(estimate.spread)
     return form.format(estimate.mean) + spread
+
+
+_CALIBRATED_COLUMNS = (
+    ("TE", "test_error"),
+    ("ECE", "ece"),
+    ("AUROC", "auroc"),
+    ("ECE(S95)", "ece@0.95"),
+    ("|S95|", "share@0.95"),
+)
+_CALIBRATED = (
+    "In percent, test set, 10 bins: the test predictions behind the calibrator that lies in each run, which was fitted "
+    "on a part of its validation cases; the other tables show raw figures (--raw leaves this one out). "
+    "± is the standard deviation over seeds."
+)
+
+
+def calibrated_tables(study: Study) -> list[Table]:
+    """One table for each data set and network; none where no run has a calibrator."""
+    groups: dict[tuple[str, str], dict[str, list[Evaluation]]] = {}
+    without: dict[tuple[str, str], list[str]] = {}
+    unchanged: dict[tuple[str, str], list[str]] = {}
+    for planned in study.finished():
+        run = Run.open(study.folder(planned))
+        if not run.calibrator_path.is_file():
+            without.setdefault(planned.place, []).append(planned.name)
+            continue
+        calibrator = Calibrator.load(run.calibrator_path)
+        if calibrator.identity_:
+            unchanged.setdefault(planned.place, []).append(planned.name)
+        calibrated = calibrator(run.predictions("test"))
+        groups.setdefault(planned.place, {}).setdefault(planned.label, []).append(evaluate(calibrated, 10))
+    return [
+        _calibrated_table(place, rows, without.get(place, []), unchanged.get(place, []))
+        for place, rows in groups.items()
+    ]
+
+
+def _calibrated_table(
+    place: tuple[str, str], rows: dict[str, list[Evaluation]], without: list[str], unchanged: list[str]
+) -> Table:
+    left_out = f" Without a calibrator, so not here: {', '.join(without)}." if without else ""
+    if unchanged:
+        left_out += f" Raw here, too, because nothing could be fitted: {', '.join(unchanged)}."
+    cells = tuple(
+        (label, *(percent(estimate([each.values()[metric] for each in found])) for _, metric in _CALIBRATED_COLUMNS))
+        for label, found in rows.items()
+    )
+    title = f"{place[0]}, {place[1]}: with each run's own calibrator"
+    return Table(title, cells, ("method", *(heading for heading, _ in _CALIBRATED_COLUMNS)), _CALIBRATED + left_out)

@@ -1,4 +1,4 @@
-"""The methods of a study group by group: sites, devices, ages, or whatever a file says about each test case."""
+"""The methods of a study by group: sites, devices, ages, or whatever a file says about each test case."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from calibrant.errors import invalid
 from calibrant.files import as_path
 from calibrant.metrics import FEWEST_RESAMPLES, GroupedEvaluation, Groups, column_of, evaluate_groups
 from calibrant.predictions import Predictions, csv_records
-from calibrant.report import Grid
-from calibrant.studies.study import Study
+from calibrant.studies.study_folder import Study
+from calibrant.tables import Table
 from calibrant.training import Run
 
 _METRICS = (("TE", "test_error"), ("ECE", "ece"), ("|S95|", "share@0.95"))
@@ -56,7 +56,7 @@ def read_groups(path: str | Path) -> list[str]:
     return [record[at] for record in records]
 
 
-def group_tables(study: Study, groups: Groups) -> list[Grid]:
+def group_tables(study: Study, groups: Groups) -> list[Table]:
     """One table for each data set and network: a row for each group, the means over seeds of every method.
 
     Args:
@@ -89,7 +89,7 @@ def _method(folders: Sequence[Path], groups: Groups) -> _Method:
     return _Method(seeds, together)
 
 
-def _grid(place: tuple[str, str], methods: Mapping[str, _Method]) -> Grid:
+def _grid(place: tuple[str, str], methods: Mapping[str, _Method]) -> Table:
     first = next(iter(methods.values()))
     columns = ("group", "cases", *(f"{label}: {heading}" for label in methods for heading, _ in _METRICS))
     rows = [
@@ -100,7 +100,7 @@ def _grid(place: tuple[str, str], methods: Mapping[str, _Method]) -> Grid:
         )
         for group in (None, *first.by_error()[:_ROWS])
     ]
-    return Grid(f"{place[0]}, {place[1]}: by group", _caption(methods), columns, tuple(rows))
+    return Table(f"{place[0]}, {place[1]}: by group", tuple(rows), columns, _caption(methods))
 
 
 def _caption(methods: Mapping[str, _Method]) -> str:

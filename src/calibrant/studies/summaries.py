@@ -1,17 +1,29 @@
-"""Mean and spread of records over seeds, and paired differences against a baseline."""
+"""Mean and spread of records over seeds, and paired differences over seeds or test images."""
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from calibrant.display import Displayed, Overview, ShownFields
+import numpy as np
+
+from calibrant.display import Displayed, ShownFields
 from calibrant.errors import invalid
-from calibrant.metrics import Verdict, higher_is_better, rests_on_few
-from calibrant.studies.automation import Automation
-from calibrant.studies.images import ImageNoise, PredictionsOf
-from calibrant.studies.record import TABLED, Record
+from calibrant.metrics import (
+    Comparison,
+    Resampled,
+    Verdict,
+    compare,
+    evaluate,
+    higher_is_better,
+    percentiles,
+    resample_models,
+    rests_on_few,
+)
+from calibrant.predictions import Predictions
+from calibrant.studies.records import TABLED, Record
+from calibrant.tables import Table
 
 COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "nll", "aurc")
 # A temperature never changes the predicted class.
@@ -141,11 +153,11 @@ class Results(Displayed):
     controls: tuple[AgainstControl, ...] = ()
     uncontrolled: tuple[str, ...] = ()
 
-    def _overview(self) -> Overview:
-        from calibrant.studies.tables import paper_tables
+    def _overview(self) -> Table:
+        from calibrant.studies.result_tables import paper_tables
 
         table = paper_tables(self)[0]
-        return Overview(table.title, table.rows, table.columns)
+        return Table(table.title, table.rows, table.columns)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, in fractions."""
@@ -153,6 +165,59 @@ class Results(Displayed):
         for row in (*content["rows"], *content["best"]):
             row["takeover"] = row.pop("automation")  # the name that files have had from the beginning
         return content
+
+
+PredictionsOf = Callable[[Record, bool], Predictions]
+"""Test predictions of a record's run, temperature-scaled or not."""
+N_RESAMPLES = 400
+
+
+class ImageNoise:
+    """Paired differences over test images. Each run is resampled once, all of them by the same draws.
+
+    Args:
+        predictions_of: Where test predictions come from.
+    """
+
+    def __init__(self, predictions_of: PredictionsOf) -> None:
+        self._predictions_of = predictions_of
+        self._resampled: dict[tuple[str, bool], Resampled] = {}
+        self._compared: dict[tuple[str, str, bool], Comparison] = {}
+
+    def comparison(self, ours: Record, theirs: Record, *, scaled: bool) -> Comparison:
+        """What `compare` says of one run and another, made once for all metrics."""
+        key = (ours.predictions_sha256["test"], theirs.predictions_sha256["test"], scaled)
+        if key not in self._compared:
+            both = (self._predictions_of(each, scaled) for each in (theirs, ours))
+            self._compared[key] = compare(*both, n_bins=10, n_resamples=N_RESAMPLES)
+        return self._compared[key]
+
+    def half_width(self, metric: str, ours: Sequence[Record], theirs: Sequence[Record], *, scaled: bool) -> float:
+        """How far chance may move the mean difference over pairs of runs to either side; 0 where it is not defined.
+
+        Where draws cannot be trusted (calibration errors, high-confidence sets) it is that of one pair, on average: the
+        noise of the images is taken to be the same in every seed.
+        """
+        pairs = [(self._of(b, scaled), self._of(a, scaled)) for b, a in zip(ours, theirs, strict=True)]
+        if all(each.range(metric) is None for pair in pairs for each in pair):
+            ends = percentiles(np.mean([b.draws[metric] - a.draws[metric] for b, a in pairs], axis=0), 0.95)
+            return 0.0 if ends is None else (ends[1] - ends[0]) / 2
+        distances = []
+        for b, a in pairs:
+            own, base = (each.evaluation.values()[metric] for each in (b, a))
+            ends = b.difference(a, metric)
+            if ends is None or own is None or base is None:
+                return 0.0
+            distances.append(max(own - base - ends[0], ends[1] - (own - base)))
+        return float(np.mean(distances))
+
+    def _of(self, record: Record, scaled: bool) -> Resampled:
+        key = (record.predictions_sha256["test"], scaled)
+        if key not in self._resampled:
+            predictions = self._predictions_of(record, scaled)
+            evaluation = evaluate(predictions, 10, thresholds=(0.95,))
+            (self._resampled[key],) = resample_models([predictions], [evaluation], n_resamples=N_RESAMPLES)
+        return self._resampled[key]
 
 
 def estimate(values: Sequence[float | None], deviations: Sequence[float | None] = ()) -> Estimate:
@@ -217,7 +282,7 @@ def _automation(records: Sequence[Record]) -> dict[str, Estimate]:
     }
 
 
-def _binomial_error(what: str, figures: Automation, record: Record) -> float | None:
+def _binomial_error(what: str, figures: dict[str, float | None], record: Record) -> float | None:
     """Standard error over test images, for a threshold that stays as it is.
 
     None for the accuracy of cases that are all right, or all wrong: a few such cases would look certain.

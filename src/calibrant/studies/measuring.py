@@ -1,0 +1,197 @@
+"""Measure finished runs: metrics with and without temperature scaling, costs, and what may be automated."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calibrant.calibration import TemperatureScaling
+from calibrant.checks import whole
+from calibrant.decisions import RoutingRule, choose_threshold
+from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.files import sha256_of
+from calibrant.metrics import evaluate
+from calibrant.predictions import Predictions
+from calibrant.studies.records import N_BINS, TABLED, VERSION, Record, changes_of, write_record
+from calibrant.training import Recipe, Run
+
+_N_RESAMPLES = 400
+TARGETS = (0.98, 0.99)
+CONFIDENCE = 0.95
+
+Automation = dict[str, float | None]
+"""`share` of the test images that is automated, `accuracy` of that share (None: it is empty); both `scaled_` too."""
+
+
+def automation(validation: Predictions, test: Predictions) -> dict[str, Automation]:
+    """For each target: `calibrant route fit` on the validation set, `route check` on the test set.
+
+    Scaled: a temperature from a random half of the validation set, the threshold from the other half, since a promise
+    needs cases that nothing else was fitted on. `route fit --calibrate` leaves more to the threshold by now; records
+    keep the half, so that they can be compared.
+    """
+    if len(validation) < 2:
+        return {}
+    first, second = validation.split(0.5, seed=0)
+    temperature, _ = fit_temperature(first)
+    made: dict[str, Automation] = {}
+    for target in TARGETS:
+        plain = choose_threshold(validation, target, confidence=CONFIDENCE)
+        scaled = choose_threshold(second, target, confidence=CONFIDENCE, temperature=temperature)
+        made[f"{target:g}"] = _automated(plain, test) | _automated(scaled, test, "scaled_")
+    return made
+
+
+def _automated(rule: RoutingRule, test: Predictions, prefix: str = "") -> Automation:
+    chosen = rule.route_logits(test.logits).automate
+    accuracy = float(test.correct[chosen].mean()) if chosen.any() else None
+    return {f"{prefix}share": float(chosen.mean()), f"{prefix}accuracy": accuracy}
+
+
+def fit_temperature(validation: Predictions) -> tuple[float, tuple[str, ...]]:
+    """Temperature of a run from its validation predictions, and the notes of the fit."""
+    with warnings.catch_warnings():
+        # Warnings are kept as notes: a small validation set without mistakes is no reason to stop a study.
+        warnings.simplefilter("ignore", CalibrantWarning)
+        try:
+            scaling = TemperatureScaling().fit(validation.logits, validation.targets)
+        except InvalidInput as error:
+            # A single class, or a network that gives every image the same scores: the run is recorded as it is.
+            return 1.0, (f"not fitted, the temperature stays 1: {error}",)
+    return float(scaling.temperature_), tuple(scaling.summary_.notes)
+
+
+def scaled_by(predictions: Predictions, temperature: float) -> Predictions:
+    """The same rows with logits divided by the temperature, in float64."""
+    return predictions.with_logits(predictions.logits.astype("float64") / temperature)
+
+
+def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
+    """Measure a finished run: with and without temperature scaling, with 10 and 15 bins."""
+    summary = run.summary
+    validation, test = run.predictions("val"), run.predictions("test")
+    temperature, notes = fit_temperature(validation)
+    recipe = _without_paths(run.recipe)
+    later = run.epochs()[1:]
+    return Record(
+        version=VERSION,
+        data=recipe.data.name,
+        model=recipe.model.name,
+        method=recipe.method.name,
+        seed=recipe.seed,
+        changes=changes_of(recipe, summary["method"]["settings"]),
+        recipe=recipe.model_dump(mode="json"),
+        settings=summary["method"]["settings"],
+        test=evaluations_of(test),
+        test_scaled=evaluations_of(scaled_by(test, temperature)),
+        validation=evaluate(validation, N_BINS[0]).to_dict(),
+        temperature=temperature,
+        temperature_notes=notes,
+        best_validation=summary["best_validation"],
+        samples_seen=summary["samples_seen"],
+        samples_full=summary["samples_full"],
+        seen_share=summary["seen_share"],
+        samples_scored=summary.get("samples_scored", 0),
+        train_seconds=summary["timing"]["train_seconds"],
+        seconds=summary["timing"]["seconds"],
+        later_seconds=sum(line["train_seconds"] for line in later),
+        later_samples=sum(line["samples"] for line in later),
+        concurrent_runs=concurrent_runs,
+        steps_mode=summary.get("steps_mode"),
+        environment=summary["environment"],
+        predictions_sha256=digests(run),
+        automation=automation(validation, test),
+        validation_nll_scaled=evaluate(scaled_by(validation, temperature), N_BINS[0]).nll,
+        best=_best_of(run),
+    )
+
+
+def _best_of(run: Run) -> dict[str, Any] | None:
+    if run.recipe.select == "last":
+        return None
+    validation, test = run.predictions("val", best=True), run.predictions("test", best=True)
+    temperature, _ = fit_temperature(validation)
+    return {
+        "select": run.recipe.select,
+        "epoch": run.summary["best"]["epoch"],
+        "test": evaluations_of(test),
+        "test_scaled": evaluations_of(scaled_by(test, temperature)),
+        "validation": evaluate(validation, N_BINS[0]).to_dict(),
+        "temperature": temperature,
+    }
+
+
+def digests(run: Run) -> dict[str, str]:
+    """What identifies the outcome of a run."""
+    return {split: sha256_of(run.predictions_path(split)) for split in ("val", "test")}
+
+
+def evaluations_of(predictions: Predictions) -> dict[str, dict[str, Any]]:
+    made = {}
+    for n_bins in N_BINS:
+        content = evaluate(predictions, n_bins, n_resamples=_N_RESAMPLES if n_bins == N_BINS[0] else 0).to_dict()
+        if "intervals" in content:
+            content["intervals"] = {name: ends for name, ends in content["intervals"].items() if name in TABLED}
+        made[str(n_bins)] = content
+    return made
+
+
+def _without_paths(recipe: Recipe) -> Recipe:
+    """Data and network given by a path keep their file name: where it lies is nobody's business."""
+    changed = {}
+    for key, name in (("data.name", recipe.data.name), ("model.name", recipe.model.name)):
+        kind, colon, rest = name.partition(":")
+        if colon and "/" in rest:
+            changed[key] = f"{kind}:{rest.rstrip('/').rsplit('/', 1)[-1]}"
+    if recipe.model.weights is not None:
+        changed["model.weights"] = recipe.model.weights.rsplit("/", 1)[-1]
+    return recipe.changed(changed)
+
+
+@dataclass
+class Recorded:
+    """What `record_runs` wrote.
+
+    Attributes:
+        records: What was measured.
+        lines: For each of them the run and its file.
+        unfinished: Runs that were not recorded.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+
+    def raise_unfinished(self) -> None:
+        """Raise where runs were not recorded."""
+        if self.unfinished:
+            way_out = "Continue them with: calibrant train --resume RUN"
+            raise InvalidInput(f"not finished, so not recorded: {', '.join(self.unfinished)}. {way_out}")
+
+
+def record_runs(
+    runs: Sequence[str | Path], folder: Path, *, concurrent: int | None = None, replace: bool = False
+) -> Recorded:
+    """Measure finished runs and write one JSON each.
+
+    Args:
+        runs: Run folders.
+        folder: Where the records are written.
+        concurrent: How many runs shared the machine, these included; times are only compared where this is 1.
+        replace: Whether to replace a record of the same settings and seed whose outcome differs.
+    """
+    if not runs:
+        raise InvalidInput("record needs at least one run folder. For example: calibrant record runs/* --out results")
+    if concurrent is not None:
+        whole("concurrent", concurrent, 1, "It counts the runs themselves.")
+    recorded = Recorded()
+    for path in runs:
+        run = Run.open(path)
+        if not run.finished:
+            recorded.unfinished.append(str(path))
+            continue
+        recorded.records.append(record_run(run, concurrent_runs=concurrent))
+        file = write_record(recorded.records[-1], folder, replace=replace)
+        recorded.lines.append(f"{path} -> {file}")
+    return recorded
