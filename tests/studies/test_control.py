@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
-from tests.study.conftest import drawn
+from tests.studies.conftest import drawn
 
 from calibrant.metrics import evaluate
 from calibrant.studies import find_controls, summarise

@@ -38,7 +38,7 @@ def test_a_row_for_each_group_and_the_worst_named(finished_study):
 def test_a_group_that_all_seeds_get_wrong_stands_out_and_seeds_are_no_new_cases(finished_study, monkeypatch):
     """Ten seeds that agree tell as much about the cases as one does."""
     from calibrant import Predictions, metrics
-    from calibrant.studies import group_tables as module
+    from calibrant.studies import by_group as module
 
     right = np.random.default_rng(0).random(300) < np.where(np.arange(300) < 60, 0.5, 0.95)
     test = Predictions.from_probabilities(np.where(right[:, None], [[0.9, 0.1]], [[0.1, 0.9]]), np.zeros(300, int))

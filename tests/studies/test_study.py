@@ -169,7 +169,7 @@ def test_own_code_that_is_edited_while_a_study_runs_stops_its_later_runs(tmp_pat
     task = study._task(planned, None)
     own_module("my_loss", "from calibrant.losses import Brier as f\n")
     with pytest.raises(InvalidInput, match="your own my_loss must be the file with SHA-256"):
-        train_or_resume(Recipe.load(task.arguments[0]), study.folder(planned))
+        train_or_resume(Recipe.load(task.arguments[1]), study.folder(planned))
     assert not study.folder(planned).exists()
 
 

@@ -1,8 +1,8 @@
 """Many runs side by side: compare methods, vary one setting, record results, search for settings."""
 
 from calibrant.studies.ablation import ABLATIONS, METHOD, ablation_spec, ablation_table
+from calibrant.studies.by_group import group_tables, read_groups
 from calibrant.studies.controls import at_budgets, curve_line, find_controls, has_plan
-from calibrant.studies.group_tables import group_tables, read_groups
 from calibrant.studies.measuring import record_run, record_runs
 from calibrant.studies.outputs import holds_study, report_study, run_ablation, run_study
 from calibrant.studies.records import Record, read_records, write_record

@@ -15,8 +15,8 @@ from calibrant.metrics import Groups
 from calibrant.report import ReportEntry, Section, save_figure, write_report
 from calibrant.scale import Executor
 from calibrant.studies.ablation import ablation_figure, ablation_table, choose_by_validation
+from calibrant.studies.by_group import group_tables, read_groups
 from calibrant.studies.controls import budget_figure
-from calibrant.studies.group_tables import group_tables, read_groups
 from calibrant.studies.records import write_record
 from calibrant.studies.result_tables import calibrated_tables, control_table, paper_tables, percent
 from calibrant.studies.study_folder import Study, make_progress
