@@ -21,49 +21,54 @@ TARGETS = (0.98, 0.99)
 CONFIDENCE = 0.95
 
 Automation = dict[str, float | None]
-"""`share` of the test images that is automated, `accuracy` of that share (None: it is empty); both `scaled_` too."""
+"""`share` of the test images that is automated, `accuracy` of that share (None if it is empty), and both `scaled_`."""
 
 
 def automation(validation: Predictions, test: Predictions) -> dict[str, Automation]:
-    """For each target: `calibrant route fit` on the validation set, `route check` on the test set.
+    """Return how many test images a rule with a promised accuracy automates, for each promised accuracy.
 
-    Scaled: a temperature from a random half of the validation set, the threshold from the other half, since a promise
-    needs cases that nothing else was fitted on. `route fit --calibrate` leaves more to the threshold by now; records
-    keep the half, so that they can be compared.
+    ECE and |S95| describe confidence at fixed thresholds. Who deploys a model asks the opposite: for a given accuracy,
+    how many cases can be left to the model? The rule is fitted on the validation set and applied to the test set.
+
+    Scaled: the temperature is fitted on a random half of the validation set, the threshold on the other half, because
+    a promise needs cases that nothing else was fitted on. `route fit --calibrate` now gives the threshold more than a
+    half. Records keep the half, so that they can be compared.
     """
     if len(validation) < 2:
         return {}
     first, second = validation.split(0.5, seed=0)
     temperature, _ = fit_temperature(first)
-    made: dict[str, Automation] = {}
+    figures: dict[str, Automation] = {}
     for target in TARGETS:
         plain = choose_threshold(validation, target, confidence=CONFIDENCE)
         scaled = choose_threshold(second, target, confidence=CONFIDENCE, temperature=temperature)
-        made[f"{target:g}"] = _automated(plain, test) | _automated(scaled, test, "scaled_")
-    return made
+        figures[f"{target:g}"] = _automated(plain, test) | _automated(scaled, test, "scaled_")
+    return figures
 
 
 def _automated(rule: RoutingRule, test: Predictions, prefix: str = "") -> Automation:
     chosen = rule.route_logits(test.logits).automate
-    accuracy = float(test.correct[chosen].mean()) if chosen.any() else None
+    accuracy = None
+    if chosen.any():
+        accuracy = float(test.correct[chosen].mean())
     return {f"{prefix}share": float(chosen.mean()), f"{prefix}accuracy": accuracy}
 
 
 def fit_temperature(validation: Predictions) -> tuple[float, tuple[str, ...]]:
-    """Temperature of a run from its validation predictions, and the notes of the fit."""
+    """Return the temperature of a run from its validation predictions, and the notes of the fit."""
     with warnings.catch_warnings():
-        # Warnings are kept as notes: a small validation set without mistakes is no reason to stop a study.
+        # Warnings become notes: a small validation set without mistakes must not stop a study.
         warnings.simplefilter("ignore", CalibrantWarning)
         try:
             scaling = TemperatureScaling().fit(validation.logits, validation.targets)
         except InvalidInput as error:
-            # A single class, or a network that gives every image the same scores: the run is recorded as it is.
+            # A single class, or a network with the same scores for every image: the run is recorded without scaling.
             return 1.0, (f"not fitted, the temperature stays 1: {error}",)
     return float(scaling.temperature_), tuple(scaling.summary_.notes)
 
 
 def scaled_by(predictions: Predictions, temperature: float) -> Predictions:
-    """The same rows with logits divided by the temperature, in float64."""
+    """Return the same rows with logits divided by the temperature, in float64."""
     return predictions.with_logits(predictions.logits.astype("float64") / temperature)
 
 
@@ -123,22 +128,24 @@ def _best_of(run: Run) -> dict[str, Any] | None:
 
 
 def digests(run: Run) -> dict[str, str]:
-    """What identifies the outcome of a run."""
+    """Return the digests of the predictions, which identify the outcome of a run."""
     return {split: sha256_of(run.predictions_path(split)) for split in ("val", "test")}
 
 
 def evaluations_of(predictions: Predictions) -> dict[str, dict[str, Any]]:
-    made = {}
+    """Return the metrics by number of bins, with intervals for the first number of bins."""
+    evaluations = {}
     for n_bins in N_BINS:
-        content = evaluate(predictions, n_bins, n_resamples=_N_RESAMPLES if n_bins == N_BINS[0] else 0).to_dict()
+        n_resamples = _N_RESAMPLES if n_bins == N_BINS[0] else 0
+        content = evaluate(predictions, n_bins, n_resamples=n_resamples).to_dict()
         if "intervals" in content:
             content["intervals"] = {name: ends for name, ends in content["intervals"].items() if name in TABLED}
-        made[str(n_bins)] = content
-    return made
+        evaluations[str(n_bins)] = content
+    return evaluations
 
 
 def _without_paths(recipe: Recipe) -> Recipe:
-    """Data and network given by a path keep their file name: where it lies is nobody's business."""
+    """Return the recipe with file names instead of paths: records must not show folders of a machine."""
     changed = {}
     for key, name in (("data.name", recipe.data.name), ("model.name", recipe.model.name)):
         kind, colon, rest = name.partition(":")
@@ -151,11 +158,11 @@ def _without_paths(recipe: Recipe) -> Recipe:
 
 @dataclass
 class Recorded:
-    """What `record_runs` wrote.
+    """The result of `record_runs`.
 
     Attributes:
         records: What was measured.
-        lines: For each of them the run and its file.
+        lines: One line per record, with the run and the file.
         unfinished: Runs that were not recorded.
     """
 
@@ -164,7 +171,7 @@ class Recorded:
     unfinished: list[str] = field(default_factory=list)
 
     def raise_unfinished(self) -> None:
-        """Raise where runs were not recorded."""
+        """Raise if a run was not recorded."""
         if self.unfinished:
             way_out = "Continue them with: calibrant train --resume RUN"
             raise InvalidInput(f"not finished, so not recorded: {', '.join(self.unfinished)}. {way_out}")
@@ -173,12 +180,12 @@ class Recorded:
 def record_runs(
     runs: Sequence[str | Path], folder: Path, *, concurrent: int | None = None, replace: bool = False
 ) -> Recorded:
-    """Measure finished runs and write one JSON each.
+    """Measure finished runs and write one JSON file each.
 
     Args:
         runs: Run folders.
-        folder: Where the records are written.
-        concurrent: How many runs shared the machine, these included; times are only compared where this is 1.
+        folder: Folder of the records.
+        concurrent: How many runs shared the machine, these included. Only runs with equal numbers are compared in time.
         replace: Whether to replace a record of the same settings and seed whose outcome differs.
     """
     if not runs:

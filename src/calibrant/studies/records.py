@@ -18,8 +18,9 @@ from calibrant.training import Recipe, flatten, paper_recipe
 
 VERSION = 1
 N_BINS = (10, 15)
-# Intervals are kept for these alone; the rest would only make the files long.
+# Records keep the intervals of these metrics only; all of them would make the files long.
 TABLED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "share@0.99", "nll", "brier")
+
 # Types and bounds of the JSON. Anybody may have written a file, so it is checked as a whole before it is used.
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -32,7 +33,7 @@ Setting = Scalar | list[Scalar]
 
 
 class _Model(BaseModel):
-    # Keys of other versions are let through: a version adds keys, it does not change what the old ones mean.
+    # Other keys are accepted: a later version may add some.
     model_config = ConfigDict(extra="allow")
 
 
@@ -59,7 +60,7 @@ class _Evaluation(_Model):
 
 
 def _evaluation(content: dict[str, Any]) -> dict[str, Any]:
-    # Strict: what is checked here is used as it is, and "0.1" is no number.
+    # Strict: the content is used as it is, and the text "0.1" is not a number.
     _Evaluation.model_validate(content, strict=True)
     missing = {"share@0.95", "share@0.99"} - Evaluation.from_dict(content).values().keys()
     if missing:
@@ -80,9 +81,9 @@ def _all_splits(content: dict[str, Any]) -> dict[str, Any]:
 
 
 EvaluationContent = Annotated[dict[str, Any], AfterValidator(_evaluation)]
-"""What `Evaluation.to_dict` gives."""
+"""The result of `Evaluation.to_dict`."""
 Evaluations = Annotated[dict[str, EvaluationContent], AfterValidator(_both)]
-"""Number of bins, as text, to the evaluation with it."""
+"""The evaluation for each number of bins; the number is the key, as text."""
 PredictionDigests = Annotated[dict[str, Digest], AfterValidator(_all_splits)]
 """SHA-256 of a run's predictions on its validation and test parts."""
 
@@ -124,7 +125,7 @@ def _automation(content: dict[str, Any]) -> dict[str, Any]:
 
 
 AutomationContent = Annotated[dict[str, float | None], AfterValidator(_automation)]
-"""What may be automated at one promised accuracy."""
+"""What can be automated at one promised accuracy."""
 
 
 class _Best(BaseModel):
@@ -153,10 +154,10 @@ def _recipe(content: dict[str, Any]) -> dict[str, Any]:
 
 
 RecipeContent = Annotated[dict[str, Any], AfterValidator(_recipe)]
-"""A recipe of any version: the parts that tables need."""
+"""A recipe. Only the parts that tables need are checked."""
 
 
-# Parts of a recipe that change neither the training nor what is recorded of its last epoch.
+# Parts of a recipe that change neither the training nor the record of its last epoch.
 _NOT_TRAINING = ("engine.", "calibration.", "own_code.")
 _LONGEST = 120
 
@@ -170,33 +171,34 @@ class Record(BaseModel):
         model: Network.
         method: Name in `calibrant.training.methods`.
         seed: Of the run.
-        changes: Dotted recipe keys in which the run differs from the recommended recipe of its data set; engine,
-            model, method name and seed are not counted. `read_records` looks again: a recommendation may have changed.
+        changes: Dotted recipe keys in which the run differs from the recommended recipe of its data set. Engine,
+            model, method name and seed do not count. `read_records` computes them again, because a recommendation
+            may have changed.
         recipe: All settings.
-        settings: The method's hyperparameters as used.
+        settings: Hyperparameters of the method as they were used.
         test: Number of bins ("10", "15") to the evaluation of the test set.
         test_scaled: The same after temperature scaling fitted on the validation set of the same run.
         validation: Evaluation of the validation set, 10 bins.
-        validation_nll_scaled: NLL of the validation set after temperature scaling, fitted on the same cases: what a
-            plan is chosen by. None in records of older versions.
-        temperature: The temperature found.
-        temperature_notes: What the fit warned about.
-        best_validation: Epoch of the best validation accuracy; for information, the last epoch is what counts.
+        validation_nll_scaled: NLL of the validation set after temperature scaling, fitted on the same cases. Plans are
+            chosen by it. None: not recorded.
+        temperature: The fitted temperature.
+        temperature_notes: Warnings of the fit.
+        best_validation: Epoch of the best validation accuracy, for information. The last epoch counts.
         samples_seen: Sample updates.
         samples_full: Sample updates of a run on all data for all epochs.
         seen_share: Their ratio.
-        samples_scored: Forward passes that were made for scores alone, at the cuts of a plan with `scoring`.
+        samples_scored: Forward passes for scores alone, at the cuts of a plan with `scoring`.
         train_seconds: Time of the training epochs.
         seconds: The same with validation and checkpoints.
-        later_seconds: `train_seconds` without the first epoch, in which steps are compiled; None: not recorded.
+        later_seconds: `train_seconds` without the first epoch, in which steps are compiled. None: not recorded.
         later_samples: Sample updates without those of the first epoch.
-        concurrent_runs: How many runs shared the machine with it, itself included; None: not known.
+        concurrent_runs: How many runs shared the machine, this one included. None: not known.
         steps_mode: How steps were executed.
         environment: Versions, device, commit.
-        predictions_sha256: Digests of the predictions that all this was computed from.
-        automation: Promised accuracy ("0.99") to what may be automated at it (see `study.automation`); None: not
-            recorded. Files call it `takeover`.
-        best: The same figures of the best epoch by `recipe.select`; None where the last epoch alone was kept.
+        predictions_sha256: Digests of the predictions from which all figures were computed.
+        automation: What can be automated at each promised accuracy ("0.99"). None: not recorded. The key in the files
+            is `takeover`.
+        best: The same figures for the best epoch by `recipe.select`. None if only the last epoch was kept.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
@@ -233,7 +235,7 @@ class Record(BaseModel):
 
     @model_validator(mode="after")
     def _one_run(self) -> Self:
-        """The fields that a table shows are those of the recipe: one must not be checked and the other used."""
+        """Check that the fields that tables show are those of the recipe."""
         for key in ("data", "model", "method"):
             if getattr(self, key) != self.recipe[key]["name"]:
                 raise ValueError(f"the same {key} as in its recipe")
@@ -242,7 +244,7 @@ class Record(BaseModel):
         return self
 
     def evaluation(self, *, n_bins: int = 10, scaled: bool = False) -> Evaluation:
-        """The test set's metrics."""
+        """Return the metrics of the test set."""
         return self._evaluations[n_bins, scaled]
 
     @cached_property
@@ -254,14 +256,14 @@ class Record(BaseModel):
         }
 
     def value(self, metric: str, *, n_bins: int = 10, scaled: bool = False) -> float | None:
-        """One metric of the test set under its flat name ("ece", "share@0.95"), as a fraction."""
+        """Return one metric of the test set by its flat name ("ece", "share@0.95"), as a fraction."""
         return self.evaluation(n_bins=n_bins, scaled=scaled).values()[metric]
 
     def deviation(self, metric: str, *, scaled: bool = False) -> float | None:
-        """Standard error of a metric over test images, from the width of its 95 % interval; None where it has none.
+        """Return the standard error of a metric over test images, from the width of its 95 % interval.
 
-        Only the width: the bootstrap intervals of calibration errors in records of version 0.1.0 lie too high.
-        None also for what rests on a few images: one image, drawn again and again, has no spread.
+        None if there is no interval, or if the metric depends on a few images: one image, drawn again and again, has
+        no spread. The position of the interval is not used: in older records, those of calibration errors are too high.
         """
         evaluation = self.evaluation(scaled=scaled)
         values = evaluation.values()
@@ -273,13 +275,13 @@ class Record(BaseModel):
         return (ends[1] - ends[0]) / (2 * 1.96)
 
     def at_best(self) -> Self | None:
-        """What this record would say if the best epoch were the last; None where that was not kept."""
+        """Return the record as if the best epoch were the last. None if the best epoch was not kept."""
         if self.best is None:
             return None
         figures = {key: self.best[key] for key in ("test", "test_scaled", "validation", "temperature")}
-        found = self.model_copy(update={**figures, "automation": None, "validation_nll_scaled": None, "best": None})
-        found.__dict__.pop("_evaluations", None)  # those of the last epoch, if anybody has asked for them
-        return found
+        copy = self.model_copy(update={**figures, "automation": None, "validation_nll_scaled": None, "best": None})
+        copy.__dict__.pop("_evaluations", None)  # cached evaluations of the last epoch
+        return copy
 
     @property
     def test_cases(self) -> int:
@@ -288,28 +290,28 @@ class Record(BaseModel):
 
     @property
     def validation_ece(self) -> float:
-        """What hyperparameters are chosen by."""
+        """ECE of the validation set, by which hyperparameters are chosen."""
         return float(self.validation["ece"])
 
     @property
     def variant(self) -> str:
-        """What was changed, in words for a table; empty for a run at recommended settings."""
+        """The changed settings, as text for a table. Empty for a run with the recommended settings."""
         return ", ".join(f"{key.rsplit('.', 1)[-1]} {_word(value)}" for key, value in sorted(self.changes.items()))
 
     @property
     def label(self) -> str:
-        """The method, and what was changed in brackets."""
+        """The method, with the changed settings in brackets."""
         return f"{self.method} ({self.variant})" if self.variant else self.method
 
     @property
     def code(self) -> str:
-        """Which version of your own modules it was run with, in words; empty where there are none."""
+        """The versions of your own modules, as text. Empty if there are none."""
         known: dict[str, str] = self.recipe.get("own_code", {})
         return ", ".join(f"{module} {digest[:8] or 'without a file'}" for module, digest in sorted(known.items()))
 
     @property
     def file_name(self) -> str:
-        """Name by content: data, network, method, changes, seed."""
+        """Name of the file: data, network, method, changes, seed."""
         changes = [file_word(f"{k.rsplit('.', 1)[-1]}={_word(v)}") for k, v in sorted(self.changes.items())]
         middle = "-".join(changes)
         if len(middle) > _LONGEST:
@@ -318,7 +320,7 @@ class Record(BaseModel):
         return "-".join(word for word in words if word) + ".json"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as the file has them."""
+        """Return plain values, as in the file."""
         return self.model_dump(mode="json", by_alias=True)
 
     @classmethod
@@ -333,11 +335,11 @@ class Record(BaseModel):
 
 
 def write_record(record: Record, folder: str | Path, *, replace: bool = False) -> Path:
-    """Write a record under its own name; another outcome of the same settings is not replaced unasked."""
+    """Write a record under its own name. Raise if there is another outcome of the same settings, unless `replace`."""
     path = as_path(folder, "folder") / record.file_name
     if path.exists() and not replace:
-        there = Record.load(path)
-        if there.predictions_sha256 != record.predictions_sha256:
+        existing = Record.load(path)
+        if existing.predictions_sha256 != record.predictions_sha256:
             raise InvalidInput(
                 f"{path} holds another outcome of the same settings and seed. Keep it, or replace it with --replace."
             )
@@ -348,32 +350,32 @@ def write_record(record: Record, folder: str | Path, *, replace: bool = False) -
 
 
 def read_records(folder: str | Path) -> list[Record]:
-    """All records of a folder, sorted by file name; none where it does not exist.
+    """Return all records of a folder, sorted by file name. A folder that does not exist has none.
 
-    What a record calls changed is what differs from today's recommendation, not from that of the day it was written.
+    The changes of a record are those from the current recommendation, not from that of the day it was written.
     """
-    return [_as_of_today(Record.load(path)) for path in sorted(as_path(folder, "folder").glob("*.json"))]
+    return [_with_current_changes(Record.load(path)) for path in sorted(as_path(folder, "folder").glob("*.json"))]
 
 
-def _as_of_today(record: Record) -> Record:
+def _with_current_changes(record: Record) -> Record:
     try:
         changes = changes_of(Recipe.parse(record.recipe), record.settings)
     except InvalidInput:
-        return record  # of a method or a setting that is gone: there is no recommendation left to compare with
+        return record  # of a method or setting that no longer exists, so there is no recommendation
     return record.model_copy(update={"changes": changes})
 
 
 def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Dotted keys in which a run differs from the recommended recipe for its data set, network and method.
+    """Return the dotted keys in which a run differs from the recommended recipe of its data set, network and method.
 
     Args:
         recipe: The run's recipe.
-        settings: The method's hyperparameters as they were used; None: those that the recipe names.
+        settings: Hyperparameters of the method as they were used. None: those that the recipe names.
     """
     usual = flatten(paper_recipe(recipe.data.name).model_dump(mode="json"))
     usual |= _as_options(_recommended(recipe, settings or {}))
     ours = flatten(recipe.model_dump(mode="json")) | _as_options(settings or {})
-    # `select` changes nothing about the training: the last epoch is recorded in any case.
+    # `select` does not change the training: the last epoch is always recorded.
     left_out = {"seed", "select", "model.name", "method.name"}
     if recipe.schedule.kind != "step":
         left_out.add("schedule.milestones")  # no other schedule reads them
@@ -385,8 +387,8 @@ def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dic
 
 
 def _recommended(recipe: Recipe, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings that the method has by itself."""
-    if is_own(recipe.method.name):  # recording imports nothing that a run names: what was given is what was changed
+    """Return the default settings of the method."""
+    if is_own(recipe.method.name):  # recording imports no code of a run, so every option counts as changed
         return {key: value for key, value in settings.items() if key not in recipe.method.options}
     return recipe.changed({"method.options": {}}).plan().settings
 

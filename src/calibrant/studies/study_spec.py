@@ -29,13 +29,13 @@ class _Part(Settings):
 
     @classmethod
     def suggest(cls, key: str) -> str:
-        """The closest key of a variant, or of the whole study."""
+        """Return the closest key of a variant, or of the whole study."""
         known = Variant.model_fields if key.startswith("variants.") else StudySpec.model_fields | Variant.model_fields
         return did_you_mean(key.rsplit(".", maxsplit=1)[-1], known)
 
 
 class Variant(_Part):
-    """One row of the tables: a method, with settings of its own where they differ from the method's."""
+    """One row of the tables: a method, with the settings that differ from its defaults."""
 
     label: Annotated[Text, Field(min_length=1)]
     method: str
@@ -45,7 +45,7 @@ class Variant(_Part):
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study: the name of its folder, the row of the tables that it belongs to, and its recipe."""
+    """One run of a study: the name of its folder, its row in the tables, and its recipe."""
 
     name: str
     label: str
@@ -53,14 +53,14 @@ class PlannedRun:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Data set and network: runs that share them share their tables."""
+        """Data set and network. Runs that share them share their tables."""
         return self.recipe.data.name, self.recipe.model.name
 
 
 class StudySpec(_Part):
-    """The settings of a whole study, from TOML or flags; all its runs are checked when it is made.
+    """The settings of a whole study, from TOML or flags. All its runs are checked when it is made.
 
-    `derived` holds, by data set, what follows from the size of a set that has no settings in the paper.
+    `derived` holds, by data set, settings that follow from the size of a data set that is not in the paper.
 
     >>> spec = StudySpec(methods=("nll", "flsd"), seeds=(0, 1), recipe={"epochs": 3})
     >>> [planned.name for planned in spec.runs()][:2]
@@ -91,43 +91,47 @@ class StudySpec(_Part):
         write_text(path, tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)))
 
     def rows(self) -> tuple[Variant, ...]:
-        """The rows of the tables: plain methods first, then variants."""
-        found = (*(Variant(label=name, method=name) for name in self.methods), *self.variants)
-        if not found:
+        """Return the rows of the tables: plain methods first, then variants."""
+        rows = (*(Variant(label=name, method=name) for name in self.methods), *self.variants)
+        if not rows:
             raise InvalidInput("methods must name at least one method, got none. See: calibrant methods")
-        _distinct("methods and variants", [row.label for row in found])
-        return found
+        _distinct("methods and variants", [row.label for row in rows])
+        return rows
 
     def baseline_label(self) -> str:
-        """The row that the others are compared with: the one asked for, else nll, else the first with that method.
+        """Return the row with which the others are compared.
 
-        Where no row has the method nll, it is the first row. So at one budget the baseline is the control, `nll@96`.
+        It is `baseline`, else the row nll, else the first row with the method nll, else the first row. So at one
+        budget the baseline is the control, `nll@96`.
         """
         rows = self.rows()
         labels = [row.label for row in rows]
-        if self.baseline is None:
-            return "nll" if "nll" in labels else next((row.label for row in rows if row.method == "nll"), labels[0])
-        if self.baseline not in labels:
-            raise invalid("baseline", "be one of the rows", repr(self.baseline), did_you_mean(self.baseline, labels))
-        return self.baseline
+        if self.baseline is not None:
+            if self.baseline not in labels:
+                way_out = did_you_mean(self.baseline, labels)
+                raise invalid("baseline", "be one of the rows", repr(self.baseline), way_out)
+            return self.baseline
+        if "nll" in labels:
+            return "nll"
+        return next((row.label for row in rows if row.method == "nll"), labels[0])
 
     def runs(self) -> tuple[PlannedRun, ...]:
-        """Every run, all of them checked: a name that does not exist is found before the first run starts."""
+        """Return every run. All are checked, so a name that does not exist is found before the first run starts."""
         for name, values in (("seeds", self.seeds), ("data", self.data)):
             if not values:
                 raise InvalidInput(f"{name} must not be empty.")
             _distinct(name, values)
         _distinct("models", self.models)
         self.baseline_label()
-        made = [
+        runs = [
             self._planned(data, model, row, seed)
             for data in self.data
             for model in self.models or (None,)
             for row in self.rows()
             for seed in self.seeds
         ]
-        _distinct("run names", [planned.name for planned in made])
-        return tuple(made)
+        _distinct("run names", [planned.name for planned in runs])
+        return tuple(runs)
 
     def _planned(self, data: str, model: str | None, row: Variant, seed: int) -> PlannedRun:
         shared = flatten(self.recipe)
@@ -141,14 +145,14 @@ class StudySpec(_Part):
             own["model.name"] = model
         derived = flatten(self.derived.get(data, {}))
         recipe = paper_recipe(data).changed({**derived, **shared, **flatten(row.recipe), **own})
-        if not is_own(row.method):  # reading a study imports nothing that it names; running it checks the options
+        if not is_own(row.method):  # reading a study imports no code; running it checks the options
             recipe.within_budget().plan()
         name = "-".join(file_word(part) for part in (data, recipe.model.name, row.label, f"seed{seed}"))
         return PlannedRun(name, row.label, recipe)
 
 
 def file_word(text: str) -> str:
-    """A part of a file name: a path loses its folders, anything unusual becomes an underscore.
+    """Return a part of a file name: a path loses its folders, anything unusual becomes an underscore.
 
     >>> file_word("arrays:/home/me/x-rays.npz")
     'arrays_x-rays.npz'
