@@ -34,15 +34,15 @@ from calibrant.training import Recipe, flatten, methods
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Epochs are whole: updates of a plan and of its control may differ by this share, or by half an epoch if that is more.
+# Epochs are whole numbers, so the updates of a plan and its control may differ by this share, or by half an epoch.
 TOLERANCE = 0.015
 METRICS = (("nll", True), ("test_error", False), ("aurc", False))
-"""What a plan is judged by, and whether after temperature scaling; lower is better in all of them."""
+"""Metrics by which a plan is judged, and whether after temperature scaling. Lower is better in all of them."""
 
 
 @dataclass(frozen=True)
 class Controlled:
-    """A plan with its control and, where there is one, the run on all updates: records of the same seeds."""
+    """A plan, its control and, if there is one, the run on all updates: records of the same seeds."""
 
     label: str
     control_label: str
@@ -52,41 +52,56 @@ class Controlled:
 
     @property
     def share(self) -> float:
-        """The plan's part of all updates, mean over seeds."""
-        return sum(each.samples_seen for each in self.plan) / sum(each.samples_full for each in self.plan)
+        """Updates of the plan as a share of all updates, mean over seeds."""
+        seen = sum(record.samples_seen for record in self.plan)
+        return seen / sum(record.samples_full for record in self.plan)
 
 
 def has_plan(record: Record) -> bool:
-    """Whether samples rest in the run; every plan has this setting."""
+    """Return whether the run has a plan that rests samples. Every plan has this setting."""
     return "minimum_per_class" in record.settings
 
 
 def find_controls(by_label: Mapping[str, Sequence[Record]]) -> list[Controlled]:
-    """Every plan of one data set and network whose control is among the records, seed by seed."""
+    """Return every plan of one data set and network whose control is among the records, seed by seed."""
     recipes = _Recipes()
-    others = {label: [r for r in records if not has_plan(r)] for label, records in by_label.items()}
-    found = []
+    without_plan = [
+        (label, record) for label, records in by_label.items() for record in records if not has_plan(record)
+    ]
+    controlled = []
     for label, records in by_label.items():
-        plans = [record for record in records if has_plan(record)]
-        pairs: list[tuple[Record, Record, Record | None, str]] = []
-        for plan in plans:
-            fitting = [
-                (abs(other.samples_seen - plan.samples_seen), name, other)
-                for name, group in others.items()
-                for other in group
-                if other.seed == plan.seed and recipes.differ_in_plan_alone(plan, other)
-            ]
-            near = [each for each in fitting if each[0] <= _tolerance(plan)]
-            full = next((other for _, _, other in fitting if other.samples_seen == plan.samples_full), None)
-            if near and plan.samples_seen < plan.samples_full:
-                _, name, control = min(near, key=lambda each: each[:2])
-                pairs.append((plan, control, full, name))
-        if pairs:
-            own, controls, all_updates, names = zip(*pairs, strict=True)
-            full_runs = () if None in all_updates else all_updates
-            # Where the plan's updates differ from seed to seed, so may its control.
-            found.append(Controlled(label, ", ".join(dict.fromkeys(names)), own, controls, full_runs))
-    return found
+        searched = [_control_of(record, without_plan, recipes) for record in records if has_plan(record)]
+        pairs = [pair for pair in searched if pair is not None]
+        if not pairs:
+            continue
+        plans = tuple(plan for plan, _, _, _ in pairs)
+        controls = tuple(control for _, _, control, _ in pairs)
+        full_runs = tuple(full for _, _, _, full in pairs if full is not None)
+        if len(full_runs) < len(plans):
+            full_runs = ()
+        # If the updates of a plan differ from seed to seed, its controls may have several names.
+        control_label = ", ".join(dict.fromkeys(name for _, name, _, _ in pairs))
+        controlled.append(Controlled(label, control_label, plans, controls, full_runs))
+    return controlled
+
+
+def _control_of(
+    plan: Record, others: Sequence[tuple[str, Record]], recipes: "_Recipes"
+) -> tuple[Record, str, Record, Record | None] | None:
+    """Return a plan, the label of its control, the control and the run on all updates. None without a control."""
+    candidates = []
+    full = None
+    for label, other in others:
+        if other.seed == plan.seed and recipes.differ_in_plan_alone(plan, other):
+            distance = abs(other.samples_seen - plan.samples_seen)
+            if distance <= _tolerance(plan):
+                candidates.append((distance, label, other))
+            if full is None and other.samples_seen == plan.samples_full:
+                full = other
+    if not candidates or plan.samples_seen >= plan.samples_full:
+        return None
+    _, label, control = min(candidates, key=lambda candidate: candidate[:2])
+    return plan, label, control, full
 
 
 def _tolerance(plan: Record) -> float:
@@ -94,7 +109,7 @@ def _tolerance(plan: Record) -> float:
 
 
 class _Recipes:
-    """Compares the recipes of records; each is parsed once, so that settings of later versions have their defaults."""
+    """Compares the recipes of records. Each is parsed once, which fills in settings that an older record lacks."""
 
     _PARTS = ("data", "model", "optimiser", "schedule", "balance")
 
@@ -105,69 +120,76 @@ class _Recipes:
         if id(record) not in self._parsed:
             try:
                 recipe = Recipe.parse(record.recipe).model_dump(mode="json")
-            except InvalidInput:  # of a method or setting that is gone
+            except InvalidInput:  # a method or setting that no longer exists
                 recipe = record.recipe
             self._parsed[id(record)] = [recipe.get(part) for part in self._PARTS]
         return self._parsed[id(record)]
 
     def differ_in_plan_alone(self, plan: Record, other: Record) -> bool:
-        """Whether the loss, its settings, schedule, optimiser, data, class balance and precision agree."""
+        """Return whether the loss, its settings, schedule, optimiser, data, class balance and precision agree."""
         if other.method != plan.method.rpartition("+")[0]:
             return False
         if any(plan.settings.get(key) != value for key, value in other.settings.items()):
             return False
-        engines = [(each.recipe["engine"]["precision"], each.environment.get("device")) for each in (plan, other)]
-        return engines[0] == engines[1] and self._parts(plan) == self._parts(other)
+        if plan.recipe["engine"]["precision"] != other.recipe["engine"]["precision"]:
+            return False
+        if plan.environment.get("device") != other.environment.get("device"):
+            return False
+        return bool(self._parts(plan) == self._parts(other))
 
 
 def against_controls(
     by_label: Mapping[str, Sequence[Record]], noise: ImageNoise | None = None
 ) -> tuple[AgainstControl, ...]:
-    """All plans beside their controls, metric by metric.
+    """Compare all plans with their controls, metric by metric.
 
     Args:
         by_label: Records of one data set and network.
-        noise: Where the noise of the test images comes from; without it intervals are over seeds alone.
+        noise: The noise of the test images. None: intervals are over seeds alone.
     """
-    made = []
-    for found in find_controls(by_label):
+    rows = []
+    for controlled in find_controls(by_label):
+        plans = controlled.plan
+        scored = sum(record.samples_scored / record.samples_full for record in plans) / len(plans)
         for metric, scaled in METRICS:
-            difference = _difference(found, metric, scaled, noise)
-            full, control, plan = (
-                estimate([each.value(metric, scaled=scaled) for each in runs]).mean if runs else None
-                for runs in (found.full, found.control, found.plan)
-            )
-            scored = sum(each.samples_scored / each.samples_full for each in found.plan) / len(found.plan)
-            made.append(
+            full = _mean(controlled.full, metric, scaled)
+            control = _mean(controlled.control, metric, scaled)
+            plan = _mean(plans, metric, scaled)
+            rows.append(
                 AgainstControl(
-                    found.label,
-                    found.control_label,
-                    found.share,
-                    scored,
-                    full,
-                    control,
-                    plan,
-                    difference,
-                    recovered_share(full, control, plan),
+                    plan=controlled.label,
+                    control=controlled.control_label,
+                    share=controlled.share,
+                    scored_share=scored,
+                    all_updates=full,
+                    control_value=control,
+                    plan_value=plan,
+                    difference=_difference(controlled, metric, scaled, noise),
+                    recovered=recovered_share(full, control, plan),
                 )
             )
-    return tuple(made)
+    return tuple(rows)
+
+
+def _mean(records: Sequence[Record], metric: str, scaled: bool) -> float | None:
+    """Return the mean of a metric over records; None without records."""
+    return estimate([record.value(metric, scaled=scaled) for record in records]).mean
 
 
 def plans_without_control(
     by_label: Mapping[str, Sequence[Record]], controls: Sequence[AgainstControl]
 ) -> tuple[str, ...]:
-    """Plans that saved updates and stand beside no control: a table must say that it leaves them out."""
-    beside = {item.plan for item in controls}
+    """Return the plans that saved updates and have no control: a table must say that it leaves them out."""
+    controlled = {item.plan for item in controls}
     return tuple(
         label
         for label, records in by_label.items()
-        if label not in beside and any(has_plan(r) and r.samples_seen < r.samples_full for r in records)
+        if label not in controlled and any(has_plan(r) and r.samples_seen < r.samples_full for r in records)
     )
 
 
 def recovered_share(full: float | None, control: float | None, plan: float | None) -> float | None:
-    """Which part of what fewer epochs lose the plan recovers, for a metric of which less is better.
+    """Return the share of the loss by fewer epochs that the plan recovers, for a metric of which less is better.
 
     >>> recovered_share(1.0, 3.0, 2.5)
     0.25
@@ -177,43 +199,51 @@ def recovered_share(full: float | None, control: float | None, plan: float | Non
     return (control - plan) / (control - full)
 
 
-def _difference(found: Controlled, metric: str, scaled: bool, noise: ImageNoise | None) -> PairedDifference:
-    ours, theirs = ([each.value(metric, scaled=scaled) for each in runs] for runs in (found.plan, found.control))
-    if len(ours) > 1 or noise is None:
-        least = 0.0 if noise is None else noise.half_width(metric, found.plan, found.control, scaled=scaled)
-        return over_seeds(found.label, metric, ours, theirs, scaled=scaled, least=least)
-    return over_images(found.label, metric, found.plan[0], found.control[0], noise, scaled=scaled)
+def _difference(pair: Controlled, metric: str, scaled: bool, noise: ImageNoise | None) -> PairedDifference:
+    if len(pair.plan) == 1 and noise is not None:
+        return over_images(pair.label, metric, pair.plan[0], pair.control[0], noise, scaled=scaled)
+    ours = [record.value(metric, scaled=scaled) for record in pair.plan]
+    theirs = [record.value(metric, scaled=scaled) for record in pair.control]
+    least = 0.0
+    if noise is not None:
+        least = noise.half_width(metric, pair.plan, pair.control, scaled=scaled)
+    return over_seeds(pair.label, metric, ours, theirs, scaled=scaled, least=least)
 
 
 # The rows of a study at budgets.
 
-# One class of this size tells the share of a plan that has a rate of its own; rounding by class does not matter here.
+# Size of the one class on which the share of a plan with its own rate is computed. Rounding by class is negligible.
 _SAMPLES = 10_000
 
 
 def at_budgets(spec: StudySpec, budgets: Sequence[float] = (), *, control: bool = True) -> StudySpec:
-    """The study with each method at each budget, and with controls; all of it as plain rows that `study.toml` holds.
+    """Return the study with each method at each budget, and with controls, as plain rows for `study.toml`.
 
     At a budget below 1, a method without a plan is the control of its plans, and its label says for how many epochs it
-    trains. At a budget of 1 there is nothing for a plan to save: there its loss alone is trained on all data.
+    trains. At a budget of 1 a plan has nothing to save, so its loss alone is trained on all data.
 
     Args:
         spec: What to compare.
-        budgets: Shares of all updates; none leaves every method as it is.
+        budgets: Shares of all updates. Empty: every method stays as it is.
         control: Whether to add, for each plan, the same loss and schedule on all data for as many updates.
     """
     shared = dict(spec.recipe)
-    given = tuple(budgets) or tuple([shared["budget"]] if shared.get("budget", 1) != 1 else ())
-    shared.pop("budget", None)
+    budgets = tuple(budgets)
+    shared_budget = shared.pop("budget", 1)
+    if not budgets and shared_budget != 1:
+        budgets = (shared_budget,)
     plain = spec.model_copy(update={"recipe": shared, "baseline": None})
     rows = list(plain.rows())
-    if set(given) == {1}:
+    if set(budgets) == {1}:
         _refuse_plans(rows)
-    if given:
-        rows = [at for budget in given for row in rows for at in _at(plain, row, budget, alone=len(given) == 1)]
+    if budgets:
+        alone = len(budgets) == 1
+        rows = [changed for budget in budgets for row in rows for changed in _at(plain, row, budget, alone=alone)]
     for row in rows:
         _check_budget(plain, row)
-    controls = [found for row in rows for found in _controls(plain, row, given)] if control else []
+    controls = []
+    if control:
+        controls = [added for row in rows for added in _controls(plain, row, budgets)]
     rows = _joined(plain, rows, controls)
     if rows == list(plain.rows()):
         return spec
@@ -223,17 +253,19 @@ def at_budgets(spec: StudySpec, budgets: Sequence[float] = (), *, control: bool 
 
 
 def _refuse_plans(rows: Sequence[Variant]) -> None:
-    """At a budget of 1 alone no plan would be run, and its row would be missing without a word."""
+    """Raise if there is a plan: at a budget of 1 alone it would not be run, and its row would silently be missing."""
     for row in rows:
         if _loss_of(row) is not None:
-            way_out = "Leave it out for the rate that the plan has itself."
+            way_out = "Leave --budgets out to use the rate of the plan."
             raise invalid("budgets", f"have one below 1 for {row.label}", "1 alone", way_out)
 
 
 def _at(spec: StudySpec, row: Variant, budget: float, *, alone: bool) -> Iterator[Variant]:
-    """A row at a budget; none for a plan at a budget of 1."""
+    """Yield a row at a budget; nothing for a plan at a budget of 1."""
     base = _loss_of(row)
-    recipe = {**row.recipe, **({} if budget == 1 else {"budget": budget})}
+    recipe = dict(row.recipe)
+    if budget != 1:
+        recipe["budget"] = budget
     if base is None:
         label = row.label if budget == 1 else _control_label(spec, row, row.label, budget, {})
         yield row.model_copy(update={"label": label, "recipe": recipe})
@@ -243,43 +275,42 @@ def _at(spec: StudySpec, row: Variant, budget: float, *, alone: bool) -> Iterato
 
 
 def _controls(spec: StudySpec, row: Variant, budgets: Sequence[float]) -> Iterator[Variant]:
-    """The control of a row with a plan, and its loss on all data where a budget of 1 asks for it."""
+    """Yield the control of a row with a plan, and its loss on all data if a budget of 1 is given."""
     base = _loss_of(row)
     if base is None:
         return
     options = _loss_options(spec, row, base)
-    shares = [_share(spec, row)] + ([1.0] if 1.0 in budgets else [])
-    for share in shares:
-        if share is None:
-            continue
-        recipe = {key: value for key, value in row.recipe.items() if key != "budget"}
-        label = base if share == 1 else _control_label(spec, row, base, share, options)
-        added = {} if share == 1 else {"budget": share}
-        yield Variant(label=label, method=base, options=options, recipe={**recipe, **added})
+    recipe = {key: value for key, value in row.recipe.items() if key != "budget"}
+    share = _share(spec, row)
+    if share is not None:
+        label = _control_label(spec, row, base, share, options)
+        yield Variant(label=label, method=base, options=options, recipe={**recipe, "budget": share})
+    if 1.0 in budgets:
+        yield Variant(label=base, method=base, options=options, recipe=recipe)
 
 
 def _loss_of(row: Variant) -> str | None:
     try:
         return methods.without_plan(row.method)
-    except InvalidInput:  # your own code that is not trusted yet: running the study says so
+    except InvalidInput:  # your own code that is not trusted yet; running the study says so
         return None
 
 
 def _recipe(spec: StudySpec, row: Variant) -> Recipe:
-    """The row's recipe on the first data set and network."""
+    """Return the recipe of a row on the first data set and network."""
     only = spec.model_copy(update={"methods": (), "variants": (row,), "baseline": None})
     return only.runs()[0].recipe
 
 
 def _loss_options(spec: StudySpec, row: Variant, base: str) -> dict[str, Any]:
-    """What the loss must be told to be that of the plan: settings that were given, or that the plan's row changes."""
+    """Return the settings that make the loss alone the same as the loss of the plan."""
     with_plan = _recipe(spec, row).plan().settings
     alone: Mapping[str, Any] = _recipe(spec, Variant(label="alone", method=base)).plan().settings
     return {key: with_plan[key] for key, value in alone.items() if with_plan.get(key, value) != value}
 
 
 def _check_budget(spec: StudySpec, row: Variant) -> None:
-    """Refuse a budget that its plan cannot meet before the first run starts: the last run may begin days later."""
+    """Raise if a plan cannot meet its budget. The run itself may begin days later."""
     if _loss_of(row) is not None:
         recipe = _recipe(spec, row)
         if recipe.budget != 1:
@@ -290,7 +321,7 @@ def _check_budget(spec: StudySpec, row: Variant) -> None:
 
 
 def _pruner(recipe: Recipe) -> ConfidencePruner:
-    """The recipe's plan on a set of one class."""
+    """Return the plan of a recipe on a data set of one class."""
     plan = recipe.plan().pruning
     assert plan is not None
     settings = {**plan.options(), "epochs": recipe.epochs, "batch_size": recipe.optimiser.batch_size}
@@ -300,7 +331,7 @@ def _pruner(recipe: Recipe) -> ConfidencePruner:
 
 
 def _share(spec: StudySpec, row: Variant) -> float | None:
-    """The updates of a plan, in whole epochs, as a share; None where they are not known before training."""
+    """Return the updates of a plan, in whole epochs, as a share. None if unknown before training, or if it is 1."""
     recipe = _recipe(spec, row)
     plan = recipe.plan().pruning
     assert plan is not None
@@ -310,42 +341,47 @@ def _share(spec: StudySpec, row: Variant) -> float | None:
         try:
             share = Fraction(sum(_pruner(recipe).samples_by_epoch(recipe.epochs)), _SAMPLES * recipe.epochs)
         except InvalidInput as error:
-            way_out = " With a budget its updates are known." if plan.policy.free else ""
-            told = f"{row.label} gets no control: {error}{way_out}"
-            warnings.warn(told, CalibrantWarning, stacklevel=4)
+            message = f"{row.label} gets no control: {error}"
+            if plan.policy.free:
+                message += " With a budget its updates are known."
+            warnings.warn(message, CalibrantWarning, stacklevel=4)
             return None
-    # To the nearest epoch: a control with fewer updates would flatter the plan.
+    # Rounded to the nearest epoch: a control with fewer updates would favour the plan.
     epochs = max(int(share * recipe.epochs + Fraction(1, 2)), 1)
-    return None if epochs == recipe.epochs else epochs / recipe.epochs
+    if epochs == recipe.epochs:
+        return None
+    return epochs / recipe.epochs
 
 
 def _control_label(spec: StudySpec, row: Variant, base: str, share: float, options: Mapping[str, Any]) -> str:
-    """`nll@96`, by epochs; by share where the data sets have different numbers of epochs."""
+    """Return a label such as `nll@96`: by epochs, or by share if the data sets have different numbers of epochs."""
     only = spec.model_copy(update={"methods": (), "variants": (row,), "baseline": None})
     lengths = {planned.recipe.epochs for planned in only.runs()}
-    given = f" ({', '.join(f'{key} {value}' for key, value in options.items())})" if options else ""
+    suffix = ""
+    if options:
+        suffix = f" ({', '.join(f'{key} {value}' for key, value in options.items())})"
     if len(lengths) > 1:
-        return f"{base}@{100 * share:g}%{given}"
-    return f"{base}@{int(Fraction(share).limit_denominator(1_000_000) * lengths.pop())}{given}"
+        return f"{base}@{100 * share:g}%{suffix}"
+    return f"{base}@{int(Fraction(share).limit_denominator(1_000_000) * lengths.pop())}{suffix}"
 
 
 def _joined(spec: StudySpec, rows: Sequence[Variant], controls: Sequence[Variant]) -> list[Variant]:
-    """The rows and then the controls, each training once: several plans may share a control.
+    """Return the rows and then the controls, each training once: several plans may share a control.
 
-    Plans whose variants have recipes of their own need controls of their own. Where the usual label is taken by another
-    training, the control's label names what its recipe sets.
+    Variants with recipes of their own need controls of their own. If another training already has the label of a
+    control, the label also names the settings of its recipe.
     """
     joined: dict[str, Variant] = {}
     for row in rows:
-        joined.setdefault(row.label, row)  # two budgets may come to as many epochs
+        joined.setdefault(row.label, row)  # two budgets may round to the same number of epochs
     for control in controls:
         trained = [_recipe(spec, row).within_budget() for row in joined.values() if row.method == control.method]
         if _recipe(spec, control).within_budget() in trained:
             continue
         label = control.label
         if label in joined:
-            own = [f"{key} {value}" for key, value in flatten(control.recipe).items() if key != "budget"]
-            label = f"{label} ({', '.join(own) or 'shared recipe'})"
+            settings = [f"{key} {value}" for key, value in flatten(control.recipe).items() if key != "budget"]
+            label = f"{label} ({', '.join(settings) or 'shared recipe'})"
         joined[label] = control.model_copy(update={"label": label})
     return list(joined.values())
 
@@ -354,10 +390,10 @@ def _joined(spec: StudySpec, rows: Sequence[Variant], controls: Sequence[Variant
 
 
 def budget_lines(results: Results) -> list[BudgetLine]:
-    """A line for each method, or variant of it, that was run at several costs; plans end where all updates are made.
+    """Return a line for each method, or variant of it, that was run at several costs.
 
     The control of a plan is the line of its loss on all data. A plan at a budget of 1 is its loss on all data, so that
-    run is the last point of both. A method that was run at one cost alone gives no line, but for a plan beside a curve.
+    run is the last point of both lines. A method that was run at one cost has no line, except a plan beside a curve.
     """
     controls = {item.plan: item.control for item in results.controls}
     groups = _groups(results.rows)
@@ -372,7 +408,7 @@ def budget_lines(results: Results) -> list[BudgetLine]:
 
 
 def _groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of each line: those of a method, or of a variant where several variants of it have the same cost."""
+    """Return the rows of each line: those of a method, or of a variant if several variants have the same cost."""
     by_method: dict[str, list[Row]] = {}
     for row in rows:
         by_method.setdefault(row.method, []).append(row)
@@ -389,7 +425,7 @@ _COST = re.compile(r" at [\d.e-]+$|@[\d.]+%?")
 
 
 def budget_figure(results: Results) -> "Figure | None":
-    """The budget curve; None where no method was run at several costs."""
+    """Return the budget curve. None if no method was run at several costs."""
     lines = budget_lines(results)
     if not lines:
         return None
@@ -399,19 +435,20 @@ def budget_figure(results: Results) -> "Figure | None":
 
 
 def curve_line(method: str, points: Mapping[float, Row], *, control: bool) -> BudgetLine:
-    """A line through rows by their share of all updates."""
+    """Return a line through rows by their share of all updates."""
     none = Estimate(None, None, None, ())
     updates = sorted(points)
     rows = [points[share] for share in updates]
-    found = {
+    panels = {
         "error": [row.test["test_error"] for row in rows],
         "nll": [row.scaled["nll"] for row in rows],
         "automated": [row.automation.get("scaled_share@0.99", none) for row in rows],
     }
-    values = {panel: [math.nan if each.mean is None else each.mean for each in line] for panel, line in found.items()}
-    spreads = {
-        panel: [each.spread if each.over == "seeds" and each.spread is not None else math.nan for each in line]
-        for panel, line in found.items()
-    }
+    values = {}
+    spreads = {}
+    for panel, estimates in panels.items():
+        values[panel] = [math.nan if point.mean is None else point.mean for point in estimates]
+        over_seeds_only = [point.spread if point.over == "seeds" else None for point in estimates]
+        spreads[panel] = [math.nan if spread is None else spread for spread in over_seeds_only]
     name = f"{method}, fewer epochs (to beat)" if control else method
     return BudgetLine(name, updates, values, spreads, control=control)
