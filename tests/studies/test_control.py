@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
-from tests.studies.conftest import drawn
 
 from calibrant.metrics import evaluate
 from calibrant.studies import find_controls, summarise
 from calibrant.studies.controls import METRICS, against_controls, plans_without_control
 from calibrant.studies.result_tables import control_table, paper_tables
 from calibrant.studies.summaries import ImageNoise
+from tests.studies.conftest import drawn
 
 
 @pytest.fixture

@@ -1,24 +1,10 @@
-"""`calibrant demo`: train on handwritten digits, judge recorded predictions and write the page, in about a minute."""
+"""`calibrant demo`: the main job on a problem that a CPU finishes in a minute."""
 
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from calibrant.cli._flags import OutOr
 from calibrant.cli._say import say
-from calibrant.tables import Table
-
-if TYPE_CHECKING:
-    from calibrant.calibration import TemperatureScaling
-    from calibrant.decisions import RoutingRule
-    from calibrant.metrics import Evaluation
-    from calibrant.predictions import Predictions
-
-_PLAIN = "plain training"
-_RECOMMENDED = "recommended"
-# Two recorded runs of the same network with the same number of updates.
-_SAMPLES = {_RECOMMENDED: "cifar10-resnet32-nll-averaged", _PLAIN: "cifar10-resnet32-nll"}
-_PROMISED = 0.99
 
 
 def demo(
@@ -30,7 +16,7 @@ def demo(
 ) -> None:
     """Train on handwritten digits; then evaluate, calibrate, route and report real CIFAR-10 predictions.
 
-    Without the extra `train`, only the second part runs.
+    Without the extra train, only the second part runs.
 
     Args:
         out: Folder of the runs and the report; what is finished there is not run again.
@@ -38,110 +24,6 @@ def demo(
         seed: Seed of every run.
         n_resamples: Resamples behind the intervals.
     """
-    if find_spec("torch") is None:
-        say("1. Training needs torch, so this step is left out. Install it with: pip install 'calibrant[train]'")
-    else:
-        say("1. Training on handwritten digits: plain cross-entropy, and the recommended recipe with as many updates.")
-        say(_train_on_digits(out, epochs, seed, n_resamples).terminal())
-    say("2. Judging real predictions: two recorded runs of ResNet-32 on the 10,000 test images of CIFAR-10.")
-    _judge_samples(out, seed, n_resamples)
+    from calibrant.demonstration import run_demo
 
-
-def _train_on_digits(out: Path, epochs: int, seed: int, n_resamples: int) -> Table:
-    import torch
-
-    from calibrant.metrics import evaluate
-    from calibrant.training import default_recipe, make_reporter, train_or_resume
-
-    # With so small a network, threads spend more time waiting for each other than working.
-    torch.set_num_threads(1)
-    recommended = default_recipe("digits", epochs=epochs, seed=seed)
-    plain = recommended.changed({"schedule.average": 0.0, "schedule.floor": 0.0})
-    rows = []
-    for name, recipe in ((_RECOMMENDED, recommended), (_PLAIN, plain)):
-        run = train_or_resume(recipe, out / name.replace(" ", "-"), reporter=make_reporter())
-        result = evaluate(run.predictions("test"), n_resamples=n_resamples)
-        rows.append((name, *(_with_interval(result, metric) for metric in ("test_error", "ece", "share@0.95"))))
-    one_image = f"one image is {100 / result.n:.2f} %, so small differences are chance"
-    caption = f"{result.n} test images, 95 % intervals; {one_image}."
-    return Table("Handwritten digits", rows, ("training", "error %", "ECE %", "|S95| %"), caption)
-
-
-def _judge_samples(out: Path, seed: int, n_resamples: int) -> None:
-    """Calibrate and route recorded predictions, and write the page."""
-    from calibrant import samples
-    from calibrant.calibration import TemperatureScaling
-    from calibrant.decisions import choose_threshold
-    from calibrant.report import write_report
-
-    test = {name: samples.load(sample) for name, sample in _SAMPLES.items()}
-    calibrators = {}
-    rules = {}
-    for name, sample in _SAMPLES.items():
-        some, rest = samples.load(sample, "val").split(0.1, seed=seed)
-        calibrators[name] = TemperatureScaling().fit(some)
-        rules[name] = choose_threshold(calibrators[name](rest), target_accuracy=_PROMISED)
-    rows = [_judged_row(name, test[name], calibrators[name], rules[name]) for name in test]
-    heads = ("training", "error", "ECE", "ECE, calibrated", "T", "automated", "right")
-    caption = (
-        f"In percent. T: the temperature. Automated: the share above the threshold that promises {_PROMISED:.0%}. "
-        "Temperature and threshold were "
-        "chosen on 5,000 other images; right: how many of the automated answers are right on the test images."
-    )
-    say(Table("CIFAR-10, ResNet-32, recorded runs", rows, heads, caption).terminal())
-    page = write_report(
-        test,
-        out / "report.html",
-        calibrator=calibrators,
-        rule=rules,
-        title="What may a CIFAR-10 model decide alone?",
-        n_resamples=n_resamples,
-    )
-    say(f"report: {page}")
-
-
-def _judged_row(
-    name: str, predictions: "Predictions", calibrator: "TemperatureScaling", rule: "RoutingRule"
-) -> tuple[str, ...]:
-    from calibrant.decisions import check_promise
-    from calibrant.metrics import evaluate
-
-    calibrated = calibrator(predictions)
-    before = evaluate(predictions)
-    after = evaluate(calibrated)
-    checked = check_promise(rule, calibrated)
-    group = checked.groups[0]
-    right = "-"
-    if group.accuracy is not None:
-        right = f"{100 * group.accuracy:.2f}"
-    return (
-        name,
-        f"{100 * before.test_error:.2f}",
-        f"{100 * before.ece:.2f}",
-        f"{100 * after.ece:.2f}",
-        f"{calibrator.temperature_:.2f}",
-        f"{100 * group.automated / checked.cases:.1f}",
-        right,
-    )
-
-
-def _with_interval(evaluation: "Evaluation", metric: str) -> str:
-    value = evaluation.values()[metric]
-    if value is None:
-        return "-"
-    interval = (evaluation.intervals or {}).get(metric)
-    if interval is None:
-        return _percent(value)
-    return f"{_percent(value)} ({_percent(interval[0])}-{_percent(interval[1])})"
-
-
-def _percent(share: float) -> str:
-    """Return a share in percent with three significant digits.
-
-    >>> _percent(0.0082), _percent(0.9399), _percent(1.0)
-    ('0.82', '94.0', '100')
-    """
-    percent = 100 * share
-    if percent >= 99.95:
-        return f"{percent:.0f}"
-    return f"{percent:.1f}" if percent >= 10 else f"{percent:.2f}"
+    run_demo(out, epochs=epochs, seed=seed, n_resamples=n_resamples, say=say)

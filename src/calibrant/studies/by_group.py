@@ -9,45 +9,55 @@ import numpy as np
 
 from calibrant.errors import invalid
 from calibrant.files import as_path
-from calibrant.metrics import FEWEST_RESAMPLES, GroupedEvaluation, Groups, column_of, evaluate_groups
+from calibrant.metrics import FEWEST_RESAMPLES, Evaluation, GroupedEvaluation, Groups, column_of, evaluate_groups
 from calibrant.predictions import Predictions, csv_records
 from calibrant.studies.study_folder import Study
 from calibrant.tables import Table
 from calibrant.training import Run
 
 _METRICS = (("TE", "test_error"), ("ECE", "ece"), ("|S95|", "share@0.95"))
-# More rows than this are a list that nobody reads; the worst groups are kept.
+# Nobody reads more rows than this. The worst groups are kept.
 _ROWS = 50
 
 
 class _Method(NamedTuple):
-    """One method: its groups seed by seed, and all seeds together with intervals that go by test cases."""
+    """One method: its groups by seed, and all seeds together with intervals over test cases."""
 
     seeds: list[GroupedEvaluation]
     together: GroupedEvaluation
 
     def mean(self, group: str | None, metric: str) -> float | None:
-        """Mean over seeds in a group, or over all cases; None where no seed has a value."""
-        evaluations = [each.overall if group is None else each.groups[group] for each in self.seeds]
-        values = [value for each in evaluations if (value := each.values()[metric]) is not None]
-        return statistics.fmean(values) if values else None
+        """Return the mean over seeds in a group, or over all cases. None if no seed has a value."""
+        values = [_of_group(seed, group).values()[metric] for seed in self.seeds]
+        known = [value for value in values if value is not None]
+        if not known:
+            return None
+        return statistics.fmean(known)
 
     def cell(self, group: str | None, metric: str) -> str:
-        """The mean in percent, with the interval where there is one."""
+        """Return the mean in percent, with its interval if there is one."""
         value = self.mean(group, metric)
         if value is None:
             return "-"
-        own = self.together.overall if group is None else self.together.groups[group]
-        ends = (own.intervals or {}).get(metric)
-        return f"{100 * value:.2f}" + ("" if ends is None else f" ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})")
+        ends = (_of_group(self.together, group).intervals or {}).get(metric)
+        if ends is None:
+            return f"{100 * value:.2f}"
+        return f"{100 * value:.2f} ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})"
 
     def by_error(self) -> list[str]:
-        """Groups, that with the largest mean test error first."""
+        """Return the groups, the one with the largest mean test error first."""
         return sorted(self.together.groups, key=lambda group: -(self.mean(group, "test_error") or 0.0))
 
 
+def _of_group(grouped: GroupedEvaluation, group: str | None) -> Evaluation:
+    """Return the evaluation of a group; None stands for all cases."""
+    if group is None:
+        return grouped.overall
+    return grouped.groups[group]
+
+
 def read_groups(path: str | Path) -> list[str]:
-    """The group of each test case, in the order of the test set: a CSV file with a column `group`."""
+    """Read the group of each test case, in the order of the test set, from a CSV file with a column `group`."""
     records = csv_records(as_path(path, "groups"), str(path))
     header = next(records, [])
     if header.count("group") != 1:
@@ -57,12 +67,12 @@ def read_groups(path: str | Path) -> list[str]:
 
 
 def group_tables(study: Study, groups: Groups) -> list[Table]:
-    """One table for each data set and network: a row for each group, the means over seeds of every method.
+    """Return a table for each data set and network: one row per group, with the means over seeds of every method.
 
     Args:
         study: The study.
-        groups: Name of an extra column of the runs' test predictions, or one value for each test case, in the order of
-            the test set.
+        groups: Name of an extra column of the runs' test predictions, or one value per test case in the order of the
+            test set.
     """
     folders: dict[tuple[str, str], dict[str, list[Path]]] = {}
     for planned in study.finished():
@@ -75,13 +85,13 @@ def group_tables(study: Study, groups: Groups) -> list[Table]:
 
 def _method(folders: Sequence[Path], groups: Groups) -> _Method:
     tests = [Run.open(folder).predictions("test") for folder in folders]
-    # One test set for all seeds, so a test case is a cluster of as many rows as there are seeds.
+    # All seeds share one test set, so a test case is a cluster with one row per seed.
     case = np.tile(np.arange(len(tests[0])), len(tests))
     values = [column_of(test, groups, "groups") for test in tests]
     stacked = Predictions.from_logits(
         np.concatenate([each.as_logits() for each in tests]), np.concatenate([each.targets for each in tests])
     )
-    # Intervals of shares are no bootstrap: the fewest draws will do.
+    # Intervals of shares are exact and not bootstrapped, so the fewest draws are enough.
     together = evaluate_groups(
         stacked, np.concatenate(values), clusters=case, n_bins=10, thresholds=(0.95,), n_resamples=FEWEST_RESAMPLES
     )
@@ -92,14 +102,11 @@ def _method(folders: Sequence[Path], groups: Groups) -> _Method:
 def _grid(place: tuple[str, str], methods: Mapping[str, _Method]) -> Table:
     first = next(iter(methods.values()))
     columns = ("group", "cases", *(f"{label}: {heading}" for label in methods for heading, _ in _METRICS))
-    rows = [
-        (
-            "all" if group is None else group,
-            f"{(first.seeds[0].overall if group is None else first.seeds[0].groups[group]).n:,}",
-            *(each.cell(group, metric) for each in methods.values() for _, metric in _METRICS),
-        )
-        for group in (None, *first.by_error()[:_ROWS])
-    ]
+    rows = []
+    for group in (None, *first.by_error()[:_ROWS]):
+        cases = f"{_of_group(first.seeds[0], group).n:,}"
+        cells = [method.cell(group, metric) for method in methods.values() for _, metric in _METRICS]
+        rows.append(("all" if group is None else group, cases, *cells))
     return Table(f"{place[0]}, {place[1]}: by group", tuple(rows), columns, _caption(methods))
 
 

@@ -16,33 +16,33 @@ from calibrant.training import Run
 
 
 def paper_tables(results: Results, *, brief: bool = False) -> list[Table]:
-    """Calibration and error, the high-confidence set, costs, and differences against the baseline.
+    """Return the tables of a study: calibration and error, the high-confidence set, costs, differences, and so on.
 
     Args:
         results: The rows.
-        brief: One line per method for the differences, without their intervals: for a terminal.
+        brief: Show the differences in one line per method, without their intervals, for a terminal.
     """
     where = f"{results.data}, {results.model}"
     caption = _SPREAD + left_out(results)
-    grids = [
-        _grid(results, f"{where}: calibration and test error", caption, _FIRST),
-        _grid(results, f"{where}: the high-confidence set", caption, _SECOND),
-        _grid(results, f"{where}: other metrics", _OTHER + left_out(results), _THIRD),
+    tables = [
+        _table(results, f"{where}: calibration and test error", caption, _FIRST),
+        _table(results, f"{where}: the high-confidence set", caption, _SECOND),
+        _table(results, f"{where}: other metrics", _OTHER + left_out(results), _THIRD),
         _costs(results, where),
     ]
     if len(results.rows) > 1 and all(row.validation_nll_scaled.mean is not None for row in results.rows):
-        grids.append(_candidates(results, where))
+        tables.append(_candidates(results, where))
     if results.best:
         chosen = replace(results, rows=results.best)
-        grids.append(_grid(chosen, f"{where}: the best epoch by validation", _CHOSEN, _BOTH))
+        tables.append(_table(chosen, f"{where}: the best epoch by validation", _CHOSEN, _BOTH))
     if any(row.automation for row in results.rows):
         title = f"{where}: what may be left to the model"
-        grids.append(_grid(results, title, _PROMISED + left_out(results), _AUTOMATED))
+        tables.append(_table(results, title, _PROMISED + left_out(results), _AUTOMATED))
     if results.controls:
-        grids.append(control_table(results))
+        tables.append(control_table(results))
     if results.differences:
-        grids.append(_verdicts(results, where) if brief else _differences(results, where))
-    return grids
+        tables.append(_verdicts(results, where) if brief else _differences(results, where))
+    return tables
 
 
 _SPREAD = (
@@ -55,21 +55,21 @@ _SPREAD = (
 
 
 def left_out(results: Results) -> str:
-    """A sentence on runs that failed or were stopped; empty where all have finished.
+    """Return a sentence about runs that failed or were stopped. Empty if all have finished.
 
-    A method whose training fails for some seeds must not look as if it had never been tried with them.
+    A method whose training fails for some seeds must not look as if nobody had tried them.
     """
     if not results.unfinished:
         return ""
-    told = "; ".join(
-        f"{label}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
-        for label, seeds in results.unfinished.items()
-    )
-    return f" Not finished (failed or stopped), so in none of these figures: {told}."
+    rows = []
+    for label, seeds in results.unfinished.items():
+        word = "seed" if len(seeds) == 1 else "seeds"
+        rows.append(f"{label}, {word} {', '.join(map(str, seeds))}")
+    return f" Not finished (failed or stopped), so in none of these figures: {'; '.join(rows)}."
 
 
 _Column = tuple[str, Callable[[Row], Estimate], str | None]
-"""Heading, what it shows, and the metric that says which end is better (None: neither)."""
+"""Heading, the estimate that it shows, and the metric that says which direction is better (None: neither)."""
 
 
 def _test(metric: str) -> Callable[[Row], Estimate]:
@@ -139,7 +139,7 @@ _AUTOMATED: tuple[_Column, ...] = (
 )
 
 
-def _grid(results: Results, title: str, caption: str, columns: Sequence[_Column]) -> Table:
+def _table(results: Results, title: str, caption: str, columns: Sequence[_Column]) -> Table:
     rows = tuple(
         (row.label, str(len(row.seeds)), *(_cell(read(row), metric) for _, read, metric in columns))
         for row in results.rows
@@ -152,12 +152,14 @@ def _grid(results: Results, title: str, caption: str, columns: Sequence[_Column]
 def _cell(estimate: Estimate, metric: str | None) -> str:
     if metric not in {"nll", "brier"} or estimate.mean is None:
         return percent(estimate)
-    return f"{estimate.mean:.4f}" + ("" if estimate.spread is None else f" ± {estimate.spread:.4f}")
+    if estimate.spread is None:
+        return f"{estimate.mean:.4f}"
+    return f"{estimate.mean:.4f} ± {estimate.spread:.4f}"
 
 
 def _best(values: Sequence[float | None], metric: str | None) -> frozenset[int]:
     known = [value for value in values if value is not None]
-    if metric is None or len(set(known)) < 2:  # where all are equal nobody is best
+    if metric is None or len(set(known)) < 2:  # if all are equal, none is best
         return frozenset()
     top = max(known) if higher_is_better(metric) else min(known)
     return frozenset(index for index, value in enumerate(values) if value == top)
@@ -189,7 +191,7 @@ def _costs(results: Results, where: str) -> Table:
 
 
 def _candidates(results: Results, where: str) -> Table:
-    """The rows by what a choice between them may look at: validation alone, the best first."""
+    """Return the rows by validation alone, the best first: the table by which a row may be chosen."""
     ordered = sorted(results.rows, key=lambda row: row.validation_nll_scaled.mean or 0.0)
     rows = tuple(
         (
@@ -209,10 +211,10 @@ def _candidates(results: Results, where: str) -> Table:
 
 
 def _relative_time(row: Row, base: Row | None) -> str:
-    """Time in percent of the baseline's, where both were measured on an equally busy machine."""
+    """Return the time in percent of that of the baseline, if both machines were equally busy."""
     if base is None or row.train_seconds.mean is None or not base.train_seconds.mean:
         return "-"
-    # None means that it is not known how many runs shared the machine; such runs are compared with each other only.
+    # None: it is unknown how many runs shared the machine. Such runs are compared with each other only.
     if len({*row.concurrent_runs, *base.concurrent_runs}) > 1:
         return "-"
     return f"{100 * row.train_seconds.mean / base.train_seconds.mean:.0f}"
@@ -221,21 +223,21 @@ def _relative_time(row: Row, base: Row | None) -> str:
 def _differences(results: Results, where: str) -> Table:
     rows = []
     for item in results.differences:
-        name = _name(item.metric, item.scaled)
-        basis = "-" if item.over is None else f"{item.pairs} seeds" if item.over == "seeds" else "images"
-        rows.append((item.label, name, *_difference_and_ends(item), basis, item.verdict))
+        basis = {None: "-", "seeds": f"{item.pairs} seeds", "images": "images"}[item.over]
+        rows.append((item.label, _name(item.metric, item.scaled), *_difference_and_ends(item), basis, item.verdict))
     heads = ("method", "metric", f"minus {results.baseline}", "95 % interval", "paired over", "verdict")
     return Table(f"{where}: against {results.baseline}", tuple(rows), heads, _PAIRED)
 
 
 def _difference_and_ends(item: PairedDifference) -> tuple[str, str]:
-    """A difference and its interval, as text: in points, that of an NLL as it is."""
+    """Return a difference and its interval as text: in points, NLL as it is."""
     if item.difference is None:
         return "-", "-"
-    ends = item.interval
-    words = [
-        f"{each:+.4f}" if item.metric == "nll" else f"{100 * each:+.2f}" for each in (item.difference, *(ends or ()))
-    ]
+    values = (item.difference, *(item.interval or ()))
+    if item.metric == "nll":
+        words = [f"{value:+.4f}" for value in values]
+    else:
+        words = [f"{100 * value:+.2f}" for value in values]
     return words[0], " to ".join(words[1:]) or "-"
 
 
@@ -253,9 +255,9 @@ def _verdicts(results: Results, where: str) -> Table:
     cells = {(item.label, item.metric, item.scaled): item for item in results.differences}
     rows = []
     for label in dict.fromkeys(item.label for item in results.differences):
-        found = [cells[label, metric, scaled] for metric, scaled in columns]
-        over = "1 seed" if found[0].pairs == 1 else f"{found[0].pairs} seeds"
-        rows.append((label, over, *(_signed(item) for item in found)))
+        items = [cells[label, metric, scaled] for metric, scaled in columns]
+        over = "1 seed" if items[0].pairs == 1 else f"{items[0].pairs} seeds"
+        rows.append((label, over, *(_signed(item) for item in items)))
     heads = ("method", "paired", *(_name(metric, scaled) for metric, scaled in columns))
     caption = f"{_PAIRED} ? means: cannot tell. Intervals are in tables.md."
     return Table(f"{where}: minus {results.baseline}", tuple(rows), heads, caption)
@@ -274,16 +276,13 @@ _CONTROL = (
 
 
 def control_table(results: Results) -> Table:
-    """Each plan beside its control: what it costs, what it gives, and which part of the loss it recovers."""
+    """Return each plan beside its control: its cost, its figures, and the share of the loss that it recovers."""
     rows = []
     for item in results.controls:
-        form = "{:.4f}" if item.difference.metric == "nll" else "{:.2f}"
-        factor = 1 if item.difference.metric == "nll" else 100
-        figures = [
-            "-" if value is None else form.format(factor * value)
-            for value in (item.all_updates, item.control_value, item.plan_value)
-        ]
-        name = _name(item.difference.metric, item.difference.scaled)
+        metric = item.difference.metric
+        values = (item.all_updates, item.control_value, item.plan_value)
+        figures = [_figure(value, metric) for value in values]
+        name = _name(metric, item.difference.scaled)
         rows.append(
             (
                 *(item.plan, item.control, str(item.difference.pairs)),
@@ -299,13 +298,21 @@ def control_table(results: Results) -> Table:
     return Table(title, tuple(rows), (*heads, *verdicts), _CONTROL)
 
 
+def _figure(value: float | None, metric: str) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if metric == "nll" else f"{100 * value:.2f}"
+
+
 def _signed(item: PairedDifference) -> str:
+    if item.difference is None:
+        return "-"
     verdict = "?" if item.verdict == "cannot tell" else item.verdict
-    return "-" if item.difference is None else f"{_difference_and_ends(item)[0]} {verdict}"
+    return f"{_difference_and_ends(item)[0]} {verdict}"
 
 
 def metric_label(metric: str) -> str:
-    """A metric's name as the paper writes it.
+    """Return the name of a metric as the paper writes it.
 
     >>> metric_label("share@0.95"), metric_label("test_error")
     ('|S95|', 'TE')
@@ -324,22 +331,25 @@ def _name(metric: str, scaled: bool) -> str:
 
 
 def percent(estimate: Estimate) -> str:
-    """Mean and spread in percent.
+    """Return mean and spread in percent.
 
     >>> percent(Estimate(0.0123, 0.001, "seeds", (0.0113, 0.0133)))
     '1.23 ± 0.10'
     """
     if estimate.mean is None:
         return "-"
-    spread = "" if estimate.spread is None else f" ± {100 * estimate.spread:.2f}"
-    return f"{100 * estimate.mean:.2f}{spread}"
+    if estimate.spread is None:
+        return f"{100 * estimate.mean:.2f}"
+    return f"{100 * estimate.mean:.2f} ± {100 * estimate.spread:.2f}"
 
 
 def _plain(estimate: Estimate, form: str) -> str:
     if estimate.mean is None or not math.isfinite(estimate.mean):
         return "-"
-    spread = "" if estimate.over != "seeds" else " ± " + form.format(estimate.spread)
-    return form.format(estimate.mean) + spread
+    text = form.format(estimate.mean)
+    if estimate.over == "seeds":
+        text += " ± " + form.format(estimate.spread)
+    return text
 
 
 _CALIBRATED_COLUMNS = (
@@ -350,14 +360,14 @@ _CALIBRATED_COLUMNS = (
     ("|S95|", "share@0.95"),
 )
 _CALIBRATED = (
-    "In percent, test set, 10 bins: the test predictions behind the calibrator that lies in each run, which was fitted "
-    "on a part of its validation cases; the other tables show raw figures (--raw leaves this one out). "
+    "In percent, test set, 10 bins: the test predictions after the calibrator of each run, which was fitted on a part "
+    "of its validation cases; the other tables show raw figures (--raw leaves this one out). "
     "± is the standard deviation over seeds."
 )
 
 
 def calibrated_tables(study: Study) -> list[Table]:
-    """One table for each data set and network; none where no run has a calibrator."""
+    """Return a table for each data set and network: the runs after calibration by their own calibrators."""
     groups: dict[tuple[str, str], dict[str, list[Evaluation]]] = {}
     without: dict[tuple[str, str], list[str]] = {}
     unchanged: dict[tuple[str, str], list[str]] = {}
@@ -380,12 +390,16 @@ def calibrated_tables(study: Study) -> list[Table]:
 def _calibrated_table(
     place: tuple[str, str], rows: dict[str, list[Evaluation]], without: list[str], unchanged: list[str]
 ) -> Table:
-    left_out = f" Without a calibrator, so not here: {', '.join(without)}." if without else ""
+    caption = _CALIBRATED
+    if without:
+        caption += f" Without a calibrator, so not here: {', '.join(without)}."
     if unchanged:
-        left_out += f" Raw here, too, because nothing could be fitted: {', '.join(unchanged)}."
-    cells = tuple(
-        (label, *(percent(estimate([each.values()[metric] for each in found])) for _, metric in _CALIBRATED_COLUMNS))
-        for label, found in rows.items()
-    )
+        caption += f" Raw here, too, because nothing could be fitted: {', '.join(unchanged)}."
+    cells = []
+    for label, evaluations in rows.items():
+        values = [evaluation.values() for evaluation in evaluations]
+        means = [percent(estimate([of_run[metric] for of_run in values])) for _, metric in _CALIBRATED_COLUMNS]
+        cells.append((label, *means))
     title = f"{place[0]}, {place[1]}: with each run's own calibrator"
-    return Table(title, cells, ("method", *(heading for heading, _ in _CALIBRATED_COLUMNS)), _CALIBRATED + left_out)
+    columns = ("method", *(heading for heading, _ in _CALIBRATED_COLUMNS))
+    return Table(title, cells, columns, caption)

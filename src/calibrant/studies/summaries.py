@@ -28,9 +28,9 @@ from calibrant.tables import Table
 COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "nll", "aurc")
 # A temperature never changes the predicted class.
 COMPARED_SCALED = tuple(metric for metric in COMPARED if metric != "test_error")
-# What a row shows; beyond TABLED there is no interval over test images in the records.
+# Metrics of a row. Records have intervals over test images only for those in TABLED.
 SHOWN = (*TABLED, "aurc", "ece_equal_mass", "classwise_ece")
-# Differences that agree but for rounding have no spread to learn from.
+# A smaller spread of differences is rounding.
 _NO_SPREAD = 1e-9
 Over = Literal["seeds", "images"]
 
@@ -40,10 +40,10 @@ class Estimate(ShownFields):
     """A number with its spread.
 
     Attributes:
-        mean: Over seeds; None where it is not defined for one of them.
-        spread: Standard deviation over seeds; with one seed the standard error over test images.
-        over: What the spread is over; None without one.
-        values: One per seed.
+        mean: Mean over seeds. None if it is not defined for one of them.
+        spread: Standard deviation over seeds. With one seed, the standard error over test images.
+        over: What the spread is over. None without a spread.
+        values: One value per seed.
     """
 
     mean: float | None
@@ -56,11 +56,9 @@ class Estimate(ShownFields):
 class Row:
     """A method (or variant) over its seeds, all metrics as fractions.
 
-    `automation` is what may be automated: "share@0.99" at a promised accuracy of 0.99, "accuracy@0.99" of that share on
-    the test set, both also as "scaled_...".
-
-    `method` is its name in `calibrant.training.methods`. `concurrent_runs` is how many runs shared the machine, one
-    number per seed; None if that is not known.
+    `automation` is what can be automated: "share@0.99" at a promised accuracy of 0.99, "accuracy@0.99" of that share on
+    the test set, and both as "scaled_...". `method` is the name in `calibrant.training.methods`. `concurrent_runs` is
+    how many runs shared the machine, one number per seed, None if unknown.
     """
 
     label: str
@@ -89,11 +87,11 @@ class PairedDifference:
         metric: Flat name.
         scaled: Whether both are temperature-scaled.
         difference: Mean over pairs.
-        interval: 95 % interval: Student's t over seeds, no narrower than the noise of the test images, or that of one
-            seed over images; None where neither is possible, and for calibration errors over images.
+        interval: 95 % interval. Over seeds: Student's t, not narrower than the noise of the test images. With one
+            seed: over test images. None if neither is possible, and for calibration errors over images.
         over: What was paired.
-        pairs: Number of seeds in common.
-        verdict: What the method is, seen from the baseline.
+        pairs: Number of seeds that both have.
+        verdict: Whether the method is better or worse than the baseline.
     """
 
     label: str
@@ -111,16 +109,16 @@ class AgainstControl(ShownFields):
     """One metric of a plan, its control and the run on all updates, as means over seeds.
 
     Attributes:
-        plan: The plan's row.
-        control: The control's row.
-        share: The plan's part of all updates.
-        scored_share: Forward passes for scores alone, in the same unit; they come on top.
-        all_updates: The metric without a plan and with all epochs; None where that was not run.
+        plan: Row of the plan.
+        control: Row of the control.
+        share: Updates of the plan as a share of all updates.
+        scored_share: Additional forward passes for scores alone, in the same unit.
+        all_updates: The metric without a plan and with all epochs. None if that was not run.
         control_value: The metric of the control.
         plan_value: The metric of the plan.
         difference: Plan minus control, with interval and verdict, paired by seed and over test images.
-        recovered: (control - plan) / (control - all updates): 1 where nothing was lost, 0 where the plan is worth no
-            more than fewer epochs; None where all updates were not run, or are no better than the control.
+        recovered: (control - plan) / (control - all updates). 1: nothing was lost. 0: the plan is worth no more than
+            fewer epochs. None if all updates were not run, or are no better than the control.
     """
 
     plan: str
@@ -138,9 +136,9 @@ class AgainstControl(ShownFields):
 class Results(Displayed):
     """All rows of one data set and network.
 
-    `unfinished` are the seeds of each row that failed or were stopped: the rows know nothing of them. `best` are rows
-    of the best epoch by a validation figure, where runs kept it; all others are of the last epoch. `controls` puts each
-    plan beside its control (see `study.control`); `uncontrolled` are the plans that have none of as many updates.
+    `unfinished` are the seeds of each row that failed or were stopped; they are not in the rows. `best` are rows of the
+    best epoch by a validation figure, if runs kept it. All other rows are of the last epoch. `controls` compares each
+    plan with its control. `uncontrolled` are the plans that have no control with as many updates.
     """
 
     data: str
@@ -160,23 +158,23 @@ class Results(Displayed):
         return Table(table.title, table.rows, table.columns)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, in fractions."""
+        """Return plain values for JSON, in fractions."""
         content = asdict(self)
         for row in (*content["rows"], *content["best"]):
-            row["takeover"] = row.pop("automation")  # the name that files have had from the beginning
+            row["takeover"] = row.pop("automation")  # the name of the key in the files
         return content
 
 
 PredictionsOf = Callable[[Record, bool], Predictions]
-"""Test predictions of a record's run, temperature-scaled or not."""
+"""Returns the test predictions of a record, temperature-scaled or not."""
 N_RESAMPLES = 400
 
 
 class ImageNoise:
-    """Paired differences over test images. Each run is resampled once, all of them by the same draws.
+    """How much of a difference the choice of test images explains. Each run is resampled once, all by the same draws.
 
     Args:
-        predictions_of: Where test predictions come from.
+        predictions_of: Returns the test predictions of a record.
     """
 
     def __init__(self, predictions_of: PredictionsOf) -> None:
@@ -185,7 +183,7 @@ class ImageNoise:
         self._compared: dict[tuple[str, str, bool], Comparison] = {}
 
     def comparison(self, ours: Record, theirs: Record, *, scaled: bool) -> Comparison:
-        """What `compare` says of one run and another, made once for all metrics."""
+        """Return the result of `compare` for two runs. It is computed once for all metrics."""
         key = (ours.predictions_sha256["test"], theirs.predictions_sha256["test"], scaled)
         if key not in self._compared:
             both = (self._predictions_of(each, scaled) for each in (theirs, ours))
@@ -193,18 +191,21 @@ class ImageNoise:
         return self._compared[key]
 
     def half_width(self, metric: str, ours: Sequence[Record], theirs: Sequence[Record], *, scaled: bool) -> float:
-        """How far chance may move the mean difference over pairs of runs to either side; 0 where it is not defined.
+        """Return how far chance can move the mean difference over pairs of runs to either side. 0 if undefined.
 
-        Where draws cannot be trusted (calibration errors, high-confidence sets) it is that of one pair, on average: the
-        noise of the images is taken to be the same in every seed.
+        For calibration errors and high-confidence sets, draws cannot be trusted. There it is the average over pairs of
+        what one pair allows, as if the noise of the images were the same in every seed.
         """
         pairs = [(self._of(b, scaled), self._of(a, scaled)) for b, a in zip(ours, theirs, strict=True)]
-        if all(each.range(metric) is None for pair in pairs for each in pair):
+        if all(model.range(metric) is None for pair in pairs for model in pair):
             ends = percentiles(np.mean([b.draws[metric] - a.draws[metric] for b, a in pairs], axis=0), 0.95)
-            return 0.0 if ends is None else (ends[1] - ends[0]) / 2
+            if ends is None:
+                return 0.0
+            return (ends[1] - ends[0]) / 2
         distances = []
         for b, a in pairs:
-            own, base = (each.evaluation.values()[metric] for each in (b, a))
+            own = b.evaluation.values()[metric]
+            base = a.evaluation.values()[metric]
             ends = b.difference(a, metric)
             if ends is None or own is None or base is None:
                 return 0.0
@@ -221,7 +222,7 @@ class ImageNoise:
 
 
 def estimate(values: Sequence[float | None], deviations: Sequence[float | None] = ()) -> Estimate:
-    """Mean and spread of one number over seeds.
+    """Return mean and spread of one number over seeds.
 
     >>> round(estimate([0.1, 0.2, 0.3]).spread, 3)
     0.1
@@ -232,12 +233,13 @@ def estimate(values: Sequence[float | None], deviations: Sequence[float | None] 
     mean = statistics.fmean(known)
     if len(known) > 1:
         return Estimate(mean, statistics.stdev(known), "seeds", tuple(values))
-    own = deviations[0] if deviations else None
-    return Estimate(mean, own, None if own is None else "images", tuple(values))
+    if not deviations or deviations[0] is None:
+        return Estimate(mean, None, None, tuple(values))
+    return Estimate(mean, deviations[0], "images", tuple(values))
 
 
 def summarise_row(label: str, records: Sequence[Record]) -> Row:
-    """One row from the records of its seeds."""
+    """Return one row from the records of its seeds."""
     ordered = sorted(records, key=lambda record: record.seed)
 
     def metrics(*, scaled: bool) -> dict[str, Estimate]:
@@ -269,40 +271,47 @@ def summarise_row(label: str, records: Sequence[Record]) -> Row:
 
 
 def _automation(records: Sequence[Record]) -> dict[str, Estimate]:
-    """The figures that all of the records have; records of older versions have none."""
-    told = [record.automation or {} for record in records]
-    targets = [target for target in told[0] if all(target in each for each in told)]
-    return {
-        f"{what}@{target}": estimate(
-            [each[target][what] for each in told],
-            [_binomial_error(what, each[target], record) for each, record in zip(told, records, strict=True)],
-        )
-        for target in targets
-        for what in told[0][target]
-    }
+    """Return the figures that all records have."""
+    figures = [record.automation or {} for record in records]
+    estimates = {}
+    for target in figures[0]:
+        if not all(target in of_record for of_record in figures):
+            continue
+        for name in figures[0][target]:
+            values = [of_record[target][name] for of_record in figures]
+            errors = [
+                _binomial_error(name, of_record[target], record)
+                for of_record, record in zip(figures, records, strict=True)
+            ]
+            estimates[f"{name}@{target}"] = estimate(values, errors)
+    return estimates
 
 
-def _binomial_error(what: str, figures: dict[str, float | None], record: Record) -> float | None:
-    """Standard error over test images, for a threshold that stays as it is.
+def _binomial_error(name: str, figures: dict[str, float | None], record: Record) -> float | None:
+    """Return the standard error over test images, for a fixed threshold.
 
-    None for the accuracy of cases that are all right, or all wrong: a few such cases would look certain.
+    None for an accuracy of 0 or 1: a few cases that are all right would look certain.
     """
-    value, whole = figures[what], what.replace("accuracy", "share")
-    if value is None or (what != whole and value in {0.0, 1.0}):
+    value = figures[name]
+    if value is None:
         return None
-    cases = record.test_cases * (1.0 if what == whole else figures[whole] or 0.0)
+    cases = float(record.test_cases)
+    if "accuracy" in name:
+        if value in {0.0, 1.0}:
+            return None
+        cases *= figures[name.replace("accuracy", "share")] or 0.0
     return math.sqrt(value * (1.0 - value) / cases)
 
 
 def summarise(
     records: Mapping[str, Sequence[Record]], baseline: str, *, predictions_of: PredictionsOf | None = None
 ) -> Results:
-    """Rows and differences of one data set and network.
+    """Return rows and differences of one data set and network.
 
     Args:
-        records: Label to the records of its seeds, in the order of the table.
-        baseline: The label that the others are compared with; without records there are no differences.
-        predictions_of: Where test predictions come from, for a paired bootstrap over test images.
+        records: The records of each label, one per seed, in the order of the table.
+        baseline: The label with which the others are compared. If it has no records, there are no differences.
+        predictions_of: Returns the test predictions of a record, for a paired bootstrap over test images.
     """
     filled = {label: list(group) for label, group in records.items() if group}
     if not filled:
@@ -320,7 +329,7 @@ def summarise(
 
 
 def _best_row(label: str, records: Sequence[Record]) -> Row | None:
-    """The row of the best epoch, where all seeds kept it and chose by the same figure."""
+    """Return the row of the best epoch. None unless all seeds kept it and chose it by the same figure."""
     chosen = {record.best["select"] for record in records if record.best is not None}
     found = [best for record in records if (best := record.at_best()) is not None]
     if len(found) != len(records) or len(chosen) != 1:
@@ -332,11 +341,13 @@ def _best_row(label: str, records: Sequence[Record]) -> Row | None:
 def _differences(
     label: str, group: list[Record], baseline: list[Record], noise: ImageNoise | None
 ) -> list[PairedDifference]:
-    by_seed = [{record.seed: record for record in each} for each in (group, baseline)]
-    common = sorted(by_seed[0].keys() & by_seed[1].keys())
+    our_seeds = {record.seed: record for record in group}
+    their_seeds = {record.seed: record for record in baseline}
+    common = sorted(our_seeds.keys() & their_seeds.keys())
     if not common:
         return []
-    ours, theirs = ([each[seed] for seed in common] for each in by_seed)
+    ours = [our_seeds[seed] for seed in common]
+    theirs = [their_seeds[seed] for seed in common]
     compared = [(metric, False) for metric in COMPARED] + [(metric, True) for metric in COMPARED_SCALED]
     if len(common) == 1 and noise is not None:
         return [over_images(label, metric, ours[0], theirs[0], noise, scaled=scaled) for metric, scaled in compared]
@@ -364,17 +375,19 @@ def over_seeds(
     least: float = 0.0,
     few: bool = False,
 ) -> PairedDifference:
-    """Mean difference over seeds with Student's t interval, which is wide for few seeds, as it should be.
+    """Return the mean difference over seeds with Student's t interval, which is wide for few seeds.
 
-    A test set is finite, so two or three seeds may agree by luck, even exactly. The interval is therefore never
-    narrower than `least` to either side, the noise of the test images; without any spread there is no interval.
-    Where a metric rests on a `few` images there is no verdict: three that are right in every seed promise nothing.
+    A test set is finite, so two or three seeds may agree by luck, even exactly. The interval therefore extends at least
+    `least` to either side, which is the noise of the test images. Without any spread there is no interval. If a metric
+    depends on a `few` images there is no verdict: three images that are right in every seed prove nothing.
     """
     pairs = [b - a for a, b in zip(theirs, ours, strict=True) if a is not None and b is not None]
     if len(pairs) != len(ours):
         return PairedDifference(label, metric, scaled, None, None, None, len(ours), "cannot tell")
     mean = statistics.fmean(pairs)
-    half = max(_t_half_width(pairs), least) if len(pairs) > 1 else 0.0
+    half = 0.0
+    if len(pairs) > 1:
+        half = max(_t_half_width(pairs), least)
     if half < _NO_SPREAD:
         return PairedDifference(label, metric, scaled, mean, None, None, len(pairs), "cannot tell")
     interval = (mean - half, mean + half)
@@ -383,8 +396,9 @@ def over_seeds(
 
 
 def _few(metric: str, theirs: Record, ours: Record, *, scaled: bool) -> bool:
-    both = [record.evaluation(scaled=scaled) for record in (theirs, ours)]
-    return rests_on_few(metric, both[0].values(), both[1].values(), both[0].n)
+    first = theirs.evaluation(scaled=scaled)
+    second = ours.evaluation(scaled=scaled)
+    return rests_on_few(metric, first.values(), second.values(), first.n)
 
 
 def _t_half_width(values: Sequence[float]) -> float:
@@ -396,7 +410,7 @@ def _t_half_width(values: Sequence[float]) -> float:
 def over_images(
     label: str, metric: str, ours: Record, theirs: Record, noise: ImageNoise, *, scaled: bool
 ) -> PairedDifference:
-    """The paired difference of one run and another over test images."""
+    """Return the paired difference of one run and another over test images."""
     row = noise.comparison(ours, theirs, scaled=scaled)[metric]
     over: Over | None = None if row.difference is None else "images"
     return PairedDifference(label, metric, scaled, row.difference, row.interval, over, 1, row.verdict)
