@@ -143,9 +143,10 @@ class Table:
         first = min(self._column_width(0), available // 3) + 4
         used = first
         for index in range(1, len(self.columns)):
-            # Words can be broken, so a text column needs a third of the terminal at most.
-            most = available // 3 if self.is_text(index) else available
-            needed = min(self._column_width(index), most) + 3
+            needed = min(self._column_width(index), available) + 3
+            if self.is_text(index):
+                # Words can be broken, so a text column needs a third of the terminal at most.
+                needed = min(needed, available // 3 + 3)
             if groups[-1] and used + needed > available:
                 groups.append([])
                 used = first
@@ -160,8 +161,10 @@ class Table:
         return max(cell_len(cell) for cell in cells)
 
     def _starred(self, row: int, column: int) -> str:
-        star = "*" if self.is_best(row, column) else ""
-        return f"{self.rows[row][column]}{star}"
+        cell = str(self.rows[row][column])
+        if self.is_best(row, column):
+            cell += "*"
+        return cell
 
     def _rich_table(self, columns: Sequence[int], available: int) -> object:
         from rich import box, table
@@ -226,6 +229,15 @@ class Table:
                     cells[column] = rf"\textbf{{{cell}}}"
             lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "run"), counted(2, "run")
+    ('1 run', '2 runs')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def escaped(cell: object) -> str:

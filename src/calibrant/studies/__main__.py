@@ -9,37 +9,32 @@ sweep's storage is in CALIBRANT_STORAGE: it may contain a password, and every us
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from calibrant.scale import task_main
 
 
-def _train(recipe: str, folder: str, data_dir: Path | None) -> None:
+def _train(recipe: str, folder: str, *data_dir: str) -> None:
     from calibrant.training import PlainLines, Recipe, train_or_resume
 
     # The study that started this process has checked that the user trusts the code; the recipe has its digests.
-    train_or_resume(Recipe.load(recipe), Path(folder), data_dir=data_dir, reporter=PlainLines(), trust_code=True)
+    settings = {"data_dir": Path(name) for name in data_dir}
+    train_or_resume(Recipe.load(recipe), Path(folder), **settings, reporter=PlainLines(), trust_code=True)
 
 
-def _search(folder: str, trials: str, timeout: str, data_dir: Path | None) -> None:
+def _search(folder: str, trials: str, timeout: str, *data_dir: str) -> None:
     from calibrant.studies.sweeps import Sweep
     from calibrant.training import PlainLines
 
     # As above: the process that started this one has opened the same folder.
     sweep = Sweep(folder, storage=os.environ.get("CALIBRANT_STORAGE"), trust_code=True)
     seconds = None if timeout == "-" else float(timeout)
-    sweep.run(trials=int(trials), timeout=seconds, data_dir=data_dir, reporter=PlainLines())
-
-
-def _main(arguments: Sequence[str]) -> None:
-    if arguments[0] == "train":
-        recipe, folder, *rest = arguments[1:]
-        _train(recipe, folder, Path(rest[0]) if rest else None)
-    else:
-        folder, trials, timeout, *rest = arguments[1:]
-        _search(folder, trials, timeout, Path(rest[0]) if rest else None)
+    settings = {"data_dir": Path(name) for name in data_dir}
+    sweep.run(trials=int(trials), timeout=seconds, **settings, reporter=PlainLines())
 
 
 if __name__ == "__main__":
-    task_main(lambda: _main(sys.argv[1:]))
+    if sys.argv[1] == "train":
+        task_main(lambda: _train(*sys.argv[2:]))
+    else:
+        task_main(lambda: _search(*sys.argv[2:]))

@@ -10,7 +10,7 @@ from calibrant.report import ablation_curves, component_bars
 from calibrant.studies.result_tables import left_out, percent
 from calibrant.studies.study_spec import StudySpec, Variant
 from calibrant.studies.summaries import Results, Row
-from calibrant.tables import Table
+from calibrant.tables import Table, counted
 from calibrant.training import methods
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def ablation_table(name: str, results: Results) -> Table:
     seeds = max(len(row.seeds) for row in results.rows)
     caption = (
         "In percent. Marked: the lowest validation ECE, which is how a value is chosen; the other columns are about "
-        f"the test set and have no say. {seeds} {'seed' if seeds == 1 else 'seeds'}; ± as in the other tables."
+        f"the test set and have no say. {counted(seeds, 'seed')}; ± as in the other tables."
         f"{left_out(results)}"
     )
     title = f"{results.data}, {results.model}: {name}"

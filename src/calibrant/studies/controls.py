@@ -447,8 +447,14 @@ def curve_line(method: str, points: Mapping[float, Row], *, control: bool) -> Bu
     values = {}
     spreads = {}
     for panel, estimates in panels.items():
-        values[panel] = [math.nan if point.mean is None else point.mean for point in estimates]
-        over_seeds_only = [point.spread if point.over == "seeds" else None for point in estimates]
-        spreads[panel] = [math.nan if spread is None else spread for spread in over_seeds_only]
+        values[panel] = [_number(point.mean) for point in estimates]
+        spreads[panel] = [math.nan] * len(estimates)
+        for place, point in enumerate(estimates):
+            if point.over == "seeds":
+                spreads[panel][place] = _number(point.spread)
     name = f"{method}, fewer epochs (to beat)" if control else method
     return BudgetLine(name, updates, values, spreads, control=control)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -22,7 +22,7 @@ from calibrant.studies.result_tables import calibrated_tables, control_table, pa
 from calibrant.studies.study_folder import Study, make_progress
 from calibrant.studies.study_spec import StudySpec, file_word
 from calibrant.studies.summaries import Results
-from calibrant.tables import Table
+from calibrant.tables import Table, counted
 from calibrant.training import Run
 
 
@@ -184,10 +184,9 @@ def _warn_of_forgotten_runs(study: Study) -> None:
     names = {planned.name for planned in study.runs}
     forgotten = [planned.name for planned in before if planned.name not in names and study.folder(planned).is_dir()]
     if forgotten:
-        count = "1 run" if len(forgotten) == 1 else f"{len(forgotten)} runs"
         warnings.warn(
-            f"{count} of the study that was in {study.path} left out of study.toml and the tables (first: "
-            f"{forgotten[0]}). Their folders stay in runs/. Name all methods, seeds and data sets to include them.",
+            f"{counted(len(forgotten), 'run')} of the study that was in {study.path} left out of study.toml and the tables "
+            f"(first: {forgotten[0]}). Their folders stay in runs/. Name all methods, seeds and data sets to include them.",
             CalibrantWarning,
             stacklevel=4,
         )

@@ -11,7 +11,7 @@ from calibrant.metrics import label as common_label
 from calibrant.studies.measuring import CONFIDENCE
 from calibrant.studies.study_folder import Study
 from calibrant.studies.summaries import Estimate, PairedDifference, Results, Row, estimate
-from calibrant.tables import Table
+from calibrant.tables import Table, counted
 from calibrant.training import Run
 
 
@@ -256,8 +256,7 @@ def _verdicts(results: Results, where: str) -> Table:
     rows = []
     for label in dict.fromkeys(item.label for item in results.differences):
         items = [cells[label, metric, scaled] for metric, scaled in columns]
-        over = "1 seed" if items[0].pairs == 1 else f"{items[0].pairs} seeds"
-        rows.append((label, over, *(_signed(item) for item in items)))
+        rows.append((label, counted(items[0].pairs, "seed"), *(_signed(item) for item in items)))
     heads = ("method", "paired", *(_name(metric, scaled) for metric, scaled in columns))
     caption = f"{_PAIRED} ? means: cannot tell. Intervals are in tables.md."
     return Table(f"{where}: minus {results.baseline}", tuple(rows), heads, caption)

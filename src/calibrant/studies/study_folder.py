@@ -22,7 +22,7 @@ from calibrant.studies.measuring import digests, record_run, scaled_by
 from calibrant.studies.records import Record
 from calibrant.studies.study_spec import PlannedRun, StudySpec
 from calibrant.studies.summaries import ImageNoise, Results, summarise
-from calibrant.tables import Table
+from calibrant.tables import Table, counted
 from calibrant.training import Run, check_inputs, flatten, method_settings, state_of, trained_data
 
 _CONCURRENCY = TypeAdapter(dict[str, Annotated[int, Field(ge=1, lt=2**31)]])
@@ -58,7 +58,9 @@ def plan_study(
     content = {}
     if file is not None:
         content = StudySpec.load(file).model_dump(exclude_unset=True)
-    named = {"models" if key == "model" else key: (name,) for key, name in (defaults or {}).items()}
+    named = {key: (name,) for key, name in (defaults or {}).items()}
+    if "model" in named:
+        named["models"] = named.pop("model")
     merged = {**named, **content, **settings}
     merged["recipe"] = {**flatten(content.get("recipe", {})), **(recipe or {})}
     if "derived" not in merged:
@@ -321,8 +323,7 @@ class _Lines:
         self._study = study
         self._shown = 0
         done = len(study.runs) - len(pending)
-        runs = "1 run" if len(study.runs) == 1 else f"{len(study.runs)} runs"
-        self._write(f"{runs}, {done} of them finished before, {len(pending)} to run")
+        self._write(f"{counted(len(study.runs), 'run')}, {done} of them finished before, {len(pending)} to run")
         yield
 
     def update(self, ended: list[Ended]) -> None:

@@ -13,7 +13,7 @@ from calibrant.report import pareto_picture, save_figure
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.studies.search import TrialStopped
 from calibrant.studies.sweeps import SAME_SETTINGS, Sweep, SweepSpec
-from calibrant.tables import Table
+from calibrant.tables import Table, counted
 from calibrant.training import check_inputs, make_reporter
 
 if TYPE_CHECKING:
@@ -193,8 +193,7 @@ def failures(sweep: Sweep) -> list[str]:
 def _how_trials_ended(sweep: Sweep) -> str:
     failed = failures(sweep)
     finished = len(sweep.finished())
-    trials = "trial" if finished == 1 else "trials"
-    sentence = f"{finished} {trials} finished, {len(sweep.stopped()) - len(failed)} stopped early"
+    sentence = f"{counted(finished, 'trial')} finished, {len(sweep.stopped()) - len(failed)} stopped early"
     if failed:
         sentence += f", {len(failed)} failed (the first: {failed[0].rstrip('.')})"
     return f"{sentence}."

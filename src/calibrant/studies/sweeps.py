@@ -26,7 +26,7 @@ from calibrant.studies.search import (
     recipe_key,
     search_space,
 )
-from calibrant.tables import Table
+from calibrant.tables import Table, counted
 from calibrant.training import (
     Quiet,
     Recipe,
@@ -324,10 +324,9 @@ class Sweep(Displayed):
 
 
 def _warn_of_waiting(running: int) -> None:
-    trials = "1 running trial" if running == 1 else f"{running} running trials"
     warnings.warn(
-        f"Waiting for {trials} of other workers. If a worker was killed, its trial begins again {_GRACE_SECONDS} "
-        "seconds after its last heartbeat.",
+        f"Waiting for {counted(running, 'running trial')} of other workers. If a worker was killed, its trial begins "
+        f"again {_GRACE_SECONDS} seconds after its last heartbeat.",
         CalibrantWarning,
         stacklevel=3,
     )
