@@ -14,23 +14,22 @@ from pathlib import Path
 from calibrant.scale import task_main
 
 
-def _train(recipe: str, folder: str, *data_dir: str) -> None:
+def _train(recipe: str, folder: str, data_dir: str = "") -> None:
     from calibrant.training import PlainLines, Recipe, train_or_resume
 
     # The study that started this process has checked that the user trusts the code; the recipe has its digests.
-    settings = {"data_dir": Path(name) for name in data_dir}
-    train_or_resume(Recipe.load(recipe), Path(folder), **settings, reporter=PlainLines(), trust_code=True)
+    images = Path(data_dir) if data_dir else None
+    train_or_resume(Recipe.load(recipe), Path(folder), data_dir=images, reporter=PlainLines(), trust_code=True)
 
 
-def _search(folder: str, trials: str, timeout: str, *data_dir: str) -> None:
+def _search(folder: str, trials: str, timeout: str, data_dir: str = "") -> None:
     from calibrant.studies.sweeps import Sweep
     from calibrant.training import PlainLines
 
     # As above: the process that started this one has opened the same folder.
     sweep = Sweep(folder, storage=os.environ.get("CALIBRANT_STORAGE"), trust_code=True)
     seconds = None if timeout == "-" else float(timeout)
-    settings = {"data_dir": Path(name) for name in data_dir}
-    sweep.run(trials=int(trials), timeout=seconds, **settings, reporter=PlainLines())
+    sweep.run(trials=int(trials), timeout=seconds, data_dir=data_dir or None, reporter=PlainLines())
 
 
 if __name__ == "__main__":

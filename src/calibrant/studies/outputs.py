@@ -185,8 +185,9 @@ def _warn_of_forgotten_runs(study: Study) -> None:
     forgotten = [planned.name for planned in before if planned.name not in names and study.folder(planned).is_dir()]
     if forgotten:
         warnings.warn(
-            f"{counted(len(forgotten), 'run')} of the study that was in {study.path} left out of study.toml and the tables "
-            f"(first: {forgotten[0]}). Their folders stay in runs/. Name all methods, seeds and data sets to include them.",
+            f"{counted(len(forgotten), 'run')} of the study that was in {study.path} left out of study.toml and the "
+            f"tables (first: {forgotten[0]}). The folders stay in runs/. Name all methods, seeds and data sets to "
+            "include them.",
             CalibrantWarning,
             stacklevel=4,
         )
