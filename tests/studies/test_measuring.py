@@ -4,7 +4,7 @@ import pytest
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import choose_threshold
-from calibrant.studies.measuring import automation
+from calibrant.studies.measuring import automation, fit_temperature
 from calibrant.studies.result_tables import paper_tables
 from calibrant.studies.summaries import summarise
 
@@ -113,3 +113,24 @@ def test_records_without_it_have_no_such_table(make_record):
     assert all(
         "left to the model" not in grid.title for grid in paper_tables(summarise({"nll": [make_record()]}, "nll"))
     )
+
+
+def test_a_validation_set_without_mistakes_is_noted_not_fatal():
+    logits = np.eye(3)[[0, 1, 2, 0]] * 5
+    temperature, notes = fit_temperature(Predictions.from_logits(logits, [0, 1, 2, 0]))
+    assert temperature == 1.0
+    assert "every case is classified correctly" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("logits", "targets", "reason"),
+    [
+        ([[1.0, 0.0], [0.0, 2.0]], [1, 1], "targets must hold at least two classes"),
+        ([[1.0, 0.0], [1.0, 0.0]], [0, 1], "got the same prediction in every row"),
+    ],
+)
+def test_what_cannot_be_fitted_is_noted_not_fatal(logits, targets, reason):
+    temperature, notes = fit_temperature(Predictions.from_logits(logits, targets))
+    assert temperature == 1.0
+    assert notes[0].startswith("not fitted, the temperature stays 1: ")
+    assert reason in notes[0]

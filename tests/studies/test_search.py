@@ -2,8 +2,71 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrant.studies.search import RungReporter, TrialStopped, figures_at_rungs, is_dominated, rungs
-from calibrant.training import Quiet, Run, paper_recipe
+from calibrant.errors import InvalidInput
+from calibrant.studies.search import (
+    _USUAL,
+    Categorical,
+    Range,
+    RungReporter,
+    TrialStopped,
+    figures_at_rungs,
+    is_dominated,
+    recipe_key,
+    rungs,
+    search_space,
+)
+from calibrant.training import Quiet, Run, methods, paper_recipe
+from calibrant.training.methods.table import PRUNING
+
+
+def test_by_default_the_methods_own_settings_with_a_usual_range():
+    assert set(search_space("flsd+h+unbiased")) == {"huber_weight", "share", "drop"}
+    assert set(search_space("ls")) == {"label_smoothing"}
+
+
+def test_usual_ranges_belong_to_settings_that_exist():
+    composed = [f"nll+{plan}" for plan in PRUNING]
+    known = {key for name in (*methods.names(), *composed) for key in methods.describe(name).settings}
+    assert set(_USUAL) <= known
+
+
+def test_words():
+    found = search_space(
+        "flsd+h", ["optimiser.batch_size=32:128:log", "optimiser.lr=0.01:1", "schedule.kind=step,cosine"]
+    )
+    assert found == {
+        "optimiser.batch_size": Range(32, 128, log=True),
+        "optimiser.lr": Range(0.01, 1.0),
+        "schedule.kind": Categorical(("step", "cosine")),
+    }
+    assert recipe_key("optimiser.lr") == "optimiser.lr"
+    assert recipe_key("huber_weight") == "method.options.huber_weight"
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("huber_wieght", "Did you mean 'huber_weight'"),
+        ("optimiser.lr", "has no usual one"),
+        ("huber_weight=5:1", "LOW < HIGH"),
+        ("huber_weight=0:1:log", "begin above 0"),
+        ("huber_weight=1:2:lin", "LOW:HIGH:log"),
+        ("huber_weight=a:b", "LOW < HIGH"),
+        ("huber_weight=3", "offer at least two values"),
+        ("drop", "name a setting of the method"),
+        ("zzz=1:2", "engine.*; a run's recipe.toml shows all."),
+    ],
+)
+def test_bad_words(word, message):
+    with pytest.raises(InvalidInput) as caught:
+        search_space("flsd+h", [word])
+    assert message in str(caught.value)
+
+
+def test_a_method_without_settings_needs_a_word():
+    with pytest.raises(InvalidInput, match="Say what to vary"):
+        search_space("nll")
+
 
 figures = st.tuples(*(st.integers(0, 4).map(float),) * 3)
 
