@@ -13,8 +13,7 @@ from calibrant.calibration import Calibrator
 from calibrant.decisions import RoutingRule, Shortlist, check_promise
 from calibrant.deployment import rule_digest
 from calibrant.pruning import load_audit
-from calibrant.studies import Study, StudySpec, Sweep
-from calibrant.studies.records import read_records
+from calibrant.studies import Study, StudySpec, read_records
 from calibrant.training import Recipe, Run, flatten, resume
 
 HERE = Path(__file__).parent / "v0.1.0"
@@ -226,11 +225,3 @@ def test_recipe_and_study_files():
     assert Recipe.load(HERE / "study/recipes/digits-tiny-strong_term-seed1.toml").optimiser.lr == 0.05
     asked, kept = StudySpec.load(HERE / "asked.toml"), StudySpec.load(HERE / "study/study.toml")
     assert asked.runs() == kept.runs()
-
-
-def test_sweep(copy):
-    pytest.importorskip("optuna")
-    sweep, expected = Sweep(copy("sweep")), EXPECTED["sweep"]
-    assert [trial.number for trial in sweep.front()] == expected["front"]
-    found = [{"number": each.number, "params": each.params, "values": each.values} for each in sweep.finished()]
-    assert found == expected["trials"]
