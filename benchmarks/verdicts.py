@@ -16,8 +16,7 @@ import numpy as np
 from scipy import stats
 
 from calibrant import Predictions, evaluate
-from calibrant.studies.images import ImageNoise
-from calibrant.studies.summary import COMPARED, over_seeds
+from calibrant.studies.summaries import COMPARED, ImageNoise, over_seeds
 
 CLASSES = 5
 

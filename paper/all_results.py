@@ -8,8 +8,8 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from calibrant.report import Grid
 from calibrant.studies import Record, paper_tables, read_records, summarise
+from calibrant.tables import Table
 from paper.budget import budget_grid
 from paper.groups import Groups, group_records
 from paper.names import short_names
@@ -153,14 +153,14 @@ def _legend(records: Sequence[Record], names: Mapping[str, str]) -> str:
     return _table(("name", "settings"), rows)
 
 
-def _shortened(grid: Grid, names: Mapping[str, str]) -> Grid:
-    return replace(grid, rows=tuple(tuple(names.get(cell, cell) for cell in row) for row in grid.rows))
+def _shortened(grid: Table, names: Mapping[str, str]) -> Table:
+    return replace(grid, rows=tuple(tuple(names.get(str(cell), str(cell)) for cell in row) for row in grid.rows))
 
 
-def _grid(grid: Grid) -> str:
+def _grid(grid: Table) -> str:
     if not grid.rows:
         return "<p>None yet.</p>"
-    return _table(grid.columns, ["".join(_text(cell) for cell in row) for row in grid.rows])
+    return _table(grid.columns, ["".join(_text(str(cell)) for cell in row) for row in grid.rows])
 
 
 def _section(name: str, title: str, words: str, body: str) -> str:

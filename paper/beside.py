@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from calibrant.report import Grid, to_markdown
 from calibrant.studies import ABLATIONS, METHOD, Record, ablation_table, metric_label, percent, summarise
+from calibrant.tables import Table
 from paper.agreement import RULE, Agreement, Reasons, agreement, of_table, reason
 from paper.claims import BASELINES, runs_of
 from paper.groups import Groups, Place
@@ -54,7 +54,7 @@ def beside_paper(groups: Groups, reasons: Reasons) -> str:
         once = {each.row.method: each for each in reversed(compared)}.values()
         verdicts = [item.verdict == "agrees" for each in once for item in each.numbers]
         caption = f"Paper → ours. {sum(verdicts)} of {len(verdicts)} numbers agree."
-        parts += ["", to_markdown(Grid(f"{data}, {model}", caption, heads, lines)).rstrip("\n"), ""]
+        parts += ["", Table(f"{data}, {model}", lines, heads, caption).markdown().rstrip("\n"), ""]
         parts += [
             *([f"{common}\n"] if (common := of_table(reasons, data, model)) else []),
             *_why_not(compared, reasons),
@@ -145,7 +145,7 @@ def curves(groups: Groups) -> str:
                 if len(values) > 2:
                     rows = {f"{name}={value:g}": records for value, records in values.items()}
                     grid = ablation_table(name, summarise(rows, next(iter(rows))))
-                    parts += ["", to_markdown(replace(grid, title=f"{grid.title} of {method}")).rstrip("\n")]
+                    parts += ["", replace(grid, title=f"{grid.title} of {method}").markdown().rstrip("\n")]
     return "\n".join(parts if len(parts) > 3 else [*parts, "", "No curve with three or more values yet."])
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from scipy.stats import t
 
-from calibrant.report import Grid
 from calibrant.studies import Record, find_controls, has_plan
+from calibrant.tables import Table
 
 METRICS: dict[str, Callable[[Record], float]] = {
     "NLL +TS": lambda record: record.value("nll", scaled=True) or 0.0,
@@ -56,7 +56,7 @@ def budgets(by_label: Mapping[str, Sequence[Record]]) -> list[Budget]:
     ]
 
 
-def budget_grid(groups: Mapping[tuple[str, str], Mapping[str, Sequence[Record]]]) -> Grid:
+def budget_grid(groups: Mapping[tuple[str, str], Mapping[str, Sequence[Record]]]) -> Table:
     """Every plan beside its control, a row for each metric; plans without a control follow, and nothing is claimed."""
     rows: list[tuple[str, ...]] = []
     without: list[tuple[str, ...]] = []
@@ -74,7 +74,7 @@ def budget_grid(groups: Mapping[tuple[str, str], Mapping[str, Sequence[Record]]]
     runs = ("all updates", "control", "plan alone")
     verdicts = ("plan - control", "verdict", "recovered share")
     heads = ("data, network", "plan", "updates, %", "seeds", "metric", *runs, *verdicts)
-    return Grid("", "", heads, (*rows, *without))
+    return Table("", (*rows, *without), heads)
 
 
 def _lines(place: str, budget: Budget) -> list[tuple[str, ...]]:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibrant.report import Grid, to_markdown
 from calibrant.studies import estimate, metric_label, percent, read_records
+from calibrant.tables import Table
 from paper.agreement import load_reasons
 from paper.beside import beside_paper, curves, not_run
 from paper.claims import (
@@ -78,7 +78,7 @@ def _overview(found: dict[str, list[Comparison]], groups: Groups) -> str:
     there, missing = covered(groups)
     rows.append(("On five data sets", "cannot tell" if missing else "see above", f"run on {len(there)} of the five"))
     rows.append(("Time saved", "cannot tell", "our readings were chosen to fit the printed times: see below"))
-    return to_markdown(Grid("", "", ("claim", "verdict", "what our runs say"), tuple(rows)))
+    return Table("", rows, ("claim", "verdict", "what our runs say")).markdown()
 
 
 def _in_words(claim: Claim, found: Sequence[Comparison]) -> str:
@@ -107,7 +107,7 @@ def _section(claim: Claim, found: Sequence[Comparison]) -> str:
     if found:
         head = f"{metric_label(claim.metric)} of {claim.ours}, %"
         heads = ("data, network", "settings", "against", "seeds", head, "of the other, %", "difference", "verdict")
-        parts += ["", to_markdown(Grid("", "", heads, tuple(_line(each) for each in found))).strip("\n")]
+        parts += ["", Table("", [_line(each) for each in found], heads).markdown().strip("\n")]
     else:
         parts += ["", f"Not run. What would tell: {claim.missing}."]
     return "\n".join(parts)
@@ -142,7 +142,7 @@ def _controls(groups: Groups) -> str:
         "A plan that saves updates must be compared with other ways to save as many: resting a random part, or "
         "removing the most confident samples, with the same loss. In percent, ± over seeds."
     )
-    return f"## At as many updates\n\n{text}\n\n{to_markdown(Grid('', '', heads, tuple(rows)))}"
+    return f"## At as many updates\n\n{text}\n\n{Table('', rows, heads).markdown()}"
 
 
 def _five(groups: Groups) -> str:

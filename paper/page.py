@@ -4,8 +4,8 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from calibrant.report import Grid, to_markdown
 from calibrant.studies import read_records
+from calibrant.tables import Table
 from paper.curve import budget_pictures
 from paper.findings import ECE, ERROR, METRICS, NLL, Finding, Metric, all_plans, findings, unfair
 from paper.groups import Groups, group_records
@@ -88,7 +88,7 @@ def table(found: Sequence[Finding]) -> str:
         )
         for each in found
     ]
-    return to_markdown(Grid("", "", heads, tuple(rows)))
+    return Table("", rows, heads).markdown()
 
 
 def sentences(found: Sequence[Finding], plans: Sequence[Finding], *, brief: bool = False) -> list[str]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrant.pruning import ConfidencePruner
-from calibrant.report import Grid, to_markdown
 from calibrant.studies import Record
+from calibrant.tables import Table
 from calibrant.training import methods, paper_recipe
 from paper.claims import OURS, Groups, runs_of
 
@@ -84,7 +84,7 @@ def updates_table(groups: Groups) -> str:
         *("data, network", "reading", "fraction, interval, start", "updates saved, %", "samples in the last epoch, %"),
         *("our runs saved, %", "time saved in print, %"),
     )
-    return to_markdown(Grid("", "", heads, tuple(rows)))
+    return Table("", rows, heads).markdown()
 
 
 def _same(record: Record, settings: Mapping[str, Any]) -> bool:

@@ -3,8 +3,8 @@
 import statistics
 from collections.abc import Mapping, Sequence
 
-from calibrant.report import Grid, to_markdown
 from calibrant.studies import Record
+from calibrant.tables import Table
 from paper.numbers import BASELINE
 
 _INTRO = (
@@ -31,7 +31,7 @@ def timing_table(groups: Mapping[tuple[str, str], Mapping[str, Sequence[Record]]
     whole = ("updates, %", "time, %", "at most 5 points above?")
     later = ("updates after the first epoch, %", "time, %", "at most 5 points above?")
     heads = ("data, network", "plan", "against", "epochs", *whole, *later)
-    return f"{heading}\n\n{_INTRO}\n\n{to_markdown(Grid('', '', heads, tuple(rows)))}"
+    return f"{heading}\n\n{_INTRO}\n\n{Table('', rows, heads).markdown()}"
 
 
 def _reference(record: Record, by_label: Mapping[str, Sequence[Record]]) -> list[Record]:

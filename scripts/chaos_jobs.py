@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from calibrant import samples
 from calibrant.decisions import choose_threshold
-from calibrant.studies.sweep import SAME_SETTINGS
+from calibrant.studies.sweeps import SAME_SETTINGS
 
 CLOCKS = {"seconds", "train_seconds", "later_seconds", "samples_per_second", "timing", "environment"}
 # Digests of files that hold clock readings, how busy the machine was, and settings of the machine.

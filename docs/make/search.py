@@ -5,8 +5,8 @@ from pathlib import Path
 from statistics import fmean
 
 from calibrant.files import write_text
-from calibrant.report import Grid, to_markdown
 from calibrant.studies import Record, read_records
+from calibrant.tables import Table
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "search"
 _HEAD = """<!-- Written by docs/make/search.py from the records beside it. Change those, not this. -->
@@ -61,7 +61,7 @@ def page(folder: Path = FOLDER) -> str:
             updates = f"{100 * runs[0].seen_share:.1f}"
             lines.append((name, str(len(runs)), updates, f"{nlls[name]:.4f}", shown, f"{error:.2f}"))
         heads = ("plan", "seeds", "updates, %", "NLL", "recovered", "error, %")
-        parts.append(to_markdown(Grid(data, "", heads, tuple(lines))))
+        parts.append(Table(data, lines, heads).markdown())
     return "\n".join(parts).rstrip("\n") + "\n" + _TAIL
 
 

@@ -1,58 +1,15 @@
 """How results show themselves in a notebook and at the prompt: one small table, every text in it escaped."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from html import escape
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from calibrant.errors import one_line, printable
+from calibrant.tables import Table, escaped
+
+Overview = Table
+"""What is shown of an object."""
 
 FEW = 20
 """So many classes are listed one by one; the others are counted."""
-
-
-@dataclass(frozen=True)
-class Overview:
-    """What is shown of an object.
-
-    Attributes:
-        title: One line above the rows.
-        rows: Cells of each row; the first one names the row.
-        headings: One for each column; none for rows of a name and a value.
-
-    >>> print(Overview("two cases", (("right", 1), ("<wrong>", 1))).text())
-    two cases
-      right    1
-      <wrong>  1
-    >>> Overview("a & b", (("<i>", 1),)).html()
-    '<table><caption>a &amp; b</caption><tbody><tr><th>&lt;i&gt;</th><td>1</td></tr></tbody></table>'
-    """
-
-    title: str
-    rows: Sequence[Sequence[object]] = ()
-    headings: Sequence[str] = ()
-
-    def text(self) -> str:
-        """Aligned lines: names to the left, the columns of a table with headings to the right."""
-        table = [[one_line(cell) for cell in row] for row in ([self.headings] if self.headings else []) + [*self.rows]]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [one_line(self.title)]
-        for name, *values in table:
-            cells = [name.ljust(widths[0])]
-            for value, width in zip(values, widths[1:], strict=True):
-                cells.append(value.rjust(width) if self.headings else value.ljust(width))
-            lines.append(("  " + "  ".join(cells)).rstrip())
-        return "\n".join(lines)
-
-    def html(self) -> str:
-        """A table in HTML; text that looks like HTML stays text."""
-        head = "".join(f"<th>{_escaped(each)}</th>" for each in self.headings)
-        body = "".join(
-            f"<tr><th>{_escaped(name)}</th>{''.join(f'<td>{_escaped(each)}</td>' for each in values)}</tr>"
-            for name, *values in self.rows
-        )
-        heading = f"<thead><tr>{head}</tr></thead>" if head else ""
-        return f"<table><caption>{_escaped(self.title)}</caption>{heading}<tbody>{body}</tbody></table>"
 
 
 class Displayed:
@@ -88,7 +45,7 @@ class ShownFields:
 
 def preformatted(text: str) -> str:
     """HTML for text whose lines are aligned already."""
-    return f"<pre>{_escaped(text)}</pre>"
+    return f"<pre>{escaped(text)}</pre>"
 
 
 def _short(value: Any) -> str:
@@ -104,7 +61,3 @@ def _short(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_short, value)) or "-"
     return "-" if value is None else str(value)
-
-
-def _escaped(cell: object) -> str:
-    return escape(printable(str(cell)))

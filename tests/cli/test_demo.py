@@ -27,3 +27,12 @@ def test_a_folder_with_other_settings_is_not_touched(calibrant, tmp_path):
     assert code == 2
     assert "was made with" in err
     assert not list((tmp_path / "recommended" / "checkpoints").iterdir())
+
+
+def test_without_torch_only_the_recorded_predictions_are_judged(calibrant, tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.demonstration.find_spec", lambda _: None)
+    code, out, err = calibrant("demo", "--out", tmp_path / "demo", "--n-resamples", "50")
+    assert code == 0, err
+    assert "pip install 'calibrant[train]'" in out
+    assert len(re.findall(r"^ *recommended +[\d.]+", out, re.MULTILINE)) == 1
+    assert [path.name for path in (tmp_path / "demo").iterdir()] == ["report.html"]

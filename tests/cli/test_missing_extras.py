@@ -26,7 +26,7 @@ def files(tmp_path):
     ("missing", "extra", "arguments", "work"),
     [
         ("lightning.fabric", "train", ("train", "--data", "digits", "--out", "new"), "training.engine._training_data"),
-        ("optuna", "study", ("sweep", "--data", "digits", "--out", "new"), "studies.sweep.load_data"),
+        ("optuna", "study", ("sweep", "--data", "digits", "--out", "new"), "studies.sweeps.load_data"),
         ("jinja2", "report", ("report", "p.npz", "--out", "new.html"), "report.page.method_contents"),
         ("plotly", "report", ("report", "p.npz", "--out", "new.html"), "report.page.method_contents"),
         ("matplotlib", "report", ("report", "p.npz", "--out", "new.html", "--figures", "new"), "report.write_report"),

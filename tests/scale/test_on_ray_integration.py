@@ -20,7 +20,7 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics import evaluate_parts
 from calibrant.scale import Task, make_executor, run_tasks
 from calibrant.studies import Study, StudySpec, Sweep, SweepSpec, run_sweep
-from calibrant.studies.record import digests
+from calibrant.studies.measuring import digests
 from calibrant.training import train
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'calibrant[ray]'")
@@ -156,7 +156,7 @@ def test_faults_come_home_as_one_line(on_ray, tmp_path, monkeypatch):
     assert (one.code, one.message) == (1, "data must exist.")
     assert (tmp_path / "logs" / "cell.log").is_file()
     with pytest.raises(InvalidInput, match="cluster must have a machine with 1 cores and 1 GPUs for cell"):
-        on_ray.room(replace(tasks[0], accelerator="cuda"))
+        on_ray.capacity(replace(tasks[0], accelerator="cuda"))
 
 
 def test_an_item_whose_worker_is_lost_is_done_again(on_ray, tmp_path):

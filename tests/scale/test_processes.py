@@ -1,7 +1,13 @@
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
 import pytest
 
-from calibrant.errors import InvalidInput
-from calibrant.scale.processes import Task, environment, exit_code_of, run_tasks
+from calibrant.errors import InvalidInput, invalid
+from calibrant.scale import Processes, Task, fold, map_parts, run_tasks
+from calibrant.scale.processes import task_environment
 
 
 def test_failures_are_reported_and_do_not_stop_the_others(tmp_path):
@@ -20,7 +26,7 @@ def test_failures_are_reported_and_do_not_stop_the_others(tmp_path):
     assert (tmp_path / "logs" / "a.log").read_text().strip() == "{}"
 
 
-def test_the_error_of_a_traceback_is_told_and_not_the_advice_after_it(tmp_path, monkeypatch):
+def test_the_error_of_a_traceback_is_reported_and_not_the_advice_after_it(tmp_path, monkeypatch):
     (tmp_path / "failing.py").write_text("raise RuntimeError('CUDA error: out of luck\\nTry another flag.\\n')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (one,) = run_tasks([Task("x", "failing", (), tmp_path / "x.log")])
@@ -31,12 +37,12 @@ def test_the_error_of_a_traceback_is_told_and_not_the_advice_after_it(tmp_path, 
     assert one.message == "data must exist."
 
 
-def test_who_ran_together_is_told_before_the_tasks_end(tmp_path):
+def test_the_number_of_tasks_that_ran_together_is_known_before_they_end(tmp_path):
     (tmp_path / "good.json").write_text("{}")
     tasks = [Task(name, "json.tool", (str(tmp_path / "good.json"),), tmp_path / f"{name}.log") for name in "ab"]
-    told = []
-    run_tasks(tasks, jobs=2, on_concurrency=told.append)
-    assert told[0] == {"a": 2, "b": 2}
+    noted = []
+    run_tasks(tasks, jobs=2, on_concurrency=noted.append)
+    assert noted[0] == {"a": 2, "b": 2}
 
 
 def test_a_killed_task_names_its_signal(tmp_path, monkeypatch):
@@ -49,27 +55,77 @@ def test_a_killed_task_names_its_signal(tmp_path, monkeypatch):
 def test_jobs_must_be_positive():
     with pytest.raises(InvalidInput, match="jobs must be at least 1"):
         run_tasks([], jobs=0)
+    with pytest.raises(InvalidInput, match="jobs"):
+        Processes(0)
 
 
-def test_slots_share_cores_and_take_turns_on_gpus():
-    assert environment({}, 0, 1, gpus=2).get("CUDA_VISIBLE_DEVICES") is None
-    taken = [environment({}, slot, 3, gpus=2)["CUDA_VISIBLE_DEVICES"] for slot in range(3)]
+def test_jobs_share_cores_and_take_turns_on_gpus():
+    assert task_environment({}, 0, 1, gpus=2).get("CUDA_VISIBLE_DEVICES") is None
+    taken = [task_environment({}, slot, 3, gpus=2)["CUDA_VISIBLE_DEVICES"] for slot in range(3)]
     assert taken == ["0", "1", "0"]
-    assert environment({"CUDA_VISIBLE_DEVICES": "5,7"}, 1, 2)["CUDA_VISIBLE_DEVICES"] == "7"
-    assert "CUDA_VISIBLE_DEVICES" not in environment({}, 1, 2, gpus=1)
-    assert environment({"OMP_NUM_THREADS": "3"}, 0, 2, gpus=0)["OMP_NUM_THREADS"] == "3"
-    assert int(environment({}, 0, 10_000, gpus=0)["OMP_NUM_THREADS"]) == 1
+    assert task_environment({"CUDA_VISIBLE_DEVICES": "5,7"}, 1, 2)["CUDA_VISIBLE_DEVICES"] == "7"
+    assert "CUDA_VISIBLE_DEVICES" not in task_environment({}, 1, 2, gpus=1)
+    assert task_environment({"OMP_NUM_THREADS": "3"}, 0, 2, gpus=0)["OMP_NUM_THREADS"] == "3"
+    assert int(task_environment({}, 0, 10_000, gpus=0)["OMP_NUM_THREADS"]) == 1
 
 
-def test_a_task_ends_as_a_command_does(capsys):
-    assert exit_code_of(lambda: None) == 0
-    assert exit_code_of(lambda: invalid_input("x must be y.")) == 2
-    assert capsys.readouterr().err == "calibrant: x must be y.\n"
-    assert exit_code_of(lambda: {}["nothing"]) == 70
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("calibrant: this is a fault of calibrant")
-    assert "KeyError" in last
+@pytest.mark.parametrize(
+    ("work", "code", "message"),
+    [
+        ("None", 0, ""),
+        ("InvalidInput('x must be y.')", 2, "x must be y."),
+        ("KeyError('nothing')", 70, "this is a fault of calibrant"),
+    ],
+)
+def test_a_task_exits_as_a_command_does(tmp_path, work, code, message):
+    (tmp_path / "own_task.py").write_text(
+        "from calibrant.errors import InvalidInput\n"
+        "from calibrant.scale import task_main\n"
+        "def work():\n"
+        f"    error = {work}\n"
+        "    if error:\n"
+        "        raise error\n"
+        "task_main(work)\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    (one,) = run_tasks([Task("x", "own_task", (), tmp_path / "x.log", environment={"PYTHONPATH": paths})])
+    assert one.code == code
+    assert one.message.startswith(message)
 
 
-def invalid_input(text):
-    raise InvalidInput(text)
+@pytest.mark.parametrize("executor", [None, Processes(1), Processes(2)], ids=["here", "one job", "two jobs"])
+def test_parts_are_folded_in_their_order(executor):
+    assert list(map_parts(partial(pow, 2), range(6), executor)) == [1, 2, 4, 8, 16, 32]
+
+    class Joined:
+        text = ""
+
+        def merge(self, part):
+            self.text += f"{part} "
+
+    assert fold(partial(pow, 3), range(4), Joined(), executor=executor).text == "1 3 9 27 "
+
+
+def test_two_jobs_are_other_processes_and_an_error_of_a_part_is_raised_here():
+    assert os.getpid() not in set(Processes(2).map(_own_process, range(2)))
+    with pytest.raises(InvalidInput, match="value must be 1, got 2"):
+        list(Processes(2).map(_only_one, [1, 2]))
+
+
+def test_a_killed_worker_is_one_line_that_names_the_part():
+    with pytest.raises(InvalidInput, match="A worker process was killed at part 1 of 1"):
+        list(Processes(2).map(_die, [Path()]))
+
+
+def _own_process(_):
+    return os.getpid()
+
+
+def _only_one(value):
+    if value != 1:
+        raise invalid("value", "be 1", value)
+    return value
+
+
+def _die(_):
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -5,11 +5,12 @@ import functools
 import numpy as np
 import pytest
 
+from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
 from calibrant.studies import Study, StudySpec
-from calibrant.studies.record import Record as _Record
-from calibrant.studies.record import _evaluations, changes_of, evaluate
-from calibrant.studies.temperature import fit_temperature, scaled_by
+from calibrant.studies.measuring import evaluations_of, fit_temperature, scaled_by
+from calibrant.studies.records import Record as _Record
+from calibrant.studies.records import changes_of
 from calibrant.training import paper_recipe, train_or_resume
 
 
@@ -38,8 +39,8 @@ def measured(seed, sharpness):
     validation, test = drawn(1000 + seed, sharpness=sharpness), drawn(seed, sharpness=sharpness)
     temperature, notes = fit_temperature(validation)
     return {
-        "test": _evaluations(test),
-        "test_scaled": _evaluations(scaled_by(test, temperature)),
+        "test": evaluations_of(test),
+        "test_scaled": evaluations_of(scaled_by(test, temperature)),
         "validation": evaluate(validation, 10).to_dict(),
         "temperature": temperature,
         "temperature_notes": notes,

@@ -4,16 +4,8 @@ from dataclasses import replace
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.studies import (
-    ABLATIONS,
-    Estimate,
-    ablation_figure,
-    ablation_spec,
-    ablation_table,
-    choose_by_validation,
-    summarise,
-)
-from calibrant.studies.ablation import COMPONENTS
+from calibrant.studies import ABLATIONS, Estimate, ablation_spec, ablation_table, summarise
+from calibrant.studies.ablation import COMPONENTS, ablation_figure, choose_by_validation
 from calibrant.training import methods
 
 

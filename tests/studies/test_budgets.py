@@ -3,9 +3,8 @@
 import pytest
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.studies import Study, StudySpec
-from calibrant.studies.budgets import at_budgets
-from calibrant.studies.outcome import plan_study
+from calibrant.studies import Study, StudySpec, plan_study
+from calibrant.studies.controls import at_budgets
 
 
 def rows(spec):

@@ -7,8 +7,8 @@ from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy
 from calibrant.errors import CalibrantWarning
 from calibrant.metrics import evaluate
-from calibrant.studies.calibrated import calibrated_tables
-from calibrant.studies.outcome import run_study
+from calibrant.studies import run_study
+from calibrant.studies.result_tables import calibrated_tables
 from calibrant.training import Run
 
 

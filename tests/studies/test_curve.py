@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from calibrant.studies import against_controls, budget_figure, summarise
-from calibrant.studies.curve import budget_lines
-from calibrant.studies.output import _sections
-from calibrant.studies.tables import paper_tables
+from calibrant.studies import summarise
+from calibrant.studies.controls import against_controls, budget_figure, budget_lines
+from calibrant.studies.outputs import _sections
+from calibrant.studies.result_tables import paper_tables
 
 
 @pytest.fixture

@@ -3,9 +3,8 @@ import pytest
 
 from calibrant.metrics import evaluate, resample_models
 from calibrant.predictions import Predictions
-from calibrant.studies import images
-from calibrant.studies.images import ImageNoise
-from calibrant.studies.summary import summarise
+from calibrant.studies import summaries
+from calibrant.studies.summaries import ImageNoise, summarise
 
 ROWS = 599
 
@@ -60,7 +59,9 @@ def test_the_noise_of_errors_and_sets_is_the_mean_over_pairs_of_what_compare_fin
         for seed in "01":
             names = f"nll{seed}", f"flsd{seed}"
             a, b = resample_models(
-                [models[name] for name in names], [evaluations[name] for name in names], n_resamples=images.N_RESAMPLES
+                [models[name] for name in names],
+                [evaluations[name] for name in names],
+                n_resamples=summaries.N_RESAMPLES,
             )
             low, high = b.difference(a, metric)
             difference = b.evaluation.values()[metric] - a.evaluation.values()[metric]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.studies.sweep import Sweep, SweepSpec
+from calibrant.studies import Sweep, SweepSpec
 
 TRIALS = 4
 
@@ -48,7 +48,7 @@ def start_together(url, places, python):
         cursor.execute("LOCK TABLE trials IN ACCESS EXCLUSIVE MODE")
         workers = []
         for place in places:
-            command = [python, "-m", "calibrant.studies.search_process", str(place), str(TRIALS), "-"]
+            command = [python, "-m", "calibrant.studies", "search", str(place), str(TRIALS), "-"]
             with (place / "said").open("wb") as said:
                 workers.append(
                     subprocess.Popen(

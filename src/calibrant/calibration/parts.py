@@ -1,11 +1,10 @@
 """Temperature scaling of folders of Parquet files that no machine has to hold: Newton's method needs only sums."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,7 @@ from calibrant.calibration.temperature import PILOT, ScalingProblem, Temperature
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import atomic_folder
 from calibrant.predictions import Kind, Predictions, Scan, load_part, logits_of, scan
-from calibrant.scale import Executor, as_mapper
-
-_Map = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
+from calibrant.scale import Executor, map_parts
 
 
 @dataclass(frozen=True)
@@ -56,10 +53,9 @@ def fit_parts(
             "method", "be temperature for a folder that is read in parts", repr(method), "Fit it on a sample."
         )
     parts, opened = _parts(source, kind, columns, executor)
-    mapped = as_mapper(executor)
     step = max(1, (opened.n_rows or 0) // PILOT)
     firsts = accumulate((part.n_rows or 0 for part in parts), initial=0)
-    seen = list(mapped(partial(_look, step=step), list(zip(parts, firsts, strict=False))))
+    seen = list(map_parts(partial(_look, step=step), list(zip(parts, firsts, strict=False)), executor))
     rows, cases = sum(one.rows for one in seen), sum(one.cases for one in seen)
     left_out = impossible_note(rows - cases, rows)
     classes = np.any([one.classes for one in seen], axis=0)
@@ -68,12 +64,12 @@ def fit_parts(
     scaling = TemperatureScaling()
     scaling.n_classes_, scaling.identity_ = opened.n_classes, False
     scaling.provenance_ = Provenance(opened.kind, opened.class_names or ())
-    progress = scaling._solve(_Parts(parts, seen, mapped))  # noqa: SLF001 (the same room)
+    progress = scaling._solve(_Parts(parts, seen, executor))  # noqa: SLF001 (the same room)
     progress = replace(progress, notes=(*left_out, *progress.notes))
     before = sum(one.nll for one in seen) / cases
     after = before
     if not scaling.identity_:
-        after = sum(mapped(partial(_nll, scaling=scaling), parts)) / cases
+        after = sum(map_parts(partial(_nll, scaling=scaling), parts, executor)) / cases
     return scaling._conclude(progress, cases, before, after)  # noqa: SLF001 (the same room)
 
 
@@ -101,7 +97,7 @@ def calibrate_parts(
         if executor is not None:
             executor.check_shared(draft)
         files = [draft / f"part-{number:05}.parquet" for number in range(len(parts))]
-        for _ in as_mapper(executor)(partial(_write, calibrator=calibrator), list(zip(parts, files, strict=True))):
+        for _ in map_parts(partial(_write, calibrator=calibrator), list(zip(parts, files, strict=True)), executor):
             pass
 
 
@@ -123,7 +119,7 @@ class _Parts:
 
     parts: Sequence[Scan]
     seen: Sequence[_Seen]
-    mapped: _Map
+    executor: Executor | None
 
     def is_separable(self) -> bool:
         return all(one.separable for one in self.seen)
@@ -134,7 +130,7 @@ class _Parts:
         return self if pilot.is_separable() else pilot
 
     def derivatives(self, inverse: float) -> tuple[float, float]:
-        sums = list(self.mapped(partial(_derivatives, inverse=inverse), self.parts))
+        sums = list(map_parts(partial(_derivatives, inverse=inverse), self.parts, self.executor))
         cases = sum(one.cases for one in self.seen)
         return sum(one for one, _ in sums) / cases, sum(other for _, other in sums) / cases
 

@@ -16,12 +16,14 @@ def demo(
 ) -> None:
     """Train on handwritten digits; then evaluate, calibrate, route and report real CIFAR-10 predictions.
 
+    Without the extra train, only the second part runs.
+
     Args:
         out: Folder of the runs and the report; what is finished there is not run again.
         epochs: Epochs of each run.
         seed: Seed of every run.
         n_resamples: Resamples behind the intervals.
     """
-    from calibrant.studies import run_demo
+    from calibrant.demonstration import run_demo
 
     run_demo(out, epochs=epochs, seed=seed, n_resamples=n_resamples, say=say)

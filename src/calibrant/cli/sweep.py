@@ -58,7 +58,7 @@ def sweep(
         jobs: Workers to start, each in a process of its own. By default 1, and on Ray as many as there is room for.
     """
     from calibrant.checks import whole
-    from calibrant.studies import run_sweep, sweep_from
+    from calibrant.studies import plan_sweep, run_sweep
     from calibrant.training import names_in, shared_recipe
     from calibrant.training.data import own_data
 
@@ -69,7 +69,7 @@ def sweep(
     flags = {"method": method, "data": data, "model": model, "seed": seed, "name": name, "search": search}
     # First: where nobody answers, no folder is made.
     with make_executor(executor, address=address) as place:
-        made = sweep_from(
+        made = plan_sweep(
             out,
             {**flags, "dominators": stop_dominated_by, "objective": objective},
             recipe=shared_recipe(recipe, epochs, set_),

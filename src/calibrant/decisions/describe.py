@@ -108,7 +108,7 @@ def describe_check(result: PromiseCheck) -> str:
     """Whether a rule's promise held, group by group."""
     overview = check_overview(result)
     rows = [tuple(str(cell) for cell in row) for row in overview.rows]
-    return f"{plain_table(tuple(overview.headings), rows)}\n{overview.title}"
+    return f"{plain_table(tuple(overview.columns), rows)}\n{overview.title}"
 
 
 def check_overview(result: PromiseCheck) -> Overview:

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -11,7 +12,7 @@ from calibrant.decisions.stream import RouteCounts, Router
 from calibrant.errors import InvalidInput
 from calibrant.files import atomic_folder
 from calibrant.predictions import DistinctIds, Kind, Scan
-from calibrant.scale import Executor, as_mapper
+from calibrant.scale import Executor, fold
 
 _Part = tuple[Scan, int, Path]
 
@@ -45,21 +46,33 @@ def route_parts(
     if not parts:
         raise InvalidInput(f"{source} must have at least one row, got none.")
     secret = secrets.token_bytes(16)
-    counts, distinct = RouteCounts(0, 0), DistinctIds(secret)
+    routed = _Routed(RouteCounts(0, 0), DistinctIds(secret))
     with atomic_folder(target) as draft:
         if executor is not None:
             executor.check_shared(Path(parts[0].where), draft)
         firsts = accumulate((part.n_rows or 0 for part in parts), initial=0)
         files = (draft / f"part-{number:05}.parquet" for number in range(len(parts)))
         work = partial(_route_part, router=router, secret=secret)
-        for found, ids in as_mapper(executor)(work, list(zip(parts, firsts, files, strict=False))):
-            counts = RouteCounts(counts.cases + found.cases, counts.automated + found.automated)
-            distinct.merge(ids)
-        distinct.check(opened.column)
-    return counts
+        fold(work, list(zip(parts, firsts, files, strict=False)), routed, executor=executor)
+        routed.ids.check(opened.column)
+    return routed.counts
 
 
-def _route_part(item: _Part, *, router: Router, secret: bytes) -> tuple[RouteCounts, DistinctIds]:
+@dataclass
+class _Routed:
+    """How many rows were routed, and their ids, which must be distinct over all parts."""
+
+    counts: RouteCounts
+    ids: DistinctIds
+
+    def merge(self, part: "_Routed") -> None:
+        """Add the next part."""
+        automated = self.counts.automated + part.counts.automated
+        self.counts = RouteCounts(self.counts.cases + part.counts.cases, automated)
+        self.ids.merge(part.ids)
+
+
+def _route_part(item: _Part, *, router: Router, secret: bytes) -> _Routed:
     part, first, target = item
     with router.writer(target, part) as write:
-        return router.route(part, write, first=first, secret=secret)
+        return _Routed(*router.route(part, write, first=first, secret=secret))

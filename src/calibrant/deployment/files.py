@@ -27,7 +27,7 @@ from calibrant.predictions import (
     parquet_table,
     scan,
 )
-from calibrant.scale import Executor, as_mapper
+from calibrant.scale import Executor, map_parts
 
 _COLUMNS = ("id", "decision", "predicted", "confidence")
 _TRUTH = ("target", "label")
@@ -98,7 +98,7 @@ def read_stream(
         parts = [part for part in scan(path.absolute(), kind=kind, columns=columns).parts() if part.n_rows]
         if not parts:
             raise InvalidInput(f"{path} must hold at least one case, got none.")
-        return Stream.joined(as_mapper(executor)(partial(_decided, policy=policy), parts))
+        return Stream.joined(map_parts(partial(_decided, policy=policy), parts, executor))
     for name in extras or ():
         if name not in table:
             known = [each for each in _column_names(path) if each not in _OWN]
@@ -117,7 +117,7 @@ def _tables(path: Path, executor: Executor | None, extras: Collection[str] | Non
     if not parts or "decision" not in parquet_columns(parts[0]):
         return {}
     whole: dict[str, list[Any]] = {}
-    for number, table in enumerate(as_mapper(executor)(partial(_table, extras=extras), parts)):
+    for number, table in enumerate(map_parts(partial(_table, extras=extras), parts, executor)):
         if number and table.keys() != whole.keys():
             raise invalid(str(parts[number]), f"have the columns {', '.join(whole)}", ", ".join(table))
         for name, column in table.items():

@@ -27,7 +27,7 @@ from calibrant.metrics.smooth import smooth_of_spread, spread_residuals
 from calibrant.metrics.tops import SortedTops, sort_keys
 from calibrant.metrics.totals import Totals, read_totals
 from calibrant.predictions import SUM_TOLERANCE, Kind, Predictions, Scan, refuse_scores, scan
-from calibrant.scale import Executor, as_mapper
+from calibrant.scale import Executor, fold
 
 EXACT_ROWS = 2**27
 """Up to so many rows all confidences are sorted together: at most a gigabyte."""
@@ -91,21 +91,32 @@ def evaluate_parts(
     if executor is not None:
         executor.check_shared(*(Path(part.where) for part in (parts[0], parts[-1])))
     counts = KeyCounts(opened.n_classes, rows) if rows > exact_rows else None
-    total, keys = PartialSums(), list[NDArray[Any]]()
     work = partial(read_part, n_bins=n_bins, limits=limits, counted=counts is not None)
-    for found in as_mapper(executor)(work, parts):
-        total.add(found)
-        if counts is None:
-            keys.append(found.keys)
-        else:
-            counts.add(found.keys, found.counts)
-    if not total.sums:
+    read = fold(work, parts, _AllParts(counts), executor=executor)
+    if not read.total.sums:
         raise InvalidInput(f"{source} must have at least one row, got none.")
     if counts is None:
-        return _evaluation(total, SortedTops(np.concatenate(keys)), n_bins, limits, seed)
+        return _evaluation(read.total, SortedTops(np.concatenate(read.keys)), n_bins, limits, seed)
     tops = counts.tops()
-    made = _evaluation(total, tops, n_bins, limits, seed)
+    made = _evaluation(read.total, tops, n_bins, limits, seed)
     return made if _is_narrow(opened) else replace(made, rounding=tops.rounding(n_bins))
+
+
+@dataclass
+class _AllParts:
+    """The sums of all parts, and their confidences: counted if `counts` is given, listed in `keys` otherwise."""
+
+    counts: KeyCounts | None
+    total: PartialSums = field(default_factory=PartialSums)
+    keys: list[NDArray[Any]] = field(default_factory=list)
+
+    def merge(self, part: PartialSums) -> None:
+        """Add the next part."""
+        self.total.add(part)
+        if self.counts is None:
+            self.keys.append(part.keys)
+        else:
+            self.counts.add(part.keys, part.counts)
 
 
 def read_part(part: Scan, *, n_bins: int, limits: Sequence[float], counted: bool) -> PartialSums:

@@ -202,7 +202,7 @@ def _range(name: str, ends: tuple[float, float] | None, *, signed: bool = False)
 def rendered(overview: Overview) -> str:
     """An overview as plain text."""
     table = Table(box=box.SIMPLE, title=overview.title)
-    for heading in overview.headings:
+    for heading in overview.columns:
         table.add_column(heading, justify="left" if heading in {"metric", "b is"} else "right")
     for row in overview.rows:
         table.add_row(*map(str, row))

@@ -20,7 +20,6 @@ from calibrant.report.figures import (
     threshold_curves,
     training_time_bars,
 )
-from calibrant.report.grid import Grid, to_latex, to_markdown, to_terminal
 from calibrant.report.monitored import build_monitor_page, write_monitor_page
 from calibrant.report.page import build_page, write_report
 from calibrant.report.sections import Section
@@ -46,7 +45,6 @@ __all__ = [
     "VERMILLION",
     "Automated",
     "BudgetLine",
-    "Grid",
     "ReportEntry",
     "Section",
     "ablation_curves",
@@ -73,9 +71,6 @@ __all__ = [
     "score_distributions",
     "styled",
     "threshold_curves",
-    "to_latex",
-    "to_markdown",
-    "to_terminal",
     "training_time_bars",
     "write_monitor_page",
     "write_report",

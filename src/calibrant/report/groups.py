@@ -3,9 +3,9 @@
 from calibrant.metrics import Evaluation, GroupedEvaluation, Groups, evaluate_groups, label
 from calibrant.predictions import Predictions
 from calibrant.report.figures.reliability import group_reliability
-from calibrant.report.grid import Grid
 from calibrant.report.sections import Section
 from calibrant.report.wording import confidence
+from calibrant.tables import Table
 
 # More rows than this are a list that nobody reads; the worst groups are kept.
 _ROWS = 50
@@ -31,7 +31,7 @@ def group_section(
     return Section(f"Groups{called}: {name}", group_grid(grouped), figure, described)
 
 
-def group_grid(grouped: GroupedEvaluation) -> Grid:
+def group_grid(grouped: GroupedEvaluation) -> Table:
     """All cases, then the groups, the worst first."""
     metrics = [name for name in grouped.overall.values() if name in ("test_error", "ece")]
     metrics += [name for name in grouped.overall.values() if name.startswith(("share@", "accuracy@"))]
@@ -40,7 +40,7 @@ def group_grid(grouped: GroupedEvaluation) -> Grid:
         (group, f"{result.n:,}", *(_cell(result, each) for each in metrics))
         for group, result in (("all", grouped.overall), *worst_first[:_ROWS])
     )
-    return Grid("Groups", _caption(grouped), ("group", "cases", *map(_heading, metrics)), rows)
+    return Table("Groups", rows, ("group", "cases", *map(_heading, metrics)), _caption(grouped))
 
 
 def _heading(metric: str) -> str:

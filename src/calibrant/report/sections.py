@@ -4,8 +4,8 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from calibrant.report.grid import Grid
 from calibrant.report.style import png_bytes
+from calibrant.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +23,7 @@ class Section:
     """
 
     title: str
-    grid: Grid
+    grid: Table
     figure: "Figure | None" = None
     described: str = ""
 

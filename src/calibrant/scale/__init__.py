@@ -1,19 +1,30 @@
-"""Where work is done: in processes of this machine, or on a Ray cluster."""
+"""Work on many parts or many tasks: in this process, in processes of this machine, or on a Ray cluster."""
 
-from calibrant.scale.choice import ExecutorName, make_executor, refuse_on_cluster
-from calibrant.scale.processes import Processes, end_with_parent, exit_code_of, run_tasks
-from calibrant.scale.task import Ended, Executor, Task, as_mapper
+from calibrant.scale.processes import Processes, task_main
+from calibrant.scale.work import (
+    Accumulator,
+    Ended,
+    Executor,
+    ExecutorName,
+    Task,
+    fold,
+    make_executor,
+    map_parts,
+    refuse_on_cluster,
+    run_tasks,
+)
 
 __all__ = [
+    "Accumulator",
     "Ended",
     "Executor",
     "ExecutorName",
     "Processes",
     "Task",
-    "as_mapper",
-    "end_with_parent",
-    "exit_code_of",
+    "fold",
     "make_executor",
+    "map_parts",
     "refuse_on_cluster",
     "run_tasks",
+    "task_main",
 ]

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.report import Grid, ablation_curves, component_bars
-from calibrant.studies.spec import StudySpec, Variant
-from calibrant.studies.summary import Results, Row
-from calibrant.studies.tables import left_out, percent
+from calibrant.report import ablation_curves, component_bars
+from calibrant.studies.result_tables import left_out, percent
+from calibrant.studies.study_spec import StudySpec, Variant
+from calibrant.studies.summaries import Results, Row
+from calibrant.tables import Table, counted
 from calibrant.training import methods
 
 if TYPE_CHECKING:
@@ -55,12 +56,12 @@ def ablation_spec(
     options: dict[str, Any] | None = None,
     **lists: Any,
 ) -> StudySpec:
-    """The study of an ablation.
+    """Return the study of an ablation.
 
     Args:
         name: A key of `ABLATIONS`, or "components".
         method: The method whose setting is varied.
-        values: The grid; by default the one of `ABLATIONS`.
+        values: The grid. Empty: the one of `ABLATIONS`.
         options: Other settings of the method, the same in every run.
         **lists: `seeds`, `data`, `models` and `recipe` of the study.
     """
@@ -85,7 +86,7 @@ def ablation_spec(
 
 
 def _like(value: float, example: object) -> float:
-    """The value as a whole number where the setting is one."""
+    """Return the value as an integer if the setting is one."""
     if isinstance(example, int) and not isinstance(example, bool):
         if value != int(value):
             raise invalid("values", "be whole numbers here", value)
@@ -94,7 +95,7 @@ def _like(value: float, example: object) -> float:
 
 
 def choose_by_validation(results: Results) -> Row:
-    """The row with the lowest ECE on the validation set, mean over seeds; the test set is not used."""
+    """Return the row with the lowest ECE on the validation set, mean over seeds. The test set is not used."""
 
     def validation_ece(row: Row) -> float:
         assert row.validation_ece.mean is not None  # an ECE is always defined
@@ -106,8 +107,8 @@ def choose_by_validation(results: Results) -> Row:
 _COLUMNS = ("validation ECE", "ECE", "ECE(S95)", "TE", "|S95|", "|S99|", "samples seen, %")
 
 
-def ablation_table(name: str, results: Results) -> Grid:
-    """Validation ECE, by which a value is chosen, and the test figures of the paper's two panels."""
+def ablation_table(name: str, results: Results) -> Table:
+    """Return the validation ECE, by which a value is chosen, and the test figures of the paper's two panels."""
     rows = []
     for row in results.rows:
         test = [percent(row.test[metric]) for metric in ("ece", "ece@0.95", "test_error", "share@0.95", "share@0.99")]
@@ -118,21 +119,22 @@ def ablation_table(name: str, results: Results) -> Grid:
     seeds = max(len(row.seeds) for row in results.rows)
     caption = (
         "In percent. Marked: the lowest validation ECE, which is how a value is chosen; the other columns are about "
-        f"the test set and have no say. {seeds} {'seed' if seeds == 1 else 'seeds'}; ± as in the other tables."
+        f"the test set and have no say. {counted(seeds, 'seed')}; ± as in the other tables."
         f"{left_out(results)}"
     )
     title = f"{results.data}, {results.model}: {name}"
-    return Grid(title, caption, (name, *_COLUMNS), tuple(rows), best)
+    return Table(title, tuple(rows), (name, *_COLUMNS), caption, best)
 
 
 def ablation_figure(name: str, results: Results) -> "Figure":
-    """The paper's two panels over the setting; bars for the components."""
+    """Return the paper's two panels over the setting, or bars for the components."""
     errors = {"ECE": "ece", "ECE(S95)": "ece@0.95", "TE": "test_error"}
     shares = {"|S95|": "share@0.95", "|S99|": "share@0.99"}
     tested = {label: [row.test[metric] for row in results.rows] for label, metric in (errors | shares).items()}
-    # ECE(S95) of an empty set is not defined; a gap in the curve says so.
+    # ECE(S95) of an empty set is not defined and leaves a gap in the curve.
     means = {label: _or_nan(each.mean for each in line) for label, line in tested.items()}
-    left, right = ({label: means[label] for label in group} for group in (errors, shares))
+    left = {label: means[label] for label in errors}
+    right = {label: means[label] for label in shares}
     spreads = {label: _or_nan(each.spread for each in line) for label, line in tested.items()}
     many = all(len(row.seeds) > 1 for row in results.rows)
     bars = "standard deviation over seeds" if many else "standard error or deviation"

@@ -1,0 +1,359 @@
+"""What a study leaves behind: run what is left of it, then write its tables, curves, pages and records."""
+
+import csv
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calibrant.display import preformatted
+from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, invalid
+from calibrant.files import as_path, write_json, write_text
+from calibrant.metrics import Groups
+from calibrant.report import ReportEntry, Section, save_figure, write_report
+from calibrant.scale import Executor
+from calibrant.studies.ablation import ablation_figure, ablation_table, choose_by_validation
+from calibrant.studies.by_group import group_tables, read_groups
+from calibrant.studies.controls import budget_figure
+from calibrant.studies.records import write_record
+from calibrant.studies.result_tables import calibrated_tables, control_table, paper_tables, percent
+from calibrant.studies.study_folder import Study, make_progress
+from calibrant.studies.study_spec import StudySpec, file_word
+from calibrant.studies.summaries import Results
+from calibrant.tables import Table, counted
+from calibrant.training import Run
+
+
+@dataclass
+class Outcome:
+    """The result of running a study.
+
+    Attributes:
+        study: The study.
+        failed: The error to raise in the end, if runs failed.
+        files: Tables and pages that were written.
+        text: The tables for people.
+        content: The same as plain JSON values.
+        complaints: One sentence for each record that was not written.
+    """
+
+    study: Study
+    failed: CheckFailed | None = None
+    files: list[Path] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    content: dict[str, Any] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.describe())
+
+    def raise_failures(self) -> None:
+        """Raise if runs failed, or if a record could not be written."""
+        if self.failed is not None:
+            raise self.failed
+        if self.complaints:
+            raise CheckFailed("; ".join(self.complaints))
+
+    def describe(self) -> str:
+        """Return the tables and the names of the files, for people."""
+        lines = list(self.text)
+        if self.files:
+            lines.append(f"written: {', '.join(str(path) for path in self.files)}")
+        return "\n".join(lines)
+
+
+def run_study(
+    study: Study,
+    *,
+    jobs: int | None = None,
+    data_dir: Path | None = None,
+    trust_code: bool = False,
+    executor: Executor | None = None,
+    record: Path | None = None,
+    page: bool = False,
+    raw: bool = False,
+    groups: Path | None = None,
+) -> Outcome:
+    """Run what is not finished, and write tables, pages and records of what is.
+
+    Args:
+        study: The study.
+        jobs: How many runs at once, each in a process of its own. None: 1, or as many as the executor can run.
+        data_dir: Folder of the image sets.
+        trust_code: Whether to run code of the user's own that was not used on this machine before.
+        executor: Where the runs are made. None: this machine.
+        record: Folder for one JSON per finished run. None: none are written.
+        page: Whether to write report pages.
+        raw: Leave out the table of the calibrated runs.
+        groups: A CSV file with a column `group`, one row for each test case in the order of the test set. It adds a
+            table by group, which names the worst group, to the tables and pages.
+    """
+    by_group = None
+    if groups is not None:
+        by_group = read_groups(groups)
+    outcome = _run(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, executor=executor)
+    all_results = study.results()
+    outcome.content = study_json(study, all_results)
+    # If no run has finished, there are no tables, and `failed` says why.
+    if all_results:
+        extra = _extra_tables(study, raw=raw, groups=by_group)
+        outcome.files = [*write_tables(study, all_results, extra=extra), *write_curves(study, all_results)]
+        tables = [table for results in all_results for table in paper_tables(results, brief=True)]
+        outcome.text = [table.terminal() + "\n" for table in (*tables, *extra)]
+        if page:
+            try:
+                outcome.files += write_pages(study, all_results, data_dir=data_dir, raw=raw, groups=by_group)
+            except InvalidInput as error:  # plotly or jinja2 is not installed
+                outcome.text.append(f"no report page: {error}")
+    if record is not None:
+        outcome.complaints = record_all(study, record)
+    return outcome
+
+
+def _extra_tables(study: Study, *, raw: bool, groups: Groups | None) -> list[Table]:
+    """Return the tables that read the predictions of the runs: the calibrated runs, and the groups."""
+    tables = []
+    if not raw:
+        tables += calibrated_tables(study)
+    if groups is not None:
+        tables += group_tables(study, groups)
+    return tables
+
+
+def run_ablation(
+    study: Study,
+    name: str,
+    *,
+    jobs: int | None = None,
+    data_dir: Path | None = None,
+    trust_code: bool = False,
+    executor: Executor | None = None,
+    record: Path | None = None,
+) -> Outcome:
+    """Run the study of an ablation, choose by validation, and write its table and its figure. See `run_study`."""
+    outcome = _run(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, executor=executor)
+    if record is not None:
+        outcome.complaints = record_all(study, record)
+    all_results = study.results()
+    if not all_results:
+        return outcome
+    results = all_results[0]
+    table = ablation_table(name, results)
+    chosen = choose_by_validation(results)
+    outcome.files = write_tables(study, all_results, extra=[table])
+    outcome.files += save_figure(ablation_figure(name, results), study.path / name)
+    outcome.content = {
+        "ablation": name,
+        "chosen_on_validation": chosen.label,
+        **study_json(study, all_results),
+    }
+    test = ", ".join(
+        f"{label} {percent(chosen.test[metric])}"
+        for label, metric in (("ECE", "ece"), ("TE", "test_error"), ("ECE(S95)", "ece@0.95"), ("|S95|", "share@0.95"))
+    )
+    # Components are compared, not chosen.
+    word = "lowest ECE on validation" if name == "components" else "chosen on validation"
+    sentence = f"{word}: {chosen.label} (validation ECE {percent(chosen.validation_ece)}); on test: {test}"
+    outcome.text = [table.terminal() + "\n", sentence]
+    return outcome
+
+
+def _run(
+    study: Study, *, jobs: int | None, data_dir: Path | None, trust_code: bool, executor: Executor | None
+) -> Outcome:
+    """Run what is not finished. Failures are kept, so that the finished runs can be shown first."""
+    study.pending()  # raises before the warning if a run has other settings
+    _warn_of_forgotten_runs(study)
+    try:
+        study.run(jobs=jobs, data_dir=data_dir, progress=make_progress(), trust_code=trust_code, executor=executor)
+    except CheckFailed as failed:
+        return Outcome(study, failed)
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt("stopped; run the same command again to continue") from error
+    return Outcome(study)
+
+
+def _warn_of_forgotten_runs(study: Study) -> None:
+    """Warn if the folder held a larger study: `study.toml` and the tables will leave a part of it out."""
+    try:
+        before = StudySpec.load(study.path / "study.toml").runs()
+    except InvalidInput:  # no study before this one
+        return
+    names = {planned.name for planned in study.runs}
+    forgotten = [planned.name for planned in before if planned.name not in names and study.folder(planned).is_dir()]
+    if forgotten:
+        warnings.warn(
+            f"{counted(len(forgotten), 'run')} of the study that was in {study.path} left out of study.toml and the "
+            f"tables (first: {forgotten[0]}). The folders stay in runs/. Name all methods, seeds and data sets to "
+            "include them.",
+            CalibrantWarning,
+            stacklevel=4,
+        )
+
+
+def record_all(study: Study, folder: Path) -> list[str]:
+    """Write a record of every finished run. Return one sentence for each record that was not written."""
+    complaints = []
+    for planned in study.finished():
+        try:
+            write_record(study.record(planned), folder)
+        except InvalidInput as error:
+            complaints.append(str(error))
+    return complaints
+
+
+# Files.
+
+
+def study_json(study: Study, all_results: Sequence[Results]) -> dict[str, Any]:
+    """Return all results of a study as plain values, in fractions."""
+    done = {planned.name for planned in study.finished()}
+    return {
+        "runs": [
+            {"name": planned.name, "label": planned.label, "finished": planned.name in done} for planned in study.runs
+        ],
+        "comparisons": [results.to_dict() for results in all_results],
+    }
+
+
+def write_tables(study: Study, all_results: Sequence[Results], *, extra: Sequence[Table] = ()) -> list[Path]:
+    """Write `tables.md`, `tables.tex`, `comparison.json` and `runs.csv` into the study's folder."""
+    tables = [*extra, *(table for results in all_results for table in paper_tables(results))]
+    paths = [study.path / name for name in ("tables.md", "tables.tex", "comparison.json", "runs.csv")]
+    write_text(paths[0], "\n".join(table.markdown() for table in tables))
+    write_text(paths[1], "\n".join(table.latex() for table in tables))
+    write_json(paths[2], study_json(study, all_results))
+    write_text(paths[3], runs_csv(study))
+    return paths
+
+
+def runs_csv(study: Study) -> str:
+    """Return CSV with one line per finished run: its costs and all test metrics, as fractions.
+
+    Metrics have 10 bins, `ece_15_bins` has 15; `scaled_...` are those after temperature scaling.
+    """
+    lines: list[dict[str, Any]] = []
+    for planned in study.finished():
+        record = study.record(planned)
+        line: dict[str, Any] = {"data": record.data, "model": record.model, "label": planned.label}
+        for key in ("method", "seed", "samples_seen", "seen_share", "samples_scored", "train_seconds", "temperature"):
+            line[key] = getattr(record, key)
+        for scaled, prefix in ((False, ""), (True, "scaled_")):
+            line |= {f"{prefix}{name}": value for name, value in record.evaluation(scaled=scaled).values().items()}
+            line[f"{prefix}ece_15_bins"] = record.value("ece", n_bins=15, scaled=scaled)
+        lines.append(line)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()
+
+
+def write_pages(
+    study: Study,
+    all_results: Sequence[Results] | None = None,
+    *,
+    path: str | Path | None = None,
+    raw: bool = False,
+    groups: Groups | None = None,
+    **settings: Any,
+) -> list[Path]:
+    """Write one report page per data set and network: the tables over all seeds, and the first seed of every row.
+
+    Args:
+        study: The study.
+        all_results: The result of `study.results()`. None: compute it.
+        path: The page, if there is one data set and network. None: `report.html` in the folder of the study, or one
+            page for each data set and network.
+        raw: Leave out the calibrators and rules of the runs.
+        groups: Name of an extra column of the runs' test predictions, or one value per test case in the order of the
+            test set. It adds a table of the means over seeds in each group.
+        settings: Further arguments of `write_report`.
+    """
+    places: dict[tuple[str, str], dict[str, ReportEntry]] = {}
+    several = len(study.spec.seeds) > 1
+    for planned in study.finished():
+        run = Run.open(study.folder(planned))
+        name = f"{planned.label} (seed {planned.recipe.seed})" if several else planned.label
+        entries = places.setdefault(planned.place, {})
+        if planned.label not in entries:
+            entries[planned.label] = ReportEntry(name, run.predictions("test"), run)
+    if path is not None and len(places) > 1:
+        raise invalid("path", "be left out for a study of several data sets or networks", str(path))
+    if all_results is None:
+        all_results = study.results()
+    tables = _extra_tables(study, raw=raw, groups=groups)
+    pages = []
+    # `places` and `all_results` are both in the order of the finished runs.
+    for (data, model), entries, results in zip(places, places.values(), all_results, strict=True):
+        name = "report.html" if len(places) == 1 else f"report-{file_word(data)}-{file_word(model)}.html"
+        extra = [table for table in tables if table.title.startswith(f"{data}, {model}:")]
+        merged = {"title": f"{data}, {model}: what may each model decide alone?", **settings}
+        target = study.path / name if path is None else path
+        sections = _sections(results, extra)
+        pages.append(write_report(list(entries.values()), target, raw=raw, sections=sections, **merged))
+    if len(places) > 1:
+        # A page from the time when the study had one data set would look like the whole study.
+        (study.path / "report.html").unlink(missing_ok=True)
+    return pages
+
+
+def _sections(results: Results, extra: Sequence[Table] = ()) -> list[Section]:
+    """Return the tables of the study for a page. The budget curve goes with the table of plans."""
+    sections = []
+    for table in (*paper_tables(results), *extra):
+        heading = f"Over all seeds: {table.title.removeprefix(f'{results.data}, {results.model}: ')}"
+        if results.controls and table == control_table(results):
+            sections.append(Section("Is the plan worth it?", table, budget_figure(results), _CURVE))
+        else:
+            sections.append(Section(heading, table))
+    return sections
+
+
+_CURVE = "Error, NLL and what may be automated over the share of updates, with a line for each plan and its control."
+
+
+def holds_study(sources: Sequence[str | Path]) -> bool:
+    """Return whether one of the folders is a study."""
+    return any((as_path(path) / "study.toml").is_file() for path in sources)
+
+
+def report_study(
+    sources: Sequence[str | Path],
+    path: str | Path | None = None,
+    *,
+    not_for_studies: Mapping[str, Any],
+    **settings: Any,
+) -> list[Path]:
+    """Write the pages of a study.
+
+    Args:
+        sources: The folder of the study, alone.
+        path: The page, if the study has one data set and network.
+        not_for_studies: Arguments that do not apply to a study. One that is not None raises.
+        settings: `raw`, `groups`, and further arguments of `write_report`.
+    """
+    if len(sources) > 1:
+        raise invalid("sources", "be one study alone, or runs and files", f"{len(sources)} sources")
+    for name, value in not_for_studies.items():
+        if value is not None:
+            raise invalid(name, "be left out for a study, whose runs have their own", str(value))
+    study = Study(sources[0])
+    if not study.finished():
+        raise InvalidInput(f"study {study.path} has no finished run yet. Run it: calibrant compare --out {study.path}")
+    return write_pages(study, path=path, **settings)
+
+
+def write_curves(study: Study, all_results: Sequence[Results]) -> list[Path]:
+    """Write the budget curve of each data set and network as `budget.svg` and `budget.png`."""
+    paths: list[Path] = []
+    for results in all_results:
+        figure = budget_figure(results)
+        if figure is not None:
+            name = "budget"
+            if len(all_results) > 1:
+                name = f"budget-{file_word(results.data)}-{file_word(results.model)}"
+            paths += save_figure(figure, study.path / name)
+    return paths

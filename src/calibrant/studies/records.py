@@ -1,0 +1,401 @@
+"""What one run measured, as one JSON file without machine names: the unit of `results/` and of every table."""
+
+import glob
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from calibrant.errors import InvalidInput, invalid, printable
+from calibrant.files import as_path, content_digest, read_json, write_json
+from calibrant.metrics import Evaluation, rests_on_few
+from calibrant.own_code import is_own
+from calibrant.studies.study_spec import Text, file_word, printable_text
+from calibrant.training import Recipe, flatten, paper_recipe
+
+VERSION = 1
+N_BINS = (10, 15)
+# Records keep the intervals of these metrics only; all of them would make the files long.
+TABLED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "share@0.99", "nll", "brier")
+
+# Types and bounds of the JSON. Anybody may have written a file, so it is checked as a whole before it is used.
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Digest = Annotated[str, Field(max_length=100), AfterValidator(printable_text)]
+Scalar = bool | int | Number | Text | None
+Setting = Scalar | list[Scalar]
+
+
+class _Model(BaseModel):
+    # Other keys are accepted: a later version may add some.
+    model_config = ConfigDict(extra="allow")
+
+
+class _ConfidentSet(_Model):
+    delta: Fraction
+    share: Fraction
+    accuracy: Fraction | None
+    ece: Fraction | None
+
+
+class _Evaluation(_Model):
+    n: Annotated[int, Field(ge=1, lt=2**53)]
+    classes: Annotated[int, Field(ge=2, lt=2**31)]
+    n_bins: Annotated[int, Field(ge=1, lt=2**31)]
+    test_error: Fraction
+    nll: Number | None
+    brier: Number
+    ece: Fraction
+    auroc: Fraction | None
+    noise_floor: Number
+    noise_floor_95: Number
+    thresholds: Annotated[list[_ConfidentSet], Field(max_length=100)]
+    intervals: dict[Text, Annotated[list[Number | None], Field(min_length=2, max_length=2)] | None] = {}
+
+
+def _evaluation(content: dict[str, Any]) -> dict[str, Any]:
+    # Strict: the content is used as it is, and the text "0.1" is not a number.
+    _Evaluation.model_validate(content, strict=True)
+    missing = {"share@0.95", "share@0.99"} - Evaluation.from_dict(content).values().keys()
+    if missing:
+        raise ValueError(f"an evaluation with {missing.pop()}")
+    return content
+
+
+def _both(content: dict[str, Any]) -> dict[str, Any]:
+    if set(content) != {"10", "15"}:
+        raise ValueError("evaluations with 10 and with 15 bins")
+    return content
+
+
+def _all_splits(content: dict[str, Any]) -> dict[str, Any]:
+    if set(content) != {"val", "test"}:
+        raise ValueError("digests of val and test")
+    return content
+
+
+EvaluationContent = Annotated[dict[str, Any], AfterValidator(_evaluation)]
+"""The result of `Evaluation.to_dict`."""
+Evaluations = Annotated[dict[str, EvaluationContent], AfterValidator(_both)]
+"""The evaluation for each number of bins; the number is the key, as text."""
+PredictionDigests = Annotated[dict[str, Digest], AfterValidator(_all_splits)]
+"""SHA-256 of a run's predictions on its validation and test parts."""
+
+
+class _Named(_Model):
+    name: Text
+
+
+class _Engine(_Model):
+    precision: Text
+    tune: bool = False
+
+
+class _Recipe(_Model):
+    seed: Count
+    epochs: Annotated[int, Field(ge=1, lt=2**31)]
+    data: _Named
+    model: _Named
+    method: _Named
+    engine: _Engine
+    own_code: dict[Text, Digest] = {}
+
+
+class _Automation(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    share: Fraction
+    accuracy: Fraction | None
+    scaled_share: Fraction
+    scaled_accuracy: Fraction | None
+
+
+def _automation(content: dict[str, Any]) -> dict[str, Any]:
+    checked = _Automation.model_validate(content)
+    pairs = ((checked.share, checked.accuracy), (checked.scaled_share, checked.scaled_accuracy))
+    if any((share == 0) != (accuracy is None) for share, accuracy in pairs):
+        raise ValueError("an accuracy where something is automated, and none where nothing is")
+    return content
+
+
+AutomationContent = Annotated[dict[str, float | None], AfterValidator(_automation)]
+"""What can be automated at one promised accuracy."""
+
+
+class _Best(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    select: Text
+    epoch: Annotated[int, Field(ge=1, lt=2**31)]
+    test: Evaluations
+    test_scaled: Evaluations
+    validation: EvaluationContent
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _best(content: dict[str, Any]) -> dict[str, Any]:
+    _Best.model_validate(content, strict=True)
+    return content
+
+
+BestContent = Annotated[dict[str, Any], AfterValidator(_best)]
+"""The figures of the best epoch."""
+
+
+def _recipe(content: dict[str, Any]) -> dict[str, Any]:
+    _Recipe.model_validate(content)
+    return content
+
+
+RecipeContent = Annotated[dict[str, Any], AfterValidator(_recipe)]
+"""A recipe. Only the parts that tables need are checked."""
+
+
+# Parts of a recipe that change neither the training nor the record of its last epoch.
+_NOT_TRAINING = ("engine.", "calibration.", "own_code.")
+_LONGEST = 120
+
+
+class Record(BaseModel):
+    """One run.
+
+    Attributes:
+        version: Of this format.
+        data: Data set.
+        model: Network.
+        method: Name in `calibrant.training.methods`.
+        seed: Of the run.
+        changes: Dotted recipe keys in which the run differs from the recommended recipe of its data set. Engine,
+            model, method name and seed do not count. `read_records` computes them again, because a recommendation
+            may have changed.
+        recipe: All settings.
+        settings: Hyperparameters of the method as they were used.
+        test: Number of bins ("10", "15") to the evaluation of the test set.
+        test_scaled: The same after temperature scaling fitted on the validation set of the same run.
+        validation: Evaluation of the validation set, 10 bins.
+        validation_nll_scaled: NLL of the validation set after temperature scaling, fitted on the same cases. Plans are
+            chosen by it. None: not recorded.
+        temperature: The fitted temperature.
+        temperature_notes: Warnings of the fit.
+        best_validation: Epoch of the best validation accuracy, for information. The last epoch counts.
+        samples_seen: Sample updates.
+        samples_full: Sample updates of a run on all data for all epochs.
+        seen_share: Their ratio.
+        samples_scored: Forward passes for scores alone, at the cuts of a plan with `scoring`.
+        train_seconds: Time of the training epochs.
+        seconds: The same with validation and checkpoints.
+        later_seconds: `train_seconds` without the first epoch, in which steps are compiled. None: not recorded.
+        later_samples: Sample updates without those of the first epoch.
+        concurrent_runs: How many runs shared the machine, this one included. None: not known.
+        steps_mode: How steps were executed.
+        environment: Versions, device, commit.
+        predictions_sha256: Digests of the predictions from which all figures were computed.
+        automation: What can be automated at each promised accuracy ("0.99"). None: not recorded. The key in the files
+            is `takeover`.
+        best: The same figures for the best epoch by `recipe.select`. None if only the last epoch was kept.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
+
+    version: Literal[1]
+    data: Text
+    model: Text
+    method: Text
+    seed: Count
+    changes: dict[Text, Setting]
+    recipe: RecipeContent
+    settings: dict[Text, Setting]
+    test: Evaluations
+    test_scaled: Evaluations
+    validation: EvaluationContent
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    temperature_notes: tuple[str, ...]
+    best_validation: dict[Text, Number] | None
+    samples_seen: Count
+    samples_full: Annotated[int, Field(ge=1, lt=2**53)]
+    seen_share: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    samples_scored: Count = 0
+    train_seconds: Seconds
+    seconds: Seconds
+    later_seconds: Seconds | None = None
+    later_samples: Count | None = None
+    concurrent_runs: Count | None
+    steps_mode: Text | None
+    environment: dict[Text, Scalar]
+    predictions_sha256: PredictionDigests
+    automation: dict[Text, AutomationContent] | None = Field(default=None, alias="takeover")
+    validation_nll_scaled: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    best: BestContent | None = None
+
+    @model_validator(mode="after")
+    def _one_run(self) -> Self:
+        """Check that the fields that tables show are those of the recipe."""
+        for key in ("data", "model", "method"):
+            if getattr(self, key) != self.recipe[key]["name"]:
+                raise ValueError(f"the same {key} as in its recipe")
+        if self.seed != self.recipe["seed"]:
+            raise ValueError("the same seed as in its recipe")
+        return self
+
+    def evaluation(self, *, n_bins: int = 10, scaled: bool = False) -> Evaluation:
+        """Return the metrics of the test set."""
+        return self._evaluations[n_bins, scaled]
+
+    @cached_property
+    def _evaluations(self) -> dict[tuple[int, bool], Evaluation]:
+        return {
+            (int(n_bins), scaled): Evaluation.from_dict(content)
+            for scaled, group in ((False, self.test), (True, self.test_scaled))
+            for n_bins, content in group.items()
+        }
+
+    def value(self, metric: str, *, n_bins: int = 10, scaled: bool = False) -> float | None:
+        """Return one metric of the test set by its flat name ("ece", "share@0.95"), as a fraction."""
+        return self.evaluation(n_bins=n_bins, scaled=scaled).values()[metric]
+
+    def deviation(self, metric: str, *, scaled: bool = False) -> float | None:
+        """Return the standard error of a metric over test images, from the width of its 95 % interval.
+
+        None if there is no interval, or if the metric depends on a few images: one image, drawn again and again, has
+        no spread. The position of the interval is not used: in older records, those of calibration errors are too high.
+        """
+        evaluation = self.evaluation(scaled=scaled)
+        values = evaluation.values()
+        if rests_on_few(metric, values, values, evaluation.n):
+            return None
+        ends = (evaluation.intervals or {}).get(metric)
+        if ends is None or not all(map(math.isfinite, ends)):
+            return None
+        return (ends[1] - ends[0]) / (2 * 1.96)
+
+    def at_best(self) -> Self | None:
+        """Return the record as if the best epoch were the last. None if the best epoch was not kept."""
+        if self.best is None:
+            return None
+        figures = {key: self.best[key] for key in ("test", "test_scaled", "validation", "temperature")}
+        copy = self.model_copy(update={**figures, "automation": None, "validation_nll_scaled": None, "best": None})
+        copy.__dict__.pop("_evaluations", None)  # cached evaluations of the last epoch
+        return copy
+
+    @property
+    def test_cases(self) -> int:
+        """Number of test images."""
+        return int(self.test[str(N_BINS[0])]["n"])
+
+    @property
+    def validation_ece(self) -> float:
+        """ECE of the validation set, by which hyperparameters are chosen."""
+        return float(self.validation["ece"])
+
+    @property
+    def variant(self) -> str:
+        """The changed settings, as text for a table. Empty for a run with the recommended settings."""
+        return ", ".join(f"{key.rsplit('.', 1)[-1]} {_word(value)}" for key, value in sorted(self.changes.items()))
+
+    @property
+    def label(self) -> str:
+        """The method, with the changed settings in brackets."""
+        return f"{self.method} ({self.variant})" if self.variant else self.method
+
+    @property
+    def code(self) -> str:
+        """The versions of your own modules, as text. Empty if there are none."""
+        known: dict[str, str] = self.recipe.get("own_code", {})
+        return ", ".join(f"{module} {digest[:8] or 'without a file'}" for module, digest in sorted(known.items()))
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file: data, network, method, changes, seed."""
+        changes = [file_word(f"{k.rsplit('.', 1)[-1]}={_word(v)}") for k, v in sorted(self.changes.items())]
+        middle = "-".join(changes)
+        if len(middle) > _LONGEST:
+            middle = f"changed-{content_digest(self.changes)[:10]}"
+        words = [file_word(self.data), file_word(self.model), file_word(self.method), middle, f"seed{self.seed}"]
+        return "-".join(word for word in words if word) + ".json"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as in the file."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a record."""
+        try:
+            return cls.model_validate(read_json(path))
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            place = ".".join(str(part)[:40] for part in first["loc"][:4])
+            raise invalid(str(path), "be a record of a run", f"a fault at '{place}': {first['msg'][:200]}") from error
+
+
+def write_record(record: Record, folder: str | Path, *, replace: bool = False) -> Path:
+    """Write a record under its own name. Raise if there is another outcome of the same settings, unless `replace`."""
+    path = as_path(folder, "folder") / record.file_name
+    if path.exists() and not replace:
+        existing = Record.load(path)
+        if existing.predictions_sha256 != record.predictions_sha256:
+            raise InvalidInput(
+                f"{path} holds another outcome of the same settings and seed. Keep it, or replace it with --replace."
+            )
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # of a process that was killed
+        draft.unlink(missing_ok=True)
+    write_json(path, record.to_dict())
+    return path
+
+
+def read_records(folder: str | Path) -> list[Record]:
+    """Return all records of a folder, sorted by file name. A folder that does not exist has none.
+
+    The changes of a record are those from the current recommendation, not from that of the day it was written.
+    """
+    return [_with_current_changes(Record.load(path)) for path in sorted(as_path(folder, "folder").glob("*.json"))]
+
+
+def _with_current_changes(record: Record) -> Record:
+    try:
+        changes = changes_of(Recipe.parse(record.recipe), record.settings)
+    except InvalidInput:
+        return record  # of a method or setting that no longer exists, so there is no recommendation
+    return record.model_copy(update={"changes": changes})
+
+
+def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the dotted keys in which a run differs from the recommended recipe of its data set, network and method.
+
+    Args:
+        recipe: The run's recipe.
+        settings: Hyperparameters of the method as they were used. None: those that the recipe names.
+    """
+    usual = flatten(paper_recipe(recipe.data.name).model_dump(mode="json"))
+    usual |= _as_options(_recommended(recipe, settings or {}))
+    ours = flatten(recipe.model_dump(mode="json")) | _as_options(settings or {})
+    # `select` does not change the training: the last epoch is always recorded.
+    left_out = {"seed", "select", "model.name", "method.name"}
+    if recipe.schedule.kind != "step":
+        left_out.add("schedule.milestones")  # no other schedule reads them
+    return {
+        key: value
+        for key, value in ours.items()
+        if key not in left_out and not key.startswith(_NOT_TRAINING) and usual.get(key) != value
+    }
+
+
+def _recommended(recipe: Recipe, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the default settings of the method."""
+    if is_own(recipe.method.name):  # recording imports no code of a run, so every option counts as changed
+        return {key: value for key, value in settings.items() if key not in recipe.method.options}
+    return recipe.changed({"method.options": {}}).plan().settings
+
+
+def _as_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"method.options.{key}": value for key, value in settings.items()}
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else printable(str(value))

@@ -1,0 +1,381 @@
+"""A study on disk: plan it, run what is not finished, and read its results."""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field, TypeAdapter, ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from calibrant.display import Displayed
+from calibrant.errors import CheckFailed, InvalidInput, invalid, printable
+from calibrant.files import as_path, output_error, read_json, write_json
+from calibrant.lock import locked
+from calibrant.predictions import Predictions
+from calibrant.scale import Ended, Executor, Task, run_tasks
+from calibrant.studies.controls import against_controls, at_budgets, plans_without_control
+from calibrant.studies.measuring import digests, record_run, scaled_by
+from calibrant.studies.records import Record
+from calibrant.studies.study_spec import PlannedRun, StudySpec
+from calibrant.studies.summaries import ImageNoise, Results, summarise
+from calibrant.tables import Table, counted
+from calibrant.training import Run, check_inputs, flatten, method_settings, state_of, trained_data
+
+_CONCURRENCY = TypeAdapter(dict[str, Annotated[int, Field(ge=1, lt=2**31)]])
+
+
+def plan_study(
+    folder: str | Path,
+    *,
+    file: str | Path | None = None,
+    lists: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, str] | None = None,
+    budgets: Sequence[float] = (),
+    control: bool = False,
+) -> "Study":
+    """Return the study that a file and settings describe. Without any, return the one in the folder.
+
+    Args:
+        folder: Folder of the study.
+        file: A study as TOML.
+        lists: `methods`, `seeds`, `data`, `models`, `baseline`. They override the file. None is not set.
+        recipe: Dotted recipe keys that all runs share. They override the file.
+        defaults: `data` and `model` if neither the file nor `lists` names any.
+        budgets: Shares of all updates at which each method is run.
+        control: Whether each plan gets its control: all data for as many updates in fewer epochs.
+    """
+    settings = {key: value for key, value in (lists or {}).items() if value is not None}
+    out = Path(folder)
+    if file is None and not settings and not recipe and not budgets:
+        return Study(out, None)
+    if file is None and "methods" not in settings and (out / "study.toml").is_file():
+        raise InvalidInput("Name --methods to change a study. Leave out all settings to continue it as it is.")
+    content = {}
+    if file is not None:
+        content = StudySpec.load(file).model_dump(exclude_unset=True)
+    named = {key: (name,) for key, name in (defaults or {}).items()}
+    if "model" in named:
+        named["models"] = named.pop("model")
+    merged = {**named, **content, **settings}
+    merged["recipe"] = {**flatten(content.get("recipe", {})), **(recipe or {})}
+    if "derived" not in merged:
+        merged["derived"] = {}
+        for data in merged.get("data", ()):
+            # If the data set is unknown, running the study says so before anything is written.
+            with contextlib.suppress(InvalidInput):
+                derived = method_settings(data)
+                if derived:
+                    merged["derived"][data] = derived
+    return Study(out, at_budgets(StudySpec.parse(merged), budgets, control=control))
+
+
+class StudyProgress(Protocol):
+    """Shows the progress of a study."""
+
+    def over(self, study: "Study", pending: Sequence[PlannedRun]) -> contextlib.AbstractContextManager[None]:
+        """Return a context around all runs. `pending` are the runs that are not finished yet."""
+
+    def update(self, ended: list[Ended]) -> None:
+        """Receive the runs that have ended, a few times per second."""
+
+
+class Study(Displayed):
+    """A study folder.
+
+    It holds `study.toml`, the settings; `runs/NAME/`, the run folders; `recipes/NAME.toml`; `logs/NAME.log`, the output
+    of each process; `records/NAME.json`, what each run measured; and tables and pages.
+
+    Args:
+        path: The folder. It is made if it does not exist.
+        spec: What to run. None: read the folder's `study.toml`.
+    """
+
+    def __init__(self, path: str | Path, spec: StudySpec | None = None) -> None:
+        self.path = as_path(path)
+        if not isinstance(spec, StudySpec | None):
+            raise invalid("spec", "be a StudySpec", type(spec).__name__, "Make one: StudySpec(methods=...).")
+        if spec is None:
+            if not (self.path / "study.toml").is_file():
+                raise InvalidInput(
+                    f"{self.path} has no study.toml yet. Say what to compare: --methods nll flsd, or a file."
+                )
+            spec = StudySpec.load(self.path / "study.toml")
+        self.spec = spec
+        self.runs = spec.runs()
+
+    def _overview(self) -> Table:
+        """How many runs of each row are finished. A run with other settings does not count as finished."""
+        rows: dict[tuple[str, str, str], list[bool]] = {}
+        for planned in self.runs:
+            finished = False
+            with contextlib.suppress(InvalidInput):
+                finished = self._is_finished(planned)
+            rows.setdefault((*planned.place, planned.label), []).append(finished)
+        cells = [(label, data, model, f"{sum(done)} of {len(done)}") for (data, model, label), done in rows.items()]
+        return Table(str(self.path), cells, ("row", "data", "model", "runs finished"))
+
+    def folder(self, planned: PlannedRun) -> Path:
+        """Return the folder of a run."""
+        return self.path / "runs" / planned.name
+
+    def _is_finished(self, planned: PlannedRun) -> bool:
+        return state_of(self.folder(planned), planned.recipe) == "finished"
+
+    def pending(self) -> list[PlannedRun]:
+        """Return the runs that are not finished. Raise if a folder holds a run with other settings."""
+        return [planned for planned in self.runs if not self._is_finished(planned)]
+
+    def run(
+        self,
+        *,
+        jobs: int | None = None,
+        data_dir: str | Path | None = None,
+        progress: StudyProgress | None = None,
+        trust_code: bool = False,
+        executor: Executor | None = None,
+    ) -> None:
+        """Run what is not finished yet, each run in a process of its own.
+
+        Args:
+            jobs: How many run at once; several can share one GPU if they fit into its memory. None: one, or as many
+                as the executor can run at once.
+            data_dir: Folder of the image sets.
+            progress: Shows the progress.
+            trust_code: Whether to run methods and networks `module:name` that you have not used on this machine before.
+            executor: Where the runs are made. None: this machine. Other machines must see the folder of the study.
+
+        Raises:
+            InvalidInput: A data set or a network does not exist. Nothing has been run or written.
+            CheckFailed: One or more runs failed. The others have been run.
+        """
+        pending = self.pending()
+        for planned in pending:
+            planned.recipe.with_trusted_code(trust_code=trust_code).within_budget().plan()
+        check_inputs((planned.recipe for planned in pending), data_dir=data_dir)
+        shown = progress or _Silent()
+        with self._locked():
+            self.spec.save(self.path / "study.toml")
+            if executor is not None:
+                executor.check_shared(self.path.absolute() / "study.toml")
+            with shown.over(self, pending):
+                tasks = [self._task(planned, data_dir) for planned in pending]
+                ended = run_tasks(
+                    tasks, jobs=jobs, watch=shown.update, on_concurrency=self._note_concurrency, executor=executor
+                )
+        failed = [f"{task.task}: {task.message}" for task in ended if task.code]
+        if failed:
+            raise CheckFailed(
+                f"{len(failed)} of {len(self.runs)} runs failed: {'; '.join(failed)} (logs in {self.path / 'logs'})"
+            )
+
+    def _task(self, planned: PlannedRun, data_dir: str | Path | None) -> Task:
+        recipe = self.path / "recipes" / f"{planned.name}.toml"
+        # The saved recipe has the digest of your own code. If you edit the code while a long study runs, the later runs
+        # fail, and do not mix with the earlier ones.
+        planned.recipe.with_code_digests().save(recipe)
+        arguments = ["train", str(recipe), str(self.folder(planned))]
+        if data_dir is not None:
+            arguments.append(str(data_dir))
+        engine = planned.recipe.engine
+        return Task(
+            planned.name,
+            "calibrant.studies",
+            tuple(arguments),
+            self.path / "logs" / f"{planned.name}.log",
+            accelerator=engine.accelerator,
+            devices=engine.devices,
+            cpus=1 + engine.workers,
+            lock=Run(self.folder(planned), planned.recipe).lock_path,
+        )
+
+    # Results.
+
+    def finished(self) -> list[PlannedRun]:
+        """Return the runs that are finished."""
+        return [planned for planned in self.runs if self._is_finished(planned)]
+
+    def record(self, planned: PlannedRun) -> Record:
+        """Return what a finished run measured. It is computed once and kept in `records/`."""
+        path = self.path / "records" / f"{planned.name}.json"
+        run = Run.open(self.folder(planned))
+        if path.is_file():
+            with contextlib.suppress(InvalidInput):  # a damaged file is written again
+                kept = Record.load(path)
+                if kept.automation is not None and kept.predictions_sha256 == digests(run):
+                    return kept
+        record = record_run(run, concurrent_runs=self._concurrency().get(planned.name))
+        write_json(path, record.to_dict())
+        return record
+
+    def results(self) -> list[Results]:
+        """Return the results for each data set and network that has finished runs."""
+        groups: dict[tuple[str, str], dict[str, list[Record]]] = {}
+        folders: dict[str, Path] = {}
+        finished = self.finished()
+        self._check_same_data(finished)
+        for planned in finished:
+            record = self.record(planned)
+            groups.setdefault(planned.place, {}).setdefault(planned.label, []).append(record)
+            folders[record.predictions_sha256["test"]] = self.folder(planned)
+
+        def predictions_of(record: Record, scaled: bool) -> Predictions:
+            test = Run.open(folders[record.predictions_sha256["test"]]).predictions("test")
+            return scaled_by(test, record.temperature) if scaled else test
+
+        baseline = self.spec.baseline_label()
+        noise = ImageNoise(predictions_of)
+        results = []
+        for place, group in groups.items():
+            summary = summarise(group, baseline, predictions_of=predictions_of)
+            controls = against_controls(group, noise)
+            uncontrolled = plans_without_control(group, controls)
+            unfinished = self._unfinished(place)
+            results.append(replace(summary, unfinished=unfinished, controls=controls, uncontrolled=uncontrolled))
+        return results
+
+    def _unfinished(self, place: tuple[str, str]) -> dict[str, tuple[int, ...]]:
+        """Return the seeds that have not finished, by row: a table must say what it leaves out."""
+        seeds: dict[str, tuple[int, ...]] = {}
+        for planned in self.pending():
+            if planned.place == place:
+                seeds[planned.label] = (*seeds.get(planned.label, ()), planned.recipe.seed)
+        return seeds
+
+    def _check_same_data(self, runs: list[PlannedRun]) -> None:
+        """Raise if runs share the name of their data but not the data: a file may change while a study grows."""
+        seen: dict[str, tuple[PlannedRun, str]] = {}
+        for planned in runs:
+            digest = trained_data(self.folder(planned) / "checkpoints")
+            if digest is None:
+                continue
+            first, first_digest = seen.setdefault(planned.recipe.data.model_dump_json(), (planned, digest))
+            if first_digest != digest:
+                raise InvalidInput(
+                    f"runs {first.name} and {planned.name} were trained on different data: "
+                    f"{planned.recipe.data.name} has changed in between. Remove the older ones from "
+                    f"{self.path / 'runs'} and run the study again."
+                )
+
+    # Bookkeeping.
+
+    def _concurrency(self) -> dict[str, int]:
+        path = self.path / "concurrency.json"
+        if not path.is_file():
+            return {}
+        try:
+            return _CONCURRENCY.validate_python(read_json(path))
+        except ValidationError as error:
+            raise invalid(str(path), "map names of runs to numbers", "something else", "Remove it.") from error
+
+    def _note_concurrency(self, together: dict[str, int]) -> None:
+        """Keep the largest number for each run. It is written at once, for runs that are continued later."""
+        known = self._concurrency()
+        larger = {name: count for name, count in together.items() if count > known.get(name, 0)}
+        if larger:
+            write_json(self.path / "concurrency.json", known | larger)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Lock the folder: two processes that run one study would run everything twice."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise output_error(self.path, error) from error
+        busy = f"study {self.path} is being run by another process. Wait for it to end."
+        with locked(self.path / ".lock", busy=busy):
+            # Remove drafts of a process that was killed. A run removes its own when it is resumed.
+            for folder in (self.path, self.path / "recipes", self.path / "records"):
+                for draft in folder.glob(".*.tmp"):
+                    draft.unlink(missing_ok=True)
+            yield
+
+
+# Progress.
+
+
+class _Silent:
+    """Shows nothing."""
+
+    @contextlib.contextmanager
+    def over(self, study: Study, pending: Sequence[PlannedRun]) -> Iterator[None]:  # noqa: ARG002
+        """Show nothing."""
+        yield
+
+    def update(self, ended: list[Ended]) -> None:
+        """Show nothing."""
+
+
+class _Lines:
+    """Shows one line per run, for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._shown = 0
+        self._study: Study | None = None
+
+    @contextlib.contextmanager
+    def over(self, study: Study, pending: Sequence[PlannedRun]) -> Iterator[None]:
+        """Show how many runs there are."""
+        self._study = study
+        self._shown = 0
+        done = len(study.runs) - len(pending)
+        self._write(f"{counted(len(study.runs), 'run')}, {done} of them finished before, {len(pending)} to run")
+        yield
+
+    def update(self, ended: list[Ended]) -> None:
+        """Show the runs that have ended since the last call."""
+        for task in ended[self._shown :]:
+            self._write(f"{task.task}: {self._outcome(task)}")
+        self._shown = len(ended)
+
+    def _outcome(self, task: Ended) -> str:
+        if task.code:
+            return "failed"  # the reason is in the error at the end, where nobody misses it
+        assert self._study is not None
+        test = Run.open(self._study.path / "runs" / task.task).summary["test"]
+        return f"test error {test['test_error']:.2%}, ECE {test['ece']:.2%}"
+
+    def _write(self, line: str) -> None:
+        sys.stderr.write(printable(line) + "\n")
+
+
+class _Bar(_Lines):
+    """Shows a bar over all epochs of all runs, and above it a line for each run that has ended."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    @contextlib.contextmanager
+    def over(self, study: Study, pending: Sequence[PlannedRun]) -> Iterator[None]:
+        """Show the bar."""
+        self._bar = Progress(
+            TextColumn("[bold]epochs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=self._console
+        )
+        self._logs = [Run(study.folder(planned), planned.recipe).log_path for planned in pending]
+        epochs = sum(planned.recipe.within_budget().epochs for planned in pending)
+        self._task = self._bar.add_task("", total=epochs)
+        with super().over(study, pending), self._bar:
+            yield
+
+    def update(self, ended: list[Ended]) -> None:
+        """Move the bar."""
+        super().update(ended)
+        epochs = 0
+        for path in self._logs:
+            with contextlib.suppress(FileNotFoundError):
+                epochs += path.read_bytes().count(b"\n")
+        self._bar.update(self._task, completed=epochs)
+
+    def _write(self, line: str) -> None:
+        self._console.print(printable(line), highlight=False, markup=False)
+
+
+def make_progress() -> StudyProgress:
+    """Return a bar for a terminal, plain lines for a file or a pipe."""
+    console = Console(stderr=True)
+    return _Bar(console) if console.is_terminal else _Lines()

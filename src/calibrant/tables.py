@@ -1,0 +1,257 @@
+"""Tables for people: one `Table` for the prompt, a notebook, a terminal, Markdown and LaTeX."""
+
+import io
+import shutil
+import textwrap
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from calibrant.errors import one_line, printable
+
+_NARROWEST_TERMINAL = 60
+_WIDTH_OF_A_FILE = 160
+# Five methods fill this many rows of the table of differences.
+_LATEX_ROWS_PER_PAGE = 45
+_NUMBER_STARTS = tuple("0123456789+-")
+_LATEX = {
+    "&": r"\&",
+    "%": r"\%",
+    "_": r"\_",
+    "#": r"\#",
+    "$": r"\$",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+    "|": "$|$",
+    "<": "$<$",
+    ">": "$>$",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+}
+# pdfLaTeX accepts Greek letters only in formulas. Unicode spells one of them "lamda".
+for _name in ("ALPHA", "BETA", "GAMMA", "DELTA", "EPSILON", "KAPPA", "LAMDA", "MU", "SIGMA", "TAU"):
+    _LATEX[unicodedata.lookup(f"GREEK SMALL LETTER {_name}")] = rf"$\{_name.lower().replace('lamda', 'lambda')}$"
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """A table of text. The first cell of a row names the row.
+
+    The same table renders as `text` (at the prompt), `html` (in a notebook), `terminal`, `markdown` and `latex`.
+
+    Attributes:
+        title: One line above the table.
+        rows: The cells of each row.
+        columns: One heading per column. Leave it out for rows of a name and a value.
+        caption: Text below the table.
+        best: For each column, the numbers of the rows that hold its best value. Empty: nothing is marked.
+
+    >>> print(Table("two cases", (("right", 1), ("<wrong>", 1))).text())
+    two cases
+      right    1
+      <wrong>  1
+    >>> Table("a & b", (("<i>", 1),)).html()
+    '<table><caption>a &amp; b</caption><tbody><tr><th>&lt;i&gt;</th><td>1</td></tr></tbody></table>'
+    >>> print(Table("", (("nll", "1.20"), ("flsd", "0.90")), ("method", "ECE"), best=((), (1,))).markdown())
+    | method | ECE |
+    |---|---:|
+    | nll | 1.20 |
+    | flsd | **0.90** |
+    <BLANKLINE>
+    """
+
+    title: str
+    rows: Sequence[Sequence[object]] = ()
+    columns: Sequence[str] = ()
+    caption: str = ""
+    best: Sequence[Sequence[int] | frozenset[int]] = ()
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def is_text(self, column: int) -> bool:
+        """Whether a column holds words. Words are aligned to the left, numbers to the right."""
+        return not all(str(row[column]).startswith(_NUMBER_STARTS) for row in self.rows)
+
+    def is_best(self, row: int, column: int) -> bool:
+        """Whether a cell holds the best value of its column."""
+        return bool(self.best) and row in self.best[column]
+
+    def text(self) -> str:
+        """Aligned lines for the prompt, without the caption."""
+        lines = [[one_line(cell) for cell in row] for row in self.rows]
+        if self.columns:
+            lines.insert(0, [one_line(column) for column in self.columns])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        made = [one_line(self.title)]
+        for name, *values in lines:
+            cells = [name.ljust(widths[0])]
+            for value, width in zip(values, widths[1:], strict=True):
+                cells.append(value.rjust(width) if self.columns else value.ljust(width))
+            made.append(("  " + "  ".join(cells)).rstrip())
+        return "\n".join(made)
+
+    def html(self) -> str:
+        """An HTML table for a notebook, without the caption. Every text is escaped."""
+        head = ""
+        if self.columns:
+            cells = "".join(f"<th>{escaped(column)}</th>" for column in self.columns)
+            head = f"<thead><tr>{cells}</tr></thead>"
+        body = ""
+        for name, *values in self.rows:
+            cells = "".join(f"<td>{escaped(value)}</td>" for value in values)
+            body += f"<tr><th>{escaped(name)}</th>{cells}</tr>"
+        return f"<table><caption>{escaped(self.title)}</caption>{head}<tbody>{body}</tbody></table>"
+
+    def terminal(self, *, width: int | None = None) -> str:
+        """Text with aligned columns for a terminal. The best value of a column has a star.
+
+        Numbers are never cut. Long words are broken. Columns that do not fit follow below, with the names repeated.
+
+        Args:
+            width: Columns of the terminal. None: those of the current terminal, or 160 for a pipe or a file.
+        """
+        from rich.cells import cell_len
+        from rich.console import Console
+
+        available = width or shutil.get_terminal_size((_WIDTH_OF_A_FILE, 24)).columns
+        available = max(available, _NARROWEST_TERMINAL)
+        out = io.StringIO()
+        console = Console(file=out, width=available, color_system=None, highlight=False, markup=False)
+        for columns in self._columns_that_fit(available):
+            console.print(self._rich_table(columns, available))
+        lines = [line.rstrip() for line in out.getvalue().rstrip().splitlines()]
+        if not lines[0]:  # rich begins this kind of box with a blank line
+            del lines[0]
+        if self.title:
+            lines = [self.title, "", *lines]
+        if self.caption:
+            longest = max(cell_len(line) for line in lines[bool(self.title) :])
+            lines += ["", textwrap.fill(self.caption, max(_NARROWEST_TERMINAL, longest))]
+        return "\n".join(lines)
+
+    def _columns_that_fit(self, available: int) -> list[list[int]]:
+        """The columns after the first in groups. Each group fits beside the first column."""
+        groups: list[list[int]] = [[]]
+        first = min(self._column_width(0), available // 3) + 4
+        used = first
+        for index in range(1, len(self.columns)):
+            needed = min(self._column_width(index), available) + 3
+            if self.is_text(index):
+                # Words can be broken, so a text column needs a third of the terminal at most.
+                needed = min(needed, available // 3 + 3)
+            if groups[-1] and used + needed > available:
+                groups.append([])
+                used = first
+            groups[-1].append(index)
+            used += needed
+        return groups
+
+    def _column_width(self, column: int) -> int:
+        from rich.cells import cell_len
+
+        cells = [self.columns[column]] + [self._starred(number, column) for number in range(len(self.rows))]
+        return max(cell_len(cell) for cell in cells)
+
+    def _starred(self, row: int, column: int) -> str:
+        cell = str(self.rows[row][column])
+        if self.is_best(row, column):
+            cell += "*"
+        return cell
+
+    def _rich_table(self, columns: Sequence[int], available: int) -> object:
+        from rich import box, table
+        from rich.text import Text
+
+        made = table.Table(box=box.SIMPLE)
+        for index in (0, *columns):
+            # `Text` shows brackets as they are; a plain string would be read as markup.
+            heading = Text(self.columns[index])
+            if index == 0:
+                made.add_column(heading, overflow="fold", max_width=max(available // 3, 1))
+            elif self.is_text(index):
+                made.add_column(heading, overflow="fold")
+            else:
+                made.add_column(heading, justify="right", no_wrap=True, min_width=self._column_width(index))
+        for number in range(len(self.rows)):
+            made.add_row(*(Text(self._starred(number, index)) for index in (0, *columns)))
+        return made
+
+    def markdown(self, *, level: int = 3) -> str:
+        """A Markdown table under a heading of this level. The best values are bold."""
+        lines = []
+        if self.title:
+            lines = [f"{'#' * level} {self.title}", ""]
+        rules = ["---" if self.is_text(index) else "---:" for index in range(len(self.columns))]
+        lines.append("| " + " | ".join(_markdown(column) for column in self.columns) + " |")
+        lines.append("|" + "|".join(rules) + "|")
+        for number, row in enumerate(self.rows):
+            cells = [_markdown(str(cell)) for cell in row]
+            for column, cell in enumerate(cells):
+                if self.is_best(number, column):
+                    cells[column] = f"**{cell}**"
+            lines.append("| " + " | ".join(cells) + " |")
+        if self.caption:
+            lines += ["", self.caption]
+        return "\n".join(lines) + "\n"
+
+    def latex(self) -> str:
+        """LaTeX tables for a paper: one per page of rows. They need the package booktabs."""
+        numbers = range(len(self.rows))
+        starts = range(0, max(len(self.rows), 1), _LATEX_ROWS_PER_PAGE)
+        return "\n".join(self._latex_page(numbers[start : start + _LATEX_ROWS_PER_PAGE]) for start in starts)
+
+    def _latex_page(self, numbers: range) -> str:
+        caption = f"{_latex(self.title)}. {_latex(self.caption)}"
+        if numbers.start > 0:
+            caption = f"{_latex(self.title)}, cont."
+        alignment = "".join("l" if self.is_text(index) else "r" for index in range(len(self.columns)))
+        lines = [
+            r"\begin{table}[t]",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+            rf"\caption{{{caption}}}",
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+            " & ".join(_latex(column) for column in self.columns) + r" \\",
+            r"\midrule",
+        ]
+        for number in numbers:
+            cells = [_latex(str(cell)) for cell in self.rows[number]]
+            for column, cell in enumerate(cells):
+                if self.is_best(number, column):
+                    cells[column] = rf"\textbf{{{cell}}}"
+            lines.append(" & ".join(cells) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "run"), counted(2, "run")
+    ('1 run', '2 runs')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def escaped(cell: object) -> str:
+    """A cell as HTML text: no tags, no control characters."""
+    return escape(printable(str(cell)))
+
+
+def _markdown(text: str) -> str:
+    # Names come from the user's file: nothing in them may end a cell or begin a tag.
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def _latex(text: str) -> str:
+    made = "".join(_LATEX.get(character, character) for character in text)
+    for size in ("95", "99"):
+        made = made.replace(f"$|$S{size}$|$", f"$|S_{{{size}}}|$").replace(f"(S{size})", f"($S_{{{size}}}$)")
+    return made.replace("±", r"$\pm$")

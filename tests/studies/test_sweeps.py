@@ -1,0 +1,365 @@
+import contextlib
+import itertools
+import json
+import os
+import signal
+import sqlite3
+import sys
+
+import numpy as np
+import pytest
+import torch
+from optuna.trial import TrialState
+
+from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.studies.sweep_outputs import failures, front_table, sweep_json, write_sweep
+from calibrant.studies.sweeps import SAME_SETTINGS, Sweep, SweepSpec, make_tables
+from calibrant.training import Quiet
+
+SPEC = SweepSpec(recipe={"epochs": 3}, search=("drop=0.3:0.8", "optimiser.lr=0.01:0.2:log"))
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    made = Sweep(tmp_path_factory.mktemp("sweep") / "s", SPEC, sampler_seed=0)
+    made.run(trials=3)
+    return made
+
+
+def dominates(a, b):
+    return all(x <= y for x, y in zip(a, b, strict=True)) and a != b
+
+
+def test_objectives_are_the_runs_validation_figures_and_samples(sweep):
+    assert len(sweep.finished()) == 3
+    for trial in sweep.finished():
+        summary = json.loads((sweep.path / "runs" / trial.user_attrs["run"] / "summary.json").read_text())
+        validation = summary["validation"]
+        assert trial.values == [validation["test_error"], validation["ece"], summary["seen_share"]]
+        assert summary["recipe"]["method"]["options"]["drop"] == trial.params["drop"]
+        assert summary["recipe"]["optimiser"]["lr"] == trial.params["optimiser.lr"]
+
+
+def test_nll_after_scaling_may_stand_in_the_place_of_ece(tmp_path):
+    spec = SPEC.model_copy(update={"objective": "scaled-nll", "method": "nll+infobatch", "search": ("ratio",)})
+    made = Sweep(tmp_path / "s", spec, sampler_seed=0)
+    made.run(trials=1)
+    [trial] = made.finished()
+    validation = made.path / "runs" / trial.user_attrs["run"] / "predictions" / "val.npz"
+    logits, targets = np.load(validation)["logits"].astype(np.float64), np.load(validation)["targets"]
+
+    def nll(temperature):
+        scaled = logits / temperature
+        log = scaled - scaled.max(axis=1, keepdims=True)
+        log -= np.log(np.exp(log).sum(axis=1, keepdims=True))
+        return -log[np.arange(len(log)), targets].mean()
+
+    grid = min(nll(temperature) for temperature in np.geomspace(0.05, 20, 4000))
+    assert trial.values[1] == pytest.approx(grid, rel=1e-5)
+    assert sweep_json(made)["objectives"][1] == "validation NLL +TS"
+    assert front_table(made).rows[0][2] == f"{trial.values[1]:.4f}"
+    assert len(write_sweep(made)) == 4
+    with pytest.raises(InvalidInput, match="searches something else"):
+        Sweep(made.path, spec.model_copy(update={"objective": "ece"}))
+
+
+def test_the_front_is_what_nobody_dominates(sweep):
+    values = {trial.number: trial.values for trial in sweep.finished()}
+    expected = {n for n, mine in values.items() if not any(dominates(other, mine) for other in values.values())}
+    assert {trial.number for trial in sweep.front()} == expected
+    assert [int(row[0]) for row in front_table(sweep).rows] == [trial.number for trial in sweep.front()]
+
+
+def test_files_for_people_and_machines(sweep):
+    names = {path.name for path in write_sweep(sweep)}
+    assert names == {"sweep.json", "pareto.md", "pareto.svg", "pareto.png"}
+    content = sweep_json(sweep)
+    assert {trial["number"] for trial in content["finished"]} == {0, 1, 2}
+    assert str(sweep.path) not in json.dumps(content)
+
+
+def test_running_again_adds_nothing_and_more_trials_go_on(sweep):
+    sweep.run(trials=3)
+    again = Sweep(sweep.path)
+    assert len(again.study.trials) == 3
+    assert again.spec == sweep.spec
+
+
+def test_trials_of_an_edited_method_are_not_mixed(tmp_path, monkeypatch):
+    code = "from calibrant.losses import CrossEntropy\ndef f(*, a: float = 0.0):\n    return CrossEntropy(a)\n"
+    monkeypatch.chdir(tmp_path)
+    spec = SweepSpec(method="my_swept:f", recipe={"epochs": 1}, search=("a=0.0:0.2",))
+    (tmp_path / "my_swept.py").write_text(code)
+    Sweep(tmp_path / "s", spec, trust_code=True)
+    Sweep(tmp_path / "s")
+    (tmp_path / "my_swept.py").write_text(code + "# edited\n")
+    monkeypatch.delitem(sys.modules, "my_swept")
+    with pytest.raises(InvalidInput, match="searches something else"):
+        Sweep(tmp_path / "s", trust_code=True)
+    monkeypatch.delitem(sys.modules, "my_swept")
+
+
+def test_a_study_is_not_mixed_with_another_search(sweep):
+    other = SPEC.model_copy(update={"recipe": {"epochs": 4}})
+    with pytest.raises(InvalidInput, match="searches something else"):
+        Sweep(sweep.path, other)
+    assert Sweep(sweep.path).spec == SPEC
+
+
+def test_a_dominated_trial_is_stopped_and_says_so(tmp_path):
+    spec = SPEC.model_copy(update={"recipe": {"epochs": 4}, "search": ("optimiser.lr=0.0000001,0.1",), "dominators": 1})
+    sweep = Sweep(tmp_path, spec)
+    sweep.study.enqueue_trial({"optimiser.lr": 0.1})
+    sweep.run(trials=1)
+    # A peer that was better at every rung, whatever the second trial does.
+    finished = sweep.finished()[0]
+    sweep._is_dominated = lambda epoch, figures: sweep.__class__._is_dominated(sweep, epoch, (1.1, 1.1, figures[2]))
+    sweep.study.enqueue_trial({"optimiser.lr": 1e-7})
+    sweep.run(trials=2)
+    (stopped,) = sweep.stopped()
+    assert stopped.user_attrs["stopped"] == "stopped after epoch 1"
+    assert stopped.values is None
+    assert set(finished.user_attrs["rungs"]) == {"1", "2", "3"}
+    assert sweep_json(sweep)["stopped"][0]["stopped"] == "stopped after epoch 1"
+    assert failures(sweep) == []
+    assert "1 trial finished, 1 stopped early. " in front_table(sweep).caption
+
+
+def test_with_zero_dominators_nobody_is_stopped(sweep):
+    behind = (9.0, 9.0, 1e9)
+    assert Sweep(sweep.path, SPEC)._is_dominated(1, behind)
+    assert not Sweep(sweep.path, SPEC.model_copy(update={"dominators": 0}))._is_dominated(1, behind)
+    SPEC.save(sweep.path / "sweep.toml")
+
+
+class Interrupt(Quiet):
+    def end_epoch(self, line):
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_trial_is_continued_by_the_next_call(tmp_path):
+    sweep = Sweep(tmp_path, SPEC)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.run(trials=1, reporter=Interrupt())
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert not (folder / "summary.json").exists()
+    Sweep(tmp_path).run(trials=1)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
+    assert (folder / "summary.json").exists()
+    assert [trial.state for trial in sweep.study.trials] == [TrialState.FAIL, TrialState.COMPLETE]
+
+
+def test_what_is_not_possible_counts_as_stopped_and_the_sweep_goes_on(tmp_path):
+    sweep = Sweep(tmp_path, SPEC.model_copy(update={"search": ("drop=0.5,1.5",)}))
+    sweep.study.enqueue_trial({"drop": 1.5})
+    sweep.run(trials=1)
+    (trial,) = sweep.stopped()
+    assert trial.user_attrs["stopped"].startswith("not possible: drop")
+
+
+def test_what_only_the_data_show_to_be_impossible_is_a_stopped_trial_too(tmp_path):
+    sweep = Sweep(tmp_path, SPEC.model_copy(update={"search": ("optimiser.batch_size=128,4000",)}))
+    sweep.study.enqueue_trial({"optimiser.batch_size": 4000})
+    sweep.run(trials=1)
+    (trial,) = sweep.stopped()
+    assert trial.user_attrs["stopped"].startswith("not possible: optimiser.batch_size")
+    (reason,) = failures(sweep)
+    assert f"0 trials finished, 0 stopped early, 1 failed (the first: {reason.rstrip('.')}). " in (
+        front_table(sweep).caption
+    )
+
+
+def test_a_trial_that_needs_too_much_memory_does_not_end_the_sweep(tmp_path, monkeypatch):
+    def too_large(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    sweep = Sweep(tmp_path, SPEC)
+    monkeypatch.setattr("calibrant.studies.sweeps.train_or_resume", too_large)
+    sweep.run(trials=2)
+    assert failures(sweep) == ["not possible: CUDA out of memory."] * 2
+
+
+def test_fewer_epochs_are_cheaper_where_epochs_are_searched(tmp_path):
+    sweep = Sweep(
+        tmp_path, SPEC.model_copy(update={"method": "nll", "recipe": {"epochs": 4}, "search": ("epochs=1,2",)})
+    )
+    for epochs in (1, 2):
+        sweep.study.enqueue_trial({"epochs": epochs})
+    sweep.run(trials=2)
+    assert [trial.values[2] for trial in sweep.finished()] == [0.25, 0.5]
+
+
+def test_an_update_with_two_gradients_costs_two(tmp_path):
+    spec = SPEC.model_copy(update={"method": "nll", "recipe": {"epochs": 1}, "search": ("optimiser.sam=0.0,0.05",)})
+    sweep = Sweep(tmp_path, spec)
+    for rho in (0.0, 0.05):
+        sweep.study.enqueue_trial({"optimiser.sam": rho})
+    sweep.run(trials=2)
+    assert [trial.values[2] for trial in sweep.finished()] == [1.0, 2.0]
+
+
+def test_a_sweep_whose_trials_are_in_another_storage_is_not_begun_anew_without_it(tmp_path):
+    url = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    Sweep(tmp_path / "s", SPEC, storage=url)
+    for spec in (None, SPEC):
+        with pytest.raises(InvalidInput, match="are in another storage"):
+            Sweep(tmp_path / "s", spec)
+    assert not (tmp_path / "s" / "sweep.db").exists()
+    assert Sweep(tmp_path / "s", storage=url).spec == SPEC
+
+
+def test_data_that_are_missing_stop_the_sweep_at_once(tmp_path):
+    sweep = Sweep(tmp_path / "s", SPEC.model_copy(update={"data": "cifar10"}))
+    with pytest.raises(InvalidInput, match="cifar10"):
+        sweep.run(trials=1, data_dir=tmp_path)
+    assert not sweep.study.trials
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "fsld"}, "Did you mean 'flsd'"),
+        ({"search": ("nonsense=1:2",)}, "name a setting"),
+        ({"recipe": {"engine.devices": 2}}, "be 1 in a sweep"),
+        ({"recipe": {"epoch": 2}}, "'epoch' is unknown"),
+    ],
+)
+def test_bad_input_leaves_nothing_behind(changes, message, tmp_path):
+    with pytest.raises(InvalidInput) as caught:
+        Sweep(tmp_path / "s", SPEC.model_copy(update=changes))
+    assert message in str(caught.value)
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "mystery://u:hunter2@host/db",
+        "postgresql+psycopg://u:hunter2@127.0.0.1:9/db",
+        "postgresql+psycopg://u:with@hunter2@host.invalid/db",
+    ],
+)
+def test_a_storage_that_cannot_be_used_is_one_line_without_its_password(url, tmp_path):
+    with pytest.raises(InvalidInput, match="cannot be used") as caught:
+        Sweep(tmp_path, SPEC, storage=url)
+    assert "hunter2" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_trials_must_be_positive(sweep):
+    with pytest.raises(InvalidInput, match="trials must be at least 1"):
+        sweep.run(trials=0)
+
+
+def test_a_spec_made_in_python_is_checked_in_one_line():
+    with pytest.raises(InvalidInput, match=r"^sweep key 'methods' is unknown\. Did you mean 'method'\?$"):
+        SweepSpec(methods="nll")
+
+
+def test_a_damaged_database_is_one_line(tmp_path):
+    Sweep(tmp_path, SPEC)
+    (tmp_path / "sweep.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(InvalidInput, match=r"storage sqlite:\.\.\. cannot be used: DatabaseError"):
+        Sweep(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+@pytest.mark.parametrize(
+    "attributes",
+    [{}, {"run": "../../etc"}, {"test": {}}, {"test": {"test_error": "x", "ece": 0.1}}, {"test": 5}, {"rungs": [1]}],
+)
+def test_trials_that_somebody_else_wrote_are_refused(tmp_path, attributes):
+    sweep = Sweep(tmp_path, SPEC)
+    usual = {"run": "trial-0123456789ab", "test": {"test_error": 0.1, "ece": 0.1}, "rungs": {"1": (0.1, 0.1, 5.0)}}
+    trial = sweep.study.ask()
+    for key, value in ({**usual, **attributes} if attributes else {}).items():
+        trial.set_user_attr(key, value)
+    sweep.study.tell(trial, (0.1, 0.1, 1.0))
+    with pytest.raises(InvalidInput, match="trial 0 must be one of ours"):
+        front_table(sweep)
+
+
+@pytest.mark.parametrize("number", [2, 4, 12, 20])
+def test_a_storage_has_all_its_tables_and_indices_or_none(tmp_path, number):
+    connect, count, url = sqlite3.connect, itertools.count(1), f"sqlite:///{tmp_path}/sweep.db"
+
+    def dying(*arguments):
+        connection = connect(*arguments)
+        connection.set_trace_callback(lambda _: next(count) == number and os.kill(os.getpid(), signal.SIGKILL))
+        return connection
+
+    def names():
+        with contextlib.closing(connect(tmp_path / "sweep.db")) as found:
+            return {name for (name,) in found.execute("SELECT name FROM sqlite_master")}
+
+    child = os.fork()
+    if not child:
+        sqlite3.connect = dying
+        make_tables(url)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert not names()
+    make_tables(url)
+    assert "ix_studies_study_name" in names()
+    make_tables(url)
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_settings_that_are_left_to_another_worker_are_no_failure(tmp_path):
+    sweep = Sweep(tmp_path, SPEC)
+    trial = sweep.study.ask()
+    trial.set_user_attr("stopped", SAME_SETTINGS)
+    sweep.study.tell(trial, state=TrialState.PRUNED)
+    assert len(sweep.stopped()) == 1
+    assert failures(sweep) == []
+
+
+def test_a_folder_must_be_a_path():
+    with pytest.raises(InvalidInput, match="path must be a path"):
+        Sweep(None, SPEC)
+
+
+def ask_as_another_worker(sweep, *, silent_seconds):
+    """A trial that another worker began, and whose last heartbeat is so many seconds old."""
+    sweep.study.enqueue_trial({"drop": 0.5, "optimiser.lr": 0.05})
+    trial = sweep.study.ask()
+    for name, where in sweep.space.items():
+        where.suggest(trial, name)
+    trial.set_user_attr("begun", trial.number)
+    with contextlib.closing(sqlite3.connect(sweep.path / "sweep.db")) as database, database:
+        database.execute(
+            "INSERT INTO trial_heartbeats (trial_id, heartbeat) VALUES (?, datetime('now', ?))",
+            (trial._trial_id, f"-{silent_seconds} seconds"),
+        )
+    return trial
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_the_trial_of_a_worker_that_was_silent_for_long_is_begun_again(tmp_path):
+    sweep = Sweep(tmp_path, SPEC)
+    lost = ask_as_another_worker(sweep, silent_seconds=3600)
+    sweep.run(trials=1)
+    states = {trial.number: trial.state for trial in sweep.study.trials}
+    assert states == {lost.number: TrialState.FAIL, 1: TrialState.COMPLETE}
+    assert sweep.finished()[0].params == {"drop": 0.5, "optimiser.lr": 0.05}
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_worker_waits_for_the_trials_that_others_are_training(tmp_path):
+    sweep = Sweep(tmp_path, SPEC)
+    ask_as_another_worker(sweep, silent_seconds=0)
+    with pytest.warns(CalibrantWarning, match="Waiting for 1 running trial"):
+        sweep.run(trials=1, timeout=0.5)
+    assert [trial.state for trial in sweep.study.trials] == [TrialState.RUNNING]
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_trial_whose_worker_died_before_its_first_heartbeat_does_not_count_for_ever(tmp_path):
+    sweep = Sweep(tmp_path, SPEC)
+    lost = sweep.study.ask()
+    with contextlib.closing(sqlite3.connect(tmp_path / "sweep.db")) as database, database:
+        database.execute("UPDATE trials SET datetime_start = datetime('now', '-2 days')")
+    Sweep(tmp_path).run(trials=1)
+    states = {trial.number: trial.state for trial in Sweep(tmp_path).study.trials}
+    assert states == {lost.number: TrialState.FAIL, 1: TrialState.COMPLETE}
