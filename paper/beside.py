@@ -9,6 +9,7 @@ from paper.agreement import RULE, Agreement, Reasons, agreement, of_table, reaso
 from paper.claims import BASELINES, runs_of
 from paper.groups import Groups, Place
 from paper.numbers import METRICS, VARIANTS, PaperRow, paper_rows
+from paper.readings import unrun_readings
 
 DATA, MODEL, SEEDS = "cifar10", "resnet32", 3
 
@@ -75,7 +76,7 @@ class _Beside:
 
     @property
     def name(self) -> str:
-        ours = self.label.replace(" (", ", ").removesuffix(")")
+        ours = self.label.replace(" (", ", ").replace(")", "")
         return f"{self.row.printed} ({ours})"
 
 
@@ -122,6 +123,8 @@ def not_run(groups: Groups) -> str:
             plural = "s" if seeds > 1 else ""
             lines.append(f"- {data}, {model}, {seeds} seed{plural} each: {', '.join(missing)}")
     lines += [line for name in PLANNED_CURVES if (line := _missing_values(name, groups.get((DATA, MODEL), {})))]
+    if unrun := unrun_readings(groups):
+        lines.append(f"- cifar10, resnet50, readings of the paper's pruning: {'; '.join(unrun)}")
     in_paper = {(row.data, row.model) for row in paper_rows()}
     never = sorted(f"{data}, {model}" for data, model in in_paper if not runs_of(groups, data, model))
     if never:

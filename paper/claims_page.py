@@ -22,7 +22,7 @@ from paper.claims import (
     verdict,
 )
 from paper.groups import group_records
-from paper.readings import INTRO, updates_table
+from paper.readings import INTRO, readings_beside, updates_table
 from paper.timing import timing_table
 
 # Updates of two plans may differ by this share: epochs are whole.
@@ -34,9 +34,10 @@ _HEAD = """<!-- Written by docs/make/paper.py from results/*.json. Change those,
 Patra, Hebbalaguppe, Dash, Shroff, Vig: *Calibrating Deep Neural Networks using Explicit Regularisation and Dynamic Data
 Pruning*, WACV 2023. Here its claims are put to our runs; [further down](#beside-the-paper) are its numbers beside ours.
 The paper prints neither the share that is pruned on CIFAR-10, SVHN and Mendeley nor the epoch at which pruning starts,
-so its method is tested in readings: "recommended" is pruning from the first drop of the learning rate, other settings
-are named, and [one table](#time-saved) lists them all. No code of the authors is public. Where a claim fails, it fails
-for these readings, on the data sets and networks that are named.
+so its method is tested in readings: "recommended" is pruning from the first drop of the learning rate, and other
+settings are named. [One table](#every-reading-beside-the-printed-row) puts the readings beside the row that the paper
+prints, [another](#time-saved) says what each of them saves. No code of the authors is public. Where a claim fails, it
+fails for these readings, on the data sets and networks that are named.
 """
 
 
@@ -66,7 +67,7 @@ def claims_page(folder: str | Path) -> str:
     parts = [_HEAD, _overview(found, groups), RULE + "\n"]
     parts += [_section(claim, found[claim.title]) for claim in CLAIMS]
     parts += [_controls(groups), _five(groups), _MENDELEY, f"## Time saved\n\n{INTRO}\n\n{updates_table(groups)}"]
-    parts += [timing_table(groups, heading="### Time follows samples")]
+    parts += [timing_table(groups, heading="### Time follows samples"), readings_beside(groups)]
     parts += [beside_paper(groups, load_reasons(Path(folder) / "reasons.toml")), curves(groups), not_run(groups)]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 

@@ -78,3 +78,33 @@ def test_missing_seeds_are_named(folder):
     assert "flsd+h (2 more of 3 seeds)" in line
     assert "nll" not in line
     assert "flsd+h+unbiased" not in line
+
+
+def test_every_reading_stands_beside_the_printed_row_nearest_first(make_record, tmp_path):
+    row = next(r for r in paper_rows() if (r.data, r.model, r.method) == ("cifar10", "resnet32", "flsd+h+p-ema"))
+    records = [make_record("flsd+h+p-ema", seed=seed, sharpness=1.0) for seed in (0, 1)]
+    records.append(make_record("flsd+h+p-ema", options={"within": "batch"}, sharpness=3.0))
+    records.append(make_record("flsd+h", sharpness=0.3))
+    for record in records:
+        write_record(record, tmp_path)
+    lines = claims_page(tmp_path).splitlines()
+    start = lines.index("### Readings, cifar10, resnet32")
+    table = [line.strip("|").split(" | ") for line in lines[start + 4 : start + 8]]
+    assert float(table[0][4]) == row.test_error
+    assert [float(cells[-1]) for cells in table[1:]] == sorted(float(cells[-1]) for cells in table[1:])
+    (cells,) = [cells for cells in table if "in each minibatch" in cells[0]]
+    printed = (row.test_error, row.ece, row.share_confident)
+    names = ("test_error", "ece", "share@0.95")
+    expected = sum(abs(100 * records[2].value(name) - value) for name, value in zip(names, printed, strict=True)) / 3
+    assert float(cells[-1]) == pytest.approx(expected, abs=0.006)
+
+
+def test_readings_that_nobody_ran_are_named(make_record, tmp_path):
+    def missing():
+        lines = claims_page(tmp_path).splitlines()
+        return next(line for line in lines if line.startswith("- cifar10, resnet50, readings"))
+
+    assert "chosen anew from all samples" in missing()
+    options = {"readmit": True, "scoring": "resting"}
+    write_record(make_record("flsd+h+p-ema", model="resnet50", options=options), tmp_path)
+    assert "chosen anew from all samples" not in missing()

@@ -116,7 +116,7 @@ def test_report_of_a_study_shows_its_tables_over_seeds(finished_study, calibrant
     assert "nll (seed 0)" in html
     for extra, words in (
         ((finished_study.path,), "sources must be one study alone"),
-        (("--rule", "r.json"), "rule must be left out for a study"),
+        (("--policy", "p.json"), "policy must be left out for a study"),
     ):
         code, _, err = calibrant("report", finished_study.path, *extra)
         assert (code, err.count("\n")) == (2, 1)
