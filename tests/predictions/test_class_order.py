@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.predictions import Origin, Predictions
-from calibrant.predictions.class_order import class_order, in_order_of
+from calibrant.predictions import Origin, Predictions, in_order_of
 
 SCORES = np.array([[0.1, 1.0 / 3.0, 2.0], [3.0, -1.0, 0.7]])
 
@@ -38,16 +37,17 @@ def test_classes_called_by_their_number_are_put_in_order_by_number():
     ("wanted", "names"), [(None, None), (("a", "b"), ("a", "b")), (None, ("0", "1")), (("a", "b"), ("0", "1"))]
 )
 def test_where_nothing_moves_nothing_is_copied(wanted, names):
-    assert class_order(wanted, names, 2, where="") is None
     given = Predictions.from_logits(SCORES[:, :2], [0, 1], class_names=names)
     assert in_order_of(wanted, given, where="") is given
 
 
 def test_five_names_are_listed_and_of_more_the_first_five():
+    given = Predictions.from_logits(np.eye(5), range(5), class_names=list("6789x"))
     with pytest.raises(InvalidInput, match=r"here must name the classes a, b, c, d, e, got 6, 7, 8, 9, x\."):
-        class_order(tuple("abcde"), tuple("6789x"), 5, where="here")
+        in_order_of(tuple("abcde"), given, where="here")
+    given = Predictions.from_logits(np.eye(6), range(6), class_names=list("56789x"))
     with pytest.raises(InvalidInput, match=r"name the classes a, b, c, d, e, \.\.\., got 5, 6, 7, 8, 9, \.\.\.\."):
-        class_order(tuple("abcdef"), tuple("56789x"), 6, where="here")
+        in_order_of(tuple("abcdef"), given, where="here")
 
 
 def test_extras_and_the_file_stay_with_the_rows():

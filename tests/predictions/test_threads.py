@@ -5,8 +5,7 @@ import threading
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.predictions import threads
-from calibrant.predictions.threads import share
+from calibrant.predictions import rows, share
 
 
 def parts_of(count):
@@ -16,7 +15,7 @@ def parts_of(count):
 @pytest.fixture
 def allow(monkeypatch):
     def set_to(number):
-        monkeypatch.setattr("torch.get_num_threads", lambda: number)
+        monkeypatch.setenv("OMP_NUM_THREADS", str(number))
 
     return set_to
 
@@ -28,8 +27,8 @@ def allow(monkeypatch):
 def test_every_part_is_done_once_by_no_more_threads_than_pay(allow, monkeypatch, allowed, count, helpers):
     allow(allowed)
     asked, done = [], []
-    pool = threads.ThreadPoolExecutor
-    monkeypatch.setattr(threads, "ThreadPoolExecutor", lambda number: asked.append(number) or pool(number))
+    pool = rows.ThreadPoolExecutor
+    monkeypatch.setattr(rows, "ThreadPoolExecutor", lambda number: asked.append(number) or pool(number))
     share(lambda part: done.append(part.start), parts_of(count))
     assert sorted(done) == [10 * i for i in range(count)]
     assert asked == ([] if helpers is None else [helpers])

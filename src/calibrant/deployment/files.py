@@ -17,13 +17,12 @@ from calibrant.predictions import (
     Origin,
     Predictions,
     Scan,
-    csv_records,
     load_part,
     names_or_numbers,
-    parquet_columns,
-    parquet_parts,
-    parquet_table,
+    prediction_files,
+    read_table,
     scan,
+    table_columns,
 )
 from calibrant.scale import Executor, as_mapper
 
@@ -129,14 +128,14 @@ def _seen(rule: RoutingRule | BinaryRule, predictions: Predictions, calibrator: 
 def _tables(path: Path, executor: Executor | None) -> dict[str, list[Any]]:
     """A file of decisions, or all those of a folder, one after the other; of predictions nothing."""
     if path.is_file():
-        return _table(path) if path.suffix.lower() in (".csv", ".parquet") else {}
-    parts = [part.absolute() for part in parquet_parts(path)] if path.is_dir() else []
+        return read_table(path) if path.suffix.lower() in (".csv", ".parquet") else {}
+    parts = [part.absolute() for part in prediction_files(path)] if path.is_dir() else []
     if executor is not None and parts:
         executor.check_shared(parts[0], parts[-1])
-    if not parts or "decision" not in parquet_columns(parts[0]):
+    if not parts or parts[0].suffix.lower() == ".npz" or "decision" not in table_columns(parts[0]):
         return {}
     whole: dict[str, list[Any]] = {}
-    for number, table in enumerate(as_mapper(executor)(_table, parts)):
+    for number, table in enumerate(as_mapper(executor)(read_table, parts)):
         if number and table.keys() != whole.keys():
             raise invalid(str(parts[number]), f"have the columns {', '.join(whole)}", ", ".join(table))
         for name, column in table.items():
@@ -217,7 +216,7 @@ def _class(value: Any, names: tuple[str, ...], where: str, row: int) -> int:
 
 def _labels(path: Path, names: tuple[str, ...]) -> dict[str, int]:
     """Id to class, in the order of the rows; the same label twice is one, two different ones are refused."""
-    table = _table(path)
+    table = read_table(path)
     column = next((name for name in _TRUTH if name in table), None)
     if column is None or "id" not in table:
         raise invalid(str(path), "have the columns id and target", ", ".join(table) or "none")
@@ -244,20 +243,6 @@ def _joined(ids: list[str], labels: dict[str, int], where: str) -> tuple[NDArray
 def _plain(value: Any) -> str:
     text = str(value)
     return text[1:] if text.startswith(_GUARDED) else text
-
-
-def _table(path: Path) -> dict[str, list[Any]]:
-    """All columns of a table; of CSV as text."""
-    if path.suffix.lower() == ".parquet":
-        return parquet_table(path)
-    if path.suffix.lower() != ".csv":
-        raise invalid(str(path), "end in .csv or .parquet", path.suffix or "no ending")
-    records = csv_records(path, str(path))
-    header = next(records, [])
-    if len(set(header)) < len(header):
-        raise invalid(str(path), "name each column once", ", ".join(header))
-    columns = list(zip(*records, strict=True)) or [()] * len(header)
-    return {name: list(column) for name, column in zip(header, columns, strict=True)}
 
 
 def read_reference(

@@ -12,7 +12,7 @@ from calibrant.checks import labels
 from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import invalid
 from calibrant.files import atomic_write, parse_json
-from calibrant.npz import read_npz
+from calibrant.predictions import read_npz
 from calibrant.pruning.table import ScoreTable
 
 _FORMAT = 1
