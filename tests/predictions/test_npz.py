@@ -134,7 +134,7 @@ def test_an_endless_list_of_members_is_refused(tmp_path):
 def test_other_compressions_are_refused(tmp_path):
     refused(
         archive(tmp_path / "x.npz", [("a.npy", npy(np.zeros(9)))], zipfile.ZIP_BZIP2),
-        "'a' has a compression that NumPy does not use",
+        "'a' has a compression that",
     )
 
 

@@ -72,7 +72,7 @@ BAD = {
     "more cells": ("target,logit_a,logit_b\na,1,2\na,1,2,3\n", "row 1 must have 3 cells, got 4"),
     "no number": (
         "logit_b,target,logit_a\n1,a,2\n\n1,a,x\n",
-        "scores must be numbers, got 'x' in row 1, column logit_a",
+        "be numbers, got 'x' in row 1, column logit_a",
     ),
     "empty": ("target,logit_a,logit_b\na,1,\n", "got '' in row 0, column logit_b"),
     "grouped digits": ("target,logit_a,logit_b\na,1,1_000\n", "got '1_000' in row 0, column logit_b"),
