@@ -170,7 +170,6 @@ def _killed_apply() -> object:
     return sys.stdout.write(f"left behind: {left}\n")
 
 
-_OLD_RUNS = Path(__file__).parents[1] / "compatibility" / "v0.1.0" / "runs"
 _SHORT = npy("(200000, 3)", body=bytes(960))
 _ROUTE = "route apply rule.json test.npz --calibrator calibrator.json --out decisions.csv"
 _TRAIN = (
@@ -216,15 +215,6 @@ CASES = (
         "train --resume paused",
         swap("paused/metrics.jsonl", '{"epoch": 1', '{"eqoch": 1'),
         after=_epochs,
-    ),
-    Case(
-        4,
-        "trained to the end, then KeyError",
-        "train --resume old",
-        made.both(
-            lambda: shutil.copytree(_OLD_RUNS / "interrupted", "old"),
-            swap("old/metrics.jsonl", '"epoch": 1', '"eqoch": 1'),
-        ),
     ),
     Case(5, "30 of 400 rules automated another number", "cheapest_threshold(logits), 400 times", call=_ulps),
     Case(5, "another decision without a word", _ROUTE, flipped("rule.json", r'"threshold": 0\.\d')),
