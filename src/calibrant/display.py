@@ -1,4 +1,4 @@
-"""How results show themselves in a notebook and at the prompt: one small table, every text in it escaped."""
+"""Show results in a notebook and at the prompt as one small table. All text in HTML is escaped."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -8,17 +8,17 @@ from typing import Any
 from calibrant.errors import one_line, printable
 
 FEW = 20
-"""So many classes are listed one by one; the others are counted."""
+"""Up to this many classes are listed one by one; further ones are counted."""
 
 
 @dataclass(frozen=True)
 class Overview:
-    """What is shown of an object.
+    """A small table.
 
     Attributes:
         title: One line above the rows.
-        rows: Cells of each row; the first one names the row.
-        headings: One for each column; none for rows of a name and a value.
+        rows: Cells of each row; the first one is the name of the row.
+        headings: One per column; empty for rows of a name and a value.
 
     >>> print(Overview("two cases", (("right", 1), ("<wrong>", 1))).text())
     two cases
@@ -33,8 +33,9 @@ class Overview:
     headings: Sequence[str] = ()
 
     def text(self) -> str:
-        """Aligned lines: names to the left, the columns of a table with headings to the right."""
-        table = [[one_line(cell) for cell in row] for row in ([self.headings] if self.headings else []) + [*self.rows]]
+        """Return aligned lines: names to the left; values to the right if there are headings."""
+        lines_of_cells = [self.headings, *self.rows] if self.headings else self.rows
+        table = [[one_line(cell) for cell in cells] for cells in lines_of_cells]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [one_line(self.title)]
         for name, *values in table:
@@ -45,20 +46,21 @@ class Overview:
         return "\n".join(lines)
 
     def html(self) -> str:
-        """A table in HTML; text that looks like HTML stays text."""
-        head = "".join(f"<th>{_escaped(each)}</th>" for each in self.headings)
-        body = "".join(
-            f"<tr><th>{_escaped(name)}</th>{''.join(f'<td>{_escaped(each)}</td>' for each in values)}</tr>"
-            for name, *values in self.rows
-        )
-        heading = f"<thead><tr>{head}</tr></thead>" if head else ""
-        return f"<table><caption>{_escaped(self.title)}</caption>{heading}<tbody>{body}</tbody></table>"
+        """Return a table in HTML; text that looks like HTML stays text."""
+        head = "".join(f"<th>{_escaped(heading)}</th>" for heading in self.headings)
+        if head:
+            head = f"<thead><tr>{head}</tr></thead>"
+        body = ""
+        for name, *values in self.rows:
+            cells = "".join(f"<td>{_escaped(value)}</td>" for value in values)
+            body += f"<tr><th>{_escaped(name)}</th>{cells}</tr>"
+        return f"<table><caption>{_escaped(self.title)}</caption>{head}<tbody>{body}</tbody></table>"
 
 
 class Displayed:
-    """Base of a class that says in `_overview` what a notebook shows of it, and in `_summary` what the prompt shows.
+    """Base of a class that defines in `_overview` what a notebook shows, and in `_summary` what the prompt shows.
 
-    A dataclass below it needs `repr=False`.
+    A dataclass that inherits from it needs `repr=False`.
     """
 
     def _overview(self) -> Overview:
@@ -78,21 +80,21 @@ class Displayed:
 
 
 class ShownFields:
-    """Base of a small dataclass: a notebook shows a table of its fields. The prompt shows what dataclasses show."""
+    """Base of a small dataclass: a notebook shows a table of its fields, the prompt the usual text of a dataclass."""
 
     def _repr_html_(self) -> str:
-        names = [each.name for each in fields(self)]  # type: ignore[arg-type]  # every class below is a dataclass
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]  # subclasses are dataclasses
         rows = [(name.replace("_", " "), _short(getattr(self, name))) for name in names]
         return Overview(type(self).__name__, rows).html()
 
 
 def preformatted(text: str) -> str:
-    """HTML for text whose lines are aligned already."""
+    """Return HTML for text whose lines are aligned already."""
     return f"<pre>{_escaped(text)}</pre>"
 
 
 def _short(value: Any) -> str:
-    """One cell: numbers and texts as they are, of larger parts what they are and their size."""
+    """Return the text of a cell: numbers and texts as they are, the type and size of larger values."""
     if hasattr(value, "shape"):
         return f"array of shape {tuple(value.shape)}"
     if is_dataclass(value):

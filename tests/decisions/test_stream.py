@@ -91,9 +91,7 @@ def test_a_nameless_rule_takes_numbers_in_any_order_and_no_names(tmp_path, logit
     route_file(rule, write(tmp_path / source, logits[:, [2, 0, 1]], names=("2", "0", "1")), tmp_path / "out.csv")
     expected = rule.route_logits(logits)
     assert [int(row["predicted"]) for row in read(tmp_path / "out.csv")] == expected.predicted.tolist()
-    with pytest.raises(
-        InvalidInput, match=r"name the classes 0\.\.2, got cat, dog, owl\..*fit on predictions"
-    ):
+    with pytest.raises(InvalidInput, match=r"name the classes 0\.\.2, got cat, dog, owl\..*fit on predictions"):
         route_file(rule, write(tmp_path / source, logits), tmp_path / "none.csv")
     with pytest.raises(InvalidInput, match=r"name the classes 0\.\.2, got 3\."):
         route_file(rule, write(tmp_path / source, logits, names=("1", "2", "3")), tmp_path / "none.csv")
