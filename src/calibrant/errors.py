@@ -137,8 +137,8 @@ def importing(needed_by: str, name: str, extra: str) -> Iterator[None]:
 def outdated() -> str | None:
     """Return a message about an imported package whose version is outside our bounds, or None.
 
-    Called after an unexpected error. pip respects the bounds of an extra only if the extra was requested; a package that
-    was installed before may be of any version.
+    Called after an unexpected error. pip respects the bounds of an extra only if the extra was requested, so a package
+    that was installed before may have any version.
     """
     from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
 

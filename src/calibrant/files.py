@@ -325,7 +325,7 @@ def refuse_overwriting(outputs: Iterable[str | Path], inputs: Iterable[str | Pat
     for output in outputs:
         for given in read:
             if _same(Path(output), given):
-                rule = f"not be {given}, which is an input"
+                rule = f"not be {given}, which is read here"
                 raise invalid("out", rule, str(output), "Name another file.")
 
 
