@@ -1,16 +1,12 @@
 """Overviews: aligned text, and HTML in which every text from data is escaped."""
 
-import importlib
-import inspect
-import pkgutil
 import re
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from html import unescape
 
 import numpy as np
 import pytest
 
-import calibrant
 from calibrant.display import Displayed, Overview, ShownFields, preformatted
 
 HOSTILE = "<script>alert(\"x\")</script> & 'y'\x1b[31m\u202e"
@@ -89,38 +85,3 @@ def test_a_small_dataclass_shows_its_fields_and_only_the_size_of_large_ones():
 
 def test_text_that_is_aligned_stays_so_and_is_escaped():
     assert preformatted("a  <b>\n1    2\x1b") == "<pre>a  &lt;b&gt;\n1    2\\x1b</pre>"
-
-
-# Settings, and what is handed from one room to the next: nobody looks at these as a result.
-_NO_RESULTS = {
-    *(
-        "Augmentation",
-        "Extent",
-        "Images",
-        "Method",
-        "Plan",
-        "PruningPlan",
-        "Setting",
-        "ModelInput",
-        "CalibrationModule",
-    ),
-    *("Ended", "Task", "Gates", "Stream", "Block", "Origin", "Rows", "RowsPart", "Scan", "Choice", "Quota"),
-    *("Snapshot", "BudgetLine", "Automated", "Section", "Contents", "InputSpec", "Logged", "Parts", "PlannedRun"),
-    *("Recorded", "TorchData", "TrainingData"),
-}
-
-
-def test_every_public_result_shows_itself_in_a_notebook():
-    rooms = [f"calibrant.{each.name}" for each in pkgutil.iter_modules(calibrant.__path__)]
-    public = {name: getattr(room, name) for room in map(importlib.import_module, rooms) for name in _named(room)}
-    classes = {name: each for name, each in public.items() if inspect.isclass(each)}
-    settings = (calibrant.pruning.Policy, calibrant.pruning.Schedule)
-    dataclasses = {name for name, each in classes.items() if is_dataclass(each) and not issubclass(each, settings)}
-    assert classes.keys() >= _NO_RESULTS
-    shown = {name for name, each in classes.items() if hasattr(each, "_repr_html_")}
-    assert dataclasses - shown == _NO_RESULTS & dataclasses
-    assert {"Predictions", "Run", "Study", "Sweep", "Calibrator"} <= shown
-
-
-def _named(room):
-    return [] if room.__name__ == "calibrant.cli" else getattr(room, "__all__", [])

@@ -26,13 +26,13 @@ def files(tmp_path):
     ("missing", "extra", "arguments", "work"),
     [
         ("lightning.fabric", "train", ("train", "--data", "digits", "--out", "new"), "training.engine._training_data"),
-        ("optuna", "study", ("sweep", "--data", "digits", "--out", "new"), "sweep.sweep.load_data"),
+        ("optuna", "study", ("sweep", "--data", "digits", "--out", "new"), "studies.sweep.load_data"),
         ("jinja2", "report", ("report", "p.npz", "--out", "new.html"), "report.page.method_contents"),
         ("plotly", "report", ("report", "p.npz", "--out", "new.html"), "report.page.method_contents"),
         ("matplotlib", "report", ("report", "p.npz", "--out", "new.html", "--figures", "new"), "report.write_report"),
-        ("onnx", "export", ("export", "run", "--out", "new.onnx"), "serving.onnx._export_run"),
-        ("onnxscript", "export", ("export", "run", "--out", "new.onnx"), "serving.onnx._export_run"),
-        ("onnxruntime", "export", ("export", "run", "--out", "new.onnx"), "serving.onnx._export_run"),
+        ("onnx", "export", ("export", "run", "--out", "new.onnx"), "deployment.onnx._export_run"),
+        ("onnxscript", "export", ("export", "run", "--out", "new.onnx"), "deployment.onnx._export_run"),
+        ("onnxruntime", "export", ("export", "run", "--out", "new.onnx"), "deployment.onnx._export_run"),
     ],
 )
 def test_a_missing_extra_is_said_before_any_work(calibrant, files, monkeypatch, missing, extra, arguments, work):

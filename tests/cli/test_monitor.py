@@ -1,10 +1,10 @@
 import json
 
 import pytest
-from tests.monitoring.conftest import draw, joined
 
 from calibrant.decisions import choose_threshold, route_file
 from calibrant.deployment import Decision, DecisionLog
+from tests.deployment.conftest import draw, joined
 
 
 @pytest.fixture

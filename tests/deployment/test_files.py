@@ -2,7 +2,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from tests.monitoring.conftest import draw
 
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
@@ -10,6 +9,7 @@ from calibrant.decisions import RoutingRule, choose_threshold, route_file, route
 from calibrant.deployment import Stream, is_log, read_reference, read_stream
 from calibrant.errors import InvalidInput
 from calibrant.predictions import parquet_table
+from tests.deployment.conftest import draw
 
 
 @pytest.fixture

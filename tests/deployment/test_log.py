@@ -24,7 +24,7 @@ RULE = RoutingRule(threshold=0.9, n_classes=3, target_accuracy=0.99, confidence=
 @pytest.fixture(scope="module")
 def postgres():
     """The URL of a server of our own."""
-    folder = Path(__file__).parents[1] / "sweep" / "postgres_server.py"
+    folder = Path(__file__).parents[1] / "studies" / "postgres_server.py"
     spec = importlib.util.spec_from_file_location("postgres_server", folder)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.monitoring.conftest import draw
 
 from calibrant.deployment import Decision, DecisionLog, Stream, stream_of_log, watch
 from calibrant.errors import InvalidInput
+from tests.deployment.conftest import draw
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@ import json
 
 import numpy as np
 import pytest
-from tests.monitoring.conftest import draw, joined
 
 from calibrant.decisions import RoutingRule, choose_threshold
 from calibrant.deployment import Stream, describe, watch
 from calibrant.errors import InvalidInput
+from tests.deployment.conftest import draw, joined
 
 
 def test_a_stream_like_the_reference_raises_no_alarm(rule, reference):

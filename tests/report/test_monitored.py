@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from tests.monitoring.conftest import draw, joined
 
 from calibrant.deployment import Stream, watch
 from calibrant.errors import InvalidInput
 from calibrant.report import build_monitor_page, write_monitor_page
+from tests.deployment.conftest import draw, joined
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
-from tests.study.conftest import drawn
 
 from calibrant.metrics import evaluate
 from calibrant.studies import against_controls, find_controls, summarise
 from calibrant.studies.control import METRICS, plans_without_control
 from calibrant.studies.images import ImageNoise
 from calibrant.studies.tables import control_table, paper_tables
+from tests.studies.conftest import drawn
 
 
 @pytest.fixture
