@@ -334,7 +334,7 @@ class Predictions:
         The arrays may be written to. A file opened with `mmap` is read once: rows are checked at the same time.
         """
         known: Rows | None = self.__dict__.get("_rows")
-        found = Rows.of(self._kind, len(self)) if known is None else known
+        found = known or Rows.of(self._kind, len(self))
         for part, rows, probabilities in self.walk():
             if known is None:
                 found.fill(part, rows)
@@ -434,17 +434,20 @@ class Predictions:
         targets: NDArray[Any] = self._targets
         if self._class_names is not None:
             targets = np.asarray(self._class_names, dtype=object)[targets]
-        prefix = "logit_" if self._kind == "logits" else "probability_"
+        prefix = {"logits": "logit_", "probabilities": "probability_"}[self._kind]
         ids = self.ids
-        # Parquet is written at once: row groups of many rows are read faster.
-        step = [slice(0, len(self))] if suffix == ".parquet" else chunks(len(self), self.n_classes)
+        parts = list(chunks(len(self), self.n_classes))
+        if suffix == ".parquet":  # written at once: row groups of many rows are read faster
+            parts = [slice(0, len(self))]
         with (
             atomic_write(path) as temporary,
             temporary.open("wb") as handle,
             table_writer(handle, suffix) as write,
         ):
-            for part in step:
-                columns: dict[str, Any] = {} if ids is None else {"id": ids[part]}
+            for part in parts:
+                columns: dict[str, Any] = {}
+                if ids is not None:
+                    columns["id"] = ids[part]
                 columns["target"] = targets[part]
                 scores = self._scores[part]
                 if scores.dtype == np.float16:

@@ -309,10 +309,9 @@ class NpzSource(PredictionSource):
         """Yield the rows in order. All arrays are read side by side."""
         rows, classes = self._shape
         step = block_rows(classes)
-        names = list(wanted.extras)
-        names += [self._name] if wanted.scores else []
-        names += [self.layout.target] if wanted.target and self.layout.target is not None else []
-        names += [self.layout.id] if wanted.id and self.layout.id is not None else []
+        names = self.columns_beside_scores(wanted)
+        if wanted.scores:
+            names.append(self._name)
         with Npz(self._path) as archive:
             streams = {name: _rows(archive, name, step) for name in names}
             for start in range(0, rows, step):

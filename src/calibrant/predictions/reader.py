@@ -160,7 +160,9 @@ class Scan:
             ids: Whether to read ids.
             extras: Other columns to read; None for all of them.
         """
-        wanted = Wanted(targets, ids, self.extras if extras is None else tuple(extras))
+        if extras is None:
+            extras = self.extras
+        wanted = Wanted(targets, ids, tuple(extras))
         start = 0
         for raw, codes in self.read(wanted):
             yield Block(start, self._ordered(raw), codes, raw.ids, raw.extras)
@@ -168,7 +170,9 @@ class Scan:
 
     def _ordered(self, raw: RawBlock) -> NDArray[Any]:
         assert raw.scores is not None
-        return raw.scores if self.order is None else raw.scores[:, list(self.order)]
+        if self.order is None:
+            return raw.scores
+        return raw.scores[:, list(self.order)]
 
     def read(self, wanted: Wanted) -> Iterator[tuple[RawBlock, NDArray[np.int64] | None]]:
         """Yield rows in the file's order of classes, and the class numbers of their targets."""
@@ -225,7 +229,9 @@ def scan(
     path = as_path(source, "source")
     opened = _open(str(path), prediction_files(path), kind, check_columns(columns))
     found = Scan(opened, opened.class_names)
-    return found if class_names is None else found.with_class_names(class_names)
+    if class_names is not None:
+        found = found.with_class_names(class_names)
+    return found
 
 
 def _open(where: str, files: Sequence[Path], kind: Kind | None, columns: dict[str, str]) -> PredictionSource:
@@ -234,7 +240,9 @@ def _open(where: str, files: Sequence[Path], kind: Kind | None, columns: dict[st
     for file in files:
         sources.append(_FORMATS[file.suffix.lower()](file, kind, columns, like))
         like = sources[0].layout
-    return sources[0] if len(sources) == 1 else Parts(where, sources)
+    if len(sources) == 1:
+        return sources[0]
+    return Parts(where, sources)
 
 
 def prediction_files(path: Path) -> list[Path]:

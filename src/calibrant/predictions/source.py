@@ -90,6 +90,15 @@ class PredictionSource:
         """Yield the rows in order, block by block."""
         raise NotImplementedError
 
+    def columns_beside_scores(self, wanted: Wanted) -> list[str]:
+        """Return the names of the wanted columns that are not scores."""
+        names = list(wanted.extras)
+        if wanted.target and self.layout.target is not None:
+            names.append(self.layout.target)
+        if wanted.id and self.layout.id is not None:
+            names.append(self.layout.id)
+        return names
+
     def on_disk(self) -> "OnDisk | None":
         """Return the scores in the file itself, if they can be read there without unpacking."""
         return None

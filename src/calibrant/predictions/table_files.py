@@ -62,9 +62,7 @@ class _TableSource(PredictionSource):
 
     def read(self, wanted: Wanted) -> Iterator[RawBlock]:
         """Yield the rows in order, block by block."""
-        names = list(wanted.extras)
-        names += [self.layout.target] if wanted.target and self.layout.target is not None else []
-        names += [self.layout.id] if wanted.id and self.layout.id is not None else []
+        names = self.columns_beside_scores(wanted)
         start = 0
         for batch in self._batches(names, self.layout.headings if wanted.scores else ()):
             with _parquet_errors(self._path):  # a damaged column of Parquet shows its fault when it is converted
@@ -135,7 +133,9 @@ class ParquetSource(_TableSource):
         self.class_names = self.layout.class_names
         self._check_types(schema)
         types = {schema.field(heading).type for heading in self.layout.headings}
-        self.precision = "float32" if types == {pa.float32()} else "float64"
+        self.precision = "float64"
+        if types == {pa.float32()}:
+            self.precision = "float32"
         self.dtype = np.dtype(self.precision)
         self.rows = metadata.num_rows
         scores = metadata.num_rows * len(self.layout.headings) * self.dtype.itemsize
