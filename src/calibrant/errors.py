@@ -75,7 +75,10 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """
     options = list(known)
     folded = {option.casefold(): option for option in options}
-    close = get_close_matches(name.casefold(), folded, n=1) if isinstance(name, str) else []
+    close: list[str] = []
+    # The search takes time proportional to the product of both lengths, and a long text is no misspelt name.
+    if isinstance(name, str) and len(name) <= _LONGEST_VALUE:
+        close = get_close_matches(name.casefold(), folded, n=1)
     if close:
         return f"Did you mean '{folded[close[0]]}'?"
     return f"Known: {', '.join(options)}."

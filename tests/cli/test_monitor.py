@@ -1,9 +1,13 @@
+import csv
 import json
+import os
+import subprocess
 
 import pytest
 
-from calibrant.decisions import choose_threshold, route_file
-from calibrant.deployment import Decision, DecisionLog
+from calibrant.decisions import RoutingRule, choose_threshold, route_file
+from calibrant.deployment import Decision, DecisionLog, Stream
+from calibrant.errors import InvalidInput
 from tests.deployment.conftest import draw, joined
 
 
@@ -85,3 +89,54 @@ def test_bad_input_is_2(calibrant, files, monkeypatch, arguments, message):
     code, _, err = calibrant("monitor", *arguments)
     assert code == 2
     assert message in err
+
+
+def _monitored(python, *arguments):
+    """Exit code and the most memory of a real process, in kB."""
+    command = [python, "-m", "calibrant", "monitor", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    said = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stderr.close()
+    return process.returncode, said, usage.ru_maxrss
+
+
+@pytest.mark.parametrize("column", ["note", "id", "time"])
+def test_one_long_cell_does_not_make_every_row_as_long(python, tmp_path, column):
+    """As an array of text the column would take 131,000 * 4 bytes for each of 5,001 rows, 2.6 GB."""
+    RoutingRule(0.9, 2, target_accuracy=0.97, confidence=0.95).save(tmp_path / "rule.json")
+    rows = [
+        {"id": i, "decision": "auto", "predicted": 0, "confidence": 0.99, "note": "", "time": i} for i in range(5001)
+    ]
+    rows[7][column] = "x" * 131_000
+    with (tmp_path / "d.csv").open("w", newline="") as lines:
+        table = csv.DictWriter(lines, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    groups = ["--groups", "note"] if column == "note" else []
+    code, said, memory = _monitored(python, tmp_path / "d.csv", "--rule", tmp_path / "rule.json", *groups)
+    assert (code, said) == (0, "")
+    assert memory < 1_000_000
+
+
+def test_a_log_with_many_names_is_watched_all_the_same(python, calibrant, tmp_path):
+    """A hundred new names with every case: as columns they would be 200,000 * 2,000 values."""
+    rule = RoutingRule(0.9, 2, target_accuracy=0.97, confidence=0.95)
+    with DecisionLog(tmp_path / "d.db", model="0" * 64, n_classes=2) as log:
+        digest = log.add_rule(rule)
+        for start in range(0, 2000, 500):
+            facts = [{"site": "north", **{f"{i}-{k}": 1 for k in range(99)}} for i in range(start, start + 500)]
+            log.append(
+                [Decision(f"{start + i}", 0, 0.99, True, extras=own) for i, own in enumerate(facts)], rule=digest
+            )
+        with pytest.raises(InvalidInput, match="extras of the decision log must have at most 1,000 names"):
+            Stream.of_log(log)
+        assert set(Stream.of_log(log, extras=["site"]).extras) == {"site"}
+    for groups in ([], ["--groups", "site"]):
+        code, said, memory = _monitored(python, tmp_path / "d.db", *groups)
+        assert (code, said) == (0, "")
+        assert memory < 1_000_000
+    code, _, err = calibrant("monitor", tmp_path / "d.db", "--groups", "sit")
+    assert code == 2
+    assert "groups must be a column of the cases, got 'sit'. Did you mean 'site'?" in err

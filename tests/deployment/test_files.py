@@ -6,7 +6,7 @@ from pyarrow import parquet
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import RoutingRule, choose_threshold, route_file, route_parts
-from calibrant.deployment import Stream, is_log, read_reference, read_stream
+from calibrant.deployment import Stream, is_log, read_reference, read_stream, watch
 from calibrant.errors import InvalidInput
 from calibrant.predictions import read_table
 from tests.deployment.conftest import draw
@@ -86,6 +86,84 @@ def test_labels_are_taken_in_their_own_order_and_once(tmp_path):
     found = read_stream(decisions, rule, labels=labels)
     assert found.targets.tolist() == [1, -1, 0]
     assert found.label_order.tolist() == [2, 0, 1]
+
+
+def decisions_with_labels(path, wrong, order, n_labels, *, stamp=None):
+    """Automated cases of class 0; the first `n_labels` cases in `order` have a label, with its place or its time."""
+    place = np.empty(len(wrong), dtype=int)
+    place[order] = np.arange(len(wrong))
+    lines = [f"{HEAD},target" + (",labelled_at" if stamp else "")]
+    for row, (error, at) in enumerate(zip(wrong.astype(int), place, strict=True)):
+        known = at < n_labels
+        lines.append(
+            f"c{row},auto,0,0,0.95,{error if known else ''}" + (f",{stamp(at) if known else ''}" if stamp else "")
+        )
+    return write(path, "\n".join(lines) + "\n")
+
+
+PROMISE = RoutingRule(0.9, 2, target_accuracy=0.95, confidence=0.95)
+ORDERS = {
+    "newest first": lambda n, rng: np.arange(n)[::-1],
+    "random": lambda n, rng: rng.permutation(n),
+    "every third, then the others": lambda n, rng: np.argsort(np.arange(n) % 3 != 0, kind="stable"),
+}
+STAMPS = {"number": str, "time": lambda at: f"2026-01-01T{at // 3600:02}:{at // 60 % 60:02}:{at % 60:02}+01:00"}
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_labels_of_a_file_count_in_the_order_in_which_they_came(tmp_path, order, stamp):
+    """No look changes what an earlier one saw: the process is that of the labels in the order of their times."""
+    rng = np.random.default_rng(0)
+    wrong, places = rng.random(300) < 0.15, ORDERS[order](300, rng)
+
+    def look(n_labels):
+        path = decisions_with_labels(tmp_path / "d.csv", wrong, places, n_labels, stamp=STAMPS[stamp])
+        return watch(read_stream(path, PROMISE)).signals[0]
+
+    last = look(300)
+    assert last.curve.case == tuple((places + 1).tolist())
+    assert last.alarm is not None
+    for n_labels in range(10, 300, 60):
+        early = look(n_labels)
+        assert last.curve.evidence[:n_labels] == pytest.approx(early.curve.evidence)
+        assert early.alarm in (None, last.alarm)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_looks_at_labels_in_any_order_raise_few_false_alarms(order):
+    """1,000 cases at the promise. The last look holds what all looks, one every label, have seen."""
+    alarms = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        targets = (rng.random(1000) < 0.05).astype(int)
+        place = np.empty(1000, dtype=int)
+        place[ORDERS[order](1000, rng)] = np.arange(1, 1001)
+        predicted, sure = np.zeros(1000, dtype=int), np.full(1000, 0.95)
+        given = {"targets": targets, "label_order": place}
+        stream = Stream.of_decisions(PROMISE, sure > 0.9, predicted, sure, **given)
+        alarms += bool(watch(stream, level=0.1).alarms)
+    assert alarms <= 12  # more have a probability below 0.01
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_labels_without_an_order_are_refused(tmp_path, order):
+    wrong, rng = np.zeros(30, dtype=bool), np.random.default_rng(0)
+    for n_labels in (5, 20):
+        path = decisions_with_labels(tmp_path / "d.csv", wrong, ORDERS[order](30, rng), n_labels)
+        with pytest.raises(InvalidInput, match="labelled_at"):
+            watch(read_stream(path, PROMISE))
+    # All labels, or those of the first cases, are in the order of the cases.
+    for n_labels in (0, 5, 30):
+        path = decisions_with_labels(tmp_path / "d.csv", wrong, np.arange(30), n_labels)
+        assert watch(read_stream(path, PROMISE)).signals[0].cases == n_labels
+
+
+@pytest.mark.parametrize("bad", ["", "soon", "nan"])
+def test_a_label_without_a_time_is_refused(tmp_path, bad):
+    text = f"{HEAD},target,labelled_at\nx,auto,0,0,0.95,0,3\ny,auto,0,0,0.95,0,{bad}\nz,auto,0,0,0.95,,\n"
+    with pytest.raises(InvalidInput, match=r"labelled_at must be a number or a time .* in row"):
+        read_stream(write(tmp_path / "d.csv", text), PROMISE)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from calibrant.decisions import RoutingRule, choose_threshold
+from calibrant import Predictions
+from calibrant.decisions import GroupEvidence, RoutingRule, choose_threshold
 from calibrant.deployment import Stream, describe, watch
 from calibrant.errors import InvalidInput
 from tests.deployment.conftest import draw, joined
@@ -54,17 +56,25 @@ def test_a_class_that_becomes_frequent_is_named(rule, reference):
     assert alarm.detail.startswith("c: 2")
 
 
+def for_groups(rule, **promised):
+    """The same rule with the promise for some sites; the others had too few cases."""
+    evidence = tuple(GroupEvidence(name, 500, 400, 1, made) for name, made in promised.items())
+    return replace(rule, groups="site", group_evidence=evidence)
+
+
 def test_levels_of_all_tests_add_up_to_no_more_than_the_level(rule, reference):
-    site = {"site": np.arange(900) % 5}
-    stream = Stream.of_predictions(rule, draw(900, seed=9, extras=site))
+    own = for_groups(rule, a=True, b=True, c=False)
+    site = {"site": np.array(["a", "b", "c", "new"])[np.arange(900) % 4]}
+    stream = Stream.of_predictions(own, draw(900, seed=9, extras=site))
     for settings in ({}, {"groups": "site"}, {"reference": reference}, {"reference": reference, "groups": "site"}):
         watched = watch(stream, level=0.1, **settings)
-        assert sum(each.level for each in watched.signals) <= 0.1 + 1e-12
-    groups = [each.level for each in watched.signals if each.group.startswith("site")]
-    assert groups == pytest.approx([0.025 / (k * (k + 1)) for k in range(1, 6)])
+        assert sum(each.level for each in watched.signals) == pytest.approx(0.1)
+    groups = {each.group: each.level for each in watched.signals if each.group.startswith("site")}
+    assert groups == pytest.approx({"site a": 0.0125, "site b": 0.0125})
+    assert [each.group for each in watched.described] == ["site c", "site new"]
 
 
-def test_a_group_that_fails_is_named_though_all_cases_together_hold(rule):
+def test_a_promised_group_that_fails_is_named_though_all_cases_together_hold(rule):
     rng = np.random.default_rng(0)
     good, bad = draw(6000, seed=10), draw(600, seed=11, flipped=0.3)
     order = rng.permutation(6600)
@@ -75,9 +85,51 @@ def test_a_group_that_fails_is_named_though_all_cases_together_hold(rule):
         class_names=rows.class_names,
         extras={"site": np.where(order < 6000, "north", "south")},
     )
-    alarms = watch(Stream.of_predictions(rule, rows), groups="site").alarms
+    alarms = watch(Stream.of_predictions(for_groups(rule, north=True, south=True), rows)).alarms
     assert "site south" in {each.group for each in alarms}
     assert "site north" not in {each.group for each in alarms}
+
+
+def two_sites(n, seed, *, share, accuracies):
+    """Cases of site A and, for `share` of them, site B, with their own accuracies and the same confidence."""
+    rng = np.random.default_rng(seed)
+    site = np.where(rng.random(n) < share, "B", "A")
+    right = rng.random(n) < np.where(site == "A", *accuracies)
+    probabilities = np.tile([0.995, 0.005], (n, 1))
+    return Predictions.from_probabilities(probabilities, np.where(right, 0, 1), extras={"site": site})
+
+
+@pytest.mark.parametrize(("share", "accuracies"), [(0.1, (0.998, 0.95)), (0.5, (1.0, 0.982)), (0.02, (0.994, 0.9))])
+def test_a_group_that_was_promised_nothing_is_described_and_not_tested(share, accuracies):
+    """The promise of 99 % holds for all cases together, and nothing has changed."""
+    rule = RoutingRule(0.9, 2, target_accuracy=0.99, confidence=0.95)
+    for seed in range(5):
+        stream = Stream.of_predictions(rule, two_sites(3000, seed, share=share, accuracies=accuracies))
+        watched = watch(stream, groups="site")
+        assert not watched.alarms
+        assert not watched.broken
+        assert [(each.group, each.level) for each in watched.signals] == [("all", 0.05)]
+        for each in watched.described:
+            own = stream.extras["site"] == each.group.removeprefix("site ")
+            assert (each.cases, each.seen) == (own.sum(), pytest.approx((stream.targets == 0)[own].mean()))
+            assert each.low < each.seen <= each.high
+            assert each.low < accuracies[each.group == "site B"] <= each.high
+        text = describe(watched)
+        assert "Groups that nothing was promised for: described, not tested" in text
+        assert text.count("site B") == 1
+        assert {each["group"] for each in watched.to_dict()["described"]} == {"site A", "site B"}
+
+
+def test_a_group_with_too_few_calibration_cases_raises_no_alarm():
+    """Few cases of site B: the rule promises nothing for it, where only 95 % are right, before and after."""
+    settings = {"share": 0.05, "accuracies": (0.9995, 0.95)}
+    rule = choose_threshold(two_sites(4000, 0, **settings), 0.99, groups="site")
+    assert {each.name: each.promised for each in rule.group_evidence} == {"A": True, "B": False}
+    for seed in range(5):
+        watched = watch(Stream.of_predictions(rule, two_sites(8000, 100 + seed, **settings)))
+        assert not watched.alarms
+        assert [each.group for each in watched.signals] == ["all", "site A"]
+        assert [each.group for each in watched.described] == ["site B"]
 
 
 def test_labels_count_in_the_order_in_which_they_came(rule):

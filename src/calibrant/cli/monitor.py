@@ -45,9 +45,11 @@ def monitor(
         shortlist: Written by "calibrant route shortlist" with this rule: tests also whether the true class is still
             listed as often as promised.
         labels: True classes of decided cases: a table with columns id and target, in the order in which they came.
+            Decisions may hold their labels instead (column target), with the time or number of each in labelled_at.
         reference: The predictions that the rule was chosen on: tests whether confidence, share automated and predicted
             classes are still theirs. That needs no labels.
-        groups: A column of the cases: the promise is tested in each of its groups as well.
+        groups: A column of the cases: the promise is tested in each of its groups that the rule makes it for, and
+            other groups are described.
         false_alarms: Probability that any test ever raises a false alarm.
         seed: Of the random choice between equal confidences.
         page: Write a page with curves over time here.
@@ -71,15 +73,17 @@ def monitor(
         false_alarms = old_level
 
     own = None if rule is None else read_rule(rule)
+    # Only the columns that are asked for: whoever may post cases may fill the others with anything.
+    extras = [] if groups is None else [groups]
     lists = None if shortlist is None else Shortlist.load(shortlist)
     if is_log(source):
         refuse_on_cluster(executor, log=source)
         with DecisionLog(source) as log:
-            stream = stream_of_log(log, own, labels=labels)
+            stream = stream_of_log(log, own, labels=labels, extras=extras)
     else:
         read: dict[str, Any] = {"calibrator": calibrator, "kind": kind, "columns": columns}
         with make_executor(executor, address=address) as place:
-            stream = read_stream(source, own, shortlist=lists, labels=labels, **read, executor=place)
+            stream = read_stream(source, own, shortlist=lists, labels=labels, **read, executor=place, extras=extras)
     cases = None
     if reference is not None:
         cases = read_reference(reference, stream.rule, calibrator=calibrator, kind=kind, columns=columns)

@@ -147,6 +147,8 @@ class RoutingRule(Displayed, Saved):
         groups: Name of the column whose groups the promise is made for, each by itself; None for all cases together.
         group_evidence: One entry for each group; None without groups.
         clusters: Number of clusters where cases of one cluster depend on each other; None where all are independent.
+        cluster_column: Name of the column of the clusters, which the monitor needs too; None without clusters.
+        largest_cluster: Most cases that a cluster had, and that a later one may have; None without clusters.
         of_arrays: True where the rule was chosen on scores in memory, of which no file and no calibrator is known; None
             where one is known, for a rule that nobody chose on cases, and in older files, which do not say.
     """
@@ -154,7 +156,14 @@ class RoutingRule(Displayed, Saved):
     _what: ClassVar[str] = "routing rule"
     _format: ClassVar[str] = "calibrant-routing-rule"
     _newer: ClassVar[tuple[str, ...]] = ("calibrated_by",)
-    _optional: ClassVar[tuple[str, ...]] = ("groups", "group_evidence", "clusters", "of_arrays")
+    _optional: ClassVar[tuple[str, ...]] = (
+        "groups",
+        "group_evidence",
+        "clusters",
+        "cluster_column",
+        "largest_cluster",
+        "of_arrays",
+    )
 
     threshold: float | None
     n_classes: int
@@ -171,6 +180,8 @@ class RoutingRule(Displayed, Saved):
     groups: str | None = None
     group_evidence: tuple[GroupEvidence, ...] | None = None
     clusters: int | None = None
+    cluster_column: str | None = None
+    largest_cluster: int | None = None
     of_arrays: bool | None = None
 
     def __post_init__(self) -> None:
@@ -191,6 +202,15 @@ class RoutingRule(Displayed, Saved):
                 fraction(name, share)
         if self.temperature is not None:
             positive("temperature", self.temperature)
+        self._check_clusters()
+
+    def _check_clusters(self) -> None:
+        known = [each is not None for each in (self.clusters, self.cluster_column, self.largest_cluster)]
+        if any(known) and not all(known):
+            wanted = "be given together, or none of them"
+            raise invalid("clusters, cluster_column and largest_cluster", wanted, f"{sum(known)} of them")
+        if self.largest_cluster is not None:
+            whole("largest_cluster", self.largest_cluster, 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that `load` needs, as plain JSON values."""

@@ -5,7 +5,17 @@ from calibrant.deployment.check import ExportCheck, compare_onnx
 from calibrant.deployment.contents import Contents
 from calibrant.deployment.decider import Decider
 from calibrant.deployment.decision import Decision, Logged, LoggedDecisions
-from calibrant.deployment.describe import SIGNAL_HEADINGS, advice, describe, findings, headline, row_of
+from calibrant.deployment.describe import (
+    SHARE_HEADINGS,
+    SHARE_TITLE,
+    SIGNAL_HEADINGS,
+    advice,
+    describe,
+    findings,
+    headline,
+    row_of,
+    share_row,
+)
 from calibrant.deployment.files import is_log, read_reference, read_rule, read_stream, stream_of_log
 from calibrant.deployment.folding import fold_temperature
 from calibrant.deployment.http import create_app, serve_model
@@ -15,7 +25,7 @@ from calibrant.deployment.onnx import Exported, export_onnx
 from calibrant.deployment.onnx_file import OUTPUTS, SCORES
 from calibrant.deployment.parts import Parts
 from calibrant.deployment.ranks import conformal_ranks
-from calibrant.deployment.signals import PROMISED, Curve, Signal
+from calibrant.deployment.signals import PROMISED, Curve, GroupShare, Signal
 from calibrant.deployment.sources import open_model, parse_ranges, read_example
 from calibrant.deployment.stored import rule_digest
 from calibrant.deployment.stream import Stream
@@ -25,6 +35,8 @@ __all__ = [
     "OUTPUTS",
     "PROMISED",
     "SCORES",
+    "SHARE_HEADINGS",
+    "SHARE_TITLE",
     "SIGNAL_HEADINGS",
     "Contents",
     "ContradictingLabel",
@@ -35,6 +47,7 @@ __all__ = [
     "DuplicateId",
     "ExportCheck",
     "Exported",
+    "GroupShare",
     "InputSpec",
     "Logged",
     "LoggedDecisions",
@@ -63,6 +76,7 @@ __all__ = [
     "row_of",
     "rule_digest",
     "serve_model",
+    "share_row",
     "stream_of_log",
     "watch",
 ]

@@ -1,5 +1,8 @@
 """Decisions and labels from files: what `calibrant route apply` wrote, or predictions, and labels that came later."""
 
+import math
+from collections.abc import Collection
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +32,7 @@ from calibrant.scale import Executor, as_mapper
 _COLUMNS = ("id", "decision", "predicted", "confidence")
 _TRUTH = ("target", "label")
 # Columns of a file of decisions that are no groups.
-_OWN = {*_COLUMNS, *_TRUTH, "class", "shortlist", "time"}
+_OWN = {*_COLUMNS, *_TRUTH, "class", "shortlist", "time", "labelled_at"}
 # What `route apply` puts before an id that a spreadsheet would run.
 _GUARDED = ("'=", "'+", "'-", "'@", "'\t", "'\r")
 
@@ -50,7 +53,11 @@ def read_rule(path: str | Path) -> RoutingRule | BinaryRule:
 
 
 def stream_of_log(
-    log: Log, rule: RoutingRule | BinaryRule | None = None, *, labels: str | Path | None = None
+    log: Log,
+    rule: RoutingRule | BinaryRule | None = None,
+    *,
+    labels: str | Path | None = None,
+    extras: Collection[str] | None = None,
 ) -> Stream:
     """The decisions of one rule in a log; a file of labels is refused, because the log holds them."""
     if isinstance(rule, BinaryRule):
@@ -58,7 +65,7 @@ def stream_of_log(
     if labels is not None:
         way_out = "Add them with DecisionLog.label_all, or with calibrant serve's own address for labels."
         raise invalid("labels", "be left out for a log, which holds its labels", str(labels), way_out)
-    return Stream.of_log(log, rule)
+    return Stream.of_log(log, rule, extras=extras)
 
 
 def read_stream(
@@ -71,13 +78,15 @@ def read_stream(
     kind: Kind | None = None,
     columns: dict[str, str] | None = None,
     executor: Executor | None = None,
+    extras: Collection[str] | None = None,
 ) -> Stream:
     """The cases of a file, in the order of its rows.
 
     Args:
         source: Decisions as `calibrant route apply` writes them (`.csv` or `.parquet`; a column `time` is shown, a
-            column `target` or `label` holds labels, an empty cell standing for none, all others may be groups), or
-            labelled predictions, which the rule decides. A folder of Parquet files is either of the two.
+            column `target` or `label` holds labels, an empty cell standing for none, a column `labelled_at` the time or
+            number of each label, all others may be groups), or labelled predictions, which the rule decides.
+            A folder of Parquet files is either of the two.
         rule: The rule that decided. Decisions that it would not have made are refused: they are another rule's.
         shortlist: For predictions: the shortlist that was shown for the cases that go to a person.
         labels: `.csv` or `.parquet` with columns `id` and `target` or `label`: class names or numbers. They count in
@@ -87,11 +96,15 @@ def read_stream(
         columns: Where the target and the id of predictions have other names.
         executor: Where the parts of a folder are read and decided; None for this process, one after the other. The
             tests themselves go through the cases in their order, here.
+        extras: For decisions: names of the other columns to read; None for all.
     """
     path = as_path(source, "source")
     if rule is None:
         raise InvalidInput(f"{path} does not hold the rule that decided. Name it: --rule rule.json.")
-    table = _tables(path, executor)
+    wanted = extras
+    if extras is not None and isinstance(rule, RoutingRule) and rule.groups is not None:
+        wanted = [*extras, rule.groups]
+    table = _tables(path, executor, wanted)
     if "decision" not in table:
         if labels is not None:
             raise invalid("labels", "be left out for predictions, which hold their targets", str(labels))
@@ -106,6 +119,11 @@ def read_stream(
         return Stream.joined(as_mapper(executor)(decided, parts))
     if isinstance(rule, BinaryRule):
         raise invalid(str(path), "hold predictions for a rule of calibrant route binary", "decisions")
+    for name in extras or ():
+        if name not in table:
+            known = [each for each in _column_names(path) if each not in _OWN]
+            way_out = did_you_mean(name, known) if known else "There are no other columns."
+            raise invalid("groups", "be a column of the cases", repr(name), way_out)
     return _decisions(rule, table, str(path), labels)
 
 
@@ -125,22 +143,31 @@ def _seen(rule: RoutingRule | BinaryRule, predictions: Predictions, calibrator: 
     return as_seen_by(rule, predictions, calibrator)
 
 
-def _tables(path: Path, executor: Executor | None) -> dict[str, list[Any]]:
+def _tables(path: Path, executor: Executor | None, extras: Collection[str] | None) -> dict[str, list[Any]]:
     """A file of decisions, or all those of a folder, one after the other; of predictions nothing."""
     if path.is_file():
-        return read_table(path) if path.suffix.lower() in (".csv", ".parquet") else {}
+        return read_table(path, _wanted(extras)) if path.suffix.lower() in (".csv", ".parquet") else {}
     parts = [part.absolute() for part in prediction_files(path)] if path.is_dir() else []
     if executor is not None and parts:
         executor.check_shared(parts[0], parts[-1])
     if not parts or parts[0].suffix.lower() == ".npz" or "decision" not in table_columns(parts[0]):
         return {}
     whole: dict[str, list[Any]] = {}
-    for number, table in enumerate(as_mapper(executor)(read_table, parts)):
+    for number, table in enumerate(as_mapper(executor)(partial(read_table, wanted=_wanted(extras)), parts)):
         if number and table.keys() != whole.keys():
             raise invalid(str(parts[number]), f"have the columns {', '.join(whole)}", ", ".join(table))
         for name, column in table.items():
             whole.setdefault(name, []).extend(column)
     return whole
+
+
+def _wanted(extras: Collection[str] | None) -> set[str] | None:
+    """The columns that we know and the extras that are wanted, None for all."""
+    return None if extras is None else _OWN | set(extras)
+
+
+def _column_names(path: Path) -> list[str]:
+    return table_columns(prediction_files(path)[0])
 
 
 def _decided(
@@ -160,7 +187,8 @@ def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, label
         raise invalid(f"{where}: decision", "be auto or review", f"{words[other]!r} in row {other}")
     ids = [_plain(value) for value in table["id"]]
     names = names_or_numbers(rule.class_names, rule.n_classes)
-    truth, order = _own_labels(table, names, where), None
+    truth = _own_labels(table, names, where)
+    order = _own_order(table, truth, where)
     if labels is not None:
         if (truth >= 0).any():
             raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
@@ -199,6 +227,40 @@ def _own_labels(table: dict[str, list[Any]], names: tuple[str, ...], where: str)
     if column is None:
         return np.full(len(table["id"]), -1)
     return np.array([_class(value, names, where, row) for row, value in enumerate(table[column])], dtype=np.int64)
+
+
+def _own_order(table: dict[str, list[Any]], truth: NDArray[np.int64], where: str) -> NDArray[np.int64] | None:
+    """The place of each label in the order of the column `labelled_at`, 0 for cases without one; None without it.
+
+    Labels of the same time count in the order of the rows.
+    """
+    if "labelled_at" not in table:
+        return None
+    rows = np.flatnonzero(truth >= 0)
+    texts = ["" if table["labelled_at"][row] is None else str(table["labelled_at"][row]).strip() for row in rows]
+    moments: NDArray[Any]
+    try:
+        moments = np.array([float(text) for text in texts])
+        known = np.isfinite(moments)
+    except ValueError:
+        moments = np.array([_moment(text) for text in texts])
+        known = ~np.isnan(moments)
+    if not known.all():
+        at = int(np.argmin(known))
+        wanted = "be a number or a time like 2026-01-31T12:00:00 for each label, all of one kind"
+        raise invalid(f"{where}: labelled_at", wanted, f"{texts[at][:40]!r} in row {rows[at]}")
+    order = np.zeros(len(truth), dtype=np.int64)
+    order[rows[np.argsort(moments, kind="stable")]] = np.arange(1, len(rows) + 1)
+    return order
+
+
+def _moment(text: str) -> float:
+    """Seconds of an ISO 8601 time, in UTC if it names no zone; NaN for other text."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return math.nan
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _class(value: Any, names: tuple[str, ...], where: str, row: int) -> int:

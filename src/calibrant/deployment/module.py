@@ -5,7 +5,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant.calibration import Calibrator
@@ -116,7 +118,7 @@ class Head(nn.Module):
         self.calibrator = None if calibrator is None else calibrator.to_module()
         # In float64, and as tensors: the exporter writes Python's numbers as float32. Where a confidence is a
         # threshold, the last digit decides.
-        self.register_buffer("thresholds", torch.from_numpy(rule.thresholds * (1.0 - _NUDGE)))
+        self.register_buffer("thresholds", torch.from_numpy(_lowered(rule.thresholds)))
         self.register_buffer("temperature", _number(rule.temperature))
         self.register_buffer("least", _number(None if shortlist is None else shortlist.least))
         self.register_buffer("smallest", _number(smallest))
@@ -147,6 +149,17 @@ class Head(nn.Module):
         if self.temperature is not None:
             wide = (wide - wide.amax(dim=1, keepdim=True)) / self.temperature
         return torch.softmax(wide, dim=1)
+
+
+def _lowered(thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Thresholds a little lower, but never by more than half of what is left above them.
+
+    Confidences of a saturated model lie within 1e-12 of 1. A rule that automates a confidence of 1 alone was not shown
+    to be right for those just below.
+    """
+    # Infinity stands for a class that is never automated, and stays.
+    left = np.maximum(1.0 - thresholds, 0.0) / 2.0
+    return thresholds - np.minimum(_NUDGE, left)
 
 
 def _number(value: float | None) -> Tensor | None:

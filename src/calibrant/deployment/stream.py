@@ -1,6 +1,6 @@
 """`Stream`: the cases that a rule met, in their order, with the labels that have come so far."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 from calibrant.checks import labels
 from calibrant.decisions import BinaryRule, RoutingRule, Shortlist
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import content_digest
 from calibrant.predictions import DistinctIds, Predictions
 
 Ints = NDArray[np.int64]
+# Columns of extras that fit into memory.
+_MOST_NAMES = 1000
 
 
 class LoggedBlock(Protocol):
@@ -42,8 +44,8 @@ class Log(Protocol):
     def rules(self) -> dict[str, RoutingRule]:
         """The rules that decided, by their digest."""
 
-    def decisions(self) -> Iterable[LoggedBlock]:
-        """All decisions in the order of their sequence numbers."""
+    def decisions(self, *, block: int = ..., extras: Collection[str] | None = None) -> Iterable[LoggedBlock]:
+        """All decisions in the order of their sequence numbers, with the extras of these names; None for all."""
 
 
 @dataclass(frozen=True)
@@ -161,29 +163,37 @@ class Stream:
             found = f"{'auto' if made[at] else 'review'} at confidence {sure[at]:.6g} in row {at}"
             way_out = f"{len(other):,} of {rows:,} differ: name the rule that decided."
             raise invalid("decisions", "be those of this rule", found, way_out)
-        names = None if ids is None else np.asarray(ids)
+        names = None if ids is None else _values(ids)
         if names is not None:
             distinct = DistinctIds()
             distinct.add(names)
             distinct.check(lambda: [names])
-        given = {name: np.asarray(column) for name, column in (extras or {}).items()}
+        given = {name: _values(column) for name, column in (extras or {}).items()}
         order = None if label_order is None else np.asarray(label_order, dtype=np.int64)
-        stamps = None if times is None else np.asarray(times)
+        stamps = None if times is None else _values(times)
         on_list = None if listed is None else np.asarray(listed, dtype=np.bool_)
         return cls(rule, made, classes, sure, true, order, names, stamps, given, listed=on_list)
 
     @classmethod
-    def of_log(cls, log: Log, rule: RoutingRule | None = None) -> Self:
+    def of_log(cls, log: Log, rule: RoutingRule | None = None, *, extras: Collection[str] | None = None) -> Self:
         """Decisions of one rule in a log.
 
         Args:
             log: A `calibrant.deployment.DecisionLog`.
             rule: Whose decisions; None for the rule of the last decision. Those of other rules are left out.
+            extras: Names of the extras to read; None for all. A column that the rule has promises for is always read.
         """
-        blocks = [block for block in log.decisions() if len(block.ids)]
+        known = log.rules()
+        wanted = None if extras is None else {*extras, *_promised_columns([*known.values(), rule])}
+        blocks = [block for block in log.decisions(extras=wanted) if len(block.ids)]
         if not blocks:
             raise InvalidInput("the log must hold at least one decision, got none.")
-        known = log.rules()
+        names = _names(blocks)
+        for name in extras or ():
+            if name not in names:
+                some = list(next(iter(log.decisions(block=1))).extras)
+                way_out = did_you_mean(name, some) if some else "There are no other columns."
+                raise invalid("groups", "be a column of the cases", repr(name), way_out)
         digest = str(blocks[-1].rule[-1]) if rule is None else content_digest(rule.to_dict())
         if rule is None and digest not in known:
             raise InvalidInput("the log must name the rule of its last decision, got none. Name the rule.")
@@ -192,7 +202,7 @@ class Stream:
         own = columns.pop("rule") == digest
         if not own.any():
             raise invalid("log", "hold decisions of this rule", "decisions of other rules only")
-        extras = {name: np.concatenate([_column(block, name) for block in blocks])[own] for name in _names(blocks)}
+        facts = {name: np.concatenate([_column(block, name) for block in blocks])[own] for name in names}
         kept = {name: column[own] for name, column in columns.items()}
         lists = [each for block in blocks for each in block.shortlists]
         listed = [kind in each for each, kind in zip(lists, columns["target"].tolist(), strict=True)]
@@ -205,7 +215,7 @@ class Stream:
             ids=kept["ids"],
             times=np.datetime_as_string(kept["time"], unit="s"),
             label_order=kept["label_sequence"],
-            extras=extras,
+            extras=facts,
             listed=np.asarray(listed)[own] if any(lists) else None,
         )
         return replace(stream, left_out=int((~own).sum()))
@@ -215,7 +225,22 @@ _LOGGED = ("ids", "time", "rule", "predicted", "confidence", "automate", "target
 
 
 def _names(blocks: Sequence[LoggedBlock]) -> list[str]:
-    return list(dict.fromkeys(name for block in blocks for name in block.extras))
+    names = list(dict.fromkeys(name for block in blocks for name in block.extras))
+    if len(names) > _MOST_NAMES:
+        rule = f"have at most {_MOST_NAMES:,} names"
+        raise invalid("extras of the decision log", rule, f"{len(names):,}", "Say which ones to read: extras=[...].")
+    return names
+
+
+def _promised_columns(rules: Iterable[RoutingRule | None]) -> list[str]:
+    """Columns whose groups have a promise of their own."""
+    found = [getattr(rule, "groups", None) for rule in rules]
+    return [name for name in found if isinstance(name, str)]
+
+
+def _values(column: Any) -> NDArray[Any]:
+    """A column as it is, or as objects: an array of text has for every row the room of the longest."""
+    return column if isinstance(column, np.ndarray) else np.array(list(column), dtype=object)
 
 
 def _column(block: LoggedBlock, name: str) -> NDArray[Any]:
