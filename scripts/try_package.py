@@ -46,10 +46,8 @@ from calibrant.training.models import build_model
 build_model("torchvision:resnet18", n_classes=3, image_shape=(3, 32, 32))
 print("built")
 """
-_TABLES = "from calibrant import samples; s = samples.load(samples.names()[0]); s.save('s.parquet')"
 # One thing that each extra is for; without one, its name is all there is to try.
 USES: dict[str, list[list[str]]] = {
-    "tables": [["python", "-c", _TABLES], ["calibrant", "evaluate", "s.parquet", "--n-resamples", "0"]],
     "tensorboard": [[*_TRAIN, "--track", "tensorboard"]],
     "export": [_TRAIN, ["calibrant", "export", "run"]],
     "mlflow": [[*_TRAIN, "--track", "mlflow"]],
@@ -64,7 +62,6 @@ USES: dict[str, list[list[str]]] = {
 }
 # What an installation without extras says: one line, exit code 2, before any work.
 MISSING = [
-    ["calibrant", "evaluate", "s.parquet"],
     ["calibrant", "train", "--data", "digits", "--track", "tensorboard", "--out", "tb"],
     ["calibrant", "export", "run"],
     ["calibrant", "serve", "model.onnx"],

@@ -1,19 +1,24 @@
-"""The one place where numbers, labels and tensors that a user passes are checked, each with one message."""
+"""Checks of the numbers, labels and arrays that a user passes. Each rule has one message.
+
+Nothing here imports torch. Tensors are recognised if torch was imported by the caller, and handled by their methods.
+"""
 
 import math
+import sys
 from numbers import Integral, Real
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from calibrant.errors import invalid
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 def number(argument: str, value: object) -> float:
-    """Any real number; NumPy's too, but no tensor, whose gradient would be lost."""
+    """Check a real number, also NumPy's. A tensor is refused, because its gradient would be lost."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise invalid(argument, "be a number", repr(value))
     try:
@@ -23,60 +28,58 @@ def number(argument: str, value: object) -> float:
 
 
 def not_negative(argument: str, value: object, way_out: str = "") -> float:
-    """A finite number of at least 0."""
+    """Check a finite number of at least 0."""
     if not 0 <= number(argument, value) < math.inf:
         raise invalid(argument, "be finite and not negative", value, way_out)
     return number(argument, value)
 
 
 def positive(argument: str, value: object) -> float:
-    """A finite number above 0."""
+    """Check a finite number above 0."""
     if not 0 < number(argument, value) < math.inf:
         raise invalid(argument, "be finite and positive", value)
     return number(argument, value)
 
 
 def fraction(argument: str, value: object, *, ends: bool = False) -> float:
-    """A number strictly between 0 and 1, or, with `ends`, from 0 to 1."""
+    """Check a number strictly between 0 and 1. With `ends`, 0 and 1 are allowed too."""
     share = number(argument, value)
-    if not (0 <= share <= 1 if ends else 0 < share < 1):
-        rule = "lie in 0..1" if ends else "lie strictly between 0 and 1"
-        raise invalid(argument, rule, value, "It is a fraction: 0.95, not 95.")
+    way_out = "It is a fraction: 0.95, not 95."
+    if ends and not 0 <= share <= 1:
+        raise invalid(argument, "lie in 0..1", value, way_out)
+    if not ends and not 0 < share < 1:
+        raise invalid(argument, "lie strictly between 0 and 1", value, way_out)
     return share
 
 
 def whole(argument: str, value: object, least: int, way_out: str = "") -> int:
-    """A whole number of at least `least`; NumPy's too."""
+    """Check a whole number of at least `least`, also NumPy's."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise invalid(argument, f"be a whole number of at least {least}", repr(value), way_out)
     return int(value)
 
 
 @overload
-def labels(argument: str, values: Tensor, *, rows: int | None = None, n_classes: int | None = None) -> Tensor: ...
+def labels(argument: str, values: "Tensor", *, rows: int | None = None, n_classes: int | None = None) -> "Tensor": ...
 @overload
 def labels(argument: str, values: Any, *, rows: int | None = None, n_classes: int | None = None) -> NDArray[Any]: ...
 def labels(
     argument: str, values: Any, *, rows: int | None = None, n_classes: int | None = None
-) -> NDArray[Any] | Tensor:
-    """Class indices of shape (n,), n > 0, of any integer type; a tensor stays where it is.
+) -> "NDArray[Any] | Tensor":
+    """Check class indices of shape (n,), n > 0, of any integer type. A tensor stays on its device.
 
     Args:
-        argument: What the user passed them as.
+        argument: Name of the argument, for the message.
         values: A tensor, an array or a list.
-        rows: How many there must be; any number where None.
-        n_classes: They must lie in 0..n_classes-1. None leaves values unread, so that no device is waited for.
+        rows: The number of labels; None allows any number.
+        n_classes: Labels must lie in 0..n_classes-1. With None, values are not read, so no device has to finish first.
     """
-    found = values if isinstance(values, Tensor) else as_array(argument, values)
-    if found.ndim != 1 or len(found) == 0 or len(found) != (rows or len(found)):
-        rule = f"hold one label per row, {rows} in all" if rows else "hold one label per row, at least one"
-        way_out = "Of one-hot rows take the argmax." if found.ndim == 2 else ""
-        way_out = "Flatten them." if tuple(found.shape) == (rows, 1) else way_out
-        raise invalid(argument, rule, f"shape {tuple(found.shape)}", way_out)
+    found = values if is_tensor(values) else as_array(argument, values)
+    _check_label_shape(argument, tuple(found.shape), rows)
     if not _is_integer(found):
         way_out = "Pass class indices, which are counted from 0."
-        if not isinstance(found, Tensor) and found.dtype.kind in "USTO":  # texts, pandas' among them
-            # Not np.unique: where a class has no row, it numbers the others wrongly.
+        if not is_tensor(found) and found.dtype.kind in "USTO":  # text, also that of pandas
+            # Not np.unique: if a class has no row, it numbers the others wrongly.
             way_out = "Number names by their place among the classes: [class_names.index(name) for name in names]."
         raise invalid(argument, "be integers", f"dtype {found.dtype}", way_out)
     if n_classes is not None:
@@ -89,17 +92,44 @@ def labels(
     return found
 
 
-def _is_integer(values: NDArray[Any] | Tensor) -> bool:
-    if isinstance(values, Tensor):
-        return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
-    return values.dtype.kind in "iu"
+def _check_label_shape(argument: str, shape: tuple[int, ...], rows: int | None) -> None:
+    if len(shape) == 1 and shape[0] > 0 and rows in (None, 0, shape[0]):
+        return
+    rule = "hold one label per row, at least one"
+    if rows:
+        rule = f"hold one label per row, {rows} in all"
+    way_out = ""
+    if shape == (rows, 1):
+        way_out = "Flatten them."
+    elif len(shape) == 2:
+        way_out = "Of one-hot rows take the argmax."
+    raise invalid(argument, rule, f"shape {shape}", way_out)
+
+
+def _is_integer(values: Any) -> bool:
+    if is_tensor(values):
+        # Not str(dtype): torch.compile has to follow this inside the losses.
+        return not (values.is_floating_point() or values.is_complex() or values.dtype == sys.modules["torch"].bool)
+    return bool(values.dtype.kind in "iu")
+
+
+def is_tensor(value: object) -> bool:
+    """Whether `value` is a torch tensor. Without torch in this process nothing is one."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_bfloat16(value: object) -> bool:
+    """Whether `value` is a tensor of bfloat16, a type that NumPy lacks."""
+    return is_tensor(value) and value.dtype == sys.modules["torch"].bfloat16  # type: ignore[attr-defined]  # a tensor
 
 
 def as_array(argument: str, values: Any) -> NDArray[Any]:
-    """A NumPy view where possible; bfloat16, which NumPy lacks, becomes float32, which holds each of its values."""
-    if isinstance(values, Tensor):
+    """Return a NumPy array, without a copy if possible. bfloat16 becomes float32, which holds each of its values."""
+    if is_tensor(values):
         values = values.detach().cpu()
-        values = values.float() if values.dtype == torch.bfloat16 else values
+        if is_bfloat16(values):
+            values = values.float()
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # rows of different lengths, a dataset
@@ -108,10 +138,10 @@ def as_array(argument: str, values: Any) -> NDArray[Any]:
 
 
 def require_tensor(argument: str, value: object) -> None:
-    """Refuse lists, NumPy arrays and None, which would cost a copy to the device at every step, and sparse tensors."""
-    if isinstance(value, Tensor):
-        if value.layout != torch.strided:
-            raise invalid(argument, "be a dense tensor", value.layout, f"Call {argument}.to_dense().")
-    else:
+    """Refuse lists, arrays and None, which would cost a copy to the device at every step, and sparse tensors."""
+    if not is_tensor(value):
         found = "None" if value is None else type(value).__name__
         raise invalid(argument, "be a torch tensor", found, f"Make one with torch.as_tensor({argument}).")
+    layout = value.layout  # type: ignore[attr-defined]  # a tensor
+    if layout != sys.modules["torch"].strided:
+        raise invalid(argument, "be a dense tensor", layout, f"Call {argument}.to_dense().")

@@ -1,10 +1,10 @@
-"""Names and defaults that the signatures of commands show. Nothing here imports torch: `--help` answers at once."""
+"""Names and defaults in the signatures of commands. This module imports nothing heavy, so that `--help` is fast."""
 
 from typing import Literal
 
 Kind = Literal["logits", "probabilities"]
 DEFAULT_N_BINS = 15
-"""Bins of every binned metric unless told otherwise, as in most of the literature; the paper of this method uses 10."""
-# Of one request to `calibrant serve`.
+"""Default number of bins of every binned metric, as in most of the literature. The paper of this method uses 10."""
+# Limits of one request to `calibrant serve`.
 MOST_CASES = 1000
 MOST_BYTES = 16 * 2**20

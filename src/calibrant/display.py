@@ -1,4 +1,4 @@
-"""How results show themselves in a notebook and at the prompt: one small table, every text in it escaped."""
+"""Show results in a notebook and at the prompt as one small table. All text in HTML is escaped."""
 
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -9,13 +9,13 @@ Overview = Table
 """What is shown of an object."""
 
 FEW = 20
-"""So many classes are listed one by one; the others are counted."""
+"""Up to this many classes are listed one by one; further ones are counted."""
 
 
 class Displayed:
-    """Base of a class that says in `_overview` what a notebook shows of it, and in `_summary` what the prompt shows.
+    """Base of a class that defines in `_overview` what a notebook shows, and in `_summary` what the prompt shows.
 
-    A dataclass below it needs `repr=False`.
+    A dataclass that inherits from it needs `repr=False`.
     """
 
     def _overview(self) -> Overview:
@@ -35,21 +35,21 @@ class Displayed:
 
 
 class ShownFields:
-    """Base of a small dataclass: a notebook shows a table of its fields. The prompt shows what dataclasses show."""
+    """Base of a small dataclass: a notebook shows a table of its fields, the prompt the usual text of a dataclass."""
 
     def _repr_html_(self) -> str:
-        names = [each.name for each in fields(self)]  # type: ignore[arg-type]  # every class below is a dataclass
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]  # subclasses are dataclasses
         rows = [(name.replace("_", " "), _short(getattr(self, name))) for name in names]
         return Overview(type(self).__name__, rows).html()
 
 
 def preformatted(text: str) -> str:
-    """HTML for text whose lines are aligned already."""
+    """Return HTML for text whose lines are aligned already."""
     return f"<pre>{escaped(text)}</pre>"
 
 
 def _short(value: Any) -> str:
-    """One cell: numbers and texts as they are, of larger parts what they are and their size."""
+    """Return the text of a cell: numbers and texts as they are, the type and size of larger values."""
     if hasattr(value, "shape"):
         return f"array of shape {tuple(value.shape)}"
     if is_dataclass(value):

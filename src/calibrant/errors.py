@@ -1,4 +1,4 @@
-"""What can go wrong, said in one line: the argument, the rule, the value, the way out."""
+"""Errors and their messages: the argument, the rule, the value, and what to do."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -8,14 +8,14 @@ from os import sep
 from traceback import extract_tb
 from unicodedata import category
 
-# Control, format (among them changes of direction) and surrogates.
+# Unicode categories: control, format (which includes changes of direction), surrogates.
 _STEERING = ("Cc", "Cf", "Cs")
-# Of these: line end, tabulator, and the joiners that some scripts are written with.
+# Allowed characters of these categories: line end, tab, and the joiners that some scripts need.
 _HARMLESS = "\n\t\u200c\u200d"
 
 
 class CalibrantError(Exception):
-    """Base of every error that this package raises on purpose. The command line prints it as one line, exit code 2."""
+    """Base of every error that this package raises on purpose. Commands print it as one line, with exit code 2."""
 
 
 class InvalidInput(CalibrantError, ValueError):
@@ -23,15 +23,15 @@ class InvalidInput(CalibrantError, ValueError):
 
 
 class OutputError(CalibrantError, OSError):
-    """A result could not be written; what was there before is untouched."""
+    """A result could not be written. An existing file is unchanged."""
 
 
 class CheckFailed(CalibrantError):
-    """A check that the user asked for did not hold (a gate, a promise). Exit code 1, not 2."""
+    """A check that the user asked for failed (a gate, a promise). Exit code 1, not 2."""
 
 
 class CalibrantWarning(UserWarning):
-    """Category of every warning of this package, so that it can be filtered on its own."""
+    """Category of every warning of this package, for filters."""
 
 
 _LONGEST_VALUE = 300
@@ -42,22 +42,23 @@ def invalid(argument: str, rule: str, value: object, way_out: str = "") -> Inval
 
     Args:
         argument: What the user passed: a parameter, a column, a file.
-        rule: What must hold, to be read after "must".
-        value: What was found instead; shown in one line, and cut where it is long.
-        way_out: One sentence on what to do; may be empty where the rule says it.
+        rule: What must hold, as a phrase after "must".
+        value: The value instead, shown in one line, and cut if it is long.
+        way_out: One sentence on what to do; empty if the rule says it.
 
     >>> str(invalid("alpha", "be positive", -1.0, "The paper uses 0.005."))
     'alpha must be positive, got -1.0. The paper uses 0.005.'
     """
     shown = " ".join(str(value).split())
-    shown = shown if len(shown) <= _LONGEST_VALUE else f"{shown[:_LONGEST_VALUE]}..."
+    if len(shown) > _LONGEST_VALUE:
+        shown = f"{shown[:_LONGEST_VALUE]}..."
     message = f"{argument} must {rule}, got {shown}."
     return InvalidInput(f"{message} {way_out}".strip())
 
 
 @contextmanager
 def naming(path: object) -> Iterator[None]:
-    """Put the name of a file before what is wrong with its content, where that does not name it already."""
+    """Put the name of a file in front of errors about its content, unless they name it already."""
     try:
         yield
     except InvalidInput as error:
@@ -67,30 +68,38 @@ def naming(path: object) -> Iterator[None]:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """One sentence that names the closest known spelling, or all of them where none is close (or it is no text).
+    """Return one sentence with the closest known spelling, or with all known names if none is close.
 
     >>> did_you_mean("fsld", ["flsd", "nll"])
     "Did you mean 'flsd'?"
     """
     options = list(known)
     folded = {option.casefold(): option for option in options}
-    # The search takes the product of both lengths, and nobody means a name of ours by a long text.
-    short = isinstance(name, str) and len(name) <= _LONGEST_VALUE
-    close = get_close_matches(str(name).casefold(), folded, n=1) if short else []
-    return f"Did you mean '{folded[close[0]]}'?" if close else f"Known: {', '.join(options)}."
+    close: list[str] = []
+    # The search takes time proportional to the product of both lengths, and a long text is no misspelt name.
+    if isinstance(name, str) and len(name) <= _LONGEST_VALUE:
+        close = get_close_matches(name.casefold(), folded, n=1)
+    if close:
+        return f"Did you mean '{folded[close[0]]}'?"
+    return f"Known: {', '.join(options)}."
 
 
 def printable(text: str) -> str:
-    r"""`text` with what would steer a terminal written out: control characters, changes of direction, lone surrogates.
+    r"""Escape what would control a terminal: control characters, changes of direction, lone surrogates.
 
     >>> printable("a\x1b[31mb")
     'a\\x1b[31mb'
     """
-    return "".join(c if c in _HARMLESS or category(c) not in _STEERING else ascii(c)[1:-1] for c in text)
+    shown = []
+    for character in text:
+        if character not in _HARMLESS and category(character) in _STEERING:
+            character = ascii(character)[1:-1]  # noqa: PLW2901
+        shown.append(character)
+    return "".join(shown)
 
 
 def one_line(text: object, most: int = 400) -> str:
-    r"""A message on one line of at most `most` characters; the middle of a longer one is left out.
+    r"""Put a message on one line of at most `most` characters. The middle of a longer one is left out.
 
     >>> one_line("first\nsecond"), one_line("x" * 900, most=11)
     ('first second', 'xxx ... xxx')
@@ -98,21 +107,21 @@ def one_line(text: object, most: int = 400) -> str:
     line = " ".join(printable(str(text)).split())
     if len(line) <= most:
         return line
-    # The end is kept, because that is where the way out stands.
+    # The end is kept, because it says what to do.
     half = (most - len(" ... ")) // 2
     return f"{line[:half]} ... {line[-half:]}"
 
 
 @contextmanager
 def importing(needed_by: str, name: str, extra: str) -> Iterator[None]:
-    """One line where a library is missing, or where it stumbles over a torchvision that was built for another torch.
+    """Raise `InvalidInput` if a library is missing, or if it fails because torchvision was built for another torch.
 
-    torchmetrics and Lightning import torchvision wherever it is installed, although nothing here needs it.
+    torchmetrics and Lightning import torchvision if it is installed, although nothing here needs it.
 
     Args:
-        needed_by: What cannot be done without the library.
-        name: The library, for people.
-        extra: The extra that brings it.
+        needed_by: What needs the library.
+        name: The name of the library, for the message.
+        extra: The extra that installs it.
     """
     try:
         yield
@@ -121,18 +130,18 @@ def importing(needed_by: str, name: str, extra: str) -> Iterator[None]:
     except (RuntimeError, OSError, AttributeError) as error:
         if not any(f"{sep}torchvision{sep}" in frame.filename for frame in extract_tb(error.__traceback__)):
             raise
-        told = one_line(error, most=100)
+        message = one_line(error, most=100)
         raise InvalidInput(
-            f"{name} cannot be imported, because the installed torchvision does not fit torch ({told}). "
+            f"{name} cannot be imported, because the installed torchvision does not fit torch ({message}). "
             "Install the pair: pip install -U 'calibrant[vision]'; or: pip uninstall torchvision."
         ) from error
 
 
 def outdated() -> str | None:
-    """One line about an imported package whose version our own bounds rule out; None where there is none.
+    """Return a message about an imported package whose version is outside our bounds, or None.
 
-    Asked where something failed that nobody foresaw. pip keeps the bounds of an extra only where the extra was asked
-    for; a package that was there before may be of any age.
+    Called after an unexpected error. pip respects the bounds of an extra only if the extra was requested, so a package
+    that was installed before may have any version.
     """
     from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
 
@@ -142,24 +151,25 @@ def outdated() -> str | None:
     parts = packages_distributions().items()
     imported = {canonicalize_name(name) for module, names in parts if module in sys.modules for name in names}
     try:
-        needed = [Requirement(each) for each in requires("calibrant") or ()]
+        needed = [Requirement(line) for line in requires("calibrant") or ()]
     except PackageNotFoundError:  # run from the sources
         return None
-    for each in needed:
-        if canonicalize_name(each.name) in imported and not each.specifier.contains(version(each.name), True):
-            bounds = f"{each.name}{each.specifier}"
-            return f"{each.name} {version(each.name)} does not fit: this needs {bounds}. Run: pip install '{bounds}'"
+    for requirement in needed:
+        name, specifier = requirement.name, requirement.specifier
+        if canonicalize_name(name) in imported and not specifier.contains(version(name), True):
+            bounds = f"{name}{specifier}"
+            return f"{name} {version(name)} does not fit: this needs {bounds}. Run: pip install '{bounds}'"
     return None
 
 
 def our_fault(error: BaseException) -> str:
-    """One line that asks for a report of an error that nobody foresaw; it names the place in this package."""
+    """Return a message that asks the user to report an unexpected error, with its place in this package."""
     frames = [frame for frame in extract_tb(error.__traceback__) if f"{sep}calibrant{sep}" in frame.filename]
-    place = (
-        f" in {frames[-1].filename.rpartition(f'{sep}calibrant{sep}')[2]}, line {frames[-1].lineno}" if frames else ""
-    )
-    told = one_line(error, most=150)
+    place = ""
+    if frames:
+        place = f" in {frames[-1].filename.rpartition(f'{sep}calibrant{sep}')[2]}, line {frames[-1].lineno}"
+    message = one_line(error, most=150)
     return (
-        f"this is a fault of calibrant, and nothing was checked or promised: {type(error).__name__}{place}: {told}. "
+        f"this is a fault of calibrant, and nothing was checked or promised: {type(error).__name__}{place}: {message}. "
         "Please report it, with the traceback that the same command shows with CALIBRANT_DEBUG=1."
     )

@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one, and reading them without trust."""
+"""Write files completely or not at all, and read files that may be damaged or hostile."""
 
 import errno
 import hashlib
@@ -13,13 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from calibrant.errors import InvalidInput, OutputError, invalid
 
-# Limits of JSON and TOML files. Ours stay far below: the largest is matrix scaling of some thousand classes. With these
-# a hostile file takes less than 500 MB of memory, and is refused in seconds. A file that declares more classes than
-# MOST_CLASSES is refused before arrays of that size are made.
+# Limits of JSON and TOML files. Our own files stay far below: the largest is matrix scaling of some thousand classes.
+# With these limits a hostile file takes less than 500 MB of memory and is refused in seconds. A file that declares more
+# than MOST_CLASSES classes is refused before arrays of that size are allocated.
 MOST_BYTES = 100 * 2**20
 MOST_TOML_BYTES = 2**20
 MOST_LEVELS = 64
@@ -34,7 +32,7 @@ _T = TypeVar("_T")
 
 
 def output_error(path: str | Path, error: OSError) -> OutputError:
-    """Translate an operating-system error into one line that says what to do."""
+    """Translate an error of the operating system into a message that says what to do."""
     way_out = {
         errno.ENOSPC: "The disk is full: free some space, then try again (a training goes on with --resume).",
         errno.EDQUOT: "The disk quota is used up: free some space, then try again (a training goes on with --resume).",
@@ -48,7 +46,7 @@ def output_error(path: str | Path, error: OSError) -> OutputError:
 
 
 def as_path(path: Any, name: str = "path") -> Path:
-    """`path` as a `Path`; one line where it is none."""
+    """Convert `path` to a `Path`, or raise an error if it is not one."""
     if not isinstance(path, str | os.PathLike):
         raise invalid(name, "be a path, as text or pathlib.Path", type(path).__name__)
     return Path(path)
@@ -56,7 +54,7 @@ def as_path(path: Any, name: str = "path") -> Path:
 
 @contextmanager
 def reading(where: object) -> Iterator[None]:
-    """Say in one line that a file does not exist or cannot be read."""
+    """Raise `InvalidInput` if a file does not exist or cannot be read."""
     try:
         yield
     except FileNotFoundError as error:
@@ -69,7 +67,7 @@ def reading(where: object) -> Iterator[None]:
 def atomic_write(path: str | Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; on a clean exit it is flushed to disk and renamed to `path`.
 
-    A crash or a full disk leaves whatever stood at `path` before.
+    After a crash or on a full disk, `path` is unchanged.
     """
     target = as_path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -84,16 +82,16 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
             raise
         raise output_error(target, error) from error
     finally:
-        # Where a part of the path is a file, even the cleaning up fails; the error above says it better.
+        # If a part of the path is a file, this fails too; the error above is the better message.
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_stream(path: str | Path) -> Iterator[IO[bytes]]:
-    """Give an open file that gets the name `path` on a clean exit; for what takes long to write.
+    """Give an open file that gets the name `path` on a clean exit, for files that take long to write.
 
-    Until then the file has no name where the system can do that, so that a killed process leaves nothing behind.
+    Until then the file has no name if the system supports that, so that a killed process leaves nothing behind.
     """
     target = as_path(path)
     try:
@@ -117,7 +115,7 @@ def atomic_stream(path: str | Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Give a hidden folder that gets the name `path` on a clean exit; for several files that belong together."""
+    """Give a hidden folder that gets the name `path` on a clean exit, for several files that belong together."""
     target = as_path(path, "target").absolute()
     refuse_existing(target, "target")
     draft = target.with_name(f".{target.name}.tmp")
@@ -153,17 +151,17 @@ def write_with_digest(path: str | Path, content: dict[str, Any]) -> None:
 
 
 def content_digest(content: dict[str, Any]) -> str:
-    """Hexadecimal SHA-256 of plain JSON values; neither the order of members nor white space counts."""
+    """Return the hexadecimal SHA-256 of plain JSON values, whatever the order of members and the white space."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def read_json(path: str | Path) -> Any:
-    """Read JSON; a missing, damaged or excessive file is one clear line."""
+    """Read a JSON file; a missing, damaged or too large file is an `InvalidInput`."""
     return parse_json(_read_bounded(path, str(path), MOST_BYTES), str(path))
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """What JSON says; anything that is not plain JSON of reasonable size is one clear line, a `ValueError`.
+    """Parse JSON. Anything but plain JSON of reasonable size is an `InvalidInput`.
 
     Args:
         text: The JSON; bytes are read as UTF-8.
@@ -177,7 +175,9 @@ def _parse(read: Callable[[str], _T], text: str | bytes, where: str, what: str) 
         content = read(text if isinstance(text, str) else text.decode("utf-8"))
         _refuse_strange_values(content)
     except (ValueError, RecursionError) as error:
-        fault = error if isinstance(error, ValueError) else _TOO_DEEP
+        fault = str(error)
+        if isinstance(error, RecursionError):
+            fault = _TOO_DEEP
         raise invalid(where, f"be {what}", f"something else ({fault})") from error
     return content
 
@@ -190,11 +190,11 @@ def _json_of(text: str) -> Any:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        seen: set[str] = set()
-        again = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"{again[:40]!r} twice in one object")
+    content: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in content:
+            raise ValueError(f"{name[:40]!r} twice in one object")
+        content[name] = value
     return content
 
 
@@ -203,7 +203,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _refuse_strange_values(content: object) -> None:
-    """Refuse what would fail later and elsewhere: deep nesting, endless numbers, text that cannot be written again."""
+    """Refuse values that would fail later: deep nesting, endless numbers, text that cannot be written again."""
     level: list[Any] = [content]
     for _ in range(MOST_LEVELS):
         below: list[Any] = []
@@ -227,17 +227,17 @@ def _refuse_strange_values(content: object) -> None:
 
 
 def check_format(content: Any, *, what: str, name: str, version: int, where: str) -> tuple[dict[str, Any], bool]:
-    """Refuse JSON that is not what we wrote under this format name and version, or that was changed since.
+    """Refuse JSON of another format or version, or that was changed after it was written.
 
     Args:
-        content: What was read.
+        content: The parsed file.
         what: What it should be, for the message: "routing rule".
-        name: Its value of "format".
-        version: Its value of "version".
-        where: The file.
+        name: The expected value of "format".
+        version: The expected value of "version".
+        where: The file, for the message.
 
     Returns:
-        The other members, and whether a digest vouches for them: files written by 0.1.0 have none.
+        The other members, and whether the file has a digest, which proves that they were not changed.
     """
     if not isinstance(content, dict) or content.get("format") != name:
         raise invalid(where, f"be a {what} written by calibrant", "something else")
@@ -250,16 +250,18 @@ def check_format(content: Any, *, what: str, name: str, version: int, where: str
 
 
 def typed(kind: type[_T], values: Any, *, what: str, where: str) -> _T:
-    """A dataclass from plain JSON values, each of the type that its field has.
+    """Make a dataclass from plain JSON values, and check the type of each field.
 
     Args:
         kind: The dataclass.
-        values: Values by field; every field that has no default must be there, and no other.
+        values: Values by field. Every field without a default must be there, and no other.
         what: What it is, for the message: "routing rule".
-        where: The file.
+        where: The file, for the message.
     """
+    from pydantic import TypeAdapter, ValidationError
+
     try:
-        # As JSON, because strict reading of Python values wants a tuple where JSON has a list.
+        # As JSON, because strict validation of Python values expects tuples, and JSON has lists.
         return TypeAdapter(kind).validate_json(json.dumps(values), strict=True, extra="forbid")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -269,7 +271,7 @@ def typed(kind: type[_T], values: Any, *, what: str, where: str) -> _T:
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """Read TOML; a missing, damaged or excessive file is one clear line.
+    """Read a TOML file; a missing, damaged or too large file is an `InvalidInput`.
 
     Args:
         path: The file.
@@ -280,19 +282,19 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
 
 
 def parse_toml(text: str | bytes, where: str) -> dict[str, Any]:
-    """What TOML says, with the limits of `parse_json`."""
+    """Parse TOML, with the limits of `parse_json`."""
     return _parse(_toml_of, text, where, "TOML")
 
 
 def _toml_of(text: str) -> dict[str, Any]:
-    # tomllib takes time and memory by the square of the length of a dotted key.
+    # tomllib takes time and memory that grow with the square of the length of a dotted key.
     if _LONG_KEY.search(text):
         raise ValueError(_TOO_DEEP)
     return tomllib.loads(text)
 
 
 def _read_bounded(path: str | Path, where: str, most: int) -> bytes:
-    """The bytes of a file of at most this size."""
+    """Read a file of at most `most` bytes."""
     source = as_path(path)
     with reading(where):
         if source.exists() and not source.is_file():
@@ -306,13 +308,13 @@ def _read_bounded(path: str | Path, where: str, most: int) -> bytes:
 
 
 def sha256_of(path: str | Path) -> str:
-    """Hexadecimal SHA-256 of a file, read in blocks."""
+    """Return the hexadecimal SHA-256 of a file, read in blocks."""
     with Path(path).open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def refuse_existing(path: Path, argument: str = "out") -> None:
-    """Refuse a folder that is to be made where something of its name exists."""
+    """Refuse to create a folder if its name is taken."""
     if path.exists():
         raise invalid(argument, "be a folder that does not exist yet", str(path), "Name another, or remove it.")
 

@@ -1,4 +1,4 @@
-"""An exclusive lock on a file; the system releases it when the process ends, however it ends."""
+"""An exclusive lock on a file. The system releases it when the process ends, however it ends."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +17,11 @@ except ImportError:  # Windows has msvcrt instead
 
 @contextmanager
 def locked(path: Path, *, busy: str, inherited: bool = True) -> Iterator[None]:
-    """Hold the lock on a file, which is made if it is missing.
+    """Hold the lock on a file, which is created if it is missing.
 
     Args:
         path: The file.
-        busy: The error message where another process holds it.
+        busy: The error message if another process holds the lock.
         inherited: See `try_lock`.
     """
     try:
@@ -35,19 +35,20 @@ def locked(path: Path, *, busy: str, inherited: bool = True) -> Iterator[None]:
 
 
 def try_lock(handle: IO[str], *, inherited: bool = True) -> bool:
-    """Lock an open file until it is closed; False where it is locked already.
+    """Lock an open file until it is closed. Return False if it is locked already.
 
     Args:
         handle: The file.
-        inherited: Whether forked processes hold the lock too. Loader processes would, for seconds after their parent
-            was killed. A lock that is not inherited has another weakness: it keeps other processes out, not this one.
+        inherited: Whether forked processes hold the lock too. Data loader processes would hold it for seconds after
+            their parent was killed. A lock that is not inherited keeps out other processes, but not this one.
     """
     try:
         if fcntl is None:
             msvcrt = import_module("msvcrt")
             msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
         else:
-            (fcntl.flock if inherited else fcntl.lockf)(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = fcntl.flock if inherited else fcntl.lockf
+            lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
     return True

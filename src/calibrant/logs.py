@@ -1,4 +1,4 @@
-"""Quieten the loggers of other libraries for a while."""
+"""Silence the loggers of other libraries for a while."""
 
 import logging
 from collections.abc import Iterator

@@ -26,8 +26,7 @@ from calibrant.files import (
     refuse_overwriting,
     sha256_of,
 )
-from calibrant.npz import read_npz
-from calibrant.predictions import Kind, Predictions
+from calibrant.predictions import Kind, Predictions, read_npz
 
 Split = Literal["val", "test"]
 RECIPE = "recipe.toml"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Evaluation, Predictions, evaluate
-from calibrant.predictions.on_disk import OnDisk
+from calibrant.predictions.source import OnDisk
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
 import json
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from calibrant import Predictions
+from tests.report.conftest import run_folder
+
+__all__ = ["run_folder"]
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def change(path, **members):
 
 
 def to_folder(path):
-    path.unlink()
+    path.unlink(missing_ok=True)
     path.mkdir()
 
 
@@ -100,13 +101,12 @@ def to_folder(path):
         ("pruning.npz", to_folder),
     ],
 )
-def test_damaged_run_is_one_line(calibrant, tmp_path, name, damage):
-    run = shutil.copytree(Path(__file__).parents[1] / "compatibility/v0.1.0/runs/finished", tmp_path / "run")
-    damage(run / name)
-    code, out, err = calibrant("report", run, "--n-resamples", 0, "--no-pictures")
+def test_damaged_run_is_one_line(calibrant, run_folder, name, damage):
+    damage(run_folder / name)
+    code, out, err = calibrant("report", run_folder, "--n-resamples", 0, "--no-pictures")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert name in err
-    assert not (run / "report.html").exists()
+    assert not (run_folder / "report.html").exists()
 
 
 def test_groups_stand_on_the_page_with_the_worst_named(calibrant, tmp_path):

@@ -110,7 +110,7 @@ def test_what_cannot_be_checked(draw):
     with pytest.raises(InvalidInput, match="name the classes a, b, c, got d"):
         check_promise(named, draw(50, class_names=["a", "c", "d"]))
     nameless = choose_threshold(draw(500), 0.9)
-    with pytest.raises(InvalidInput, match=r"name the classes 0\.\.2, got a, b, c\..*carry these names"):
+    with pytest.raises(InvalidInput, match=r"name the classes 0\.\.2, got a, b, c\..*fit on predictions"):
         check_promise(nameless, draw(50, class_names=["a", "b", "c"]))
     with pytest.raises(InvalidInput, match="confidence must"):
         check_promise(RULE, cases(5, 5), confidence=1.0)

@@ -17,7 +17,7 @@ POLICY = Policy(3, rule=RoutingRule(threshold=0.8, n_classes=3, class_names=("ca
         ("id,logit_cat,logit_dog,logit_owl\n1,2,x,4\n", r"be numbers, got 'x' in row 0, column logit_dog\."),
         ("id;logit_cat;logit_dog;logit_owl\n1;2;3;4\n", "separated by commas, got semicolons"),
         ("id,score_cat,score_dog,score_owl\n1,2,3,4\n", "does not say whether its scores are .*--kind logits"),
-        ("id,logit_cat,logit_dog,logit_owl\n1,2,4\n", "line 2 must have 4 cells"),
+        ("id,logit_cat,logit_dog,logit_owl\n1,2,4\n", "row 0 must have 4 cells"),
         ("id,logit_cat,probability_dog,logit_owl\n1,2,4,1\n", "of one kind"),
         ("id,logit_cat,logit_cat,logit_owl\n1,2,4,1\n", "appears twice"),
         ("id,x\n1,2\n", "have columns"),

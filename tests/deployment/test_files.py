@@ -8,7 +8,7 @@ from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy, RoutingRule, choose_threshold, fit_policy, route_file, route_parts
 from calibrant.deployment import Stream, is_log, read_reference, read_stream, watch
 from calibrant.errors import InvalidInput
-from calibrant.predictions import parquet_table
+from calibrant.predictions import read_table
 from tests.deployment.conftest import draw, with_rule
 
 
@@ -176,7 +176,7 @@ def test_a_label_without_a_time_is_refused(tmp_path, bad):
         ("x,auto,7,7,0.95", None, "predicted must lie in 0..1"),
         ("x,auto,one,1,0.95", None, "predicted must be numbers"),
         ("x,auto,1,1,1.5", None, "confidence must lie in 0..1, got 1.5"),
-        ("x,auto,1,1", None, "line 2 must have 5 cells"),
+        ("x,auto,1,1", None, "row 0 must have 5 cells"),
         ("x,auto,1,1,0.95", "x,0\nx,1", "not contradict each other, got 0 and 1 for 'x'"),
         ("x,auto,1,1,0.95", "q,0", "none of its 1 labels is of a case that was decided"),
         ("x,auto,1,1,0.95", "x,dog", "label must be a class of the rule, got 'dog' in row 0"),
@@ -281,7 +281,7 @@ def test_decisions_that_unfold_to_far_more_than_their_file_are_refused_before_th
 
 def test_a_long_text_that_a_file_holds_once_is_kept_once(tmp_path):
     parquet.write_table(pa.table({"note": ["x" * 100_000] * 500 + [None], "n": range(501)}), tmp_path / "d.parquet")
-    found = parquet_table(tmp_path / "d.parquet")
+    found = read_table(tmp_path / "d.parquet")
     assert found["note"][0] is found["note"][499]
     assert found["note"][500] is None
     assert found["n"] == list(range(501))

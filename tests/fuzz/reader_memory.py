@@ -27,6 +27,12 @@ from tests.fuzz.old_inputs import text
 from tests.fuzz.outcome import MEGABYTES
 
 
+def _wide(columns: int) -> str:
+    """A CSV file of many classes and one row."""
+    header = ",".join(f"logit_{k}" for k in range(columns))
+    return f"target,{header}\n0" + ",1" * columns + "\n"
+
+
 def _parquet() -> None:
     """A few bytes that unfold to nearly 64 MB: one value, repeated."""
     import pyarrow as pa
@@ -127,6 +133,8 @@ CASES = (
     Case(0, "npz, 63 MB in 0.1 MB", "evaluate x.npz", made.zeros("x.npz", 56)),
     Case(0, "npz, 94 MB in 9.6 MB", "evaluate x.npz", made.zeros("x.npz", 75, filler=19 * 2**19)),
     Case(0, "npz, 4,000 MB in 4 MB", "evaluate x.npz", made.zeros("x.npz", 4000)),
+    Case(0, "CSV of 65,000 columns", "evaluate wide.csv", text("wide.csv", _wide(65_000))),
+    Case(0, "CSV of a million columns", "evaluate wide.csv", text("wide.csv", _wide(1_000_000))),
     Case(0, "CSV with a line of 300 MB", "evaluate test.csv", made.rewrite_csv("test.csv", _long_line)),
     Case(0, "Parquet, 4 million equal rows in one group", "evaluate rows.parquet", _parquet),
     Case(0, "rule of 100 MB", _ROUTE, text("rule.json", "[" + "1" * 30 + (",1" + "1" * 28) * 3_300_000 + "]")),

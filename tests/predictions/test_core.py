@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from calibrant import Predictions
 from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.files import sha256_of
+from calibrant.predictions import Origin, RowsPart, in_order_of
 from calibrant.predictions import rows as row_pass
 
 GOOD = [[0.7, 0.3], [0.2, 0.8]]
@@ -363,3 +365,111 @@ def test_one_logit_or_probability_becomes_two_columns():
         Predictions.from_binary([[0.5, 0.5]], [0], kind="probabilities")
     with pytest.raises(InvalidInput, match="kind must be"):
         Predictions.from_binary([0.5], [0], kind="odds")
+
+
+SCORES = np.array([[0.1, 1.0 / 3.0, 2.0], [3.0, -1.0, 0.7]])
+
+
+def test_columns_and_targets_move_together_and_nothing_else_changes():
+    given = Predictions.from_logits(SCORES, [2, 0], ids=["x", "y"], class_names=["c", "a", "b"])
+    found = in_order_of(("a", "b", "c"), given, where="predictions")
+    assert found.scores.tolist() == SCORES[:, [1, 2, 0]].tolist()  # to the last digit
+    assert found.targets.tolist() == [1, 2]  # still b and c
+    assert (found.ids.tolist(), found.class_names, found.kind) == (["x", "y"], ("a", "b", "c"), "logits")
+    assert found.precision == given.precision
+
+
+def test_probabilities_stay_probabilities():
+    given = Predictions.from_probabilities([[0.7, 0.2, 0.1]], [0], class_names=["c", "a", "b"])
+    found = in_order_of(("a", "b", "c"), given, where="predictions")
+    assert (found.kind, found.probabilities.tolist(), found.targets.tolist()) == (
+        "probabilities",
+        [[0.2, 0.1, 0.7]],
+        [2],
+    )
+
+
+def test_classes_called_by_their_number_are_put_in_order_by_number():
+    given = Predictions.from_logits(SCORES, [2, 0], class_names=["2", "0", "1"])
+    for wanted in (None, ("a", "b", "c")):
+        found = in_order_of(wanted, given, where="predictions")
+        assert (found.targets.tolist(), found.class_names) == ([1, 2], wanted or ("0", "1", "2"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"), [(None, None), (("a", "b"), ("a", "b")), (None, ("0", "1")), (("a", "b"), ("0", "1"))]
+)
+def test_where_nothing_moves_nothing_is_copied(wanted, names):
+    given = Predictions.from_logits(SCORES[:, :2], [0, 1], class_names=names)
+    assert in_order_of(wanted, given, where="") is given
+
+
+def test_five_names_are_listed_and_of_more_the_first_five():
+    given = Predictions.from_logits(np.eye(5), range(5), class_names=list("6789x"))
+    with pytest.raises(InvalidInput, match=r"here must name the classes a, b, c, d, e, got 6, 7, 8, 9, x\."):
+        in_order_of(tuple("abcde"), given, where="here")
+    given = Predictions.from_logits(np.eye(6), range(6), class_names=list("56789x"))
+    with pytest.raises(InvalidInput, match=r"name the classes a, b, c, d, e, \.\.\., got 5, 6, 7, 8, 9, \.\.\.\."):
+        in_order_of(tuple("abcdef"), given, where="here")
+
+
+def test_extras_and_the_file_stay_with_the_rows():
+    given = Predictions.from_logits([[1.0, 2.0]], [0], class_names=["b", "a"], extras={"site": ["x"]})
+    given.origin = Origin("val.npz")
+    found = in_order_of(("a", "b"), given, where="predictions")
+    assert (found.extras["site"].tolist(), found.origin) == (["x"], given.origin)
+
+
+def test_a_notebook_shows_the_first_rows(tmp_path, notebook_rows):
+    logits = np.random.default_rng(0).normal(size=(1207, 3))
+    given = Predictions.from_logits(logits, np.arange(1207) % 3, class_names=["<b>cat</b>", "dog & co", "c"])
+    given.save(tmp_path / "all.npz")
+    for predictions in (given, Predictions.load(tmp_path / "all.npz", mmap=True)):
+        html = predictions._repr_html_()
+        assert "<b>" not in html
+        assert "&lt;b&gt;cat&lt;/b&gt;" in html
+        assert f"<caption>{predictions!r}</caption>" in html
+        headings, *rows, more = notebook_rows(predictions)
+        assert headings == ["row", "target", "predicted", "confidence", "right"]
+        assert more[0] == "1,202 more"
+        for row, shown in enumerate(rows):
+            assert shown == [
+                str(row),
+                given.class_names[given.targets[row]],
+                given.class_names[given.predicted[row]],
+                f"{given.confidence[row]:.4f}",
+                "yes" if given.correct[row] else "no",
+            ]
+        assert len(rows) == 5
+
+
+def test_scores_on_disk_are_not_read_to_be_shown(tmp_path):
+    Predictions.from_logits(np.eye(9), np.arange(9)).save(tmp_path / "all.npz")
+    predictions = Predictions.load(tmp_path / "all.npz", mmap=True)
+    predictions._repr_html_()
+    assert "_rows" not in predictions.__dict__
+
+
+def test_a_few_rows_without_names_are_all_shown(notebook_rows):
+    predictions = Predictions.from_probabilities([[0.9, 0.1], [0.4, 0.6]], [0, 0])
+    assert notebook_rows(predictions)[1:] == [["0", "0", "0", "0.9000", "yes"], ["1", "0", "1", "0.6000", "no"]]
+
+
+def test_what_was_read_from_a_file_knows_it_and_its_parts_do_too(tmp_path):
+    path = tmp_path / "val.npz"
+    Predictions.from_logits(np.eye(4), np.arange(4)).save(path)
+    read = Predictions.load(path)
+    assert (read.origin.path, read.origin.sha256, read.origin.part) == (path, sha256_of(path), None)
+    some, rest = read.split(0.25, seed=3)
+    assert (some.origin.part, rest.origin.part) == (RowsPart(0.25, 3, 0), RowsPart(0.25, 3, 1))
+    assert rest.origin.sha256 == sha256_of(path)
+
+
+def test_rows_that_no_file_can_be_asked_for_have_no_origin(tmp_path):
+    made = Predictions.from_logits(np.eye(4), np.arange(4))
+    made.save(tmp_path / "val.npz")
+    assert made.origin == Origin()
+    assert made.split(0.5)[0].origin == Origin()
+    read = Predictions.load(tmp_path / "val.npz")
+    assert read.subset([0, 1]).origin == Origin()
+    assert read.split(0.5)[0].split(0.5)[0].origin == Origin()

@@ -238,7 +238,7 @@ def test_a_damaged_page_of_ours_is_found(tmp_path):
 
 
 def test_parquet_that_declares_far_more_than_it_holds_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("calibrant.npz._HARMLESS", 2**25)
+    monkeypatch.setattr("calibrant.predictions.source._HARMLESS", 2**25)
     zeros = pa.array(np.zeros(5_000_000, np.float32))
     parquet.write_table(pa.table({"logit_0": zeros, "logit_1": zeros}), tmp_path / "p.parquet")
     with pytest.raises(InvalidInput, match="unfold to at most 20 times its size"):
@@ -321,3 +321,45 @@ def test_a_column_that_a_later_part_has_twice_is_refused_in_one_line(tmp_path):
     parquet.write_table(pa.Table.from_arrays([[0], [1], [0.5], [1.5]], names), tmp_path / "1.parquet")
     with pytest.raises(InvalidInput, match=r"1\.parquet must name each column once, got 'target' twice"):
         scan(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_folder_of_any_format_is_read_in_the_order_of_its_names(tmp_path, suffix):
+    for k in range(3):
+        write(tmp_path / f"part{k}.{suffix}", {"target": [0, 1, 0, 1, 1], "id": np.arange(5) + 5 * k})
+    found = scan(tmp_path)
+    assert [int(name) for block in found for name in block.ids] == list(range(15))
+    assert [(part.n_rows, part.where) for part in found.parts()] == [
+        (5, str(tmp_path / f"part{k}.{suffix}")) for k in range(3)
+    ]
+    assert found.n_rows == 15
+    for source in (tmp_path, f"{tmp_path}/part*.{suffix}"):
+        for mmap in (False, True):
+            loaded = Predictions.load(source, mmap=mmap)
+            assert loaded.scores.tolist() == SCORES.tolist() * 3
+            assert loaded.targets.tolist() == [0, 1, 0, 1, 1] * 3
+
+
+def test_a_folder_of_several_formats_is_refused(tmp_path):
+    for suffix in ("csv", "parquet"):
+        write(tmp_path / f"p.{suffix}", {"target": [0, 1, 0, 1, 1]})
+    with pytest.raises(InvalidInput, match=r"source must be .*with \.csv, \.parquet"):
+        scan(tmp_path)
+
+
+def test_arrays_of_a_folder_must_have_the_same_classes_and_columns(tmp_path):
+    write(tmp_path / "0.npz", {"target": [0, 1, 0, 1, 1], "site": list("klmno")})
+    write(tmp_path / "1.npz", {"target": [0, 1, 0, 1, 1]})
+    with pytest.raises(InvalidInput, match=r"1\.npz: column 'site' is not there"):
+        scan(tmp_path)
+    write(tmp_path / "1.npz", {"target": [0, 1, 0, 1, 1], "site": list("klmno")}, names=("b", "a"))
+    with pytest.raises(InvalidInput, match=r"1\.npz must hold logits of the classes a, b, in this order, got .* b, a"):
+        scan(tmp_path)
+
+
+def test_parts_have_the_widest_type_among_them(tmp_path):
+    for k, dtype in enumerate((np.float32, np.float64)):
+        np.savez(tmp_path / f"{k}.npz", logits=SCORES.astype(dtype), targets=[0] * 5)
+    found = scan(tmp_path)
+    assert found.precision == "float64"
+    assert {block.scores.dtype for part in found.parts() for block in part} == {np.dtype(np.float64)}

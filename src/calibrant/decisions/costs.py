@@ -1,6 +1,5 @@
 """What decisions cost: one number for every error or a matrix of them, and one for each review."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,9 @@ from numpy.typing import NDArray
 from calibrant.checks import as_array, positive
 from calibrant.decisions.rule import Costs, Evidence
 from calibrant.display import ShownFields
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import invalid
 from calibrant.files import as_path
-from calibrant.predictions import Predictions, names_or_numbers, shortened
+from calibrant.predictions import Predictions, names_or_numbers, read_table, shortened
 
 CostMatrix = Sequence[Sequence[float]] | NDArray[Any]
 
@@ -110,14 +109,12 @@ def read_cost_matrix(path: str | Path, predictions: Predictions) -> NDArray[np.f
     """
     names = names_or_numbers(predictions.class_names, predictions.n_classes)
     where = f"{as_path(path)}"
+    columns = read_table(as_path(path))
+    rows = columns.pop(next(iter(columns), ""), [])
+    if sorted(rows) != sorted(names) or sorted(columns) != sorted(names):
+        raise invalid(where, "name each class once as a row and once as a column", shortened(list(columns)))
+    order = [rows.index(name) for name in names]
     try:
-        with as_path(path).open(encoding="utf-8-sig", newline="") as handle:
-            header, *rows = [row for row in csv.reader(handle, strict=True) if row]
-        costs = {row[0]: dict(zip(header[1:], map(float, row[1:]), strict=True)) for row in rows}
-    except OSError as error:
-        raise InvalidInput(f"{where} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, csv.Error, UnicodeDecodeError) as error:
+        return np.array([columns[name] for name in names], dtype=np.float64).T[order]
+    except ValueError as error:
         raise invalid(where, "be a table of numbers with names of classes", f"something else ({error})") from error
-    if sorted(costs) != sorted(names) or sorted(header[1:]) != sorted(names) or len(rows) != len(names):
-        raise invalid(where, "name each class once as a row and once as a column", shortened(header[1:]))
-    return np.array([[costs[true][decided] for decided in names] for true in names])

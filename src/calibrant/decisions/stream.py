@@ -1,14 +1,12 @@
 """Apply a policy to a file of any length: predictions in, one decision per id out, block by block."""
 
-import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +22,8 @@ from calibrant.predictions import (
     Kind,
     Scan,
     names_or_numbers,
-    parquet_module,
     scan,
+    table_writer,
 )
 
 COLUMNS = ("id", "decision", "predicted", "class", "confidence")
@@ -33,7 +31,6 @@ SHORTLIST = "shortlist"
 Write = Callable[[NDArray[Any], Routed, list[list[str]], Sequence[NDArray[Any]]], None]
 # What a spreadsheet takes for a formula, except numbers.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_NOT_PLAIN = r'^[=+\-@\t]|[",\r\n]'
 _NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?")
 
 
@@ -112,13 +109,28 @@ class Router:
 
     @contextmanager
     def writer(self, path: Path, opened: Scan) -> Iterator[Write]:
-        """A function that appends the rows of a block; the file appears when all is written."""
-        writers = {".csv": _csv_writer, ".parquet": _parquet_writer}
-        if path.suffix.lower() not in writers:
-            raise invalid("output", f"end in one of {', '.join(writers)}", str(path))
-        make, names, lists = writers[path.suffix.lower()], opened.class_names or (), self.policy.shortlist is not None
-        headings = [*COLUMNS, *([SHORTLIST] if lists else []), *self.keep]
-        with atomic_stream(path) as handle, make(handle, names, headings, lists=lists) as write:
+        """Give a function that appends the rows of a block; the file appears when all of them are written."""
+        suffix = path.suffix.lower()
+        if suffix not in (".csv", ".parquet"):
+            raise invalid("output", "end in one of .csv, .parquet", str(path))
+        names: NDArray[Any] = np.array(opened.class_names or (), dtype=object)
+        if suffix == ".csv":
+            names = _harmless_column(names)
+        with atomic_stream(path) as handle, table_writer(handle, suffix) as append:
+
+            def write(ids: NDArray[Any], routed: Routed, lists: list[list[str]], kept: Sequence[NDArray[Any]]) -> None:
+                columns: dict[str, Any] = {
+                    "id": ids,
+                    "decision": routed.decisions,
+                    "predicted": routed.predicted,
+                    "class": names[routed.predicted],
+                    "confidence": routed.confidence,
+                }
+                if self.policy.shortlist is not None:
+                    columns[SHORTLIST] = lists
+                columns |= dict(zip(self.keep, kept, strict=True))
+                append(_for_csv(columns) if suffix == ".csv" else columns)
+
             yield write
 
     def route(
@@ -151,94 +163,26 @@ class Router:
         return self.policy.probabilities(block.scores, opened.kind, precision=opened.precision, first=block.start)
 
 
-@contextmanager
-def _csv_writer(handle: IO[bytes], names: Sequence[str], headings: Sequence[str], *, lists: bool) -> Iterator[Write]:
-    handle.write(_csv_lines([[_harmless(heading) for heading in headings]]))
-    classes = np.array([_harmless(name) for name in names], dtype=object)
-
-    def write(ids: NDArray[Any], routed: Routed, shortlists: list[list[str]], kept: Sequence[NDArray[Any]]) -> None:
-        quick = None if lists or kept else _plain_lines(ids, routed, classes)
-        if quick is not None:
-            handle.write(quick)
-            return
-        columns: list[list[Any]] = [_shown(ids), routed.decisions, routed.predicted.tolist()]
-        columns += [classes[routed.predicted].tolist(), routed.confidence.tolist()]
-        if lists:
-            # JSON: a class may have any name, with commas and semicolons in it.
-            columns.append([json.dumps(own, ensure_ascii=False) if own else "" for own in shortlists])
-        columns += [_shown(column) for column in kept]
-        handle.write(_csv_lines(zip(*columns, strict=True)))
-
-    yield write
-
-
-def _csv_lines(rows: Iterable[Iterable[Any]]) -> bytes:
-    # A text layer over the file would cost as much again as the formatting: it is called for every row.
-    text = StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
-
-
-def _shown(column: NDArray[Any]) -> list[Any]:
-    return [_harmless(str(value)) for value in column] if column.dtype.kind in "OU" else column.tolist()
-
-
-def _plain_lines(ids: NDArray[Any], routed: Routed, classes: NDArray[Any]) -> bytes | None:
-    """What the csv module would write, several times as fast; None where pyarrow is missing or would write otherwise.
-
-    That is text with quotes or a formula, and numbers below 0.0001 (1e-5, where Python writes 1e-05).
-    """
-    try:
-        import pyarrow as pa
-        from pyarrow import compute
-    except ImportError:
-        return None
-    own = pa.array(ids, pa.string()) if ids.dtype.kind in "OU" else pa.array(ids).cast(pa.string())
-    names = pa.array(classes, pa.string())
-    odd = any(compute.any(compute.match_substring_regex(text, _NOT_PLAIN)).as_py() for text in (own, names))
-    if odd or not routed.confidence.min() > 1e-4:
-        return None
-    confidence = pa.array(routed.confidence).cast(pa.string())
-    lines = compute.binary_join_element_wise(
-        own,
-        pa.array(routed.decisions, pa.string()),
-        pa.array(routed.predicted).cast(pa.string()),
-        names.take(pa.array(routed.predicted)),
-        compute.if_else(pa.array(routed.confidence == 1.0), "1.0", confidence),
-        ",",
-    )
-    (whole,) = compute.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n").to_pylist()
-    return bytes(whole.encode() + b"\n")
+def _for_csv(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Guard text against spreadsheets, and write lists as JSON: a class may have any name, with commas in it."""
+    guarded: dict[str, Any] = {}
+    for name, column in columns.items():
+        if name == SHORTLIST:
+            column = [json.dumps(names, ensure_ascii=False) if names else "" for names in column]  # noqa: PLW2901
+        elif name != "class" and isinstance(column, np.ndarray):
+            column = _harmless_column(column)  # noqa: PLW2901
+        guarded[_harmless(name)] = column
+    return guarded
 
 
 def _harmless(text: str) -> str:
-    """Text that a spreadsheet shows and does not run: what it would read as a formula begins with an apostrophe."""
-    return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else str(text)
+    """Return text that a spreadsheet shows and does not run: a formula gets an apostrophe in front."""
+    if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text):
+        return f"'{text}"
+    return text
 
 
-@contextmanager
-def _parquet_writer(
-    handle: IO[bytes], names: Sequence[str], headings: Sequence[str], *, lists: bool
-) -> Iterator[Write]:
-    arrow = parquet_module()
-    types = [arrow.string(), arrow.int64(), arrow.string(), arrow.float64()]
-    types += [arrow.list_(arrow.string())] if lists else []
-    classes = np.array(names, dtype=object)
-    writers: list[Any] = []
-
-    def write(ids: NDArray[Any], routed: Routed, shortlists: list[list[str]], kept: Sequence[NDArray[Any]]) -> None:
-        columns: list[Any] = [routed.decisions, routed.predicted, classes[routed.predicted], routed.confidence]
-        columns += [shortlists] if lists else []
-        own, *others = (arrow.array(each, arrow.string() if each.dtype.kind in "OU" else None) for each in (ids, *kept))
-        # Types are told, not guessed: a first block without any list would have lists of nothing.
-        arrays = [arrow.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-        table = arrow.table([own, *arrays, *others], names=list(headings))
-        if not writers:
-            writers.append(arrow.parquet.ParquetWriter(handle, table.schema, write_page_checksum=True))
-        writers[0].write_table(table)
-
-    try:
-        yield write
-    finally:
-        for writer in writers:
-            writer.close()
+def _harmless_column(column: NDArray[Any]) -> NDArray[Any]:
+    if column.dtype.kind not in "OU":
+        return column
+    return np.array([_harmless(str(value)) for value in column.tolist()], dtype=object)

@@ -19,13 +19,12 @@ from calibrant.predictions import (
     Kind,
     Predictions,
     Scan,
-    csv_records,
     load_part,
     names_or_numbers,
-    parquet_columns,
-    parquet_parts,
-    parquet_table,
+    prediction_files,
+    read_table,
     scan,
+    table_columns,
 )
 from calibrant.scale import Executor, map_parts
 
@@ -110,14 +109,14 @@ def read_stream(
 def _tables(path: Path, executor: Executor | None, extras: Collection[str] | None) -> dict[str, list[Any]]:
     """A file of decisions, or all those of a folder, one after the other; of predictions nothing."""
     if path.is_file():
-        return _table(path, extras) if path.suffix.lower() in (".csv", ".parquet") else {}
-    parts = [part.absolute() for part in parquet_parts(path)] if path.is_dir() else []
+        return read_table(path, _wanted(extras)) if path.suffix.lower() in (".csv", ".parquet") else {}
+    parts = [part.absolute() for part in prediction_files(path)] if path.is_dir() else []
     if executor is not None and parts:
         executor.check_shared(parts[0], parts[-1])
-    if not parts or "decision" not in parquet_columns(parts[0]):
+    if not parts or parts[0].suffix.lower() == ".npz" or "decision" not in table_columns(parts[0]):
         return {}
     whole: dict[str, list[Any]] = {}
-    for number, table in enumerate(map_parts(partial(_table, extras=extras), parts, executor)):
+    for number, table in enumerate(map_parts(partial(read_table, wanted=_wanted(extras)), parts, executor)):
         if number and table.keys() != whole.keys():
             raise invalid(str(parts[number]), f"have the columns {', '.join(whole)}", ", ".join(table))
         for name, column in table.items():
@@ -125,10 +124,13 @@ def _tables(path: Path, executor: Executor | None, extras: Collection[str] | Non
     return whole
 
 
+def _wanted(extras: Collection[str] | None) -> set[str] | None:
+    """The columns that we know and the extras that are wanted, None for all."""
+    return None if extras is None else _OWN | set(extras)
+
+
 def _column_names(path: Path) -> list[str]:
-    if path.suffix.lower() == ".csv":
-        return next(csv_records(path, str(path)), [])
-    return parquet_columns(parquet_parts(path)[0] if path.is_dir() else path)
+    return table_columns(prediction_files(path)[0])
 
 
 def _decided(part: Scan, *, policy: Policy) -> Stream:
@@ -237,7 +239,7 @@ def _class(value: Any, names: tuple[str, ...], where: str, row: int) -> int:
 
 def _labels(path: Path, names: tuple[str, ...]) -> dict[str, int]:
     """Id to class, in the order of the rows; the same label twice is one, two different ones are refused."""
-    table = _table(path)
+    table = read_table(path)
     column = next((name for name in _TRUTH if name in table), None)
     if column is None or "id" not in table:
         raise invalid(str(path), "have the columns id and target", ", ".join(table) or "none")
@@ -264,25 +266,6 @@ def _joined(ids: list[str], labels: dict[str, int], where: str) -> tuple[NDArray
 def _plain(value: Any) -> str:
     text = str(value)
     return text[1:] if text.startswith(_GUARDED) else text
-
-
-def _table(path: Path, extras: Collection[str] | None = None) -> dict[str, list[Any]]:
-    """The columns that we know and the extras that are wanted, None for all; of CSV as text."""
-    wanted = None if extras is None else _OWN | set(extras)
-    if path.suffix.lower() == ".parquet":
-        return parquet_table(path, wanted)
-    if path.suffix.lower() != ".csv":
-        raise invalid(str(path), "end in .csv or .parquet", path.suffix or "no ending")
-    records = csv_records(path, str(path))
-    header = next(records, [])
-    if len(set(header)) < len(header):
-        raise invalid(str(path), "name each column once", ", ".join(header))
-    places = [place for place, name in enumerate(header) if wanted is None or name in wanted]
-    columns: list[list[Any]] = [[] for _ in places]
-    for record in records:
-        for column, place in zip(columns, places, strict=True):
-            column.append(record[place])
-    return {header[place]: column for column, place in zip(columns, places, strict=True)}
 
 
 def read_reference(

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from calibrant.deployment.inputs import IMAGES, INPUTS
 from calibrant.errors import InvalidInput, invalid, one_line
-from calibrant.npz import Npz
 from calibrant.own_code import load, own_code_at_work
+from calibrant.predictions import Npz
 from calibrant.training import Run
 
 

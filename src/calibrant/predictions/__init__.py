@@ -1,4 +1,4 @@
-"""What a trained model says: the one thing that metrics, post-hoc calibration, routing and reports read."""
+"""Predictions of a model: what metrics, calibration, decisions and reports take."""
 
 from calibrant.defaults import Kind
 from calibrant.predictions.checks import (
@@ -7,60 +7,51 @@ from calibrant.predictions.checks import (
     as_class_names,
     as_scores,
     as_targets,
+    names_or_numbers,
     refuse_scores,
+    shortened,
     warn_if_probabilities,
 )
-from calibrant.predictions.class_order import class_order, in_order_of, names_or_numbers, shortened
 from calibrant.predictions.columns import parse_columns
-from calibrant.predictions.core import Predictions
-from calibrant.predictions.csv_file import csv_records
-from calibrant.predictions.files import load_part
-from calibrant.predictions.guard import require_predictions
-from calibrant.predictions.origin import Origin, RowsPart
-from calibrant.predictions.parquet_file import parquet_module
-from calibrant.predictions.parquet_table import parquet_columns, parquet_table
-from calibrant.predictions.reader import Block, DistinctIds, Scan, parquet_parts, scan
-from calibrant.predictions.rows import (
-    Rows,
-    check_tops,
-    logits_of,
-    probabilities_of,
-    stands_for_zero,
-)
-from calibrant.predictions.threads import share
+from calibrant.predictions.core import Origin, Predictions, RowsPart, in_order_of, load_part, require_predictions
+from calibrant.predictions.npz import Npz, read_npz
+from calibrant.predictions.reader import Block, DistinctIds, Scan, prediction_files, scan
+from calibrant.predictions.rows import check_tops, logits_of, probabilities_of, share, stands_for_zero
+from calibrant.predictions.source import check_unfolded
+from calibrant.predictions.table_files import read_table, table_columns, table_writer
 
 __all__ = [
     "SUM_TOLERANCE",
     "Block",
     "DistinctIds",
     "Kind",
+    "Npz",
     "Origin",
     "Precision",
     "Predictions",
-    "Rows",
     "RowsPart",
     "Scan",
     "as_class_names",
     "as_scores",
     "as_targets",
     "check_tops",
-    "class_order",
-    "csv_records",
+    "check_unfolded",
     "in_order_of",
     "load_part",
     "logits_of",
     "names_or_numbers",
-    "parquet_columns",
-    "parquet_module",
-    "parquet_parts",
-    "parquet_table",
     "parse_columns",
+    "prediction_files",
     "probabilities_of",
+    "read_npz",
+    "read_table",
     "refuse_scores",
     "require_predictions",
     "scan",
     "share",
     "shortened",
     "stands_for_zero",
+    "table_columns",
+    "table_writer",
     "warn_if_probabilities",
 ]

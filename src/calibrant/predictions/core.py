@@ -1,43 +1,90 @@
 """`Predictions`: scores and targets of one model on one set of rows, checked once."""
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from calibrant.checks import fraction
 from calibrant.defaults import Kind
+from calibrant.display import Overview
 from calibrant.errors import InvalidInput, invalid, naming
+from calibrant.files import as_path, atomic_write, sha256_of
 from calibrant.predictions import checks
-from calibrant.predictions.checks import Precision
-from calibrant.predictions.display import predictions_html
-from calibrant.predictions.on_disk import OnDisk
-from calibrant.predictions.origin import Origin, RowsPart
+from calibrant.predictions.checks import Precision, class_order, names_or_numbers
+from calibrant.predictions.reader import ENDINGS, Scan, load_content, prediction_files, scan
 from calibrant.predictions.rows import (
     Rows,
     check_rows,
     chunks,
     load_chunk,
+    log_probabilities_of,
     logits_of,
     probabilities_of,
     read_chunk,
 )
+from calibrant.predictions.source import OnDisk
+from calibrant.predictions.table_files import table_writer
 
-Scores = ArrayLike | torch.Tensor
+# Rows that a notebook shows.
+_SHOWN_ROWS = 5
+
+
+@dataclass(frozen=True)
+class RowsPart:
+    """One of the two parts that `Predictions.split` makes.
+
+    Attributes:
+        share: The first part's share of the rows.
+        seed: Seed of the random choice.
+        index: 0 for the first part, 1 for the rest.
+    """
+
+    share: float
+    seed: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The file that predictions were read from, and what was done to them. Everything unknown is None.
+
+    A calibrator or a rule that is fitted on the predictions records it.
+
+    Attributes:
+        path: The file; None for predictions made in memory, and for rows of a file that were picked by hand.
+        part: The part of its rows; None for all of them.
+        calibrated_by: Digest of the calibrator that computed the scores from those in the file; None if there is none.
+    """
+
+    path: Path | None = None
+    part: RowsPart | None = None
+    calibrated_by: str | None = None
+
+    @cached_property
+    def sha256(self) -> str | None:
+        """Digest of the file, or of the digests of the files of a folder. It is computed on first use."""
+        if self.path is None:
+            return None
+        if self.path.is_file():
+            return sha256_of(self.path)
+        digests = "".join(sha256_of(file) for file in prediction_files(self.path))
+        return hashlib.sha256(digests.encode()).hexdigest()
 
 
 class Predictions:
-    """What a model said about n rows of K classes, and what was true.
+    """Any of a model for n rows and K classes, with the true classes.
 
-    Made by `from_logits`, `from_probabilities` or `load`; whether scores are logits or probabilities is never guessed.
-    Scores are not copied and keep their type; confidences are computed in float64, chunk by chunk.
+    Use `from_logits`, `from_probabilities`, `from_binary` or `load` to make one: whether scores are logits or
+    probabilities is never guessed. Any are not copied and keep their type. Confidences are computed in float64, chunk
+    by chunk.
 
     >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.6, 0.4]], [0, 1])
     >>> predictions.confidence.tolist(), predictions.correct.tolist()
@@ -52,75 +99,74 @@ class Predictions:
     _class_names: tuple[str, ...] | None
     _extras: Mapping[str, NDArray[Any]]
     origin: Origin = Origin()
-    """Where these rows come from, as far as that is known."""
-    _repr_html_ = predictions_html
+    """The file that these rows come from, as far as it is known."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        raise InvalidInput("Predictions must say what its scores are: use from_logits, from_probabilities or load.")
+        raise InvalidInput("Use Predictions.from_logits, from_probabilities or load: they say what the scores are.")
 
     @classmethod
     def from_logits(
         cls,
-        logits: Scores,
-        targets: Scores,
+        logits: Any,
+        targets: Any,
         *,
         ids: Any = None,
         class_names: Sequence[str] | None = None,
         extras: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Scores before the softmax.
+        """Make predictions from scores before the softmax.
 
         Args:
             logits: Shape (n, K), finite; NumPy, torch or lists; float16, bfloat16, float32 or float64.
             targets: Shape (n,), integers in 0..K-1.
-            ids: Optionally one distinct string or integer per row.
-            class_names: Optionally one distinct name per class.
-            extras: Optionally other columns by name, one number or string per row: groups, weights.
+            ids: One distinct string or integer per row.
+            class_names: One distinct name per class.
+            extras: Other columns by name, one number or string per row, such as groups or weights.
         """
         return cls._make("logits", logits, targets, ids, class_names, extras)
 
     @classmethod
     def from_probabilities(
         cls,
-        probabilities: Scores,
-        targets: Scores,
+        probabilities: Any,
+        targets: Any,
         *,
         ids: Any = None,
         class_names: Sequence[str] | None = None,
         extras: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Scores after the softmax.
+        """Make predictions from scores after the softmax.
 
         Args:
             probabilities: Shape (n, K), not negative; rows sum to 1 within 1e-4 (float16: 1e-3, bfloat16: 5e-3).
                 They are used as they are, never renormalised.
             targets: Shape (n,), integers in 0..K-1.
-            ids: Optionally one distinct string or integer per row.
-            class_names: Optionally one distinct name per class.
-            extras: Optionally other columns by name, one number or string per row: groups, weights.
+            ids: One distinct string or integer per row.
+            class_names: One distinct name per class.
+            extras: Other columns by name, one number or string per row, such as groups or weights.
         """
         return cls._make("probabilities", probabilities, targets, ids, class_names, extras)
 
     @classmethod
     def from_binary(
         cls,
-        scores: Scores,
-        targets: Scores,
+        scores: Any,
+        targets: Any,
         *,
         kind: Kind,
         ids: Any = None,
         class_names: Sequence[str] | None = None,
         extras: Mapping[str, Any] | None = None,
     ) -> Self:
-        """One logit or one probability per row, that of class 1, as models of two classes give it.
+        """Make predictions of two classes from one score per row, that of class 1.
 
         Args:
             scores: Shape (n,) or (n, 1): the logit of class 1 (class 0 gets 0) or its probability.
             targets: Shape (n,), 0 or 1.
-            kind: What they are: "logits" or "probabilities". It is never guessed.
-            ids: As in `from_logits`, like `class_names` and `extras`.
-            class_names: Those of class 0 and class 1.
-            extras: Other columns.
+            kind: "logits" or "probabilities". It is never guessed.
+            ids: As in `from_logits`.
+            class_names: Names of class 0 and class 1.
+            extras: As in `from_logits`.
 
         >>> Predictions.from_binary([0.2, 0.9], [0, 1], kind="probabilities").probabilities.round(1).tolist()
         [[0.8, 0.2], [0.1, 0.9]]
@@ -138,7 +184,7 @@ class Predictions:
         extras: Any,
         precision: Precision | None = None,
     ) -> Self:
-        """Check all parts and put them together; `precision` only where it is not that of the scores."""
+        """Check all parts and put them together. Pass `precision` if it is not that of the scores."""
         values, own_precision = checks.as_scores(kind, scores, kind)
         rows, classes = values.shape
         self = cls._join(
@@ -184,26 +230,26 @@ class Predictions:
 
     @property
     def kind(self) -> Kind:
-        """What the scores are: "logits" or "probabilities"."""
+        """Whether the scores are "logits" or "probabilities"."""
         return self._kind
 
     @property
     def precision(self) -> Precision:
-        """The type that the scores came in."""
+        """Type of the scores as they were passed."""
         return self._precision
 
     @property
     def scores(self) -> NDArray[Any]:
-        """The (n, K) scores as given, read-only; bfloat16 is held as float32.
+        """The (n, K) scores as passed, read-only; bfloat16 is stored as float32.
 
-        Scores that were left on disk are all read; see `read_scores` for some of them.
+        If the scores are on disk, all of them are read; use `read_scores` for some of them.
         """
         view = self._scores[:].view()
         view.flags.writeable = False
         return view
 
     def read_scores(self, rows: slice) -> NDArray[Any]:
-        """The scores of some rows as given."""
+        """Return the scores of some rows as passed."""
         return self._scores[rows]
 
     @property
@@ -219,7 +265,9 @@ class Predictions:
     @property
     def ids(self) -> NDArray[Any] | None:
         """One name or number per row, or None."""
-        return self._ids() if callable(self._ids) else self._ids
+        if callable(self._ids):
+            return self._ids()
+        return self._ids
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -228,7 +276,7 @@ class Predictions:
 
     @property
     def extras(self) -> Mapping[str, NDArray[Any]]:
-        """Other columns by name, one number or string per row: groups, weights; read-only."""
+        """Other columns by name, one number or string per row; read-only."""
         return MappingProxyType(self._extras)
 
     @property
@@ -238,7 +286,7 @@ class Predictions:
 
     @property
     def predicted(self) -> NDArray[np.int64]:
-        """The class with the top probability (the first of them on a tie)."""
+        """The class with the top probability, the first one if several have it."""
         return self._rows.predicted
 
     @cached_property
@@ -248,49 +296,45 @@ class Predictions:
 
     @property
     def nll(self) -> NDArray[np.float64]:
-        """Minus the log probability of the target, row by row; infinite where that probability is 0."""
+        """Minus the log probability of the target of each row; infinite if that probability is 0."""
         return self._rows.nll
 
     @property
     def logits(self) -> NDArray[Any]:
-        """The logits as given; an error for probabilities, whose logits are not known."""
+        """The logits as passed. Predictions made from probabilities have none and raise an error."""
         if self._kind == "logits":
             return self.scores
-        raise InvalidInput(
-            "logits are not in these predictions: they were made from probabilities. Use log_probabilities."
-        )
+        raise InvalidInput("These predictions were made from probabilities and have no logits. Use log_probabilities.")
 
     def as_logits(self) -> NDArray[Any]:
-        """The logits, or the logarithm of the probabilities with 0 raised to the smallest number of their precision.
+        """Return the logits, or the logarithm of the probabilities, with 0 replaced by the smallest positive number.
 
         >>> Predictions.from_probabilities([[1.0, 0.0]], [0]).as_logits().round(1).tolist()
         [[0.0, -744.4]]
         """
         return logits_of(self.scores, self._kind, self._precision)
 
-    def with_logits(self, logits: Scores) -> Self:
-        """The same rows, targets, ids, class names and extras with other scores, which are logits."""
+    def with_logits(self, logits: Any) -> Self:
+        """Return the same rows, targets, ids, class names and extras with other scores, which are logits."""
         return self.from_logits(logits, self._targets, ids=self.ids, class_names=self._class_names, extras=self._extras)
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
-        """All probabilities as a new float64 array of shape (n, K); see `chunks` for sets too large for that."""
+        """All probabilities as a new float64 array of shape (n, K). Use `chunks` for sets too large for that."""
         return probabilities_of(self._scores[:], self._kind)
 
     @property
     def log_probabilities(self) -> NDArray[np.float64]:
-        """Log probabilities, a new float64 array of shape (n, K); minus infinity where a probability is 0."""
-        wide = torch.from_numpy(np.array(self._scores[:], dtype=np.float64))
-        logs: NDArray[np.float64] = (wide.log_softmax(dim=1) if self._kind == "logits" else wide.log()).numpy()
-        return logs
+        """Log probabilities as a new float64 array of shape (n, K); minus infinity if a probability is 0."""
+        return log_probabilities_of(self._scores[:], self._kind)
 
     def chunks(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Walk through the rows: a slice of row numbers and the float64 probabilities of these rows.
+        """Yield a slice of row numbers and the float64 probabilities of these rows, until all rows are done.
 
-        The arrays may be written to. A file that was opened with `mmap` is read once: rows are checked on the way.
+        The arrays may be written to. A file opened with `mmap` is read once: rows are checked at the same time.
         """
         known: Rows | None = self.__dict__.get("_rows")
-        found = Rows.of(self._kind, len(self)) if known is None else known
+        found = known or Rows.of(self._kind, len(self))
         for part, rows, probabilities in self.walk():
             if known is None:
                 found.fill(part, rows)
@@ -298,9 +342,9 @@ class Predictions:
         self.__dict__["_rows"] = found.frozen()
 
     def walk(self) -> Iterator[tuple[slice, Rows, NDArray[np.float64]]]:
-        """Walk as `chunks` does, with what is known of each row, and keep nothing of it.
+        """Yield what `chunks` yields, with the numbers of each row, and keep nothing.
 
-        For sets so large that a few numbers per row are too many: confidences come in the type of the scores.
+        For sets so large that a few numbers per row are too many. Confidences have the type of the scores.
         """
         known: Rows | None = self.__dict__.get("_rows")
         for part in chunks(len(self), self.n_classes):
@@ -312,19 +356,20 @@ class Predictions:
             yield part, rows, probabilities_of(chunk, self._kind)
 
     def subset(self, mask: Any) -> Self:
-        """Some of the rows: a boolean mask, or row numbers in the order wanted.
+        """Select rows by a boolean mask, or by row numbers in the order wanted.
 
         >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.6, 0.4]], [0, 1])
         >>> len(predictions.subset(predictions.confidence > 0.8))
         1
         """
         rows = checks.as_rows(mask, len(self))
+        ids = self.ids
         part = self._join(
             self._kind,
             self._precision,
             self._scores[rows],
             self._targets[rows],
-            None if self.ids is None else checks.as_ids(self.ids[rows], len(rows)),
+            None if ids is None else checks.as_ids(ids[rows], len(rows)),
             self._class_names,
             checks.as_extras({name: values[rows] for name, values in self._extras.items()}, len(rows)),
         )
@@ -333,11 +378,11 @@ class Predictions:
         return part
 
     def split(self, share: float, *, seed: int = 0) -> tuple[Self, Self]:
-        """Two random parts, each in the order of the rows: what one was used for, the other has not seen.
+        """Split the rows at random into two parts, each in the order of the rows.
 
         Args:
-            share: The first part's share of the rows, above 0 and below 1; each part gets at least one row.
-            seed: Of the random choice.
+            share: The first part's share of the rows, above 0 and below 1. Each part gets at least one row.
+            seed: Seed of the random choice.
 
         >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.6, 0.4], [0.5, 0.5]], [0, 1, 0])
         >>> [len(part) for part in predictions.split(0.5)]
@@ -356,10 +401,60 @@ class Predictions:
         return parts
 
     def save(self, path: str | Path) -> None:
-        """Write a `.npz` without pickle, or a table by its ending: `.csv`, `.parquet`. All or nothing."""
-        from calibrant.predictions.files import save
+        """Write a file in the format of its ending: `.npz` (without pickle), `.csv` or `.parquet`. All or nothing."""
+        suffix = as_path(path).suffix.lower()
+        if suffix not in (".npz", ".csv", ".parquet"):
+            raise invalid("path", f"end in {ENDINGS}", str(path))
+        if suffix == ".npz":
+            self._save_npz(path)
+            return
+        if self._kind == "probabilities" and self._precision in ("float16", "bfloat16"):
+            # Read back as float64 they would have to meet its tolerance, which rounding to half precision breaks.
+            raise invalid("path", "end in .npz for half-precision probabilities", str(path))
+        self._save_table(path, suffix)
 
-        save(self, path)
+    def _save_npz(self, path: str | Path) -> None:
+        """Write uncompressed arrays, so that a reader can leave them on disk."""
+        arrays: dict[str, Any] = {self._kind: self.scores, "targets": self._targets}
+        ids = self.ids
+        if ids is not None:
+            arrays["ids"] = ids
+        if self._class_names is not None:
+            arrays["class_names"] = np.asarray(self._class_names)
+        if self._precision == "bfloat16":
+            arrays["precision"] = np.asarray("bfloat16")  # NumPy stores it as float32
+        for name, column in self._extras.items():
+            arrays[name] = column.astype(np.str_) if column.dtype == object else column
+        with atomic_write(path) as temporary, temporary.open("wb") as handle:
+            np.savez(handle, **arrays)
+
+    def _save_table(self, path: str | Path, suffix: str) -> None:
+        """Write one column per class. The target is the name of the class, or its number if classes have no names."""
+        names = names_or_numbers(self._class_names, self.n_classes)
+        targets: NDArray[Any] = self._targets
+        if self._class_names is not None:
+            targets = np.asarray(self._class_names, dtype=object)[targets]
+        prefix = {"logits": "logit_", "probabilities": "probability_"}[self._kind]
+        ids = self.ids
+        parts = list(chunks(len(self), self.n_classes))
+        if suffix == ".parquet":  # written at once: row groups of many rows are read faster
+            parts = [slice(0, len(self))]
+        with (
+            atomic_write(path) as temporary,
+            temporary.open("wb") as handle,
+            table_writer(handle, suffix) as write,
+        ):
+            for part in parts:
+                columns: dict[str, Any] = {}
+                if ids is not None:
+                    columns["id"] = ids[part]
+                columns["target"] = targets[part]
+                scores = self._scores[part]
+                if scores.dtype == np.float16:
+                    scores = scores.astype(np.float32)
+                columns |= {f"{prefix}{name}": scores[:, index] for index, name in enumerate(names)}
+                columns |= {name: column[part] for name, column in self._extras.items()}
+                write(columns)
 
     @classmethod
     def load(
@@ -371,28 +466,78 @@ class Predictions:
         class_names: Sequence[str] | None = None,
         mmap: bool | Literal["auto"] = False,
     ) -> Self:
-        """Read what `save` wrote, or files made elsewhere; see `scan` for what they hold. Targets must be there.
+        """Read what `save` wrote, or files made by other programs. Targets must be there.
 
         Args:
-            source: `.npz`, `.csv` or `.parquet`, or a folder or pattern of Parquet files.
-            kind: What the scores are, for a file that does not say.
-            columns: Where the target and the id have other names: `{"target": "label", "id": "case"}`.
+            source: `.npz`, `.csv` or `.parquet`, or a folder or pattern of such files. See `scan` for their content.
+            kind: What the scores are, for a file that does not say it.
+            columns: Other names of the target and the id: `{"target": "label", "id": "case"}`.
             class_names: Names of the classes, in the order wanted.
             mmap: Leave scores, ids and extras on disk, for files larger than memory; "auto" does so for large ones. An
-                uncompressed `.npz` is read in place; everything else is unpacked into a temporary file first. Scores
+                uncompressed `.npz` is read in place; everything else is unpacked into a temporary file first. Any
                 are then checked when they are first read.
         """
-        from calibrant.predictions.files import load
-        from calibrant.predictions.reader import scan
-
         with naming(source):
             opened = scan(source, kind=kind, columns=columns, class_names=class_names)
             on_disk = opened.is_large if mmap == "auto" else mmap
-            found = load(opened, mmap=on_disk)
-            parts = found.scores, found.targets, found.ids, opened.class_names, found.extras
-            if on_disk:
-                self = cls._join(opened.kind, opened.precision, *parts)
-            else:
-                self = cls._make(opened.kind, *parts, opened.precision)
+            self = cls._load(opened, mmap=on_disk)
         self.origin = Origin(Path(source))
         return self
+
+    @classmethod
+    def _load(cls, opened: Scan, *, mmap: bool) -> Self:
+        content = load_content(opened, mmap=mmap)
+        parts = content.scores, content.targets, content.ids, opened.class_names, content.extras
+        if mmap:
+            return cls._join(opened.kind, opened.precision, *parts)
+        return cls._make(opened.kind, *parts, opened.precision)
+
+    def _repr_html_(self) -> str:
+        """Show the size and the first rows. Only these rows are read, because a large set may be on disk."""
+        part = slice(0, _SHOWN_ROWS)
+        names = names_or_numbers(self._class_names, self.n_classes)
+        rows: list[tuple[object, ...]] = []
+        probabilities = probabilities_of(self._scores[part], self._kind)
+        for row, (target, scores) in enumerate(zip(self._targets[part], probabilities, strict=True)):
+            predicted = scores.argmax()
+            right = "yes" if predicted == target else "no"
+            rows.append((row, names[target], names[predicted], f"{scores[predicted]:.4f}", right))
+        if len(self) > _SHOWN_ROWS:
+            rows.append((f"{len(self) - _SHOWN_ROWS:,} more", "", "", "", ""))
+        return Overview(repr(self), rows, ("row", "target", "predicted", "confidence", "right")).html()
+
+
+def load_part(part: Scan) -> Predictions:
+    """Read one part of a folder into memory."""
+    return Predictions._load(part, mmap=False)  # noqa: SLF001 (the same module)
+
+
+def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *, where: str) -> Predictions:
+    """Put columns and targets in the order of `class_names`, by the rules of `class_order`.
+
+    Args:
+        class_names: One per class, or None.
+        predictions: As many classes as there are names.
+        where: What the error calls them.
+    """
+    order = class_order(class_names, predictions.class_names, predictions.n_classes, where=where)
+    if order is None:
+        return predictions
+    ordered = Predictions._make(
+        predictions.kind,
+        predictions.scores[:, order],
+        np.argsort(order)[predictions.targets],
+        predictions.ids,
+        names_or_numbers(class_names, predictions.n_classes),
+        predictions.extras,
+        predictions.precision,
+    )
+    ordered.origin = predictions.origin
+    return ordered
+
+
+def require_predictions(predictions: object, name: str = "predictions") -> None:
+    """Refuse a bare array: whether it holds logits or probabilities is never guessed."""
+    if not isinstance(predictions, Predictions):
+        way_out = "Make them with Predictions.from_logits or Predictions.from_probabilities."
+        raise invalid(name, "be Predictions", type(predictions).__name__, way_out)

@@ -1,90 +1,303 @@
-"""Predictions as `.npz`: plain arrays, which can stay on disk."""
+"""`.npz` files of plain arrays. Sizes are checked before memory is taken, and pickled objects are never loaded."""
 
-from collections.abc import Iterator, Mapping
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tokenize import TokenError
+from typing import IO, Any, Literal, Self
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from calibrant.defaults import Kind
-from calibrant.errors import invalid
-from calibrant.files import atomic_write
-from calibrant.npz import Npz
-from calibrant.predictions.checks import PRECISIONS, Precision, as_class_names, check_shape
-from calibrant.predictions.class_order import names_or_numbers, shortened
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import as_path
+from calibrant.predictions.checks import (
+    PRECISIONS,
+    Precision,
+    as_class_names,
+    check_shape,
+    names_or_numbers,
+    shortened,
+)
 from calibrant.predictions.columns import Layout, find_roles, resolve_kind
-from calibrant.predictions.on_disk import OnDisk
-from calibrant.predictions.source import RawBlock, Wanted, block_rows
+from calibrant.predictions.source import (
+    OnDisk,
+    PredictionSource,
+    RawBlock,
+    Wanted,
+    block_rows,
+    check_columns_there,
+    check_unfolded,
+)
 
-if TYPE_CHECKING:
-    from calibrant.predictions.core import Predictions
+# NumPy writes at most some hundred bytes. Its parser takes long for hostile text of more than this.
+_LONGEST_HEADER = 2000
+# Enough for some thousand arrays; zipfile keeps about ten times as much in memory.
+_LONGEST_LIST = 2**20
+_LOCAL_HEADER = 30
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    struct.error,
+    SyntaxError,
+    NotImplementedError,
+    RuntimeError,
+    MemoryError,
+    TypeError,
+    OverflowError,
+    TokenError,
+)
 
 _SCORES = ("logits", "probabilities", "scores")
-_OWN = {"target": "targets", "id": "ids"}
-_KNOWN = (*_SCORES, *_OWN.values(), "class_names", "precision")
+_ROLES = {"target": "targets", "id": "ids"}
+_KNOWN = (*_SCORES, *_ROLES.values(), "class_names", "precision")
 
 
-def write_npz(predictions: "Predictions", path: str | Path) -> None:
-    """Write uncompressed arrays, so that a reader can leave them where they are."""
-    arrays: dict[str, Any] = {predictions.kind: predictions.scores, "targets": predictions.targets}
-    if predictions.ids is not None:
-        arrays["ids"] = predictions.ids
-    if predictions.class_names is not None:
-        arrays["class_names"] = np.asarray(predictions.class_names)
-    if predictions.precision == "bfloat16":
-        arrays["precision"] = np.asarray("bfloat16")  # NumPy stores it as float32
-    for name, column in predictions.extras.items():
-        arrays[name] = column.astype(np.str_) if column.dtype == object else column
-    with atomic_write(path) as temporary, temporary.open("wb") as handle:
-        np.savez(handle, **arrays)
+@dataclass(frozen=True)
+class Member:
+    """The header of an array.
+
+    Attributes:
+        info: Its entry in the list of members.
+        shape: Its shape.
+        dtype: A plain type: numbers, booleans or text.
+        order: "F" if the first index runs fastest, else "C".
+        start: Length of the header in bytes.
+    """
+
+    info: zipfile.ZipInfo
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    order: Literal["F", "C"]
+    start: int
 
 
-class NpzSource:
-    """One `.npz` file; arrays of one axis that have other names are extras."""
+class Npz:
+    """An open `.npz` file. Any fault of the file is an `InvalidInput` that names it."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = as_path(path)
+        with self._errors():
+            self.size = self.path.stat().st_size
+            with self.path.open("rb") as handle:
+                _refuse_long_list(handle, self.size)
+            self._archive = zipfile.ZipFile(self.path)
+        try:
+            self._infos = self._list()
+        except InvalidInput:
+            self._archive.close()
+            raise
+        self._members: dict[str, Member] = {}
+
+    def _list(self) -> dict[str, zipfile.ZipInfo]:
+        infos: dict[str, zipfile.ZipInfo] = {}
+        for info in self._archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            if name in infos:
+                raise invalid(str(self.path), "hold each array once", f"{name[:40]!r} twice")
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise self._damaged(f"{name[:40]!r} has a compression that NumPy does not use")
+            infos[name] = info
+        self.unfolded = sum(info.file_size for info in infos.values())
+        check_unfolded(str(self.path), self.unfolded, self.size)
+        return infos
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._archive.close()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arrays, in the order of the file."""
+        return list(self._infos)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._infos
+
+    def member(self, name: str) -> Member:
+        """Read the header of an array and compare it with the size of the array."""
+        if name not in self._members:
+            with self._errors(), self._archive.open(self._infos[name]) as handle:
+                self._members[name] = self._header(name, handle)
+        return self._members[name]
+
+    def _header(self, name: str, handle: IO[bytes]) -> Member:
+        shown = name[:40]
+        version = npy.read_magic(handle)
+        if version not in ((1, 0), (2, 0)):
+            raise invalid(f"{self.path}: {shown}", "be .npy of version 1 or 2", f"version {version}")
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = read(handle, max_header_size=_LONGEST_HEADER)
+        if dtype.kind not in "biufcUS":
+            way_out = "Pickled objects are never loaded: they can run code. Save numbers and strings."
+            raise invalid(f"{self.path}: {shown}", "be a plain array", f"dtype {str(dtype)[:40]}", way_out)
+        start = handle.tell()
+        info = self._infos[name]
+        stored = info.file_size - start
+        declared = prod(shape) * dtype.itemsize
+        if declared != stored:
+            rule = f"hold {declared} bytes of {shown} for its shape"
+            raise invalid(str(self.path), rule, f"{stored}", "The file is damaged or was cut off.")
+        # An axis of 10^18 entries of no bytes has the right size, and a loop over it never ends.
+        if any(not 0 <= axis <= max(stored, 2**16) for axis in shape):
+            raise self._damaged(f"{shown!r} has the shape {shape} and {stored} bytes")
+        return Member(info, shape, dtype, "F" if fortran else "C", start)
+
+    def read(self, name: str) -> NDArray[Any]:
+        """Read a whole array."""
+        self.member(name)  # checks its size
+        with self._errors(), self._archive.open(self._infos[name]) as handle:
+            values: NDArray[Any] = npy.read_array(handle, allow_pickle=False, max_header_size=_LONGEST_HEADER)
+            handle.read(1)  # at the end zipfile compares the checksum
+        return values
+
+    def rows(self, name: str, step: int) -> Iterator[NDArray[Any]]:
+        """Yield an array in blocks of at most `step` entries of its first axis. Its order must be "C"."""
+        member = self.member(name)
+        left = member.info.file_size - member.start
+        size = step * prod(member.shape[1:]) * member.dtype.itemsize
+        with self._errors():
+            handle = self._archive.open(member.info)
+        with handle:
+            with self._errors():
+                handle.read(member.start)
+            while left:
+                with self._errors():
+                    data = handle.read(min(size, left))
+                    if len(data) < min(size, left):
+                        raise EOFError(f"{name[:40]!r} holds less than it declares")
+                    left -= len(data)
+                    if not left:
+                        handle.read(1)  # at the end zipfile compares the checksum
+                yield np.frombuffer(data, member.dtype).reshape(-1, *member.shape[1:])
+
+    def offset(self, name: str) -> int | None:
+        """Return where the array's bytes begin in the file, or None if they are compressed."""
+        member = self.member(name)
+        if member.info.compress_type != zipfile.ZIP_STORED:
+            return None
+        with self._errors(), self.path.open("rb") as handle:
+            handle.seek(member.info.header_offset)
+            # The name and the extra field of the local header have lengths of their own.
+            lengths = struct.unpack("<26xHH", handle.read(_LOCAL_HEADER))
+        return int(member.info.header_offset + _LOCAL_HEADER + sum(lengths) + member.start)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except InvalidInput:
+            raise
+        except FileNotFoundError as error:
+            raise InvalidInput(f"{self.path} does not exist.") from error
+        except _DAMAGED as error:
+            raise self._damaged(str(error).partition("\n")[0][:200]) from error
+        except OSError as error:
+            raise InvalidInput(f"{self.path} cannot be read: {error.strerror or error}.") from error
+
+    def _damaged(self, fault: object) -> InvalidInput:
+        return invalid(str(self.path), "be a whole .npz file of plain arrays", f"something else ({fault})")
+
+
+def read_npz(path: str | Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Read the named arrays, as far as the file has them."""
+    with Npz(path) as archive:
+        return {name: archive.read(name) for name in names if name in archive}
+
+
+def _refuse_long_list(handle: IO[bytes], size: int) -> None:
+    """Refuse a list of members that would fill memory: zipfile has no limit."""
+    handle.seek(max(0, size - 2**16 - 22 - 76))
+    tail = handle.read()
+    end = tail.rfind(b"PK\5\6")
+    if end < 0 or len(tail) < end + 22:
+        return  # zipfile says what is wrong
+    (length,) = struct.unpack_from("<I", tail, end + 12)
+    if end >= 76 and tail[end - 20 : end - 16] == b"PK\6\7":  # large files have another record before this one
+        length = struct.unpack_from("<Q", tail, end - 76 + 40)[0]
+    if length > _LONGEST_LIST:
+        raise ValueError(f"its list of arrays takes {length} bytes")
+
+
+class NpzSource(PredictionSource):
+    """Predictions in one `.npz` file. Arrays of one axis that have other names are extras."""
 
     typed = True
 
-    def __init__(self, path: Path, kind: Kind | None, columns: Mapping[str, str]) -> None:
-        self.where, self._path = str(path), path
+    def __init__(self, path: Path, kind: Kind | None, columns: Mapping[str, str], like: Layout | None = None) -> None:
+        self.where = str(path)
+        self._path = path
         with Npz(path) as archive:
-            found = [name for name in _SCORES if name in archive]
-            if len(found) != 1:
-                rule = "hold exactly one of the arrays logits, probabilities, scores"
-                way_out = "Name them when you save: numpy.savez(file, logits=..., targets=...)."
-                raise invalid(self.where, rule, shortened(archive.names, 12) or "no arrays", way_out)
-            kind = resolve_kind(self.where, found[0], kind)
-            self._name, self._member = found[0], archive.member(found[0])
-            self.dtype, rows, classes = self._check_scores(kind)
-            self.rows: int | None = rows
-            roles = find_roles(self.where, archive.names, columns, _OWN)
-            self.precision = self._own_precision(archive)
-            names = archive.read("class_names") if "class_names" in archive else None
-            self.class_names = as_class_names(None if names is None else np.atleast_1d(names), classes)
-            others = [name for name in archive.names if name not in (*_KNOWN, *roles.values())]
-            extras = tuple(name for name in others if archive.member(name).shape == (rows,))
+            self.stored = archive.size
+            self.unfolded = archive.unfolded
+            self._name = self._scores_of(archive)
+            kind = resolve_kind(self.where, self._name, kind)
+            self._member = archive.member(self._name)
+            self.dtype = self._member.dtype.newbyteorder("=")
+            if self.dtype.kind in "iu":
+                self.dtype = np.dtype(np.float64)
+            check_shape(kind, self._member.shape, self.dtype, kind)
+            rows, classes = self._shape
+            self.rows = rows
+            self.precision = self._precision_of(archive)
+            names = np.atleast_1d(archive.read("class_names")) if "class_names" in archive else None
+            self.class_names = as_class_names(names, classes)
+            roles = find_roles(self.where, archive.names, columns, _ROLES)
             for role, name in roles.items():
                 shape = archive.member(name).shape
                 if shape != (rows,):
                     way_out = "Of one-hot rows take the argmax." if role == "target" and len(shape) == 2 else ""
-                    raise invalid(_OWN[role], f"have shape ({rows},), one per row", f"shape {shape}", way_out)
-        own_names = names_or_numbers(self.class_names, classes)
-        self.layout = Layout(kind, own_names, own_names, roles.get("target"), roles.get("id"), extras)
+                    raise invalid(_ROLES[role], f"have shape ({rows},), one per row", f"shape {shape}", way_out)
+            others = [name for name in archive.names if name not in (*_KNOWN, *roles.values())]
+            extras = tuple(name for name in others if archive.member(name).shape == (rows,))
+        class_names = names_or_numbers(self.class_names, classes)
+        self.layout = Layout(kind, class_names, class_names, roles.get("target"), roles.get("id"), extras)
+        if like is not None:
+            self._check_like(like)
 
-    def _check_scores(self, kind: Kind) -> tuple[np.dtype[Any], int, int]:
-        whole = self._member.dtype.kind in "iu"
-        dtype = np.dtype(np.float64) if whole else self._member.dtype.newbyteorder("=")
-        check_shape(kind, self._member.shape, dtype, kind)
-        return dtype, *self._shape
+    def _check_like(self, like: Layout) -> None:
+        """Check a later file of a folder against the first one."""
+        if (self.layout.kind, self.layout.names) != (like.kind, like.names):
+            rule = f"hold {like.kind} of the classes {shortened(like.names)}, in this order"
+            raise invalid(self.where, rule, f"{self.layout.kind} of {shortened(self.layout.names)}")
+        own = [name for name in (self.layout.target, self.layout.id) if name is not None]
+        check_columns_there(self.where, [*own, *self.layout.headings, *self.layout.extras], like)
+        self.layout = like
 
-    def _own_precision(self, archive: Npz) -> Precision:
-        said = archive.read("precision").tolist() if "precision" in archive else None
-        if said not in (None, "bfloat16"):
-            raise invalid(f"{self.where}: precision", "be 'bfloat16' where it is given", repr(said)[:60])
-        return "bfloat16" if said else PRECISIONS[self.dtype.itemsize]
+    def _scores_of(self, archive: Npz) -> str:
+        names = [name for name in _SCORES if name in archive]
+        if len(names) != 1:
+            rule = "hold exactly one of the arrays logits, probabilities, scores"
+            way_out = "Name them when you save: numpy.savez(file, logits=..., targets=...)."
+            raise invalid(self.where, rule, shortened(archive.names, 12) or "no arrays", way_out)
+        return names[0]
+
+    def _precision_of(self, archive: Npz) -> Precision:
+        if "precision" not in archive:
+            return PRECISIONS[self.dtype.itemsize]
+        value = archive.read("precision").tolist()
+        if value != "bfloat16":
+            raise invalid(f"{self.where}: precision", "be 'bfloat16' if it is there", repr(value)[:60])
+        return "bfloat16"
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        rows, classes = self._member.shape
+        return rows, classes
 
     def on_disk(self) -> OnDisk | None:
-        """The scores in place, where they are neither compressed nor in another type than this machine's."""
+        """Return the scores in the file itself, unless they are compressed or of a foreign type."""
         with Npz(self._path) as archive:
             offset = archive.offset(self._name)
         if offset is None or self._member.dtype != self.dtype:
@@ -92,41 +305,33 @@ class NpzSource:
         with self._path.open("rb") as handle:
             return OnDisk(handle, self._shape, self.dtype, offset=offset, order=self._member.order, where=self.where)
 
-    @property
-    def _shape(self) -> tuple[int, int]:
-        rows, classes = self._member.shape
-        return rows, classes
-
     def read(self, wanted: Wanted) -> Iterator[RawBlock]:
-        """The rows in order; all arrays are read side by side."""
+        """Yield the rows in order. All arrays are read side by side."""
         rows, classes = self._shape
         step = block_rows(classes)
+        names = self.columns_beside_scores(wanted)
+        if wanted.scores:
+            names.append(self._name)
         with Npz(self._path) as archive:
-            names = [self._name] if wanted.scores else []
-            names += [name for name in (self.layout.target,) if name is not None and wanted.target]
-            names += [name for name in (self.layout.id,) if name is not None and wanted.id]
-            streams = {name: _rows(archive, name, step) for name in (*names, *wanted.extras)}
+            streams = {name: _rows(archive, name, step) for name in names}
             for start in range(0, rows, step):
                 columns = {name: next(stream) for name, stream in streams.items()}
                 yield self._block(columns, min(step, rows - start), wanted)
 
     def _block(self, columns: dict[str, NDArray[Any]], rows: int, wanted: Wanted) -> RawBlock:
-        target = columns.get(self.layout.target or "") if wanted.target else None
-        if target is not None and target.dtype.kind not in "iuU":
-            way_out = "Convert them before you save: targets.astype(int)."
-            raise invalid("targets", "be integers or class names", f"dtype {target.dtype}", way_out)
-        return RawBlock(
-            rows,
-            columns[self._name].astype(self.dtype, copy=False) if wanted.scores else None,
-            None if target is None else _encode(target),
-            columns.get(self.layout.id or "") if wanted.id else None,
-            {name: columns[name] for name in wanted.extras},
-        )
-
-
-def _encode(values: NDArray[Any]) -> tuple[list[Any], NDArray[Any]]:
-    distinct, places = np.unique(values, return_inverse=True)
-    return distinct.tolist(), places
+        scores = target = ids = None
+        if wanted.scores:
+            scores = columns[self._name].astype(self.dtype, copy=False)
+        if wanted.target and self.layout.target is not None:
+            values = columns[self.layout.target]
+            if values.dtype.kind not in "iuU":
+                way_out = "Convert them before you save: targets.astype(int)."
+                raise invalid("targets", "be integers or class names", f"dtype {values.dtype}", way_out)
+            distinct, places = np.unique(values, return_inverse=True)
+            target = distinct.tolist(), places
+        if wanted.id and self.layout.id is not None:
+            ids = columns[self.layout.id]
+        return RawBlock(rows, scores, target, ids, {name: columns[name] for name in wanted.extras})
 
 
 def _rows(archive: Npz, name: str, step: int) -> Iterator[NDArray[Any]]:

@@ -2,8 +2,10 @@
 
 import glob
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,32 @@ from numpy.typing import NDArray
 
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import as_path, reading
-from calibrant.predictions.checks import Precision, as_class_names, check_id_lengths
-from calibrant.predictions.class_order import class_order, names_or_numbers
-from calibrant.predictions.columns import Labels, check_columns
-from calibrant.predictions.source import PredictionSource, RawBlock, Wanted
+from calibrant.files import as_path
+from calibrant.predictions.checks import (
+    Precision,
+    as_class_names,
+    check_id_lengths,
+    check_shape,
+    class_order,
+    names_or_numbers,
+    shortened,
+)
+from calibrant.predictions.columns import Labels, Layout, check_columns
+from calibrant.predictions.npz import NpzSource
+from calibrant.predictions.source import OnDisk, Parts, PredictionSource, RawBlock, Wanted, spool
+from calibrant.predictions.table_files import CsvSource, ParquetSource
 
-SUFFIXES = (".npz", ".csv", ".parquet")
-# Scores of a quarter of a gigabyte stay on disk where nobody says otherwise.
+_FORMATS: dict[str, type[NpzSource | CsvSource | ParquetSource]] = {
+    ".npz": NpzSource,
+    ".csv": CsvSource,
+    ".parquet": ParquetSource,
+}
+ENDINGS = ".npz, .csv or .parquet"
+# Scores of more than a quarter of a gigabyte stay on disk with mmap="auto".
 _LARGE = 2**28
-KINDS: tuple[Kind, ...] = ("logits", "probabilities")
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|nan")
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
 @dataclass(frozen=True)
@@ -29,9 +47,9 @@ class Block:
     """Some rows of a file.
 
     Attributes:
-        start: Number of the first of them in the whole file.
+        start: Number of the first of these rows in the whole file.
         scores: Shape (rows, K); their values are not checked.
-        targets: Class numbers, or None where the file has none or they are not wanted.
+        targets: Class numbers, or None if the file has none or they are not wanted.
         ids: One string or integer per row, or None.
         extras: Other columns by name.
     """
@@ -48,13 +66,13 @@ class Block:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a file of predictions is, before its rows are read; each iteration reads them anew.
+    """A file of predictions whose rows are not read yet. Each iteration reads them again.
 
     Attributes:
         source: The file or files.
-        class_names: One per class, or None where classes have no names.
-        order: For each class, its place among the file's; None where that is the same.
-        whole: For a part of a folder, all its files: whether targets are names or numbers is a question about all rows.
+        class_names: One per class, or None if classes have no names.
+        order: For each class, its place in the file; None if that is the same.
+        whole: For a part of a folder, all its files: all rows together decide whether targets are names or numbers.
     """
 
     source: PredictionSource
@@ -69,12 +87,12 @@ class Scan:
 
     @property
     def kind(self) -> Kind:
-        """What the scores are."""
+        """Whether the scores are logits or probabilities."""
         return self.source.layout.kind
 
     @property
     def precision(self) -> Precision:
-        """The type that the scores came in."""
+        """Precision of the scores."""
         return self.source.precision
 
     @property
@@ -84,14 +102,14 @@ class Scan:
 
     @property
     def n_rows(self) -> int | None:
-        """Number of rows; None for CSV, which has to be read to know it."""
+        """Number of rows; None for CSV, which does not declare it."""
         return self.source.rows
 
     @property
     def is_large(self) -> bool:
-        """Whether the scores are better left on disk."""
+        """Whether the scores should stay on disk."""
         if self.n_rows is None:
-            return Path(self.where).stat().st_size > _LARGE
+            return self.source.stored > _LARGE
         return self.n_rows * self.n_classes * self.source.dtype.itemsize > _LARGE
 
     @property
@@ -110,9 +128,9 @@ class Scan:
         return self.source.layout.extras
 
     def with_class_names(self, names: Sequence[str]) -> "Scan":
-        """The same rows with classes in the order of `names`.
+        """Return the same rows with classes in the order of `names`.
 
-        A file whose classes are called 0..K-1 gets these names; other names must be the same in any order.
+        A file whose classes are called 0..K-1 gets these names. Other names must be the same, in any order.
         """
         checked = as_class_names(names, self.n_classes)
         assert checked is not None
@@ -120,12 +138,14 @@ class Scan:
         return replace(self, class_names=checked, order=None if order is None else tuple(order))
 
     def parts(self) -> "list[Scan]":
-        """A scan for each file of a folder of Parquet files, in their order; any other file is one part."""
-        from calibrant.predictions.parquet_file import ParquetSource
+        """Return a scan for each file of a folder, in order; any other file is one part.
 
-        if not isinstance(self.source, ParquetSource):
+        The rows of CSV files are counted, so that `n_rows` of each part is known.
+        """
+        if not isinstance(self.source, Parts):
             return [self]
-        return [replace(self, source=each, whole=self.source) for each in self.source.split()]
+        self.source.count()
+        return [replace(self, source=source, whole=self.source) for source in self.source.sources]
 
     def __iter__(self) -> Iterator[Block]:
         return self.blocks()
@@ -133,23 +153,31 @@ class Scan:
     def blocks(
         self, *, targets: bool = True, ids: bool = True, extras: Collection[str] | None = None
     ) -> Iterator[Block]:
-        """The rows in order, block by block.
+        """Yield the rows in order, block by block.
 
         Args:
-            targets: Whether targets are read and checked.
-            ids: Whether ids are read.
-            extras: Other columns that are read; None for all of them.
+            targets: Whether to read and check targets.
+            ids: Whether to read ids.
+            extras: Other columns to read; None for all of them.
         """
-        wanted, start = Wanted(targets, ids, self.extras if extras is None else tuple(extras)), 0
-        order = None if self.order is None else list(self.order)
-        for raw, found in self.read(wanted):
-            assert raw.scores is not None
-            yield Block(start, raw.scores if order is None else raw.scores[:, order], found, raw.ids, raw.extras)
+        if extras is None:
+            extras = self.extras
+        wanted = Wanted(targets, ids, tuple(extras))
+        start = 0
+        for raw, codes in self.read(wanted):
+            yield Block(start, self._ordered(raw), codes, raw.ids, raw.extras)
             start += raw.rows
 
+    def _ordered(self, raw: RawBlock) -> NDArray[Any]:
+        assert raw.scores is not None
+        if self.order is None:
+            return raw.scores
+        return raw.scores[:, list(self.order)]
+
     def read(self, wanted: Wanted) -> Iterator[tuple[RawBlock, NDArray[np.int64] | None]]:
-        """Rows as the file has them, with class numbers for their targets."""
-        labels = Labels(f"{self.where}: {self.source.layout.target}", self._names, self._distinct_targets)
+        """Yield rows in the file's order of classes, and the class numbers of their targets."""
+        names = names_or_numbers(self.class_names, self.n_classes)
+        labels = Labels(f"{self.where}: {self.source.layout.target}", names, self._distinct_targets)
         start = 0
         for raw in self.source.read(wanted):
             if raw.ids is not None and raw.ids.dtype.kind in "OU":
@@ -158,22 +186,22 @@ class Scan:
                 yield raw, None if raw.target is None else labels.codes(*raw.target, start)
             start += raw.rows
 
-    @property
-    def _names(self) -> Sequence[str]:
-        return names_or_numbers(self.class_names, self.n_classes)
-
     def _distinct_targets(self) -> set[Any]:
-        wanted = Wanted(target=True, scores=False)
-        read = (self.whole or self.source).read(wanted)
-        return {value for raw in read if raw.target is not None for value in raw.target[0]}
+        distinct: set[Any] = set()
+        for raw in (self.whole or self.source).read(Wanted(target=True, scores=False)):
+            assert raw.target is not None
+            distinct.update(raw.target[0])
+        return distinct
 
     def column(self, name: str | None = None) -> Iterator[NDArray[Any]]:
-        """One column in blocks: an extra by its name, or the ids."""
-        wanted = Wanted(id=name is None, extras=() if name is None else (name,), scores=False)
-        for raw in self.source.read(wanted):
-            part = raw.ids if name is None else raw.extras[name]
-            if part is not None:
-                yield part
+        """Yield one column in blocks: an extra by its name, or the ids."""
+        if name is None:
+            for raw in self.source.read(Wanted(id=True, scores=False)):
+                if raw.ids is not None:
+                    yield raw.ids
+        else:
+            for raw in self.source.read(Wanted(extras=(name,), scores=False)):
+                yield raw.extras[name]
 
 
 def scan(
@@ -183,67 +211,80 @@ def scan(
     columns: Mapping[str, str] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Scan:
-    """Open a file of predictions, or a folder or pattern of Parquet files, to be read block by block.
+    """Open a file of predictions, or a folder or pattern of files, to be read block by block.
 
     Args:
         source: `.npz` with the array `logits` or `probabilities`, optionally `targets`, `ids` and `class_names`;
             `.csv` or `.parquet` with columns `logit_<class>` or `probability_<class>` (or `prob_<class>`), optionally
-            `target` and `id`; a folder with `.parquet` files, or a pattern like `parts/*.parquet`. Other columns of
-            numbers or text are extras; an index without a name is passed over. A target is a class number or name.
-        kind: What the scores are, for a file that does not say: array `scores`, columns `score_<class>`.
-        columns: Where the target and the id have other names: `{"target": "label", "id": "case"}`.
+            `target` and `id`; a folder with files of one of these formats, or a pattern like `parts/*.parquet`. Other
+            columns of numbers or text are extras; an index without a name is ignored. A target is a class number or
+            name.
+        kind: What the scores are, for a file that does not say it: array `scores`, columns `score_<class>`.
+        columns: Other names of the target and the id: `{"target": "label", "id": "case"}`.
         class_names: Names of the classes, in the order wanted: for text labels of nameless classes, or for another
             order than the file's.
     """
-    if kind not in (None, *KINDS):
+    if kind not in (None, "logits", "probabilities"):
         raise invalid("kind", "be 'logits' or 'probabilities'", repr(kind))
-    found = _open(source, kind, check_columns(columns))
-    opened = Scan(found, found.class_names)
-    return opened if class_names is None else opened.with_class_names(class_names)
-
-
-def _open(source: str | Path, kind: Kind | None, columns: dict[str, str]) -> PredictionSource:
     path = as_path(source, "source")
-    if path.suffix.lower() in (".npz", ".csv") and not path.is_dir():
-        with reading(path), path.open("rb"):
-            pass
-        if path.suffix.lower() == ".npz":
-            from calibrant.predictions.npz import NpzSource
-
-            return NpzSource(path, kind, columns)
-        from calibrant.predictions.csv_file import CsvSource
-
-        return CsvSource(path, kind, columns)
-    from calibrant.predictions.parquet_file import ParquetSource
-
-    return ParquetSource(str(path), parquet_parts(path), kind, columns)
+    opened = _open(str(path), prediction_files(path), kind, check_columns(columns))
+    found = Scan(opened, opened.class_names)
+    if class_names is not None:
+        found = found.with_class_names(class_names)
+    return found
 
 
-def parquet_parts(path: Path) -> list[Path]:
-    """The Parquet files of a path, a folder or a pattern, in the order of their names."""
+def _open(where: str, files: Sequence[Path], kind: Kind | None, columns: dict[str, str]) -> PredictionSource:
+    sources: list[PredictionSource] = []
+    like: Layout | None = None
+    for file in files:
+        sources.append(_FORMATS[file.suffix.lower()](file, kind, columns, like))
+        like = sources[0].layout
+    if len(sources) == 1:
+        return sources[0]
+    return Parts(where, sources)
+
+
+def prediction_files(path: Path) -> list[Path]:
+    """List the files of a path, a folder or a pattern, in the order of their names."""
     if path.is_dir():
-        parts = sorted(part for part in path.rglob("*.parquet") if not part.name.startswith(("_", ".")))
-        if not parts:
-            way_out = f"The test predictions of a run lie in {path}/predictions/test.npz."
-            raise invalid("source", "be a file, or a folder with .parquet files", f"the folder {path}", way_out)
-        return parts
+        return _files_of_folder(path)
     if not path.suffix and not path.exists():  # meant as a folder
         raise InvalidInput(f"{path} does not exist.")
-    if path.suffix.lower() != ".parquet":
-        raise invalid("source", f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", str(path))
+    if path.suffix.lower() not in _FORMATS:
+        raise invalid("source", f"end in {ENDINGS}", str(path))
     if path.exists() or not glob.has_magic(str(path)):
         return [path]
-    parts = [Path(part) for part in sorted(glob.glob(str(path)))]  # noqa: PTH207 (absolute patterns)
-    if not parts:
+    files = [Path(file) for file in sorted(glob.glob(str(path)))]  # noqa: PTH207 (absolute patterns)
+    if not files:
         raise InvalidInput(f"{path} does not exist: no file has such a name.")
-    return parts
+    return files
+
+
+def _files_of_folder(folder: Path) -> list[Path]:
+    files = sorted(
+        file
+        for file in folder.rglob("*")
+        if file.suffix.lower() in _FORMATS and not file.name.startswith(("_", ".")) and not file.is_dir()
+    )
+    rule = "be a file, or a folder of .parquet, .csv or .npz files with parts of the same predictions"
+    if not files:
+        raise invalid("source", rule, f"the folder {folder}")
+    of_run = [file for file in files if file.name in ("test.npz", "val.npz")]
+    if of_run:
+        way_out = f"The predictions of a run lie in files of their own, for example {of_run[0]}."
+        raise invalid("source", rule, f"the folder {folder}", way_out)
+    endings = {file.suffix.lower() for file in files}
+    if len(endings) > 1:
+        raise invalid("source", rule, f"the folder {folder} with {', '.join(sorted(endings))}")
+    return files
 
 
 class DistinctIds:
-    """Refuses an id that comes twice, and remembers eight bytes per row instead of the ids.
+    """Refuses an id that occurs twice. It remembers eight bytes per row instead of the ids.
 
     Args:
-        secret: Random bytes for parts that several processes read, the same for all: they must hash alike.
+        secret: Random bytes, the same for all processes that read parts of the same rows: they must hash alike.
     """
 
     def __init__(self, secret: bytes | None = None) -> None:
@@ -258,30 +299,155 @@ class DistinctIds:
         return int.from_bytes(digest, "little", signed=True)
 
     def add(self, ids: NDArray[Any]) -> None:
-        """Note the ids of some more rows."""
+        """Remember the ids of some more rows."""
         if ids.dtype.kind in "iu":
             self._keys.append(ids.astype(np.int64))
         else:
             self._keys.append(np.fromiter(map(self._hash, ids.tolist()), dtype=np.int64, count=len(ids)))
 
     def merge(self, other: "DistinctIds") -> None:
-        """Note the ids of another part."""
-        self._keys += other._keys  # noqa: SLF001 (ourselves)
+        """Remember the ids of another part."""
+        self._keys += other._keys  # noqa: SLF001 (the same class)
 
     def check(self, again: Callable[[], Iterable[NDArray[Any]]]) -> None:
-        """Look for repeats; `again` reads all ids a second time where two seem to be the same."""
+        """Raise an error if an id occurs twice. `again` reads all ids once more if two seem to be the same."""
         if not self._keys:
             return
         keys = np.concatenate(self._keys)
         self._keys.clear()
         keys.sort()
         twice = set(keys[1:][keys[1:] == keys[:-1]].tolist())
+        if not twice:
+            return
         seen: set[Any] = set()
         row = 0
-        for ids in again() if twice else ():
+        for ids in again():
             for name in ids.tolist():
                 if self._hash(name) in twice or name in twice:
                     if name in seen:
                         raise invalid("ids", "be distinct", f"{name!r}"[:60] + f" again in row {row}")
                     seen.add(name)
                 row += 1
+
+
+@dataclass(frozen=True)
+class Content:
+    """The content of a whole file.
+
+    Attributes:
+        scores: In memory, or on disk.
+        targets: Class numbers.
+        ids: One per row, None, or a function that reads them.
+        extras: Other columns by name, in memory or read when they are used.
+    """
+
+    scores: NDArray[Any] | OnDisk
+    targets: NDArray[np.int64]
+    ids: NDArray[Any] | Callable[[], NDArray[Any]] | None
+    extras: Mapping[str, NDArray[Any]]
+
+
+class _ExtrasOnDisk(Mapping[str, NDArray[Any]]):
+    """Extras that stay in their file: a column is read each time it is used."""
+
+    def __init__(self, opened: Scan, rows: int) -> None:
+        self._scan = opened
+        self._rows = rows
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._scan.extras:
+            raise KeyError(name)
+        return _typed(_column(self._scan, self._rows, name), self._scan)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._scan.extras)
+
+    def __len__(self) -> int:
+        return len(self._scan.extras)
+
+
+def load_content(opened: Scan, *, mmap: bool) -> Content:
+    """Read all rows. With `mmap`, scores, ids and extras stay on disk."""
+    if not opened.has_targets:
+        way_out = "Name their column: --columns target=COLUMN (columns= in Python)."
+        there = shortened(opened.extras, 12) or "no other columns"
+        raise invalid(opened.where, "have targets", f"scores and {there}", way_out)
+    content = _load_on_disk(opened) if mmap else _load_in_memory(opened)
+    rows = content.scores.shape[0]
+    check_shape(opened.kind, content.scores.shape, content.scores.dtype, opened.kind)
+    if opened.n_rows not in (None, rows):
+        raise invalid(opened.where, f"hold the {opened.n_rows} rows that it declares", rows)
+    return content
+
+
+def _load_in_memory(opened: Scan) -> Content:
+    # If the number of rows is declared, memory for the scores is taken once. Sources have compared it with the file.
+    declared = opened.n_rows
+    scores = [np.empty((declared or 0, opened.n_classes), opened.source.dtype)]
+    targets = [np.empty(0, np.int64)]
+    ids: list[NDArray[Any]] = []
+    extras: dict[str, list[NDArray[Any]]] = {name: [] for name in opened.extras}
+    rows = 0
+    for block in opened:
+        if declared is None:
+            scores.append(block.scores)
+        else:
+            scores[0][rows : rows + len(block)] = block.scores
+        rows += len(block)
+        assert block.targets is not None
+        targets.append(block.targets)
+        if block.ids is not None:
+            ids.append(block.ids)
+        for name, column in block.extras.items():
+            extras[name].append(column)
+    return Content(
+        scores[0][:rows] if declared is not None else np.concatenate(scores),
+        np.concatenate(targets),
+        np.concatenate(ids) if ids else None,
+        {name: _typed(np.concatenate(column), opened) for name, column in extras.items() if column},
+    )
+
+
+def _load_on_disk(opened: Scan) -> Content:
+    targets = [np.empty(0, np.int64)]
+    distinct = DistinctIds()
+    in_place = opened.source.on_disk() if opened.order is None else None
+
+    def score_blocks() -> Iterator[NDArray[Any]]:
+        for raw, codes in opened.read(Wanted(target=True, id=True, scores=in_place is None)):
+            assert codes is not None
+            targets.append(codes)
+            if raw.ids is not None:
+                distinct.add(raw.ids)
+            if raw.scores is not None:
+                yield opened._ordered(raw)  # noqa: SLF001 (the same module)
+
+    if in_place is None:
+        scores = spool(score_blocks(), opened.n_classes, opened.source.dtype)
+    else:
+        scores = in_place
+        list(score_blocks())  # yields nothing, but reads targets and ids
+    distinct.check(opened.column)
+    rows = scores.shape[0]
+    ids = partial(_column, opened, rows) if opened.has_ids else None
+    return Content(scores, np.concatenate(targets), ids, _ExtrasOnDisk(opened, rows))
+
+
+def _column(opened: Scan, rows: int, name: str | None = None) -> NDArray[Any]:
+    """Read a column of a file that was read before."""
+    values = np.concatenate(list(opened.column(name)))
+    if len(values) != rows:
+        raise InvalidInput(f"{opened.where} was changed while it was in use: {len(values)} rows, {rows} before.")
+    return values
+
+
+def _typed(values: NDArray[Any], opened: Scan) -> NDArray[Any]:
+    """Convert a column of CSV to numbers if all cells are numbers and none looks like a code (007)."""
+    if opened.source.typed:
+        return values
+    distinct = set(values.tolist())
+    if not all(_NUMBER.fullmatch(value) for value in distinct):
+        return values
+    if all(_WHOLE.fullmatch(value) for value in distinct):
+        return values.astype(np.int64)
+    return values.astype(np.float64)

@@ -1,10 +1,12 @@
-"""One pass over the rows in cache-sized chunks: check them, and keep a few numbers a row.
+"""Check every row and compute its confidence, prediction and NLL, in cache-sized chunks.
 
-NumPy in a few Python threads, not torch: torch joins its threads after every operation, which on a busy machine costs
-milliseconds each time; here a thread takes whole chunks and waits for nobody.
+Chunks are shared by a few Python threads. A thread takes whole chunks, so that threads do not wait for each other after
+every operation.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -14,32 +16,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.defaults import Kind
+from calibrant.errors import InvalidInput
 from calibrant.predictions.checks import SUM_TOLERANCE, Precision, refuse_scores
-from calibrant.predictions.threads import share
 
 if TYPE_CHECKING:
-    from calibrant.predictions.on_disk import OnDisk
+    from calibrant.predictions.source import OnDisk
 
 # Entries of a chunk. Half a million float64 are 4 MB: a chunk and its temporaries stay in the processor's cache, and
-# memory beyond the input stays far below 50 MB whatever the number of classes.
+# memory beyond the input stays far below 50 MB for any number of classes.
 CHUNK_ENTRIES = 2**19
-# Up to so many classes, sweeps over whole columns beat NumPy's reductions along short rows: fourfold for ten classes.
+# Up to this many classes, sweeps over whole columns are faster than NumPy's reductions along short rows: four times as
+# fast for ten classes.
 FEW_CLASSES = 32
+_MOST_THREADS = 4
+# A thread pays off from about this many chunks of half a millisecond: on a busy machine it starts late.
+_CHUNKS_PER_THREAD = 8
 
-# The smallest number that each precision can hold: what stands for a probability of 0 where its logarithm is needed.
+# The smallest number that each precision can hold. It replaces a probability of 0 if its logarithm is needed.
 _SMALLEST: dict[Precision, float] = {"float16": 6e-8, "bfloat16": 1e-38, "float32": 1e-45, "float64": 5e-324}
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What is kept of each row.
+    """The numbers that are kept for each row.
 
     Attributes:
-        kind: What the scores were.
+        kind: "logits" or "probabilities".
         confidence: Top probability, float64.
         predicted: First class that has it, int64.
-        of_target: Of logits the NLL, of probabilities the target's probability, float64: many metrics do without the
-            NLL, and a logarithm costs as much as all the rest.
+        of_target: The NLL for logits, the probability of the target for probabilities, float64. Many metrics do not
+            need the NLL, and the logarithm costs as much as everything else.
     """
 
     kind: Kind
@@ -49,12 +55,12 @@ class Rows:
 
     @classmethod
     def of(cls, kind: Kind, rows: int) -> Self:
-        """Room for some rows, to be filled."""
+        """Allocate arrays for some rows, to be filled."""
         return cls(kind, np.empty(rows), np.empty(rows, dtype=np.int64), np.empty(rows))
 
     @cached_property
     def nll(self) -> NDArray[np.float64]:
-        """Minus the log probability of the target, float64, infinite where that probability is 0; read-only."""
+        """Minus the log probability of the target, float64, infinite if that probability is 0; read-only."""
         if self.kind == "logits":
             return self.of_target
         nll = np.minimum(self.of_target, 1.0, dtype=np.float64)
@@ -65,38 +71,82 @@ class Rows:
         return nll
 
     def fill(self, part: slice, found: "Rows") -> None:
-        """Put in what was found of some rows."""
+        """Copy the numbers of some rows to their place."""
         self.confidence[part], self.predicted[part] = found.confidence, found.predicted
         self.of_target[part] = found.of_target
 
     def subset(self, rows: NDArray[Any] | slice) -> Self:
-        """The same of some rows only."""
+        """Select some rows."""
         return type(self)(self.kind, self.confidence[rows], self.predicted[rows], self.of_target[rows])
 
     def frozen(self) -> Self:
-        """The same, read-only from now on."""
+        """Make all arrays read-only and return self."""
         for array in (self.confidence, self.predicted, self.of_target):
             array.flags.writeable = False
         return self
 
 
+def share(one: Callable[[slice], None], parts: Sequence[slice]) -> None:
+    """Call `one` for every part, in a few threads if there are many parts. The caller's thread works too.
+
+    Raises:
+        InvalidInput: The error of the first part in order that has one, whichever thread met it first.
+    """
+    threads = min(_available_threads(), _MOST_THREADS, len(parts) // _CHUNKS_PER_THREAD)
+    if threads <= 1:
+        for part in parts:
+            one(part)
+        return
+    work = iter(parts)
+    refusals: dict[int, InvalidInput] = {}
+
+    def run() -> None:
+        for part in work:
+            try:
+                one(part)
+            except InvalidInput as error:
+                # Parts are taken in order, so every earlier one is being worked on; later ones do not matter.
+                refusals[part.start] = error
+                return
+
+    with ThreadPoolExecutor(threads - 1) as pool:
+        helpers = [pool.submit(run) for _ in range(threads - 1)]
+        run()
+    for helper in helpers:
+        helper.result()
+    if refusals:
+        raise refusals[min(refusals)]
+
+
+def _available_threads() -> int:
+    """Return OMP_NUM_THREADS, which numerical libraries obey too, else the number of cores of this process."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if wanted.isascii() and wanted.isdigit():
+        return int(wanted)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def chunks(rows: int, classes: int) -> Iterator[slice]:
-    """Slices of about `CHUNK_ENTRIES` entries that cover all rows in order."""
+    """Yield slices of about `CHUNK_ENTRIES` entries that cover all rows in order."""
     step = max(1, CHUNK_ENTRIES // classes)
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
 
 
 def load_chunk(scores: "NDArray[Any] | OnDisk", part: slice) -> NDArray[Any]:
-    """Some rows in one piece, by rows or by columns; half precision, in which NumPy is slow, becomes float32."""
+    """Load some rows as a contiguous array. float16 becomes float32, because NumPy is slow in half precision."""
     chunk = scores[part]
     if not _by_columns(chunk):
         chunk = np.ascontiguousarray(chunk)
-    return chunk.astype(np.float32) if chunk.dtype == np.float16 else chunk
+    if chunk.dtype == np.float16:
+        chunk = chunk.astype(np.float32)
+    return chunk
 
 
 def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind: Kind, precision: Precision) -> Rows:
-    """Check every row and compute its confidence, prediction and what its NLL is made of."""
+    """Check every row and compute the numbers of `Rows`."""
     rows, classes = scores.shape
     found = Rows.of(kind, rows)
 
@@ -110,7 +160,7 @@ def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind
 def check_tops(
     scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Check every row; its confidence and prediction alone, in the narrow types in which they are found."""
+    """Check every row and compute its confidence and prediction only, in the narrow types of the computation."""
     found: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
 
     def one(part: slice) -> None:
@@ -128,39 +178,40 @@ def check_tops(
 
 
 def read_chunk(chunk: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, part: slice) -> Rows:
-    """Check the rows of one chunk; their numbers in the narrow types in which they are found."""
+    """Check the rows of one chunk and compute their numbers, in the narrow types of the computation."""
     if kind == "logits":
         return Rows(kind, *_read_logits(chunk, targets[part], part.start))
     return Rows(kind, *_read_probabilities(chunk, precision, part.start), _pick(chunk, targets[part]))
 
 
 def _read_probabilities(chunk: NDArray[Any], precision: Precision, start: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Check rows of probabilities; their confidence (in their own type) and prediction."""
+    """Check rows of probabilities; return their confidence (in their own type) and prediction."""
     tolerance = SUM_TOLERANCE[precision]
     top, predicted, total = _top_and_sum(chunk)
     one, limit = np.asarray([1.0, 1.0 + tolerance], dtype=chunk.dtype).view(top.dtype)
     largest = top.max()
-    # Nine tenths of the tolerance: a float32 sum may be off by a little, the exact test in float64 decides. Sums are
-    # looked at last: with no score beyond the limit none is NaN.
+    # Nine tenths of the tolerance: a float32 sum may be off by a little, and then the exact test in float64 decides.
+    # Sums are compared last: if no score is beyond the limit, none is NaN.
     off = 0.9 * tolerance
     if not (largest <= limit and total.min() > 1.0 - off and total.max() < 1.0 + off):
         refuse_scores("probabilities", chunk, start, tolerance)
-        # What the exact test lets pass may hold a minus zero, which is zero.
+        # Rows that pass the exact test may hold a minus zero, which is zero.
         top, predicted, _ = _top_and_sum(np.abs(chunk))
         largest = top.max()
     confidence = top.view(chunk.dtype)
-    # A float32 softmax may give 1.0000001: inside the tolerance, and it means 1.
-    return np.minimum(confidence, 1.0) if largest > one else confidence, predicted
+    if largest > one:
+        # A float32 softmax may give 1.0000001: inside the tolerance, and it means 1.
+        confidence = np.minimum(confidence, 1.0)
+    return confidence, predicted
 
 
 def _top_and_sum(chunk: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Of each row the bits of the largest score, the first class that has it, and the sum.
+    """Return for each row the bits of the largest score, the first class that has it, and the sum.
 
-    The bits of numbers that are not negative, seen as unsigned integers, are in the order of the numbers, and those of
-    negative ones and NaN lie above them all. So a row that has one of these shows it as its largest: one pass finds
-    both the confidence and what must not be there.
+    Read as unsigned integers, the bits of non-negative numbers have the same order as the numbers, and the bits of
+    negative numbers and NaN are larger than all of them. So one pass finds the confidence and every invalid score.
     """
-    bits = chunk.view(np.uint32 if chunk.dtype == np.float32 else np.uint64)
+    bits = chunk.view(f"u{chunk.itemsize}")
     columns = _columns(bits)
     top, predicted = _top(bits, columns)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -176,32 +227,34 @@ def _read_logits(
         powers = _minus_top(chunk, top)
         of_target = _pick(powers, targets)
         total = np.einsum("ij->i", np.exp(powers, out=powers))
-    # A NaN or an infinity at the top makes the sum NaN; minus infinity does not, but it is the smallest.
+    # A NaN or an infinity at the top makes the sum NaN. Minus infinity does not, but it is the smallest score.
     if not (np.isfinite(total).all() and np.isfinite(chunk.min())):
         refuse_scores("logits", chunk, start, None)
     return 1.0 / total, predicted, np.log(total) - of_target
 
 
 def _by_columns(chunk: NDArray[Any]) -> bool:
-    """Whether each class lies in one piece, which is best for few classes."""
+    """Whether each class is contiguous in memory, which is best for few classes."""
     return chunk.shape[1] <= FEW_CLASSES and chunk.strides[0] == chunk.itemsize
 
 
 def _columns(chunk: NDArray[Any]) -> NDArray[Any] | None:
-    """The chunk class by class, shape (K, n), where that pays."""
+    """Return the chunk class by class, shape (K, n), or None if there are too many classes for that to be faster."""
     if chunk.shape[1] > FEW_CLASSES:
         return None
-    return chunk.T if _by_columns(chunk) else np.ascontiguousarray(chunk.T)
+    if _by_columns(chunk):
+        return chunk.T
+    return np.ascontiguousarray(chunk.T)
 
 
 def _top(chunk: NDArray[Any], columns: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Largest score of each row and the first class that has it."""
+    """Return the largest score of each row and the first class that has it."""
     if columns is None:
         predicted = chunk.argmax(axis=1)
         return _pick(chunk, predicted), predicted
     top = columns.max(axis=0)
-    # The first class that has it is the number of classes before it. Sums of bytes, not masked writes: which class wins
-    # cannot be foretold, and a wrong guess of the processor costs more than a sweep.
+    # The index of the first class that has it is the number of classes before it. Summing bytes is faster than masked
+    # writes, because the processor cannot predict which class wins.
     missed = columns[:-1] != top
     for so_far, here in pairwise(missed):
         np.logical_and(here, so_far, out=here)
@@ -209,20 +262,20 @@ def _top(chunk: NDArray[Any], columns: NDArray[Any] | None) -> tuple[NDArray[Any
 
 
 def _pick(chunk: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
-    """The score of one class in each row."""
+    """Return the score of one class in each row."""
     found: NDArray[Any] = chunk.reshape(-1).take(np.arange(0, chunk.size, chunk.shape[1]) + classes)
     return found
 
 
 def _minus_top(chunk: NDArray[Any], top: NDArray[Any]) -> NDArray[np.float64]:
-    """Float64 logits minus the largest of their row, a new array."""
+    """Return float64 logits minus the largest of their row, as a new array."""
     wide = np.array(chunk, dtype=np.float64, order="C")
     wide -= top[:, None]
     return wide
 
 
 def probabilities_of(chunk: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
-    """Float64 probabilities of some rows; a fresh array that the caller may write to."""
+    """Return float64 probabilities of some rows, as a new array that the caller may write to."""
     if kind == "probabilities":
         return np.array(chunk, dtype=np.float64, order="C")
     with np.errstate(over="ignore"):
@@ -232,15 +285,26 @@ def probabilities_of(chunk: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
     return powers
 
 
+def log_probabilities_of(scores: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
+    """Return float64 log probabilities, minus infinity for a probability of 0, as a new array."""
+    if kind == "probabilities":
+        with np.errstate(divide="ignore"):
+            return np.log(np.asarray(scores, dtype=np.float64))
+    with np.errstate(over="ignore"):
+        shifted = _minus_top(scores, _top(scores, _columns(scores))[0])
+        shifted -= np.log(np.exp(shifted).sum(axis=1))[:, None]
+    return shifted
+
+
 def logits_of(scores: NDArray[Any], kind: Kind, precision: Precision) -> NDArray[Any]:
-    """Logits as they are, or the logarithm of probabilities with 0 raised to the smallest number of their precision."""
+    """Return logits unchanged, or log probabilities, with 0 replaced by the smallest number of `precision`."""
     if kind == "logits":
         return scores
     return np.asarray(np.log(np.maximum(np.asarray(scores, dtype=np.float64), _SMALLEST[precision])))
 
 
 def stands_for_zero(logits: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which logits are what `logits_of` makes of a probability of 0; no network gives just these numbers.
+    """Tell which logits are the ones that `logits_of` returns for a probability of 0. No network gives these numbers.
 
     >>> stands_for_zero(logits_of(np.array([[1.0, 0.0]]), "probabilities", "float64")).tolist()
     [[False, True]]

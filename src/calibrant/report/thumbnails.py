@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import invalid
-from calibrant.npz import Npz
-from calibrant.predictions import shortened
+from calibrant.predictions import Npz, shortened
 
 Pixels = NDArray[np.uint8]
 # Longest side in the page; smaller pictures stay as they are and are enlarged by the browser without blurring.

@@ -10,7 +10,7 @@ import numpy as np
 from calibrant.errors import invalid
 from calibrant.files import as_path
 from calibrant.metrics import FEWEST_RESAMPLES, Evaluation, GroupedEvaluation, Groups, column_of, evaluate_groups
-from calibrant.predictions import Predictions, csv_records
+from calibrant.predictions import Predictions, read_table
 from calibrant.studies.study_folder import Study
 from calibrant.tables import Table
 from calibrant.training import Run
@@ -58,12 +58,10 @@ def _of_group(grouped: GroupedEvaluation, group: str | None) -> Evaluation:
 
 def read_groups(path: str | Path) -> list[str]:
     """Read the group of each test case, in the order of the test set, from a CSV file with a column `group`."""
-    records = csv_records(as_path(path, "groups"), str(path))
-    header = next(records, [])
-    if header.count("group") != 1:
-        raise invalid(str(path), "have one column group", ", ".join(header) or "none")
-    at = header.index("group")
-    return [record[at] for record in records]
+    columns = read_table(as_path(path, "groups"))
+    if "group" not in columns:
+        raise invalid(str(path), "have one column group", ", ".join(columns) or "none")
+    return columns["group"]
 
 
 def group_tables(study: Study, groups: Groups) -> list[Table]:

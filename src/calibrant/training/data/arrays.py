@@ -9,7 +9,7 @@ import torch
 
 from calibrant.checks import labels
 from calibrant.errors import InvalidInput, invalid
-from calibrant.npz import Npz, read_npz
+from calibrant.predictions import Npz, read_npz
 from calibrant.training.data.dataset import Augmentation, Dataset, Images, Splits, channel_statistics
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")

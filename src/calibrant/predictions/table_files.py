@@ -1,0 +1,476 @@
+"""CSV and Parquet files, read in blocks and written by pyarrow."""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet
+
+from calibrant.defaults import Kind
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import reading
+from calibrant.predictions.checks import first_repeated
+from calibrant.predictions.columns import Layout, layout
+from calibrant.predictions.source import (
+    PredictionSource,
+    RawBlock,
+    Wanted,
+    block_rows,
+    check_columns_there,
+    check_unfolded,
+    texts,
+)
+
+# Bytes of CSV that are read at once, and therefore the longest row.
+_CSV_BYTES = 2**22
+# pyarrow takes 4 KB of memory for each column of a CSV file.
+_MOST_COLUMNS = 2**16
+# Columns of rounded numbers take a byte or less per number: about thirteen times less than in memory.
+_MOST_UNFOLDED = 20
+# Columns of few different values take far less than a byte per value.
+_MOST_UNFOLDED_TABLE = 100
+# A Python value and the reference to it.
+_BYTES_OF_A_VALUE = 64
+
+_UTF8 = "Save the table again as UTF-8; Excel calls that CSV UTF-8."
+# Messages of pyarrow. Rows are counted from 1, with the header, without empty lines.
+_BAD_CELL = re.compile(
+    r"In CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.DOTALL
+)
+# A quotation mark that neither begins nor ends a cell nor belongs to a doubled one.
+_MARK_INSIDE = re.compile(rb'"(?=[^,\r\n"])(?<=[^,\r\n"]")')
+_BAD_ROW = re.compile(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)")
+
+
+class _TableSource(PredictionSource):
+    """Predictions in one file: a row per case, a column per class."""
+
+    def __init__(self, path: Path) -> None:
+        self.where = str(path)
+        self._path = path
+        with reading(path):
+            self.stored = path.stat().st_size
+
+    def read(self, wanted: Wanted) -> Iterator[RawBlock]:
+        """Yield the rows in order, block by block."""
+        names = self.columns_beside_scores(wanted)
+        start = 0
+        for batch in self._batches(names, self.layout.headings if wanted.scores else ()):
+            with _parquet_errors(self._path):  # a damaged column of Parquet shows its fault when it is converted
+                block = self._block(batch, start, wanted)
+            yield block
+            start += batch.num_rows
+
+    def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def _block(self, batch: Any, start: int, wanted: Wanted) -> RawBlock:
+        scores = target = ids = None
+        if wanted.scores:
+            scores = np.empty((batch.num_rows, len(self.layout.headings)), self.dtype)
+            for index, heading in enumerate(self.layout.headings):
+                scores[:, index] = self._whole(batch, heading, start).to_numpy(zero_copy_only=False)
+        if wanted.target and self.layout.target is not None:
+            target = _encode(self._whole(batch, self.layout.target, start))
+        if wanted.id and self.layout.id is not None:
+            ids = _values(self._whole(batch, self.layout.id, start))
+        extras = {name: _shared_values(batch.column(name)) for name in wanted.extras}
+        return RawBlock(batch.num_rows, scores, target, ids, extras)
+
+    def _whole(self, batch: Any, name: str, start: int) -> Any:
+        """Return a column, which must not have missing values."""
+        column = batch.column(name)
+        if column.null_count:
+            row = start + int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
+            raise invalid(f"{self.where}: column {name[:40]!r}", "have a value in every row", f"none in row {row}")
+        return column
+
+
+class CsvSource(_TableSource):
+    """One CSV file in UTF-8. Scores become float64, everything else stays text."""
+
+    typed = False
+    unfolded = 0  # text takes about as much memory as the file
+
+    def __init__(self, path: Path, kind: Kind | None, columns: Mapping[str, str], like: Layout | None = None) -> None:
+        super().__init__(path)
+        self.rows = None
+        self.dtype = np.dtype(np.float64)
+        self.precision = "float64"
+        self._header = csv_header(path)
+        if like is not None:
+            check_columns_there(self.where, self._header, like)
+        self.layout = like or layout(self.where, self._header, kind, columns)
+        self.class_names = self.layout.class_names
+
+    def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
+        types = {**dict.fromkeys(names, pa.string()), **dict.fromkeys(scores, pa.float64())}
+        return _csv_batches(self._path, self._header, types or {self.layout.headings[0]: pa.string()})
+
+
+class ParquetSource(_TableSource):
+    """One Parquet file. Scores stay float32 if all of them are, else they become float64."""
+
+    typed = True
+
+    def __init__(self, path: Path, kind: Kind | None, columns: Mapping[str, str], like: Layout | None = None) -> None:
+        super().__init__(path)
+        with open_parquet(path) as file:
+            schema = file.schema_arrow
+            metadata = file.metadata
+        if like is not None:
+            check_columns_there(self.where, schema.names, like)
+        self.layout = like or _plain_layout(layout(self.where, schema.names, kind, columns), schema)
+        self.class_names = self.layout.class_names
+        self._check_types(schema)
+        types = {schema.field(heading).type for heading in self.layout.headings}
+        self.precision = "float64"
+        if types == {pa.float32()}:
+            self.precision = "float32"
+        self.dtype = np.dtype(self.precision)
+        self.rows = metadata.num_rows
+        scores = metadata.num_rows * len(self.layout.headings) * self.dtype.itemsize
+        groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+        self.unfolded = max(scores, sum(group.total_byte_size for group in groups))
+        check_unfolded(self.where, self.unfolded, self.stored, most=_MOST_UNFOLDED)
+
+    def _check_types(self, schema: Any) -> None:
+        own = [name for name in (self.layout.target, self.layout.id) if name is not None]
+        for name in (*own, *self.layout.headings, *self.layout.extras):
+            if schema.names.count(name) > 1:
+                raise invalid(self.where, "name each column once", f"{name[:40]!r} twice")
+        for name in (*own, *self.layout.extras):
+            if not _is_plain(schema.field(name).type):
+                rule = "have one number, text or date per row"
+                raise invalid(f"{self.where}: column {name[:40]!r}", rule, f"{schema.field(name).type}")
+        for name in self.layout.headings:
+            kind = schema.field(name).type
+            if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+                raise invalid(f"{self.where}: scores", "be numbers", f"a column {name[:40]!r} of {kind}")
+        if self.layout.id is not None:
+            kind = schema.field(self.layout.id).type
+            values = kind.value_type if pa.types.is_dictionary(kind) else kind
+            if not (pa.types.is_integer(values) or _is_text(values)):
+                raise invalid(f"{self.where}: ids", "be strings or integers", f"{kind}")
+
+    def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
+        rows = 0
+        with open_parquet(self._path, names) as file:
+            declared = file.metadata.num_rows
+            step = block_rows(len(self.layout.headings))
+            for batch in file.iter_batches(batch_size=step, columns=[*names, *scores]):
+                rows += batch.num_rows
+                if rows > declared:
+                    break
+                yield batch
+            if rows != declared:
+                raise invalid(self.where, f"hold the {declared} rows that it declares", rows)
+
+
+def csv_header(path: Path) -> list[str]:
+    """Read the column names of a CSV file: its first line that is not empty.
+
+    pyarrow could read them, but it would allocate memory for any number of columns first.
+    """
+    with _csv_errors(path, []), path.open(encoding="utf-8-sig", newline="") as handle:
+        start = io.StringIO(handle.read(_CSV_BYTES), newline="")
+        for record in csv.reader(start):
+            if len(record) > _MOST_COLUMNS:
+                way_out = "Save the table as Parquet or .npz."
+                raise invalid(str(path), f"have at most {_MOST_COLUMNS:,} columns", f"{len(record):,}", way_out)
+            if record:
+                return record
+    return []
+
+
+def _csv_batches(path: Path, header: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the rows of a CSV file, with the columns that `types` names. No cell counts as missing."""
+    read = arrow_csv.ReadOptions(block_size=_CSV_BYTES, use_threads=False)  # with threads, errors name no row
+    parse = arrow_csv.ParseOptions(newlines_in_values=True)
+    convert = arrow_csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[])
+    with _csv_errors(path, header), _QuoteCheckedFile(path) as file:
+        try:
+            reader = arrow_csv.open_csv(file, read, parse, convert)
+        except pa.ArrowInvalid as error:
+            if "Empty CSV file" in str(error):  # a header without a line end
+                return
+            raise
+        yield from reader
+
+
+class _QuoteCheckedFile(io.FileIO):
+    """A CSV file whose quotation marks are checked while it is read.
+
+    pyarrow accepts a mark that is never closed and text after a closing mark. It would then read several rows as one
+    cell and lose them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._where = str(path)
+        self._marks = 0
+        self._lines = 1
+        self._tail = b""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read bytes, and raise an error for a mark inside a cell or one without a counterpart."""
+        data = super().read(size) or b""
+        if b'"' in data or self._marks:
+            self._check(data)
+        self._lines += data.count(b"\n")
+        self._tail = data[-1:]
+        return data
+
+    def _check(self, data: bytes) -> None:
+        rule = "have quotation marks only around whole cells, and double ones inside"
+        inside = _MARK_INSIDE.search(self._tail + data)
+        if inside:
+            line = self._lines + data.count(b"\n", 0, inside.start())
+            raise invalid(f"{self._where}: line {line}", rule, "another one")
+        self._marks += data.count(b'"')
+        if not data and self._marks % 2:
+            raise invalid(self._where, rule, "one that is not closed")
+
+
+@contextmanager
+def _csv_errors(path: Path, header: Sequence[str]) -> Iterator[None]:
+    """Say in one sentence what is wrong with a CSV file, with row and column if they are known."""
+    try:
+        with reading(path):
+            yield
+    except UnicodeDecodeError as error:
+        raise invalid(str(path), "be a CSV file in UTF-8", f"something else ({error})", _UTF8) from error
+    except (csv.Error, pa.ArrowException) as error:
+        raise _csv_error(str(path), str(error), header) from error
+
+
+def _csv_error(where: str, message: str, header: Sequence[str]) -> InvalidInput:
+    if cell := _BAD_CELL.search(message):
+        column, row, value = int(cell[1]), int(cell[2]) - 2, cell[3]
+        return invalid(f"{where}: scores", "be numbers", f"{value[:40]!r} in row {row}, column {header[column][:40]}")
+    if cells := _BAD_ROW.search(message):
+        way_out = "Check its commas and quotation marks."
+        return invalid(f"{where}: row {int(cells[1]) - 2}", f"have {cells[2]} cells", cells[3], way_out)
+    if "straddl" in message:
+        rule = f"have rows of at most {_CSV_BYTES / 2**20:g} MB"
+        return invalid(where, rule, "a longer one", "Check its quotation marks and line ends.")
+    way_out = _UTF8 if "UTF8" in message else ""
+    return invalid(where, "be a CSV file in UTF-8", f"something else ({message[:200]})", way_out)
+
+
+@contextmanager
+def open_parquet(path: Path, texts: Sequence[str] = ()) -> Iterator[Any]:
+    """Open a Parquet file with a small read buffer and checksums of pages.
+
+    Args:
+        path: The file.
+        texts: Columns that keep their dictionary, so that a long text which the file holds once is not copied for every
+            row.
+    """
+    with (
+        _parquet_errors(path),
+        parquet.ParquetFile(
+            path, read_dictionary=list(texts), buffer_size=2**20, pre_buffer=False, page_checksum_verification=True
+        ) as file,
+    ):
+        yield file
+
+
+@contextmanager
+def _parquet_errors(path: Path) -> Iterator[None]:
+    """Say in one sentence what is wrong with a Parquet file."""
+    try:
+        yield
+    except InvalidInput:
+        raise
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{path} does not exist.") from error
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        fault = str(error)[:200]
+        raise invalid(str(path), "be a whole Parquet file of plain columns", f"something else ({fault})") from error
+
+
+def _plain_layout(found: Layout, schema: Any) -> Layout:
+    """Leave out other columns of lists or bytes."""
+    return replace(found, extras=tuple(name for name in found.extras if _is_plain(schema.field(name).type)))
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether a column has one number, text or date per row, not a list or bytes."""
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _encode(column: Any) -> tuple[list[Any], NDArray[Any]]:
+    """Return the distinct values of a column (None for a missing one), and the index of each row's value among them."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    column.validate(full=True)  # in a damaged file, indices point outside the dictionary
+    places = column.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
+    # The dictionary is that of many rows, of which these are some.
+    used, places = np.unique(places, return_inverse=True)
+    present = used[used >= 0]
+    # Not pa.array(), which imports pandas if it is installed.
+    indices = pa.Array.from_buffers(pa.int64(), len(present), [None, pa.py_buffer(present)])
+    values = column.dictionary.take(indices).to_pylist()
+    return [None] * int((used < 0).sum()) + values, places
+
+
+def _values(column: Any) -> NDArray[Any]:
+    """Return a column of numbers or text as an array."""
+    if _is_text(column.type):
+        strings: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return strings
+    return _shared_values(column)
+
+
+def _shared_values(column: Any) -> NDArray[Any]:
+    """Return numbers, or strings of which equal ones are one object, so that a column of groups takes 8 bytes per row.
+
+    Missing numbers become NaN, missing strings "".
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind) and not _is_text(kind.value_type):
+        return _shared_values(column.dictionary_decode())
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        if values.dtype == object:
+            values = column.cast("float64").to_numpy(zero_copy_only=False)
+        return values
+    if not pa.types.is_dictionary(kind):
+        column = column.cast(pa.string())
+    distinct, places = _encode(column)
+    shared: NDArray[Any] = texts([text or "" for text in distinct])[places]
+    return shared
+
+
+def table_columns(path: Path) -> list[str]:
+    """Return the column names of a `.csv` or `.parquet` file."""
+    if _suffix(path) == ".csv":
+        return csv_header(path)
+    with open_parquet(path) as file:
+        return list(file.schema_arrow.names)
+
+
+def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, list[Any]]:
+    """Read a small table that is not predictions, such as decisions, labels, groups or costs.
+
+    Args:
+        path: A `.csv` or `.parquet` file.
+        wanted: Names of the columns to read, if the file has them; None for all.
+
+    Returns:
+        The columns by name. Those of CSV are text. Of Parquet, columns of lists and bytes are left out, and equal
+        values are one object.
+    """
+    header = table_columns(path)
+    again = first_repeated(header)
+    if again is not None:
+        raise invalid(str(path), "name each column once", f"{again[:40]!r} twice")
+    names = [name for name in header if wanted is None or name in wanted]
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    if _suffix(path) == ".csv":
+        if names:
+            for batch in _csv_batches(path, header, dict.fromkeys(names, pa.string())):
+                for name in names:
+                    columns[name] += batch.column(name).to_pylist()
+        return columns
+    with open_parquet(path) as file:
+        types = {name: file.schema_arrow.field(name).type for name in names}
+        needed = file.metadata.num_rows * len(names) * _BYTES_OF_A_VALUE
+        way_out = "Write it again in smaller parts."
+        check_unfolded(str(path), needed, path.stat().st_size, way_out, most=_MOST_UNFOLDED_TABLE)
+    plain = [name for name in names if _is_plain(types[name])]
+    with open_parquet(path, [name for name in plain if _is_text(types[name])]) as file:
+        for batch in file.iter_batches(columns=plain):
+            for name in plain:
+                distinct, places = _encode(batch.column(name))
+                columns[name] += [distinct[place] for place in places.tolist()]
+    return {name: columns[name] for name in plain}
+
+
+def _suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise invalid(str(path), "end in .csv or .parquet", path.suffix or "no ending")
+    return suffix
+
+
+@contextmanager
+def table_writer(handle: IO[bytes], suffix: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Give a function that appends rows to an open file.
+
+    Args:
+        handle: The file.
+        suffix: ".csv" or ".parquet". CSV gets the shortest decimals that give the same numbers back.
+
+    Yields:
+        A function of columns by name: arrays or lists of the same length. Parquet also takes lists of texts as cells.
+    """
+    if suffix == ".csv":
+        yield _CsvWriter(handle).write
+        return
+    writers: list[Any] = []
+
+    def write(columns: Mapping[str, Any]) -> None:
+        table = _arrow_table(columns)
+        if not writers:
+            writers.append(parquet.ParquetWriter(handle, table.schema, write_page_checksum=True))
+        writers[0].write_table(table)
+
+    try:
+        yield write
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+class _CsvWriter:
+    def __init__(self, handle: IO[bytes]) -> None:
+        self._handle = handle
+        self._has_header = False
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Append rows; the first call writes the header."""
+        if not self._has_header:
+            self._append(pa.table({str(index): [name] for index, name in enumerate(columns)}))
+            self._has_header = True
+        self._append(_arrow_table(columns))
+
+    def _append(self, table: Any) -> None:
+        try:
+            content = _csv_bytes(table, "none")
+        except pa.ArrowInvalid:  # some text has a comma, a quotation mark or a line end: all text gets marks
+            content = _csv_bytes(table, "needed")
+        self._handle.write(content)
+
+
+def _csv_bytes(table: Any, quoting_style: str) -> bytes:
+    buffer = io.BytesIO()
+    arrow_csv.write_csv(table, buffer, arrow_csv.WriteOptions(include_header=False, quoting_style=quoting_style))
+    return buffer.getvalue()
+
+
+def _arrow_table(columns: Mapping[str, Any]) -> Any:
+    arrays = {}
+    for name, column in columns.items():
+        kind = None
+        if isinstance(column, np.ndarray) and column.dtype.kind in "OU":
+            kind = pa.string()
+        elif isinstance(column, list) and column and isinstance(column[0], list):
+            # Not inferred: a block in which all lists are empty would get another type.
+            kind = pa.list_(pa.string())
+        arrays[name] = pa.array(column, kind)
+    return pa.table(arrays)
