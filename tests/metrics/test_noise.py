@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from calibrant.metrics.noise import NoiseBin, _surplus
 
 from calibrant import Predictions
 from calibrant.metrics import expected_calibration_error, noise_floor
-from calibrant.metrics.noise import NoiseBin, _surplus
 
 
 def make(top, right):

@@ -45,9 +45,10 @@ def test_parts_give_the_numbers_of_one_machine(tmp_path, kind, dtype, exact_rows
 def test_the_stated_errors_of_rounding_are_kept_and_small():
     """Confidences that float32 cannot tell apart: the worst case for counting."""
     from calibrant.metrics.counted import KeyCounts, count_keys
-    from calibrant.metrics.errors import debiased_error
     from calibrant.metrics.ranking import Ranking
     from calibrant.metrics.tops import SortedTops, Tops
+
+    from calibrant.metrics.errors import debiased_error
 
     rng = np.random.default_rng(1)
     confidence = 0.9 + rng.integers(0, 50, 20_000) * 6e-8 + rng.random(20_000) * 3e-8

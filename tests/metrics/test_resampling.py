@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from calibrant.metrics.resampling import WeightedMetrics, draw_weights, resample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant import Predictions, evaluate
 from calibrant.metrics import resampling
-from calibrant.metrics.resampling import WeightedMetrics, draw_weights, resample
 
 DELTAS = (0.7, 0.95)
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from calibrant.metrics.studentised import SCALES, Influence, studentised
 
 from calibrant import Predictions, evaluate
 from calibrant.metrics import auroc, negative_log_likelihood
-from calibrant.metrics.studentised import SCALES, Influence, studentised
 
 
 def draw(n=80, seed=0, *, ties=False):

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
-from calibrant.metrics import tops as module
 from calibrant.metrics.ranking import Ranking
 from calibrant.metrics.tops import SortedTops, Tops
+
+from calibrant.metrics import tops as module
 
 
 def make(rows, dtype, seed=0, levels=None):

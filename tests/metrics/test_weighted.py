@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+from calibrant.metrics.weighted_evaluation import share_interval
 
 from calibrant import Predictions, evaluate, metrics
 from calibrant.errors import InvalidInput
@@ -25,7 +26,6 @@ from calibrant.metrics import (
     reliability_bins,
     smooth_calibration_error,
 )
-from calibrant.metrics.weighted_evaluation import share_interval
 
 METRICS = {
     "test_error": error_rate,

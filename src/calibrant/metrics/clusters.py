@@ -118,8 +118,8 @@ class Sample:
             # If a few clusters carry the variance, it is known as badly as if there were no others.
             freedom = shares.sum() ** 2 / (shares**2).sum()
             student = float(stdtrit(max(freedom, 1.0), 0.5 + self.level / 2.0))
-            value, error = values[name], base[name][1]
-            middle = None if value is None else scales[name].move(value, error)
+            centre, error = values[name], base[name][1]
+            middle = None if centre is None else scales[name].move(centre, error)
             if middle is not None and 2 * len(own) >= self.n_resamples:
                 low = float(np.quantile(own, (1.0 - self.level) / 2.0, method="lower"))
                 high = float(np.quantile(own, (1.0 + self.level) / 2.0, method="higher"))
@@ -155,7 +155,8 @@ class Scale:
 
     def move(self, value: float, error: float) -> tuple[float, float] | None:
         """Value and standard error on the scale; None at its ends, and if no row shows any spread."""
-        if not (np.isfinite(value) and np.isfinite(error) and error > 0.0):
+        # A smaller error is that of rounding.
+        if not (np.isfinite(value) and np.isfinite(error) and error > 1e-12):
             return None
         with np.errstate(divide="ignore"):
             moved, own = float(self.to(value)), float(self.slope(value)) * error
@@ -194,8 +195,8 @@ class Influence:
             mean = float(weights @ own / total)
             if np.isfinite(mean):
                 estimates[name] = mean, (own - mean) / total
-        wrong = np.bincount(self._group, weights * self._wrong)
-        right = np.bincount(self._group, weights) - wrong
+        wrong = np.bincount(self._group, weights * self._wrong).astype(np.float64, copy=False)
+        right = np.bincount(self._group, weights).astype(np.float64, copy=False) - wrong
         for name, influence in self._ranking.items():
             value, of_wrong, of_right = influence(wrong, right)
             if np.isfinite(value):

@@ -5,8 +5,9 @@ confidence. Rows, weighted rows, resamples and partitioned data all answer these
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,8 @@ CELLS = 2048
 _STEP = 2**19
 
 
-class Step(NamedTuple):
+@dataclass(frozen=True)
+class Step:
     """Some groups of equal confidence in ascending order; all but the first are arrays of shape (resamples, groups).
 
     Attributes:
@@ -336,14 +338,21 @@ class MergedConfidences(Confidences):
         self._bins, self._sets, self._spread = bins, sets, spread
 
     @property
-    def spread(self) -> Floats:  # type: ignore[override]
+    def spread(self) -> Floats:
         """Sums of (confidence - correct) on a grid on [0, 1]."""
         return self._spread
 
     def above(self, threshold: float) -> "MergedConfidences":
         """One of the high-confidence sets."""
-        bins, settings = self._sets[threshold], {"low": threshold, "all_rows": self.all_rows}
-        return MergedConfidences(self.ranked, self.n_bins, bins=bins, sets={}, spread=self._spread, **settings)
+        return MergedConfidences(
+            self.ranked,
+            self.n_bins,
+            bins=self._sets[threshold],
+            sets={},
+            spread=self._spread,
+            low=threshold,
+            all_rows=self.all_rows,
+        )
 
 
 def sort_keys(confidence: NDArray[Any], correct: NDArray[np.bool_]) -> NDArray[Any]:

@@ -141,7 +141,7 @@ class _Simulated(Confidences):
         self._mass = _add_bins(sums, groups.mass)
 
     @property
-    def equal_mass(self) -> Bins:  # type: ignore[override]
+    def equal_mass(self) -> Bins:
         """Sums over the bins that have equal mass in the observed rows."""
         return self._mass
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant.distributed import global_sum
-from calibrant.metrics import accumulate_bins, expected_error
+from calibrant.integrations.device_bins import accumulate_bins
 
 _BINS = 10
 _NEVER = -1
@@ -66,7 +66,7 @@ class TrainingMeter:
             "terms": terms,
             "accuracy": float(correct.sum()) / samples,
             "confidence": float(confidence.sum()) / samples,
-            "ece": float(expected_error(confidence - correct, samples)),
+            "ece": float((confidence - correct).abs().sum() / samples),
         }
 
     def first_bad_step(self) -> int | None:

@@ -1,8 +1,8 @@
 import pytest
+from calibrant.gates import Gates
 
 from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput
-from calibrant.gates import Gates
 
 
 @pytest.fixture
