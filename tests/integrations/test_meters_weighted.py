@@ -6,7 +6,7 @@ import torch
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.integrations.device_bins import add_by_product, add_by_scatter
+from calibrant.integrations.device_bins import add_by_count, add_by_product
 from calibrant.integrations.meters import (
     BrierScore,
     CalibrationError,
@@ -71,7 +71,7 @@ def test_weighted_sums_on_a_device_are_those_on_the_processor():
     wide, w = confidence.double(), weights.double()
     index = torch.bucketize(wide, torch.arange(1, 15) / 15)
     terms = (index, w, w * wide, w * correct, 15)
-    for ours, theirs in zip(add_by_product(*terms), add_by_scatter(*terms), strict=True):
+    for ours, theirs in zip(add_by_product(*terms), add_by_count(*terms), strict=True):
         assert torch.allclose(ours, theirs)
 
 

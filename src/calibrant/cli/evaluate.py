@@ -70,7 +70,7 @@ def evaluate(
     from calibrant.metrics import evaluate as evaluate_predictions
     from calibrant.training import load_judged
 
-    gates = Gates(**limits)
+    gates = Gates(**{name.replace("-", "_"): limit for name, limit in limits.items()})
     gates.check(thresholds)
     settings: dict[str, Any] = {"thresholds": thresholds, "seed": seed, "level": level}
     settings |= {"weights": weights, "clusters": clusters}

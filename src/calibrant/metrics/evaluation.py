@@ -24,9 +24,10 @@ from calibrant.predictions import Predictions, require_predictions
 Interval = tuple[float, float]
 FEWEST_RESAMPLES = 20
 """With fewer, not even the range of all draws would be a 90 % interval."""
-_MOST_ROWS_BY_DEFAULT = 100_000
+MOST_ROWS_BY_DEFAULT = 100_000
+"""Above so many rows, intervals are computed only if somebody asks for them."""
 NO_INTERVALS = (
-    f"No intervals: above {_MOST_ROWS_BY_DEFAULT:,} rows they are left out unless you ask for them (--n-resamples 200)."
+    f"No intervals: above {MOST_ROWS_BY_DEFAULT:,} rows they are left out unless you ask for them (--n-resamples 200)."
 )
 
 
@@ -359,4 +360,4 @@ def default_resamples(predictions: Predictions) -> int:
     >>> default_resamples(Predictions.from_probabilities([[0.98, 0.02]], [0]))
     200
     """
-    return 200 if len(predictions) <= _MOST_ROWS_BY_DEFAULT else 0
+    return 200 if len(predictions) <= MOST_ROWS_BY_DEFAULT else 0

@@ -3,7 +3,7 @@
 The built-in metrics are listed in `calibrant.metrics.catalogue`. `register_metric` adds one from outside the package.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.display import ShownFields
 from calibrant.errors import invalid
 from calibrant.metrics.binning import Floats
 from calibrant.metrics.confidences import Confidences
@@ -26,7 +27,7 @@ _TAKEN |= {"level", "balanced_error", "rounding", "values", "table"}
 
 
 @dataclass(frozen=True)
-class Chunk:
+class Chunk(ShownFields):
     """Some rows as metrics of the families "mean", "share" and "table" read them.
 
     Attributes:
@@ -61,7 +62,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Metric:
+class Metric(ShownFields):
     """One metric.
 
     What `compute` gets and returns depends on the family:
@@ -228,7 +229,9 @@ def row_values(predictions: Predictions, metrics: Sequence[Metric]) -> dict[str,
     return values
 
 
-def read_chunks(predictions: Predictions, edges: Floats | None = None, weights: Floats | None = None) -> "Any":
+def read_chunks(
+    predictions: Predictions, edges: Floats | None = None, weights: Floats | None = None
+) -> Iterator[tuple[slice, Chunk]]:
     """Walk through the rows: a slice of row numbers and the chunk of these rows."""
     for part, rows, probabilities in predictions.walk():
         yield (
