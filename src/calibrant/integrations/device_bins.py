@@ -1,5 +1,7 @@
 """Sums over bins of confidence for one batch on its own device, for meters and captured training steps."""
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -24,9 +26,15 @@ def accumulate_bins(
         Counts (int64), sums of confidence (float64) and of correct (int64), each of shape (n_bins,); with weights all
         three are float64.
     """
-    edges = device_edges(n_bins, confidence.dtype, confidence.device)
+    # Cached on the CPU alone: memory of a captured CUDA graph must not outlive it.
+    make_edges = _host_edges if confidence.device.type == "cpu" else device_edges
+    edges = make_edges(n_bins, confidence.dtype, confidence.device)
     wide = confidence.to(torch.float64)
     index = _bin_index(wide, edges)
+    if weights is None and confidence.device.type == "cpu":
+        # Wrong and right rows apart: one count serves both.
+        counts = torch.bincount(2 * index + correct, minlength=2 * n_bins).view(n_bins, 2)
+        return counts.sum(dim=1), torch.bincount(index, wide, n_bins), counts[:, 1]
     if weights is None:
         terms = torch.ones_like(index), wide, correct.to(torch.int64)
     else:
@@ -61,6 +69,9 @@ def device_edges(n_bins: int, dtype: torch.dtype, device: torch.device) -> Tenso
     steps = torch.arange(1, n_bins, dtype=torch.float64, device=device)
     # Divided by a tensor: division by a Python number becomes, on CUDA, a multiplication by a rounded inverse.
     return (steps / torch.full_like(steps, n_bins)).to(dtype).to(torch.float64)
+
+
+_host_edges = lru_cache(maxsize=64)(device_edges)
 
 
 def _bin_index(values: Tensor, edges: Tensor) -> Tensor:
