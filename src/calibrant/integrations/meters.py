@@ -8,14 +8,17 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.checks import fraction, labels, require_tensor, whole
 from calibrant.defaults import DEFAULT_N_BINS, Kind
 from calibrant.errors import InvalidInput, importing, invalid
 from calibrant.integrations.device_bins import accumulate_bins, device_edges
-from calibrant.predictions import SUM_TOLERANCE, Precision, Predictions
+from calibrant.metrics.binning import bin_edges, rounded
+from calibrant.predictions import SUM_TOLERANCE, Precision, Predictions, as_targets, check_tops
 
 with importing("a meter", "torchmetrics", "train"):
     from torchmetrics import Metric
@@ -79,14 +82,14 @@ class Meter(Metric):
         scores = scores.detach()
         own = self._check_weights(weights, targets)
         if scores.device.type == "cpu":
-            _refuse(scores, targets, self.kind)
             if own is not None and not _fine_weights(own).all():
                 raise invalid("weights", "be finite and not negative", f"{own.min():g} to {own.max():g}")
-        else:
-            bad = bad_rows(scores, targets, self.kind)
-            if own is not None:
-                bad = bad | ~_fine_weights(own)
-            self.refused += bad.sum()
+            self._add_host_batch(scores, targets, own)
+            return
+        bad = bad_rows(scores, targets, self.kind)
+        if own is not None:
+            bad = bad | ~_fine_weights(own)
+        self.refused += bad.sum()
         self._add_batch(scores, targets, own)
 
     def _check_weights(self, weights: Tensor | None, targets: Tensor) -> Tensor | None:
@@ -120,6 +123,11 @@ class Meter(Metric):
             rules = "finite scores, probabilities that sum to 1, labels in 0..K-1, weights that are not negative"
             raise InvalidInput(f"{self.kind} must obey the rules ({rules}), got {int(self.refused)} rows that do not.")
         return self._result()
+
+    def _add_host_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+        """Refuse a batch on the CPU, or add it."""
+        _refuse(scores, targets, self.kind)
+        self._add_batch(scores, targets, weights)
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         """Add a batch on its own device: fixed shapes, no synchronisation, the same bits on every run."""
@@ -168,6 +176,26 @@ class CalibrationError(Meter):
         confidence, correct = read_batch(scores, targets, self.kind)
         self._add_bins(*accumulate_bins(confidence, correct, self.n_bins, weights))
 
+    def _add_host_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+        if weights is not None:
+            super()._add_host_batch(scores, targets, weights)
+            return
+        # The code that reads `Predictions` checks a batch and finds its confidences in one pass: for 1,024 rows of
+        # 1,000 classes it takes a third of the time of torch's separate steps, and it wakes no threads.
+        precision = _PRECISIONS[scores.dtype]
+        values = (scores.float() if precision == "bfloat16" else scores).numpy()
+        classes = as_targets(targets, *scores.shape)
+        confidence, predicted = check_tops(values, classes, self.kind, precision)
+        correct = predicted == classes
+        self._add_tops(confidence, correct, precision if self.kind == "probabilities" else "float64")
+
+    def _add_tops(self, confidence: NDArray[Any], correct: NDArray[np.bool_], precision: Precision) -> None:
+        edges = bin_edges(self.n_bins, precision)
+        index = 2 * np.searchsorted(edges[1:-1], confidence.astype(np.float64, copy=False)) + correct
+        counts = np.bincount(index, minlength=2 * self.n_bins).reshape(-1, 2)
+        sums = np.bincount(index, confidence, 2 * self.n_bins).astype(np.float64).reshape(-1, 2)
+        self._add_bins(*map(torch.from_numpy, (counts.sum(axis=1), sums.sum(axis=1), counts[:, 1])))
+
     def _add_bins(self, counts: Tensor, confidence_sums: Tensor, correct_sums: Tensor) -> None:
         self.counts += counts
         self.confidence_sums += confidence_sums
@@ -210,6 +238,11 @@ class ConfidentSetMeter(CalibrationError):
         self.threshold, self.what = fraction("thresholds", threshold, ends=True), what
         self._add("rows", dtype=self._counted)
         self._set_apart(f"above_{self.threshold!r}")
+
+    def _add_tops(self, confidence: NDArray[Any], correct: NDArray[np.bool_], precision: Precision) -> None:
+        inside = confidence >= rounded(np.asarray([self.threshold]), precision)
+        super()._add_tops(confidence[inside], correct[inside], precision)
+        self.rows += len(confidence)
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         confidence, correct = read_batch(scores, targets, self.kind)
