@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 from calibrant import Evaluation, Predictions, evaluate
 from calibrant.metrics import differences, evaluate_groups, resample_models
 from calibrant.metrics.binning import bin_edges
-from calibrant.metrics.intervals import Resampled
-from calibrant.metrics.inversion import _ENDLESS, _Groups, calibration_errors
-from calibrant.metrics.proportion import jeffreys
-from calibrant.metrics.tops import SortedTops, Tops
+from calibrant.metrics.confidences import RowConfidences
+from calibrant.metrics.errors import smooth_errors
+from calibrant.metrics.intervals import Resampled, jeffreys
+from calibrant.metrics.inversion import calibration_errors
 
 BINS, THRESHOLDS, ROWS, NOISE, LEVEL = 15, (0.8, 0.95), 600_000, 0.6, 0.95
 GROUPS = (0.5, 0.3, 0.2)
@@ -97,9 +97,9 @@ def true_values(world: str, classes: int, model: str) -> dict[str, float]:
 def top_values(confidence: Floats, right: Floats, edges: Floats) -> dict[str, float]:
     """What depends on ascending confidences and on the probability that each is right."""
     mass = np.quantile(confidence, np.arange(1, BINS) / BINS)
-    groups = _Groups.of(SortedTops(Tops(confidence, right > 2.0, "float64")), 0, [edges, edges])
-    sums = np.add.reduceat(right, np.cumsum(groups.size) - groups.size)
-    smooth = groups.all_errors(groups.size[None] * _ENDLESS, sums[None] * _ENDLESS)["smooth_ece"]
+    # Each row twice, right with its probability and wrong with the rest, is the same world without noise.
+    both, weights = np.tile(confidence, 2), np.concatenate([right, 1.0 - right])
+    smooth = smooth_errors(RowConfidences(both, np.arange(len(both)) < len(right), BINS, "float64", weights))
     values = {
         "test_error": 1.0 - right.mean(),
         "ece": binned(confidence, right, edges[1:-1]),

@@ -19,11 +19,14 @@ import psutil
 import torch
 
 from calibrant import Predictions, compare, evaluate
+from calibrant.integrations import BrierScore, CalibrationError, ClasswiseCalibrationError, NegativeLogLikelihood
 from calibrant.metrics import (
-    CalibrationError,
-    ClasswiseCalibrationError,
+    aurc,
+    auroc,
+    brier_score,
     classwise_calibration_error,
     expected_calibration_error,
+    negative_log_likelihood,
 )
 
 BINS = 15
@@ -164,6 +167,56 @@ def classwise(scores: np.ndarray, targets: np.ndarray) -> dict[str, Callable[[],
     return calls
 
 
+def proper(scores: np.ndarray, targets: np.ndarray) -> dict[str, dict[str, Callable[[], object]]]:
+    """Other metrics from probabilities, checks included, with the peer that most people would use."""
+    from sklearn.metrics import log_loss, roc_auc_score
+
+    classes = np.arange(scores.shape[1])
+
+    def numpy_brier() -> float:
+        return float(np.mean(np.sum((scores - (targets[:, None] == classes)) ** 2, axis=1)))
+
+    def numpy_aurc() -> float:
+        correct = scores.argmax(axis=1) == targets
+        order = np.argsort(-scores.max(axis=1), kind="stable")
+        return float(np.mean(np.cumsum(~correct[order]) / np.arange(1, len(order) + 1)))
+
+    def sklearn_auroc() -> float:
+        return float(roc_auc_score(scores.argmax(axis=1) == targets, scores.max(axis=1)))
+
+    def ours(metric: Callable[[Predictions], object]) -> Callable[[], object]:
+        return lambda: metric(Predictions.from_probabilities(scores, targets))
+
+    return {
+        "NLL": {
+            "calibrant": ours(negative_log_likelihood),
+            "scikit-learn": lambda: log_loss(targets, scores, labels=classes),
+        },
+        "Brier score": {"calibrant": ours(brier_score), "numpy, no checks": numpy_brier},
+        "AUROC": {"calibrant": ours(auroc), "scikit-learn": sklearn_auroc},
+        "AURC": {"calibrant": ours(aurc), "numpy, no checks, ties as they come": numpy_aurc},
+    }
+
+
+def updates(scores: np.ndarray, targets: np.ndarray, rows: int) -> dict[str, Callable[[], object]]:
+    """A hundred updates of meters by one batch."""
+    from torchmetrics.classification import MulticlassCalibrationError
+
+    batch, labels = torch.from_numpy(scores[:rows].copy()), torch.from_numpy(targets[:rows].copy())
+
+    def feed(meter: object) -> float:
+        for _ in range(100):
+            meter.update(batch, labels)
+        return float(meter.compute())
+
+    return {
+        "calibrant ECE": lambda: feed(CalibrationError(BINS, kind="probabilities")),
+        "torchmetrics ECE": lambda: feed(MulticlassCalibrationError(scores.shape[1], n_bins=BINS)),
+        "calibrant NLL": lambda: feed(NegativeLogLikelihood(kind="probabilities")),
+        "calibrant Brier score": lambda: feed(BrierScore(kind="probabilities")),
+    }
+
+
 def show(title: str, calls: dict[str, Callable[[], object]], repeats: int) -> None:
     print(f"\n{title}")
     print(f"  {'':34}{'best s':>9}{'mean s':>9}{'extra MB':>10}{'value':>11}{'time / ours':>13}")
@@ -200,6 +253,10 @@ def main() -> None:
         show("the same, streamed in batches of 1024", streaming(scores, targets), 2)
         show("the same from logits", from_logits(logits, targets), 2)
         del logits
+        for title, calls in proper(scores, targets).items():
+            show(f"{title}, {rows} x {classes}", calls, 2)
+        for batch in (128, 1024):
+            show(f"100 updates of {batch} x {classes}", updates(scores, targets, batch), 2)
         if classes == 10:
             show(f"class-wise ECE, {rows} x {classes}", classwise(scores, targets), 1)
         del scores

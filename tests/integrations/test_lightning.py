@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant.errors import InvalidInput
+from calibrant.integrations import CalibrationError
 from calibrant.integrations.lightning import PrunedLoader, PruningCallback
-from calibrant.metrics import CalibrationError
 from calibrant.pruning import Indexed
 
 pl = pytest.importorskip("lightning.pytorch")

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.metrics import accumulate_bins, reliability_bins
-from calibrant.metrics.binning import _add_by_product, _add_by_scatter, bin_edges, bin_index, check_bins, sum_bins
+from calibrant.integrations.device_bins import accumulate_bins, add_by_count, add_by_product
+from calibrant.metrics import reliability_bins
+from calibrant.metrics.binning import bin_edges, bin_index, check_bins, sum_bins
 
 
 def sure(confidences, dtype=np.float64, right=True):
@@ -112,6 +113,6 @@ def test_the_product_used_on_a_gpu_gives_the_same_sums():
     index = torch.randint(0, 10, (500,), generator=generator)
     values, correct = torch.rand(500, dtype=torch.float64, generator=generator), index % 3 == 0
     terms = index, torch.ones_like(index), values, correct.long(), 12
-    for a, b in zip(_add_by_product(*terms), _add_by_scatter(*terms), strict=True):
+    for a, b in zip(add_by_product(*terms), add_by_count(*terms), strict=True):
         assert a.dtype == b.dtype
         torch.testing.assert_close(a, b, rtol=1e-14, atol=0)

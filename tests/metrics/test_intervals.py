@@ -7,7 +7,7 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.metrics import percentiles
-from calibrant.metrics.intervals import Resampled, _correlation, subtract
+from calibrant.metrics.intervals import Resampled, subtract
 from calibrant.metrics.inversion import Plausible
 
 
@@ -26,15 +26,6 @@ def test_a_part_that_may_be_zero_has_its_centre_there_and_is_not_believed_to_mov
     assert subtract(theirs, ours, 0.9) == pytest.approx((0.2 - math.hypot(0.3, 0.1), 0.2 + 0.4))
     assert subtract(ours, theirs, -1.0)[1] == pytest.approx(-0.2 + 0.4)
     assert subtract(ours, ours, 0.9) == pytest.approx((-0.3, 0.3))
-
-
-def test_the_correlation_of_draws():
-    rng = np.random.default_rng(0)
-    first, second = rng.normal(size=(2, 500))
-    assert _correlation(first, first + second) == pytest.approx(np.corrcoef(first, first + second)[0, 1])
-    assert _correlation(first, np.ones(500)) == 0.0
-    first[3] = np.nan
-    assert _correlation(first, -first) == pytest.approx(-1.0)
 
 
 def test_percentiles_leave_out_what_is_not_defined():

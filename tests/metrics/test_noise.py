@@ -5,7 +5,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.metrics import expected_calibration_error, noise_floor
-from calibrant.metrics.noise import NoiseBin, _surplus
+from calibrant.metrics.errors import NoiseBin
 
 
 def make(top, right):
@@ -37,7 +37,7 @@ def test_limit_laws_of_large_bins_have_the_exact_moments(top):
     rows, draws = 12_000, 20_000
     group = NoiseBin()
     group.add(np.full(rows, top))
-    found = _surplus(group, draws, np.random.default_rng(1))
+    found = group.surplus(draws, np.random.default_rng(1))
     exact = np.random.default_rng(2).binomial(rows, top, draws) - rows * top
     spread = exact.std()
     assert found.mean() == pytest.approx(0.0, abs=5 * spread / np.sqrt(draws) + 1e-9)

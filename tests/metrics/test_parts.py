@@ -5,7 +5,9 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput
-from calibrant.metrics import Evaluation, evaluate_parts
+from calibrant.metrics import METRICS, Confidences, Evaluation, evaluate_parts
+from calibrant.metrics.confidences import RowConfidences
+from calibrant.metrics.parts import KeyCounts, count_keys, rounding_errors
 from calibrant.scale import Processes
 
 
@@ -44,28 +46,21 @@ def test_parts_give_the_numbers_of_one_machine(tmp_path, kind, dtype, exact_rows
 
 def test_the_stated_errors_of_rounding_are_kept_and_small():
     """Confidences that float32 cannot tell apart: the worst case for counting."""
-    from calibrant.metrics.counted import KeyCounts, count_keys
-    from calibrant.metrics.errors import debiased_error
-    from calibrant.metrics.ranking import Ranking
-    from calibrant.metrics.tops import SortedTops, Tops
-
     rng = np.random.default_rng(1)
     confidence = 0.9 + rng.integers(0, 50, 20_000) * 6e-8 + rng.random(20_000) * 3e-8
     correct = rng.random(20_000) < 0.8
     counts = KeyCounts(2, 20_000)
     for part in np.array_split(np.arange(20_000), 3):
         counts.add(*count_keys(confidence[part], correct[part]))
-    tops = counts.tops()
-    exact, near = SortedTops(Tops(confidence, correct, "float64")), tops
-    wrong, errors = int((~correct).sum()), tops.rounding(5)
-    assert len(near) == 20_000
-    one, other = Ranking.of(exact, wrong), Ranking.of(near, wrong)
-    assert 0 < abs(one.auroc - other.auroc) <= errors["auroc"] < 0.02
-    assert 0 < abs(one.aurc - other.aurc) <= errors["aurc"]
-    assert 0 < abs(one.ks - other.ks) <= errors["ks"] < 0.05
-    bins = exact.equal_mass_bins(5), near.equal_mass_bins(5)
-    assert abs(bins[0].expected_error - bins[1].expected_error) <= errors["ece_equal_mass"]
-    assert abs(debiased_error(bins[0]) - debiased_error(bins[1])) <= errors["debiased_ece"]
+    near = Confidences(counts.ranked(), 5, "float64")
+    exact = RowConfidences(confidence, correct, 5, "float64")
+    errors = rounding_errors(near.ranked, 5)
+    assert near.ranked.total == 20_000
+    off = {name: abs(METRICS[name].value(exact) - METRICS[name].value(near)) for name in errors}
+    assert all(off[name] <= errors[name] for name in errors)
+    assert all(off[name] > 0 for name in ("auroc", "aurc", "ks"))
+    assert errors["auroc"] < 0.02
+    assert errors["ks"] < 0.05
 
 
 def test_targets_are_read_alike_in_all_parts(tmp_path):

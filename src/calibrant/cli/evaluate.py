@@ -3,13 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-
 from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag, Many, NBins, Repeated, Switch
 from calibrant.cli._say import say, say_json, say_table
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import CheckFailed
-from calibrant.gates import Gates
 from calibrant.scale import make_executor, refuse_on_cluster
 
 
@@ -31,7 +28,7 @@ def evaluate(
     executor: ExecutorFlag = "local",
     address: Address = None,
     as_json: Json = False,
-    gates: Annotated[Gates, Parameter(name="*")] = Gates(),  # noqa: B008 (frozen)
+    **limits: float,
 ) -> None:
     """Say how accurate and how well calibrated saved predictions are. Where a limit does not hold, exit code 1.
 
@@ -51,11 +48,15 @@ def evaluate(
             for what is calibrated.
         executor: Ray reads the parts of a folder of Parquet files in many processes; without intervals, groups and
             weights.
+        limits: Limits on metrics, as fractions: --max-ece 0.02, --max-nll, --min-auroc and so on for every metric of
+            the JSON; --min-accuracy; for the rows at or above the first threshold --min-share, --min-share-accuracy and
+            --max-share-ece.
     """
     from calibrant.metrics import (
         NO_INTERVALS,
         ClassEvaluation,
         Evaluation,
+        Gates,
         GroupedEvaluation,
         default_resamples,
         describe_rounding,
@@ -64,13 +65,12 @@ def evaluate(
         evaluate_parts,
         evaluations_dict,
         evaluations_table,
-        grouped_dict,
         grouped_table,
-        without_intervals,
     )
     from calibrant.metrics import evaluate as evaluate_predictions
     from calibrant.runs import load_judged
 
+    gates = Gates(**{name.replace("-", "_"): limit for name, limit in limits.items()})
     gates.check(thresholds)
     settings: dict[str, Any] = {"thresholds": thresholds, "seed": seed, "level": level}
     settings |= {"weights": weights, "clusters": clusters}
@@ -100,7 +100,7 @@ def evaluate(
             classes |= {name: evaluate_classes(each, n_bins, weights=weights) for name, each in found.items()}
         judged |= [*made.items()][:1]
     if as_json:
-        content = evaluations_dict(results) if groups is None else grouped_dict(grouped)
+        content = evaluations_dict(results if groups is None else grouped)
         say_json(
             {**content, "per_class": {name: each.to_dict() for name, each in classes.items()}} if classes else content
         )
@@ -111,7 +111,7 @@ def evaluate(
             say_table(*each.rows())
         for line in describe_rounding(results):
             say(line)
-        if n_resamples is None and without_intervals(results):
+        if n_resamples is None and any(each.intervals is None for each in results.values()):
             say(NO_INTERVALS)
     broken = [line for name, result in judged.items() for line in gates.broken(result, name=name)]
     if broken:

@@ -1,100 +1,100 @@
-"""How far confidence is from truth: metrics on `Predictions`, their intervals, and meters for training loops."""
+"""How far confidence is from accuracy: metrics of `Predictions`, their intervals, comparisons and gates.
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+`METRICS` lists the metrics; `register_metric` adds one. Meters for training loops are in `calibrant.integrations`.
+"""
 
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.gates import Gates
-from calibrant.metrics.binning import Bins, accumulate_bins, edge_precision, expected_error
-from calibrant.metrics.classes import ClassEvaluation, ClassMetrics, evaluate_classes
+from calibrant.metrics import catalogue as catalogue
+from calibrant.metrics.binning import Bins, edge_precision
 from calibrant.metrics.comparison import Comparison, Difference, Verdict, compare, differences, rests_on_few
-from calibrant.metrics.confident import ConfidentSet, confident_set, is_confident
+from calibrant.metrics.confidences import Confidences
 from calibrant.metrics.errors import (
+    NoiseFloor,
     classwise_calibration_error,
     debiased_calibration_error,
     equal_mass_calibration_error,
     expected_calibration_error,
+    ks_calibration_error,
     maximum_calibration_error,
+    noise_floor,
     reliability_bins,
+    smooth_calibration_error,
 )
 from calibrant.metrics.evaluation import (
     FEWEST_RESAMPLES,
     NO_INTERVALS,
+    ConfidentSet,
     Evaluation,
+    confident_set,
     default_resamples,
     evaluate,
-    without_intervals,
+    is_confident,
 )
+from calibrant.metrics.gates import Gates
 from calibrant.metrics.groups import (
+    ClassEvaluation,
+    ClassMetrics,
     GroupedEvaluation,
-    Groups,
-    column_of,
     compare_groups,
+    evaluate_classes,
     evaluate_groups,
     group_rows,
     split_groups,
 )
-from calibrant.metrics.intervals import Resampled, percentiles, resample_models, share_intervals
-from calibrant.metrics.names import higher_is_better, set_metric
-from calibrant.metrics.noise import NoiseFloor, noise_floor
-from calibrant.metrics.parts import describe_rounding, evaluate_parts
-from calibrant.metrics.proper import accuracy, brier_score, error_rate, negative_log_likelihood
-from calibrant.metrics.proportion import wilson
-from calibrant.metrics.ranking import AccuracyCoverage, accuracy_coverage, aurc, auroc, ks_calibration_error
-from calibrant.metrics.resampling import bootstrap
-from calibrant.metrics.smooth import smooth_calibration_error
-from calibrant.metrics.tables import (
-    evaluations_dict,
-    evaluations_table,
-    grouped_dict,
-    grouped_table,
+from calibrant.metrics.intervals import Resampled, percentiles, resample_models, share_intervals, wilson
+from calibrant.metrics.metric import (
+    METRICS,
+    SET_METRICS,
+    Chunk,
+    Metric,
+    higher_is_better,
     label,
-    plain_table,
+    register_metric,
+    set_metric,
+    unregister_metric,
 )
-from calibrant.metrics.tops import Weights
-from calibrant.metrics.weighted import check_weights
-
-if TYPE_CHECKING:
-    from calibrant.metrics.meter import Meter
-    from calibrant.metrics.meters import (
-        BrierScore,
-        CalibrationError,
-        ClasswiseCalibrationError,
-        ConfidentSetMeter,
-        NegativeLogLikelihood,
-    )
+from calibrant.metrics.parts import describe_rounding, evaluate_parts
+from calibrant.metrics.scores import (
+    AccuracyCoverage,
+    accuracy,
+    accuracy_coverage,
+    aurc,
+    auroc,
+    brier_score,
+    error_rate,
+    negative_log_likelihood,
+)
+from calibrant.metrics.tables import evaluations_dict, evaluations_table, grouped_table, plain_table
+from calibrant.metrics.weights import Groups, Weights, check_weights, column_of
 
 __all__ = [
     "DEFAULT_N_BINS",
     "FEWEST_RESAMPLES",
+    "METRICS",
     "NO_INTERVALS",
+    "SET_METRICS",
     "AccuracyCoverage",
     "Bins",
-    "BrierScore",
-    "CalibrationError",
+    "Chunk",
     "ClassEvaluation",
     "ClassMetrics",
-    "ClasswiseCalibrationError",
     "Comparison",
+    "Confidences",
     "ConfidentSet",
-    "ConfidentSetMeter",
     "Difference",
     "Evaluation",
     "Gates",
     "GroupedEvaluation",
     "Groups",
-    "Meter",
-    "NegativeLogLikelihood",
+    "Metric",
     "NoiseFloor",
     "Resampled",
     "Verdict",
     "Weights",
-    "accumulate_bins",
     "accuracy",
     "accuracy_coverage",
     "aurc",
     "auroc",
-    "bootstrap",
     "brier_score",
     "check_weights",
     "classwise_calibration_error",
@@ -116,9 +116,7 @@ __all__ = [
     "evaluations_dict",
     "evaluations_table",
     "expected_calibration_error",
-    "expected_error",
     "group_rows",
-    "grouped_dict",
     "grouped_table",
     "higher_is_better",
     "is_confident",
@@ -129,6 +127,7 @@ __all__ = [
     "noise_floor",
     "percentiles",
     "plain_table",
+    "register_metric",
     "reliability_bins",
     "resample_models",
     "rests_on_few",
@@ -136,22 +135,6 @@ __all__ = [
     "share_intervals",
     "smooth_calibration_error",
     "split_groups",
+    "unregister_metric",
     "wilson",
-    "without_intervals",
 ]
-
-_METERS = {
-    "BrierScore",
-    "CalibrationError",
-    "ClasswiseCalibrationError",
-    "ConfidentSetMeter",
-    "Meter",
-    "NegativeLogLikelihood",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # torchmetrics takes a second to import; only those who use a meter wait for it.
-    if name not in _METERS:
-        raise AttributeError(f"module 'calibrant.metrics' has no attribute {name!r}")
-    return getattr(import_module("calibrant.metrics.meters"), name)

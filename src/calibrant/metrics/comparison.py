@@ -11,24 +11,25 @@ from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.display import Overview, ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.binning import check_bins
+from calibrant.metrics.clusters import Sample, clustered_differences, effective_rows
 from calibrant.metrics.evaluation import (
     FEWEST_RESAMPLES,
     Interval,
-    check_members,
+    Result,
     check_resamples,
     check_thresholds,
     evaluate,
+    is_confident,
 )
 from calibrant.metrics.intervals import Resampled, resample_models
-from calibrant.metrics.names import higher_is_better
-from calibrant.metrics.result import Result
-from calibrant.metrics.tops import Weights
+from calibrant.metrics.metric import definition
+from calibrant.metrics.weights import Weights, check_clusters, check_weights
 from calibrant.predictions import Predictions, require_predictions
 
 Verdict = Literal["better", "worse", "cannot tell"]
-# Fewer rows than this in a high-confidence set (or in all) and the verdict is "cannot tell".
+# With fewer rows than this in a high-confidence set (or in all) the verdict is "cannot tell".
 ENOUGH = 30
-# And fewer than this in a set have no interval of the difference of accuracies.
+# With fewer than this in a set there is no interval of the difference of accuracies.
 _ENOUGH_FOR_AN_INTERVAL = 200
 
 
@@ -38,13 +39,13 @@ class Difference(ShownFields):
 
     Attributes:
         name: Flat name as in `Evaluation.values`.
-        a: Value of the first model; None where it is not defined.
+        a: Value of the first model; None if it is not defined.
         b: Value of the second.
         difference: b - a.
-        interval: Interval of the difference; None where it is not defined, for calibration errors, and
-            for accuracies in sets of fewer than 200 rows.
-        verdict: What b is, seen from a: "better" or "worse" where a difference of 0 is not plausible, else "cannot
-            tell". MCE, class-wise ECE and debiased ECE have no range, and always "cannot tell".
+        interval: Interval of the difference; None if it is not defined, for calibration errors, and for accuracies in
+            sets of fewer than 200 rows.
+        verdict: What b is compared with a: "better" or "worse" if a difference of 0 is not plausible, else "cannot
+            tell".
     """
 
     name: str
@@ -83,15 +84,17 @@ class Comparison(Result):
         return comparison_overview(self)
 
     def _summary(self) -> Overview:
-        from calibrant.metrics.tables import comparison_overview, is_main
+        from calibrant.metrics.tables import comparison_overview
 
-        return comparison_overview(self, is_main)
+        return comparison_overview(self, main=True)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(end) for end in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def compare(
@@ -108,8 +111,8 @@ def compare(
 ) -> Comparison:
     """Compare two models on the same rows: differences b - a with an interval and a verdict each.
 
-    Every resample draws the same rows for both models, so what both find hard cancels. The intervals are not
-    corrected for the number of metrics: choose the one that decides before you look.
+    Every resample draws the same rows for both models, so what both find hard cancels. The intervals are not corrected
+    for the number of metrics: choose the one that decides before you look.
 
     Args:
         a: The first model, the one you have.
@@ -131,16 +134,20 @@ def compare(
         raise invalid("n_resamples", f"be at least {FEWEST_RESAMPLES} to compare", n_resamples)
     _check_same_rows(a, b)
     limits = check_thresholds(thresholds)
-    if weights is not None or clusters is not None:
-        from calibrant.metrics.weighted_comparison import weighted_differences
-
-        counts, own = check_members(a, weights, clusters)
-        settings: dict[str, Any] = {"n_bins": n_bins, "limits": limits, "n_resamples": n_resamples, "seed": seed}
-        return Comparison(len(a), n_resamples, level, weighted_differences(a, b, counts, own, level=level, **settings))
-    both = a, b
-    evaluations = [evaluate(each, n_bins, thresholds=limits) for each in both]
-    first, second = resample_models(both, evaluations, n_resamples=n_resamples, seed=seed, level=level)
-    return Comparison(len(a), n_resamples, level, differences(first, second))
+    own_weights = None if weights is None else check_weights(a, weights)
+    first, second = (evaluate(each, n_bins, thresholds=limits, weights=own_weights) for each in (a, b))
+    if weights is None and clusters is None:
+        both = resample_models([a, b], [first, second], n_resamples=n_resamples, seed=seed, level=level)
+        return Comparison(len(a), n_resamples, level, differences(*both))
+    counts = np.ones(len(a)) if own_weights is None else own_weights
+    sample = Sample(counts, check_clusters(a, clusters), n_resamples, seed, level)
+    intervals = clustered_differences(a, b, sample, (first, second))
+    values = first.values(), second.values()
+    rows = [
+        judge(name, values[0][name], values[1][name], intervals.get(name), few=_few_effective(name, a, b, counts))
+        for name in values[0]
+    ]
+    return Comparison(len(a), n_resamples, level, tuple(rows))
 
 
 def differences(a: Resampled, b: Resampled) -> tuple[Difference, ...]:
@@ -160,15 +167,15 @@ def differences(a: Resampled, b: Resampled) -> tuple[Difference, ...]:
 
 
 def _has_interval(name: str, a: Resampled, b: Resampled) -> bool:
-    """Whether the range of a difference covers as often as it says; see docs/metrics.md for what was counted.
+    """Whether the range of a difference covers as often as it says; docs/metrics.md has the counts.
 
-    That of calibration errors does not near 0, that of accuracies does not in small sets: they are too wide there.
+    It is too wide for calibration errors close to 0, and for accuracies of small sets.
     """
     metric, _, threshold = name.partition("@")
     if metric != "accuracy":
         return name not in a.plausible
-    shares = (each.evaluation.values()[f"share@{threshold}"] for each in (a, b))
-    return all(round((share or 0.0) * a.evaluation.n) >= _ENOUGH_FOR_AN_INTERVAL for share in shares)
+    shares = [each.evaluation.values()[f"share@{threshold}"] or 0.0 for each in (a, b)]
+    return all(round(share * a.evaluation.n) >= _ENOUGH_FOR_AN_INTERVAL for share in shares)
 
 
 def rests_on_few(name: str, a: Mapping[str, float | None], b: Mapping[str, float | None], n: int) -> bool:
@@ -180,16 +187,29 @@ def rests_on_few(name: str, a: Mapping[str, float | None], b: Mapping[str, float
     return any(round((values[f"share@{threshold}"] or 0.0) * n) < ENOUGH for values in (a, b))
 
 
+def _few_effective(name: str, a: Predictions, b: Predictions, weights: Any) -> bool:
+    """The same for rows with weights, by the effective number of rows."""
+    metric, _, threshold = name.partition("@")
+    if metric != "accuracy" or not threshold:
+        return effective_rows(weights) < ENOUGH
+    sets = [is_confident(each, float(threshold)) for each in (a, b)]
+    return any(effective_rows(weights[inside]) < ENOUGH for inside in sets)
+
+
 def judge(
     name: str, a: float | None, b: float | None, ends: Interval | None, *, few: bool, printed: bool = True
 ) -> Difference:
-    """One metric of two models, with the verdict that its range allows; none where it rests on few rows."""
+    """One metric of two models, with the verdict that its range allows; "cannot tell" if it rests on few rows."""
     difference = None if a is None or b is None else b - a
     interval = ends if printed else None
-    if few or ends is None or difference is None or ends[0] <= 0.0 <= ends[1]:
-        return Difference(name, a, b, difference, interval, "cannot tell")
-    better = (ends[0] > 0.0) == higher_is_better(name)
-    return Difference(name, a, b, difference, interval, "better" if better else "worse")
+    verdict: Verdict = "cannot tell"
+    better = definition(name).better
+    if better is not None and not few and ends is not None and difference is not None:
+        if ends[0] > 0.0:
+            verdict = "better" if better == "higher" else "worse"
+        elif ends[1] < 0.0:
+            verdict = "better" if better == "lower" else "worse"
+    return Difference(name, a, b, difference, interval, verdict)
 
 
 def _check_same_rows(a: Predictions, b: Predictions) -> None:

@@ -1,8 +1,9 @@
-"""`evaluate`: every metric of one set of predictions in one typed result."""
+"""`evaluate`: every metric of one set of predictions in one result."""
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -10,78 +11,117 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction, whole
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.display import Overview
+from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import typed
-from calibrant.metrics.binning import bin_edges, check_bins, sum_bins
-from calibrant.metrics.confident import ConfidentSet, check_threshold, confident_of
-from calibrant.metrics.errors import balanced_error, debiased_error
-from calibrant.metrics.names import METRICS, SET_METRICS, set_metric
-from calibrant.metrics.noise import noise_of
-from calibrant.metrics.ranking import Ranking
-from calibrant.metrics.result import Result
-from calibrant.metrics.smooth import smooth_of
-from calibrant.metrics.tops import SortedTops, Weights
-from calibrant.metrics.totals import read_totals
+from calibrant.metrics.binning import Floats, bin_edges, check_bins, edge_precision, rounded
+from calibrant.metrics.confidences import Confidences, RowConfidences
+from calibrant.metrics.errors import NoiseFloor, confidences_of, noise_bins, simulate_noise
+from calibrant.metrics.metric import METRICS, SET_METRICS, read_chunks, set_metric
+from calibrant.metrics.weights import Weights, check_clusters, check_weights, weighted_sum
 from calibrant.predictions import Predictions, require_predictions
 
 Interval = tuple[float, float]
 FEWEST_RESAMPLES = 20
 """With fewer, not even the range of all draws would be a 90 % interval."""
 MOST_ROWS_BY_DEFAULT = 100_000
-"""Beyond these, intervals are computed only where somebody asks for them."""
+"""Above so many rows, intervals are computed only if somebody asks for them."""
 NO_INTERVALS = (
     f"No intervals: above {MOST_ROWS_BY_DEFAULT:,} rows they are left out unless you ask for them (--n-resamples 200)."
 )
 
 
+@dataclass(frozen=True)
+class ConfidentSet(ShownFields):
+    """The paper's high-confidence set S: the rows with confidence >= threshold.
+
+    Attributes:
+        threshold: Least confidence of the set.
+        share: Their part of all rows, |S| / n.
+        accuracy: Share of them that are right; None if there are none.
+        ece: Their ECE over equal-width bins on [0, 1], as in the paper; None if there are none. For a threshold in the
+            last bin that is |accuracy - mean confidence|.
+        ece_inside: Their ECE over equal-width bins on [threshold, 1]; None if there are none.
+    """
+
+    threshold: float
+    share: float
+    accuracy: float | None
+    ece: float | None
+    ece_inside: float | None
+
+
+def is_confident(predictions: Predictions, threshold: float) -> NDArray[np.bool_]:
+    """Which rows have confidence >= threshold, threshold rounded to the precision of the confidences."""
+    require_predictions(predictions)
+    limit = rounded(np.asarray([_check_threshold(threshold)]), edge_precision(predictions))
+    return np.asarray(predictions.confidence >= limit[0])
+
+
+def confident_set(
+    predictions: Predictions,
+    threshold: float = 0.95,
+    *,
+    n_bins: int = DEFAULT_N_BINS,
+    weights: Weights | None = None,
+) -> ConfidentSet:
+    """Share, accuracy and calibration error of the rows with confidence >= threshold.
+
+    >>> confident_set(Predictions.from_probabilities([[0.98, 0.02], [0.6, 0.4]], [0, 1])).share
+    0.5
+    """
+    return _set_above(confidences_of(predictions, n_bins, weights), _check_threshold(threshold))
+
+
+def _set_above(confidences: Confidences, threshold: float) -> ConfidentSet:
+    inside = confidences.above(threshold)
+    with np.errstate(invalid="ignore"):
+        values = {name: metric.value(inside) for name, metric in SET_METRICS.items()}
+    return ConfidentSet(float(threshold), **values)  # type: ignore[arg-type] # a share is always defined
+
+
+class Result(Displayed):
+    """A result that is written as JSON, in fractions, and shown as a table, in percent."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        raise NotImplementedError
+
+    def to_json(self) -> str:
+        """The result as JSON, in fractions."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def table(self) -> str:
+        """A table for people, in percent, with intervals if there are any."""
+        from calibrant.metrics.tables import rendered
+
+        return rendered(self._overview())
+
+
 @dataclass(frozen=True, repr=False)
 class Evaluation(Result):
-    """All metrics, as fractions; docs/metrics.md defines each.
+    """All metrics, as fractions; docs/metrics.md defines each. `evaluation.ece` is `evaluation.metrics["ece"]`.
 
     Attributes:
         n: Rows.
         n_classes: Classes; "classes" in JSON.
         n_bins: Bins of the binned metrics.
-        test_error: Share of wrong predictions.
-        nll: Mean negative log likelihood; infinite where a target has probability 0 (null in JSON).
-        brier: Brier score, summed over classes.
-        ece: Expected calibration error, equal-width bins.
-        ece_equal_mass: The same over bins of equal mass.
-        mce: Largest gap of an equal-width bin.
-        classwise_ece: Mean over classes of the class's ECE.
-        smooth_ece: Smooth ECE.
-        debiased_ece: Debiased L2 calibration error.
-        ks: Kolmogorov-Smirnov calibration error.
-        auroc: Of confidence for correctness; None where all rows are right or all are wrong.
-        aurc: Area under the risk-coverage curve.
+        metrics: Value of each metric of all rows by name, None if it is not defined (AUROC if all rows are right). An
+            NLL is infinite if a target has probability 0 (null in JSON). In JSON these keys stand beside the others.
         noise_floor: Mean ECE of a perfectly calibrated model with these confidences.
         noise_floor_95: Its 95 % quantile.
         thresholds: The high-confidence sets.
         intervals: Metric name (for a set: "share@0.95") to its interval; None unless asked for.
-            MCE, class-wise ECE and debiased ECE never have one.
         level: Level of the intervals; None without them.
-        balanced_error: Mean over classes of the class's error; None in evaluations of older versions. See
-            `evaluate_classes` for each class.
-        rounding: Largest errors of metrics that were computed from rounded confidences, by name; None where all are
-            exact, which is everywhere but in `evaluate_parts` of very many rows.
+        balanced_error: Mean over classes of the class's error; see `evaluate_classes` for each class.
+        rounding: Largest errors of metrics that were computed from rounded confidences, by name; None if all are exact,
+            which is so except in `evaluate_parts` of very many rows.
     """
 
     n: int
     n_classes: int
     n_bins: int
-    test_error: float
-    nll: float
-    brier: float
-    ece: float
-    ece_equal_mass: float
-    mce: float
-    classwise_ece: float
-    smooth_ece: float
-    debiased_ece: float
-    ks: float
-    auroc: float | None
-    aurc: float
+    metrics: Mapping[str, float | None]
     noise_floor: float
     noise_floor_95: float
     thresholds: tuple[ConfidentSet, ...]
@@ -90,9 +130,16 @@ class Evaluation(Result):
     balanced_error: float | None = None
     rounding: Mapping[str, float] | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        """The value of a metric by its name."""
+        metrics = self.__dict__.get("metrics", {})
+        if name in metrics:
+            return metrics[name]
+        raise AttributeError(f"Evaluation has no attribute {name!r}. Its metrics: {', '.join(metrics)}.")
+
     def values(self) -> dict[str, float | None]:
         """Every metric under one flat name, those of the high-confidence sets as "share@0.95"; None: not defined."""
-        flat: dict[str, float | None] = {name: getattr(self, name) for name in METRICS}
+        flat = dict(self.metrics)
         for row in self.thresholds:
             for name in SET_METRICS:
                 flat[set_metric(name, row.threshold)] = getattr(row, name)
@@ -100,37 +147,45 @@ class Evaluation(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, which has no infinity: an infinite NLL, or end of its interval, becomes None."""
-        content = {_KEYS.get(name, name): value for name, value in asdict(self).items()}
-        content["thresholds"] = [
-            {_KEYS.get(name, name): value for name, value in asdict(row).items()} for row in self.thresholds
-        ]
-        content["nll"] = _finite(self.nll)
-        for name in ("balanced_error", "rounding"):
-            if content[name] is None:
-                del content[name]
-        if self.intervals is None:
-            del content["intervals"], content["level"]
-        else:
+        content: dict[str, Any] = {"n": self.n, "classes": self.n_classes, "n_bins": self.n_bins}
+        content |= {name: _finite(value) for name, value in self.metrics.items()}
+        content |= {"noise_floor": self.noise_floor, "noise_floor_95": self.noise_floor_95}
+        content["thresholds"] = []
+        for row in self.thresholds:
+            values = asdict(row)
+            content["thresholds"].append({"delta": values.pop("threshold"), **values})
+        if self.intervals is not None:
             content["intervals"] = {name: [_finite(end) for end in ends] for name, ends in self.intervals.items()}
+            content["level"] = self.level
+        for name in ("balanced_error", "rounding"):
+            if getattr(self, name) is not None:
+                content[name] = getattr(self, name)
         return content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Build an evaluation from what `to_dict` gave."""
+        """Build an evaluation from what `to_dict` returned."""
         try:
-            own = {_NAMES.get(key, key): value for key, value in content.items()}
-            own["thresholds"] = [
-                {_NAMES.get(key, key): value for key, value in row.items()} for row in own["thresholds"]
-            ]
-            own["nll"] = _number(own["nll"])
+            own = dict(content)
+            own["n_classes"] = own.pop("classes")
+            own["metrics"] = {name: own.pop(name) for name in METRICS if name in own}
+            if own["metrics"]["nll"] is None:
+                own["metrics"]["nll"] = math.inf
+            own["thresholds"] = [{**row, "threshold": row["delta"]} for row in own["thresholds"]]
+            for row in own["thresholds"]:
+                del row["delta"]
             if "intervals" in own:
                 pairs = own["intervals"].items()
                 own["intervals"] = {name: (_number(low), _number(high)) for name, (low, high) in pairs}
-            return typed(cls, own, what="evaluation", where="content")
+            evaluation = typed(cls, own, what="evaluation", where="content")
         except InvalidInput:
             raise
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise invalid("content", "be what Evaluation.to_dict gave", f"something else ({error})") from error
+        undefined = [name for name, value in evaluation.metrics.items() if value is None and name != "auroc"]
+        if undefined:
+            raise invalid("content", "be an undamaged evaluation", f"no value of {undefined[0]}")
+        return evaluation
 
     def _overview(self) -> Overview:
         from calibrant.metrics.tables import evaluation_overview
@@ -138,22 +193,88 @@ class Evaluation(Result):
         return evaluation_overview(self)
 
     def _summary(self) -> Overview:
-        from calibrant.metrics.tables import evaluation_overview, is_main
+        from calibrant.metrics.tables import evaluation_overview
 
-        return evaluation_overview(self, is_main)
-
-
-# Keys of JSON files that are older than the Python names.
-_KEYS = {"n_classes": "classes", "threshold": "delta"}
-_NAMES = {key: name for name, key in _KEYS.items()}
+        return evaluation_overview(self, main=True)
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _number(value: float | None) -> float:
     return math.inf if value is None else value
+
+
+@dataclass
+class Sums:
+    """What rows add to an evaluation; sums of parts add up.
+
+    Attributes:
+        rows: Number of rows.
+        metrics: Sum of each metric of the families "mean", "share" and "table", by name.
+        class_rows: Rows of each class, or the sum of their weights.
+        class_wrong: How many of them are wrong, or the sum of their weights.
+    """
+
+    rows: int
+    metrics: dict[str, Any] = field(default_factory=dict)
+    class_rows: NDArray[Any] = field(default_factory=lambda: np.zeros(1))
+    class_wrong: NDArray[Any] = field(default_factory=lambda: np.zeros(1))
+
+    def __add__(self, other: "Sums") -> "Sums":
+        """The sums over both parts."""
+        metrics = {name: value + other.metrics[name] for name, value in self.metrics.items()}
+        rows = self.class_rows + other.class_rows, self.class_wrong + other.class_wrong
+        return Sums(self.rows + other.rows, metrics, *rows)
+
+
+def read_sums(predictions: Predictions, n_bins: int, weights: Floats | None = None) -> tuple[Sums, RowConfidences]:
+    """Walk through the rows once; only the confidence and correctness of each stay in memory."""
+    precision, classes = edge_precision(predictions), predictions.n_classes
+    edges = bin_edges(n_bins, precision)
+    confidence: NDArray[Any] = np.empty(0)
+    correct = np.empty(len(predictions), dtype=np.bool_)
+    totals: dict[str, Any] = {}
+    for part, chunk in read_chunks(predictions, edges, weights):
+        if part.start == 0:
+            confidence = np.empty(len(predictions), dtype=chunk.confidence.dtype)
+        confidence[part], correct[part] = chunk.confidence, chunk.correct
+        for metric in METRICS.values():
+            if metric.reads_rows:
+                totals[metric.name] = totals.get(metric.name, 0.0) + weighted_sum(
+                    metric.row_values(chunk), chunk.weights
+                )
+            elif metric.family == "table":
+                totals[metric.name] = totals.get(metric.name, 0.0) + metric.compute(chunk)
+    wrong = predictions.targets[~correct]
+    own_weights = None if weights is None else weights[~correct]
+    counts = np.bincount(predictions.targets, weights, classes), np.bincount(wrong, own_weights, classes)
+    rows = RowConfidences(confidence, correct, n_bins, precision, weights)
+    return Sums(len(predictions), totals, *counts), rows
+
+
+def finish(sums: Sums, confidences: Confidences, limits: Sequence[float], floor: NoiseFloor) -> Evaluation:
+    """The evaluation of rows from their sums and confidences."""
+    values: dict[str, float | None] = {}
+    for name, metric in METRICS.items():
+        if metric.reads_confidences:
+            values[name] = metric.value(confidences)
+        elif metric.finish is None:
+            values[name] = float(sums.metrics[name]) / sums.rows
+        else:
+            values[name] = metric.finish(sums.metrics[name], sums.rows)
+    there = sums.class_rows > 0
+    return Evaluation(
+        n=sums.rows,
+        n_classes=len(there),
+        n_bins=confidences.n_bins,
+        metrics=values,
+        noise_floor=floor.mean,
+        noise_floor_95=floor.upper,
+        thresholds=tuple(_set_above(confidences, limit) for limit in limits),
+        balanced_error=float((sums.class_wrong[there] / sums.class_rows[there]).mean()),
+    )
 
 
 def evaluate(
@@ -189,45 +310,36 @@ def evaluate(
     check_bins(n_bins)
     limits = check_thresholds(thresholds)
     check_resamples(n_resamples, level, seed)
-    from calibrant.metrics.intervals import resample_models
-    from calibrant.metrics.weighted_evaluation import evaluate_weighted, weighted_intervals
-
-    draws: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "level": level}
+    own_weights = None if weights is None else check_weights(predictions, weights)
+    own_clusters = check_clusters(predictions, clusters)
+    sums, rows = read_sums(predictions, n_bins, own_weights)
+    floor = simulate_noise(noise_bins(rows.confidence, n_bins, rows.precision, own_weights), seed=seed)
+    evaluation = finish(sums, rows, limits, floor)
+    if not n_resamples:
+        return evaluation
     if weights is None and clusters is None:
-        found = _point(predictions, n_bins, limits, seed)
-        if n_resamples:
-            (resampled,) = resample_models([predictions], [found], **draws, paired=False)
-            found = replace(found, intervals=resampled.intervals(), level=level)
-        return found
-    counts, own = check_members(predictions, weights, clusters)
-    if weights is None:
-        found = _point(predictions, n_bins, limits, seed)
-    else:
-        found = evaluate_weighted(predictions, counts, n_bins, limits, seed=seed)
-    if n_resamples:
-        found = replace(found, intervals=weighted_intervals(predictions, counts, own, found, **draws), level=level)
-    return found
+        from calibrant.metrics.intervals import resample_models
+
+        settings: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "level": level}
+        (resampled,) = resample_models([predictions], [evaluation], **settings, paired=False)
+        return replace(evaluation, intervals=resampled.intervals(), level=level)
+    from calibrant.metrics.clusters import Sample, clustered_intervals
+
+    sample = Sample(
+        np.ones(len(predictions)) if own_weights is None else own_weights, own_clusters, n_resamples, seed, level
+    )
+    return replace(evaluation, intervals=clustered_intervals(predictions, sample, evaluation), level=level)
 
 
-def check_members(
-    predictions: Predictions, weights: Weights | None, clusters: Weights | None
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The weight of each row, with a mean of 1, and the number of its cluster: without clusters each row its own."""
-    from calibrant.metrics.groups import column_of
-    from calibrant.metrics.weighted import check_weights
-
-    counts = np.ones(len(predictions)) if weights is None else check_weights(predictions, weights)
-    if clusters is None:
-        return counts, np.arange(len(predictions))
-    names = [str(value) for value in column_of(predictions, clusters, "clusters").tolist()]
-    return counts, np.unique(names, return_inverse=True)[1]
+def _check_threshold(threshold: float) -> float:
+    return fraction("thresholds", threshold, ends=True)
 
 
 def check_thresholds(thresholds: Any) -> list[float]:
     """The limits of high-confidence sets, each in range."""
     if not isinstance(thresholds, Iterable):
         raise invalid("thresholds", "be a sequence of numbers", repr(thresholds), "One is written (0.95,).")
-    return [check_threshold(each) for each in thresholds]
+    return [_check_threshold(each) for each in thresholds]
 
 
 def check_resamples(n_resamples: int, level: float, seed: int = 0) -> None:
@@ -240,7 +352,7 @@ def check_resamples(n_resamples: int, level: float, seed: int = 0) -> None:
 
 
 def default_resamples(predictions: Predictions) -> int:
-    """Draws behind intervals that nobody asked for: 200 where they take about two seconds at most, else none.
+    """Draws behind intervals that nobody asked for: 200 if they take about two seconds at most, else none.
 
     Args:
         predictions: What will be evaluated. 100,000 rows take 2.3 s of computing, whatever the number of classes.
@@ -249,39 +361,3 @@ def default_resamples(predictions: Predictions) -> int:
     200
     """
     return 200 if len(predictions) <= MOST_ROWS_BY_DEFAULT else 0
-
-
-def without_intervals(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Names of those that have no intervals."""
-    return [name for name, each in evaluations.items() if each.intervals is None]
-
-
-def _point(predictions: Predictions, n_bins: int, limits: Sequence[float], seed: int) -> Evaluation:
-    totals = read_totals(predictions, n_bins)
-    tops = totals.tops
-    bins = sum_bins(tops.confidence, tops.correct, bin_edges(n_bins, tops.precision))
-    floor = noise_of(tops, n_bins, seed=seed)
-    wrong = int(np.count_nonzero(~tops.correct))
-    rows = SortedTops(tops)
-    ranking, equal_mass = Ranking.of(rows, wrong), rows.equal_mass_bins(n_bins)
-    return Evaluation(
-        n=len(predictions),
-        n_classes=predictions.n_classes,
-        n_bins=n_bins,
-        test_error=wrong / len(predictions),
-        nll=totals.nll,
-        brier=totals.brier,
-        ece=bins.expected_error,
-        ece_equal_mass=equal_mass.expected_error,
-        mce=bins.maximum_error,
-        classwise_ece=totals.classwise_error,
-        smooth_ece=smooth_of(tops),
-        debiased_ece=debiased_error(equal_mass),
-        ks=ranking.ks,
-        auroc=ranking.auroc,
-        aurc=ranking.aurc,
-        noise_floor=floor.mean,
-        noise_floor_95=floor.upper,
-        thresholds=tuple(confident_of(tops, limit, n_bins) for limit in limits),
-        balanced_error=balanced_error(predictions.targets, ~tops.correct),
-    )

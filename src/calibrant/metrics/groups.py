@@ -1,24 +1,25 @@
-"""Metrics group by group: where a model is worse than over all cases, with intervals that hold in all groups."""
+"""Metrics of each group and of each class: what an average over all rows hides."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import as_array
-from calibrant.display import Overview
-from calibrant.errors import did_you_mean, invalid
+from calibrant.defaults import DEFAULT_N_BINS
+from calibrant.display import FEW, Displayed, Overview, ShownFields
+from calibrant.errors import invalid
 from calibrant.metrics.comparison import Comparison, compare
-from calibrant.metrics.evaluation import Evaluation, evaluate
-from calibrant.metrics.names import higher_is_better
-from calibrant.metrics.result import Result
-from calibrant.predictions import Predictions, require_predictions
+from calibrant.metrics.errors import class_gap_sums
+from calibrant.metrics.evaluation import Evaluation, Result, evaluate
+from calibrant.metrics.metric import higher_is_better
+from calibrant.metrics.weights import Groups, Weights, check_weights, column_of
+from calibrant.predictions import Predictions, names_or_numbers
 
-# A column with more values than this names cases, not groups.
-MOST_GROUPS = 1000
-Groups = str | Sequence[Any] | NDArray[Any]
+# A column with more values than this names rows, not groups.
+_MOST_GROUPS = 1000
 
 
 def group_rows(predictions: Predictions, groups: Groups) -> dict[str, NDArray[np.int64]]:
@@ -32,31 +33,16 @@ def group_rows(predictions: Predictions, groups: Groups) -> dict[str, NDArray[np
     >>> {name: rows.tolist() for name, rows in group_rows(cases, "site").items()}
     {'a': [1], 'b': [0, 2]}
     """
-    require_predictions(predictions)
     values = column_of(predictions, groups, "groups")
-    names = np.asarray([str(value) for value in values.tolist()], dtype=object)
-    found, places = np.unique(names, return_inverse=True)
-    if len(found) > MOST_GROUPS:
-        raise invalid("groups", f"have at most {MOST_GROUPS:,} different values", f"{len(found):,}")
-    return {str(name): np.flatnonzero(places == k) for k, name in enumerate(found)}
-
-
-def column_of(predictions: Predictions, column: Groups, argument: str) -> NDArray[Any]:
-    """One value for each row: an extra column by its name, or the values themselves."""
-    if isinstance(column, str):
-        if column not in predictions.extras:
-            known = list(predictions.extras)
-            way_out = did_you_mean(column, known) if known else "There are no other columns."
-            raise invalid(argument, "be a column of the predictions", repr(column), way_out)
-        return predictions.extras[column]
-    values = as_array(argument, column)
-    if values.shape != (len(predictions),):
-        raise invalid(argument, f"hold {len(predictions)} values, one per row", f"shape {values.shape}")
-    return values
+    texts = np.asarray([str(value) for value in values.tolist()], dtype=object)
+    names, places = np.unique(texts, return_inverse=True)
+    if len(names) > _MOST_GROUPS:
+        raise invalid("groups", f"have at most {_MOST_GROUPS:,} different values", f"{len(names):,}")
+    return {str(name): np.flatnonzero(places == k) for k, name in enumerate(names)}
 
 
 def split_groups(predictions: Predictions, groups: Groups) -> dict[str, Predictions]:
-    """The predictions of every group, by its name: for pictures and pages that take several sets."""
+    """The predictions of every group, by its name: for figures and reports that take several sets."""
     return {name: predictions.subset(rows) for name, rows in group_rows(predictions, groups).items()}
 
 
@@ -76,24 +62,27 @@ class GroupedEvaluation(Result):
     level: float | None
 
     def worst(self, metric: str = "test_error") -> str | None:
-        """The group with the worst value of a metric, by its flat name; None where no group has one."""
+        """The group with the worst value of a metric, by its flat name; None if no group has one."""
         values = {name: each.values()[metric] for name, each in self.groups.items()}
         known = {name: value for name, value in values.items() if value is not None}
         if not known:
             return None
-        pick = min if higher_is_better(metric) else max
-        return pick(known, key=lambda name: known[name])
+        if higher_is_better(metric):
+            return min(known, key=lambda name: known[name])
+        return max(known, key=lambda name: known[name])
 
     def stand_out(self, metric: str = "test_error") -> list[str]:
         """Groups that are worse than all cases together beyond chance: their whole interval is."""
         overall = self.overall.values()[metric]
-        found = []
+        worse = []
         for name, each in self.groups.items():
-            ends = None if each.intervals is None else each.intervals.get(metric)
-            if ends is not None and overall is not None:
-                worse = ends[1] < overall if higher_is_better(metric) else ends[0] > overall
-                found += [name] if worse else []
-        return found
+            ends = (each.intervals or {}).get(metric)
+            if ends is None or overall is None:
+                continue
+            low, high = ends
+            if (higher_is_better(metric) and high < overall) or (not higher_is_better(metric) and low > overall):
+                worse.append(name)
+        return worse
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -137,10 +126,10 @@ def evaluate_groups(
     settings |= {"n_resamples": n_resamples}
     overall = evaluate(predictions, level=level, **settings)
     inner = 1.0 - (1.0 - level) / len(rows)
-    found = {
+    evaluations = {
         name: evaluate(predictions.subset(own), level=inner, **_of_rows(settings, own)) for name, own in rows.items()
     }
-    return GroupedEvaluation(overall, found, level if n_resamples else None)
+    return GroupedEvaluation(overall, evaluations, level if n_resamples else None)
 
 
 def compare_groups(
@@ -172,3 +161,104 @@ def _of_rows(settings: Mapping[str, Any], rows: NDArray[np.int64]) -> dict[str, 
         if own.get(name) is not None and not isinstance(own[name], str):
             own[name] = as_array(name, own[name])[rows]
     return own
+
+
+@dataclass(frozen=True)
+class ClassMetrics(ShownFields):
+    """One class.
+
+    Attributes:
+        name: Its name, or its number as text.
+        n: Rows of this class.
+        error: Share of these rows that are predicted as another class; None without rows, or without weight on them.
+        predicted: Rows that are predicted as this class.
+        gap: Mean probability of this class minus its share, over all rows; above 0: predicted too often.
+        ece: Calibration error of this class's probability against all others.
+    """
+
+    name: str
+    n: int
+    error: float | None
+    predicted: int
+    gap: float
+    ece: float
+
+
+@dataclass(frozen=True, repr=False)
+class ClassEvaluation(Displayed):
+    """All classes.
+
+    Attributes:
+        balanced_error: Mean error of the classes that have rows: each class counts as much as any other.
+        classes: In the order of the labels.
+    """
+
+    balanced_error: float
+    classes: tuple[ClassMetrics, ...]
+
+    @property
+    def worst(self) -> ClassMetrics:
+        """The class with the largest error, the first of them on a tie."""
+        return max((each for each in self.classes if each.error is not None), key=lambda each: each.error or 0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Headings and cells of a table for people, in percent."""
+        percent: list[tuple[str, ...]] = [
+            (
+                each.name,
+                f"{each.n:,}",
+                "-" if each.error is None else f"{100 * each.error:.2f}",
+                f"{each.predicted:,}",
+                f"{100 * each.gap:+.2f}",
+                f"{100 * each.ece:.2f}",
+            )
+            for each in self.classes
+        ]
+        return ("class", "cases", "error %", "predicted", "said - true share %", "ECE %"), percent
+
+    def _overview(self) -> Overview:
+        headings, rows = self.rows()
+        more = [(f"{len(rows) - FEW:,} more", *[""] * (len(headings) - 1))] if len(rows) > FEW else []
+        return Overview(self.describe(), [*rows[:FEW], *more], headings)
+
+    def describe(self) -> str:
+        """One sentence for a person."""
+        worst = self.worst
+        return (
+            f"balanced error {100 * self.balanced_error:.2f} % (each class counts alike); "
+            f"worst: {worst.name}, {100 * (worst.error or 0.0):.2f} % of {worst.n:,}"
+        )
+
+
+def evaluate_classes(
+    predictions: Predictions, n_bins: int = DEFAULT_N_BINS, *, weights: Weights | None = None
+) -> ClassEvaluation:
+    """Error and calibration class by class.
+
+    Args:
+        predictions: What the model said.
+        n_bins: Bins of each class's calibration error.
+        weights: Name of an extra column, or one number per row: importance weights. Only their ratios matter; `n` and
+            `predicted` are numbers of rows all the same.
+
+    >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]], [0, 0, 0, 1])
+    >>> evaluate_classes(predictions).balanced_error
+    0.5
+    """
+    gaps = class_gap_sums(predictions, n_bins, weights)
+    count, n, targets = predictions.n_classes, len(predictions), predictions.targets
+    own = np.ones(n) if weights is None else check_weights(predictions, weights)
+    size, predicted = (np.bincount(each, minlength=count) for each in (targets, predictions.predicted))
+    weight, wrong = np.bincount(targets, own, count), np.bincount(targets, own * ~predictions.correct, count)
+    there = weight > 0
+    errors = wrong / np.where(there, weight, 1.0)
+    classes = []
+    for k, name in enumerate(names_or_numbers(predictions.class_names, count)):
+        error = float(errors[k]) if there[k] else None
+        gap, ece = float(gaps[:, k].sum()) / n, float(np.abs(gaps[:, k]).sum()) / n
+        classes.append(ClassMetrics(str(name), int(size[k]), error, int(predicted[k]), gap, ece))
+    return ClassEvaluation(float(errors[there].mean()), tuple(classes))

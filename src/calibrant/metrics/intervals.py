@@ -1,88 +1,204 @@
-"""The interval of every metric, each by the method that covers the truth as often as it says; see docs/metrics.md.
+"""The interval of every metric for independent rows of equal weight, by the method that covers for its family.
 
-Shares of rows have Wilson's or Jeffreys' interval, calibration errors that of `inversion`, everything else the
-percentiles of a bootstrap. MCE, class-wise ECE and debiased ECE have none: one bin with a few rows decides the first;
-how far noise raises the second depends on whether the true gaps lie in many cells or in a few, which no sample tells;
-the third is 0 whenever the noise that it subtracts is the larger part, so that one error among 200 very sure rows gives
-0 in nearly every world, and no range of worlds follows from it. Errors of sets
-of fewer than ten rows have none either. Every interval holds the value that stands beside it.
+Shares of rows have Wilson's or Jeffreys' interval, calibration errors that of `inversion`, means and ranking metrics
+the percentiles of a bootstrap. docs/metrics.md says how often each holds the truth. Every interval holds the value
+beside it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaincinv, ndtri
 
 from calibrant.display import ShownFields
+from calibrant.metrics.binning import Floats, edge_precision
+from calibrant.metrics.confidences import Confidences, Order
 from calibrant.metrics.evaluation import Evaluation, Interval
 from calibrant.metrics.inversion import Plausible, calibration_errors
-from calibrant.metrics.names import set_metric
-from calibrant.metrics.proportion import jeffreys, wilson
-from calibrant.metrics.resampling import WeightedMetrics, resample
+from calibrant.metrics.metric import METRICS, SET_METRICS, definition, mean_metrics, row_values, set_metric
 from calibrant.predictions import Predictions
 
-_BOOTSTRAPPED = ("nll", "brier", "auroc", "aurc")
-_WITHOUT = ("mce", "classwise_ece", "debiased_ece")
-# Ends of simulated intervals have a noise of their own, which no correlation of the models takes away.
+# Counts of one block of resamples; eight arrays of this many float64 are about 35 MB.
+_BLOCK = 2**19
+_MOST_THREADS = 8
+# The simulated ends of intervals have a noise of their own, which no correlation of the models removes.
 _MOST_TOGETHER = 0.9
+
+
+def wilson(
+    successes: float | NDArray[np.int64], trials: float | NDArray[np.int64], *, level: float = 0.95
+) -> tuple[Floats, Floats]:
+    """Wilson score interval of a proportion (Wilson 1927); NaN if there are no trials.
+
+    >>> low, high = wilson(98, 100)
+    >>> print(f"{low:.4f} {high:.4f}")
+    0.9300 0.9945
+    """
+    k, n = np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64)
+    z = ndtri(0.5 + level / 2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = k / n
+        centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+        half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    # At 0 and n successes the exact ends are 0 and 1; rounding would leave 1e-17 behind.
+    low = np.where(k == 0, 0.0, np.maximum(centre - half, 0.0))
+    high = np.where(k == n, 1.0, np.minimum(centre + half, 1.0))
+    empty = n == 0
+    return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
+
+
+def jeffreys(successes: int, trials: int, *, level: float) -> tuple[float, float]:
+    """Jeffreys' interval of a proportion (Brown, Cai and DasGupta 2001): quantiles of Beta(k + 1/2, n - k + 1/2).
+
+    Above 95 % it is better than Wilson's, which holds shares near 1 too rarely there, and narrower than the mid-P
+    interval: for three groups with 1 to 80 cases each, all at once at 98.3 %, it holds shares of 0.66 to 0.98 in 93.4
+    to 97.6 % (Wilson's 88.5 to 97.4 %, mid-P 95.8 to 99.7 %).
+
+    >>> low, high = jeffreys(98, 100, level=0.99)
+    >>> print(f"{low:.4f} {high:.4f}")
+    0.9191 0.9979
+    """
+    tail, a, b = (1.0 - level) / 2.0, successes + 0.5, trials - successes + 0.5
+    low, high = 0.0, 1.0
+    if successes > 0:
+        low = float(betaincinv(a, b, tail))
+    if successes < trials:
+        high = float(betaincinv(a, b, 1.0 - tail))
+    return low, high
+
+
+def share_intervals(evaluation: Evaluation, level: float = 0.95) -> dict[str, Interval]:
+    """Intervals of shares of rows: if nothing is wrong, a bootstrap would claim certainty.
+
+    Wilson's; Jeffreys' at levels above 95 %, which groups have.
+    """
+    values = evaluation.values()
+    ends = {}
+    for name, value in values.items():
+        if definition(name).family != "share" or value is None:
+            continue
+        trials = evaluation.n
+        if name.startswith("accuracy@"):
+            trials = round((values[name.replace("accuracy", "share")] or 0.0) * evaluation.n)
+        successes = round(value * trials)
+        if level <= 0.95:
+            low, high = map(float, wilson(successes, trials, level=level))
+        else:
+            low, high = jeffreys(successes, trials, level=level)
+        ends[name] = (low, high)
+    return ends
+
+
+def percentiles(values: Floats, level: float) -> Interval | None:
+    """Percentile interval over the resamples in which the metric is defined; None if those are fewer than half."""
+    defined = values[~np.isnan(values)]
+    if 2 * len(defined) < len(values):
+        return None
+    # "higher" and "lower" never interpolate, so that an infinite NLL does not turn into NaN.
+    low = np.quantile(defined, (1.0 - level) / 2.0, method="lower")
+    high = np.quantile(defined, (1.0 + level) / 2.0, method="higher")
+    return float(low), float(high)
 
 
 @dataclass(frozen=True)
 class Resampled(ShownFields):
-    """One model's numbers, and what chance could have made of them.
+    """One model's metrics, and what chance could have made of them.
 
     Attributes:
-        evaluation: The numbers.
-        draws: Flat name to its values over resampled rows; NaN where one is not defined.
+        evaluation: The metrics.
+        draws: Flat name to its values over resampled rows; NaN if one is not defined.
         plausible: Flat name of a calibration error to the true values that could have shown it.
         level: Level of the intervals.
     """
 
     evaluation: Evaluation
-    draws: Mapping[str, NDArray[np.float64]]
+    draws: Mapping[str, Floats]
     plausible: Mapping[str, Plausible]
     level: float
 
     def intervals(self) -> dict[str, Interval]:
         """Flat name to interval; metrics that have none are left out."""
-        found = share_intervals(self.evaluation, self.level)
-        found |= {name: (each.low, each.high) for name, each in self.plausible.items()}
-        for name in _BOOTSTRAPPED:
-            ends = percentiles(self.draws[name], self.level)
-            # Where only the least sure of ten rows is wrong, every draw has an AUROC of 1: that is no certainty.
-            if ends is not None and (ends[0] < ends[1] or math.isinf(ends[0])):
-                found[name] = ends
-        values = self.evaluation.values()
-        return {name: _around(values[name], *found[name]) for name in values if name in found}
+        shares = share_intervals(self.evaluation, self.level)
+        intervals = {}
+        for name, value in self.evaluation.values().items():
+            ends = shares.get(name)
+            if name in self.plausible:
+                ends = self.plausible[name].low, self.plausible[name].high
+            elif definition(name).family in ("mean", "ranking") and not definition(name).no_interval:
+                ends = percentiles(self.draws[name], self.level)
+                # If only the least sure of ten rows is wrong, every draw has an AUROC of 1: that is no certainty.
+                if ends is not None and ends[0] == ends[1] and not math.isinf(ends[0]):
+                    ends = None
+            if ends is not None:
+                intervals[name] = _around(value, *ends)
+        return intervals
 
     def difference(self, other: "Resampled", name: str) -> Interval | None:
-        """What this model's value minus that of another one, which was resampled by the same draws, could be in truth.
+        """The range of this model's true value minus that of another model that was resampled by the same draws.
 
-        None for MCE, class-wise ECE and debiased ECE, and where a value or its range is not defined. Of calibration
-        errors this range is made for verdicts alone: where it leaves 0 out it is right, but near 0 it is wider than its
-        level says.
+        None for metrics without intervals, and if a value or its range is not defined. For calibration errors the range
+        is made for verdicts alone: it is right if it leaves 0 out, but close to 0 it is wider than its level says.
         """
         ours, theirs = self.evaluation.values()[name], other.evaluation.values()[name]
-        if ours is None or theirs is None or name in _WITHOUT:
+        if ours is None or theirs is None or definition(name).no_interval:
             return None
         parts = self.range(name), other.range(name)
         if parts[0] is not None and parts[1] is not None:
             together = _correlation(self.draws[name], other.draws[name])
             return _around(ours - theirs, *subtract(parts[0], parts[1], together))
         if "@" in name:
-            return None  # of errors in sets of few rows
+            return None  # an error in a set of few rows
         with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
             ends = percentiles(self.draws[name] - other.draws[name], self.level)
-            return None if ends is None else _around(ours - theirs, *ends)
+        return None if ends is None else _around(ours - theirs, *ends)
 
     def range(self, name: str) -> Plausible | None:
         """The true values of a metric whose resampled values cannot be trusted: errors, and shares of few rows."""
-        if name.startswith(("accuracy@", "share@")):
-            value, ends = self.evaluation.values()[name], share_intervals(self.evaluation, self.level).get(name)
-            return None if value is None or ends is None else Plausible(ends[0], value, ends[1])
-        return self.plausible.get(name)
+        if "@" not in name or definition(name).family != "share":
+            return self.plausible.get(name)
+        value, ends = self.evaluation.values()[name], share_intervals(self.evaluation, self.level).get(name)
+        if value is None or ends is None:
+            return None
+        return Plausible(ends[0], value, ends[1])
+
+
+def _around(value: float | None, low: float, high: float) -> Interval:
+    """The interval, wide enough to hold the value: a biased estimate may lie beyond every plausible truth."""
+    if value is None or math.isnan(value):
+        return low, high
+    return min(low, value), max(high, value)
+
+
+def _correlation(ours: Floats, theirs: Floats) -> float:
+    """How two metrics vary together over the same draws; 0 if one of them does not vary."""
+    defined = np.isfinite(ours) & np.isfinite(theirs)
+    ours, theirs = ours[defined] - ours[defined].mean(), theirs[defined] - theirs[defined].mean()
+    size = float(np.sqrt((ours**2).sum() * (theirs**2).sum()))
+    return float((ours * theirs).sum() / size) if size > 0.0 else 0.0
+
+
+def subtract(ours: Plausible, theirs: Plausible, together: float) -> Interval:
+    """The interval of a difference from the intervals of its parts and their correlation.
+
+    The effects of chance on two parts add up as variances do, on each side with the distance of that part's end from
+    its centre (Zou and Donner 2008). A part that may be 0 needs care: noise of either sign raises it, so its centre is
+    0, and the draws show parts that move together even if they do not, so a positive correlation is not used.
+    """
+    if ours.low <= 0.0 or theirs.low <= 0.0:
+        together = min(0.0, together)
+    together = min(together, _MOST_TOGETHER)
+
+    def distance(first: float, second: float) -> float:
+        return math.sqrt(max(0.0, first**2 + second**2 - 2.0 * together * first * second))
+
+    a, b = (part.centre if part.low > 0.0 else 0.0 for part in (ours, theirs))
+    low = a - b - distance(a - ours.low, theirs.high - b)
+    return low, a - b + distance(ours.high - a, b - theirs.low)
 
 
 def resample_models(
@@ -102,74 +218,86 @@ def resample_models(
         n_resamples: Draws behind each interval.
         seed: Seed of the draws.
         level: Level of the intervals.
-        paired: Whether differences will be asked for, which need the draws of every metric.
+        paired: Whether differences will be computed, which need the draws of every metric.
     """
     settings = [(each.n_bins, [row.threshold for row in each.thresholds]) for each in evaluations]
-    weighted = [WeightedMetrics(model, *own, calibration=paired) for model, own in zip(models, settings, strict=True)]
+    measures = [_Measure(model, *own, paired=paired) for model, own in zip(models, settings, strict=True)]
     errors = [
         calibration_errors(model, *own, n_resamples=n_resamples, seed=seed, level=level)
         for model, own in zip(models, settings, strict=True)
     ]
-    draws = resample(weighted, n_resamples, seed)
+    draws = _resample(measures, len(models[0]), n_resamples, seed)
     return [Resampled(*each, level) for each in zip(evaluations, draws, errors, strict=True)]
 
 
-def share_intervals(evaluation: Evaluation, level: float = 0.95) -> dict[str, Interval]:
-    """Intervals of shares of rows: where nothing is wrong, a bootstrap would claim certainty.
+def _resample(measures: Sequence["_Measure"], rows: int, n_resamples: int, seed: int) -> list[dict[str, Floats]]:
+    """Bootstrap values of each model; all of them see the same draws."""
 
-    Wilson's; Jeffreys' at levels above 95 %, which groups have.
+    def block(draw: Callable[[], Floats]) -> list[dict[str, Floats]]:
+        counts = draw()
+        return [measure(counts) for measure in measures]
+
+    # NumPy releases the interpreter lock inside its loops, so threads help.
+    with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+        blocks = list(pool.map(block, _draw_counts(rows, n_resamples, seed)))
+    return [
+        {name: np.concatenate([part[place][name] for part in blocks]) for name in blocks[0][place]}
+        for place in range(len(measures))
+    ]
+
+
+def _draw_counts(rows: int, n_resamples: int, seed: int) -> Iterator[Callable[[], Floats]]:
+    """Functions that draw blocks of shape (resamples, rows): how often n draws with replacement hit each row.
+
+    Each block has its own generator, so the values depend on the seed alone, not on which thread is first.
     """
-    counts = {"test_error": (evaluation.test_error, evaluation.n)}
-    for row in evaluation.thresholds:
-        counts[set_metric("share", row.threshold)] = (row.share, evaluation.n)
-        if row.accuracy is not None:
-            counts[set_metric("accuracy", row.threshold)] = (row.accuracy, round(row.share * evaluation.n))
-    ends = {}
-    for name, (share, trials) in counts.items():
-        counted = round(share * trials)
-        low, high = wilson(counted, trials, level=level) if level <= 0.95 else jeffreys(counted, trials, level=level)
-        ends[name] = (float(low), float(high))
-    return ends
+    step = max(1, _BLOCK // rows)
+    sizes = [min(step, n_resamples - start) for start in range(0, n_resamples, step)]
+    for size, own_seed in zip(sizes, np.random.SeedSequence(seed).spawn(len(sizes)), strict=True):
+
+        def draw(size: int = size, own_seed: np.random.SeedSequence = own_seed) -> Floats:
+            drawn = np.random.default_rng(own_seed).integers(0, rows, size=(size, rows))
+            drawn += rows * np.arange(size)[:, None]
+            return np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows).astype(np.float64)
+
+        yield draw
 
 
-def percentiles(values: NDArray[np.float64], level: float) -> Interval | None:
-    """Percentile interval over the resamples in which the metric is defined; None where those are fewer than half."""
-    defined = values[~np.isnan(values)]
-    if 2 * len(defined) < len(values):
-        return None
-    # "higher" and "lower" never interpolate, so that an infinite NLL does not turn into NaN.
-    low = np.quantile(defined, (1.0 - level) / 2.0, method="lower")
-    high = np.quantile(defined, (1.0 + level) / 2.0, method="higher")
-    return float(low), float(high)
+class _Measure:
+    """Metrics of one model as functions of how often each row was drawn.
 
-
-def _around(value: float | None, low: float, high: float) -> Interval:
-    """The interval, wide enough to hold the value: a biased estimate may lie beyond every plausible truth."""
-    return (low, high) if value is None or math.isnan(value) else (min(low, value), max(high, value))
-
-
-def _correlation(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
-    """How two metrics vary together over the same draws; 0 where one of them does not vary."""
-    defined = np.isfinite(ours) & np.isfinite(theirs)
-    ours, theirs = ours[defined] - ours[defined].mean(), theirs[defined] - theirs[defined].mean()
-    size = float(np.sqrt((ours**2).sum() * (theirs**2).sum()))
-    return float((ours * theirs).sum() / size) if size > 0.0 else 0.0
-
-
-def subtract(ours: Plausible, theirs: Plausible, together: float) -> Interval:
-    """The interval of a difference from the intervals of its parts and their correlation.
-
-    What chance does to two parts adds up as variances do, on each side with the distance of that part's end from its
-    centre (Zou and Donner 2008). A part that may be 0 needs care: noise of either sign raises it, so its centre is 0,
-    and the draws show parts that move together where they do not, so a positive correlation is not believed.
+    Args:
+        predictions: The rows.
+        n_bins: Bins of every binned metric.
+        thresholds: Least confidences of the high-confidence sets.
+        paired: Whether calibration errors and high-confidence sets are needed, which take most of the time.
     """
-    if ours.low <= 0.0 or theirs.low <= 0.0:
-        together = min(0.0, together)
-    together = min(together, _MOST_TOGETHER)
 
-    def distance(first: float, second: float) -> float:
-        return math.sqrt(max(0.0, first**2 + second**2 - 2.0 * together * first * second))
+    def __init__(self, predictions: Predictions, n_bins: int, thresholds: Sequence[float], *, paired: bool) -> None:
+        self._n_bins, self._precision, self._paired = n_bins, edge_precision(predictions), paired
+        self._thresholds = thresholds
+        self._order = Order(predictions.confidence, predictions.correct)
+        values = row_values(predictions, mean_metrics())
+        self._names = list(values)
+        rows = np.stack(list(values.values()), axis=1)
+        # Infinity times a count of 0 would be NaN: only rows that a resample contains make its mean infinite.
+        self._endless = {name: np.flatnonzero(np.isinf(each)) for name, each in values.items()}
+        self._rows = np.where(np.isinf(rows), 0.0, rows)
 
-    a, b = (each.centre if each.low > 0.0 else 0.0 for each in (ours, theirs))
-    low = a - b - distance(a - ours.low, theirs.high - b)
-    return low, a - b + distance(ours.high - a, b - theirs.low)
+    def __call__(self, counts: Floats) -> dict[str, Floats]:
+        """Flat name to one value for each resample; NaN if it is not defined."""
+        means = counts @ self._rows / counts.sum(axis=1)[:, None]
+        values = {}
+        for place, name in enumerate(self._names):
+            infinite = counts[:, self._endless[name]].any(axis=1)
+            values[name] = np.where(infinite, np.inf, means[:, place])
+        confidences = Confidences(self._order.ranked(counts), self._n_bins, self._precision)
+        for metric in METRICS.values():
+            if metric.family == "ranking" or (self._paired and metric.family == "calibration"):
+                values[metric.name] = np.asarray(metric.compute(confidences))
+        for threshold in self._thresholds if self._paired else ():
+            inside = confidences.above(threshold)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                for metric in SET_METRICS.values():
+                    values[set_metric(metric.name, threshold)] = np.asarray(metric.compute(inside))
+        return values

@@ -1,38 +1,36 @@
-"""Intervals of calibration errors by inverting tests: which worlds could have shown this value?
+"""Intervals of calibration errors by inverting tests: which true errors could have shown this value?
 
 A calibration error is made of absolute values, so noise can only raise it. Resampling adds the noise a second time:
-percentile intervals lie too high, and those of a calibrated model never reach 0. Here the question is turned round. In
+percentile intervals lie too high, and those of a calibrated model never reach 0. So this module simulates worlds. In
 world t a row with confidence c is right with probability c - t * d(c), where d has the shape of the observed gap; t = 0
-is perfect calibration. The error that each world would show is simulated, and a world is kept unless the observed value
-lies in an outer tail of its simulations. The interval runs from the smallest to the largest true error of those kept.
+is perfect calibration. A world is kept unless the observed value lies in an outer tail of its simulations. The interval
+runs from the smallest to the largest true error of the worlds that are kept.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics.binning import bin_edges, expected_error, rounded
-from calibrant.metrics.names import set_metric
-from calibrant.metrics.smooth import grid_position, smooth_error
-from calibrant.metrics.tops import SortedTops, Tops
+from calibrant.metrics.binning import Bins, Floats, bin_edges, rounded
+from calibrant.metrics.confidences import Confidences, Ranked
+from calibrant.metrics.errors import confidences_of
+from calibrant.metrics.metric import METRICS, SET_METRICS, Metric, set_metric
 from calibrant.predictions import Predictions
 
-Floats = NDArray[np.float64]
-Errors = Callable[[Floats, Floats], dict[str, Floats]]
 _WORLDS = (0.0, 0.15, 0.35, 0.6, 0.85, 1.0, 1.15, 1.4, 2.0, 3.0, 5.0)
-# Simulations work on groups of neighbouring rows instead of rows; more than so many change no digit that matters.
+# Simulations work on groups of neighbouring rows instead of rows; more groups change no digit that matters.
 _GROUPS = 128
 # The same for the grid of the smooth ECE, whose bandwidth is rarely below a hundredth.
 _CELLS = 128
 # Draws to see the tails of a high level (that of many groups at once) are cheap, but not endless.
 _MOST_FOR_TAILS = 1000
-# The error of a set of fewer rows takes so few different values that its interval holds too much, and says nothing.
+# The error of a set of fewer rows takes so few different values that its interval holds too much.
 _ENOUGH = 10
-# So many times the rows have no noise left, and every error is that of the world itself.
+# With so many times the rows no noise is left, and every error is that of the world itself.
 _ENDLESS = 1e9
 
 
@@ -53,27 +51,29 @@ class Plausible(NamedTuple):
 def calibration_errors(
     predictions: Predictions, n_bins: int, thresholds: list[float], *, n_resamples: int, seed: int, level: float
 ) -> dict[str, Plausible]:
-    """The plausible true values of every calibration error but MCE, class-wise and debiased ECE, by flat name.
+    """The plausible true values of every calibration error that has an interval, by flat name.
 
     Errors of sets of fewer than ten rows are left out.
     """
     # Half of the draws for each of the two signs that a gap can have, but enough to see the tails.
     draws = max(-(-n_resamples // 2), min(_MOST_FOR_TAILS, math.ceil(2.0 / (1.0 - level))))
     tails = (1.0 - level) / 2.0, 0.5, (1.0 + level) / 2.0
-    tops, generator = Tops.of(predictions), np.random.default_rng([seed, 1])
-    rows = SortedTops(tops)
-    width = bin_edges(n_bins, tops.precision)
-    groups = _Groups.of(rows, 0, [width, rows.equal_mass_edges(n_bins)])
-    found = _invert(groups, groups.all_errors, draws, tails, generator)
+    rows, generator = confidences_of(predictions, n_bins), np.random.default_rng([seed, 1])
+    ranked = rows.ranked
+    groups = _Groups.of(ranked, n_bins, [bin_edges(n_bins, rows.precision)])
+    plausible = _invert(groups, _with_interval(METRICS), draws, tails, generator)
     for threshold in thresholds:
-        limit = float(rounded(np.asarray([threshold]), tops.precision)[0])
-        start = int(rows.places(np.nextafter(np.asarray([limit], dtype=tops.confidence.dtype), 0))[0])
-        if len(rows) - start >= _ENOUGH:
-            inside = bin_edges(n_bins, tops.precision, low=threshold)
-            groups = _Groups.of(rows, start, [width, inside, rows.equal_mass_edges(n_bins, start)])
-            own = _invert(groups, groups.set_errors, draws, tails, generator)
-            found |= {set_metric(name, threshold): value for name, value in own.items()}
-    return found
+        inside = ranked.above(float(rounded(np.asarray([threshold]), rows.precision)[0]))
+        if inside.total[0] >= _ENOUGH:
+            edges = [bin_edges(n_bins, rows.precision, low) for low in (0.0, threshold)]
+            groups = _Groups.of(inside, n_bins, edges, threshold)
+            errors = _invert(groups, _with_interval(SET_METRICS), draws, tails, generator)
+            plausible |= {set_metric(name, threshold): value for name, value in errors.items()}
+    return plausible
+
+
+def _with_interval(metrics: Mapping[str, Metric]) -> list[Metric]:
+    return [metric for metric in metrics.values() if metric.family == "calibration" and not metric.no_interval]
 
 
 @dataclass(frozen=True)
@@ -84,107 +84,112 @@ class _Groups:
         size: Rows of each.
         confidence: Their mean confidence.
         right: How many of them are right.
-        parts: For each set of edges, the first group of each bin. The last set cuts bins of equal mass.
+        widths: The first group of each equal-width bin, by the lower end of the bins.
+        mass: The first group of each bin of equal mass.
+        low: Least confidence, if the rows are a high-confidence set.
     """
 
-    size: NDArray[np.int64]
+    size: Floats
     confidence: Floats
     right: Floats
-    parts: list[NDArray[np.int64]]
+    widths: dict[float, NDArray[np.int64]]
+    mass: NDArray[np.int64]
+    low: float
 
     @classmethod
-    def of(cls, rows: SortedTops, start: int, edges: list[Floats]) -> "_Groups":
-        """Groups of the rows from place `start` on."""
-        places = [np.unique(np.append(rows.places(each[1:-1]), start)) for each in edges]
-        places = [each[(each >= start) & (each < len(rows))] for each in places]
-        fine = np.linspace(start, len(rows) - 1, min(_GROUPS, len(rows) - start), dtype=np.int64)
-        cuts = np.unique(np.concatenate([*places, rows.places(rows.confidence(fine))]))
-        cuts = np.append(cuts[cuts < len(rows)], len(rows))
-        bins = rows.sums(np.empty(0), cuts)
-        return cls(
-            bins.count, bins.confidence, bins.correct_sum.astype(np.float64), [np.searchsorted(cuts, p) for p in places]
-        )
+    def of(cls, ranked: Ranked, n_bins: int, edges: list[Floats], low: float = 0.0) -> "_Groups":
+        """Groups of ranked rows for bins with these edges and for bins of equal mass."""
+        end = len(ranked.confidence)
+        places = [np.unique(np.append(ranked.places(each[1:-1]), 0)) for each in edges]
+        places = [each[each < end] for each in places]
+        mass = ranked.equal_mass_cuts(n_bins)[:-1]
+        count = np.cumsum(ranked.size[0], dtype=np.int64)
+        # Cuts after rows that divide the rows evenly, each moved to the end of its group of equal confidences.
+        fine = np.linspace(0, count[-1] - 1, min(_GROUPS, int(count[-1])), dtype=np.int64)
+        cuts = np.unique(np.concatenate([*places, mass, np.searchsorted(count, fine, side="right") + 1]))
+        bins = ranked.sums(np.append(cuts[cuts < end], end), np.empty(0))
+        widths = [np.searchsorted(cuts, each) for each in places]
+        lows = dict(zip((0.0, low), widths, strict=False))
+        sums = bins.count[0], bins.confidence[0], bins.correct_sum[0]
+        return cls(*sums, lows, np.searchsorted(cuts, mass), low)
 
     def shape(self) -> Floats:
         """The observed gap of each group's bin of equal mass, all with the sign of the whole gap.
 
-        The size of a gap is what errors of bins see. The sign matters to the KS and the smooth error alone, where gaps
-        of both signs hide each other: with one sign their upper ends are on the safe side.
+        Errors of bins see the size of a gap alone. The sign matters to the KS and the smooth error, in which gaps of
+        both signs hide each other: with one sign their upper ends are on the safe side.
         """
-        starts = self.parts[-1]
-        count = np.add.reduceat(self.size, starts)
-        surplus = np.add.reduceat(self.size * self.confidence - self.right, starts)
-        # Never less than the noise of the bin: a gap that happens to be 0 is not known to be 0. The 1 / count makes the
-        # worlds reach far enough where a few rows are all right.
-        mean = np.add.reduceat(self.size * self.confidence, starts) / count
+        count = np.add.reduceat(self.size, self.mass)
+        surplus = np.add.reduceat(self.size * self.confidence - self.right, self.mass)
+        # Never less than the noise of the bin: a gap that happens to be 0 is not known to be 0. With 1 / count the
+        # worlds reach far enough even if a few rows are all right.
+        mean = np.add.reduceat(self.size * self.confidence, self.mass) / count
         gap = np.maximum(np.abs(surplus / count), np.sqrt((mean * (1.0 - mean) + 1.0 / count) / count))
-        return np.repeat(gap, np.diff(starts, append=len(self.size))) * (1.0 if surplus.sum() >= 0.0 else -1.0)
+        sign = 1.0 if surplus.sum() >= 0.0 else -1.0
+        return np.repeat(gap, np.diff(self.mass, append=len(self.size))) * sign
 
-    def all_errors(self, size: Floats, right: Floats) -> dict[str, Floats]:
-        """The errors of counts of shape (r, groups)."""
-        total, gap = size.sum(axis=1), size * self.confidence - right
-        width, mass = self.parts
-        return {
-            "ece": expected_error(np.add.reduceat(gap, width, axis=1), total),
-            "ece_equal_mass": expected_error(np.add.reduceat(gap, mass, axis=1), total),
-            "ks": np.abs(np.cumsum(gap, axis=1)).max(axis=1) / total,
-            "smooth_ece": self._smooth(gap / total[:, None]),
-        }
 
-    def set_errors(self, size: Floats, right: Floats) -> dict[str, Floats]:
-        """The errors of a high-confidence set; see `all_errors`."""
-        total, gap = size.sum(axis=1), size * self.confidence - right
-        names = ("ece", "ece_inside")
-        return {
-            name: expected_error(np.add.reduceat(gap, part, axis=1), total)
-            for name, part in zip(names, self.parts, strict=False)
-        }
+class _Simulated(Confidences):
+    """Counts of shape (simulations, groups) as metrics read them; bins are those of the observed rows."""
 
-    def _smooth(self, gap: Floats) -> Floats:
-        low, part = grid_position(self.confidence, _CELLS)
-        cells, starts = np.unique(low, return_index=True)
-        spread, upper = np.zeros((len(gap), _CELLS + 1)), gap * part
-        spread[:, cells] = np.add.reduceat(gap - upper, starts, axis=1)
-        spread[:, cells + 1] += np.add.reduceat(upper, starts, axis=1)
-        return smooth_error(spread[:, :_CELLS])
+    cells = _CELLS
+
+    def __init__(self, groups: _Groups, size: Floats, right: Floats) -> None:
+        super().__init__(Ranked(groups.confidence, size, size - right), 0, "float64", low=groups.low)
+        sums = size, size * groups.confidence, right
+        self._bins = {low: _add_bins(sums, starts) for low, starts in groups.widths.items()}
+        self._mass = _add_bins(sums, groups.mass)
+
+    @property
+    def equal_mass(self) -> Bins:
+        """Sums over the bins that have equal mass in the observed rows."""
+        return self._mass
+
+
+def _add_bins(sums: tuple[Floats, Floats, Floats], starts: NDArray[np.int64]) -> Bins:
+    return Bins(np.empty(0), *(np.add.reduceat(each, starts, axis=1) for each in sums))
 
 
 def _invert(
-    groups: _Groups, errors: Errors, n_resamples: int, tails: tuple[float, ...], generator: np.random.Generator
+    groups: _Groups, metrics: list[Metric], draws: int, tails: tuple[float, ...], generator: np.random.Generator
 ) -> dict[str, Plausible]:
     # How many rows fall into which group is chance, too.
     rows = int(groups.size.sum())
-    size = generator.multinomial(rows, groups.size / rows, size=n_resamples)
+    size = generator.multinomial(rows, groups.size / rows, size=draws)
     shape = groups.shape()
-    seen = _worlds(groups, errors, shape, size, tails, generator)
-    # Gaps of the other sign, too, can hide behind a small error.
-    other = _worlds(groups, errors, -shape, size, tails, generator)
+    seen = _worlds(groups, metrics, shape, size, tails, generator)
+    # Gaps of the other sign can hide behind a small error as well.
+    other = _worlds(groups, metrics, -shape, size, tails, generator)
     return {name: each._replace(high=max(each.high, other[name].high)) for name, each in seen.items()}
 
 
 def _worlds(
     groups: _Groups,
-    errors: Errors,
+    metrics: list[Metric],
     shape: Floats,
     size: NDArray[np.int64],
     tails: tuple[float, ...],
     generator: np.random.Generator,
 ) -> dict[str, Plausible]:
-    observed = errors(groups.size[None].astype(np.float64), groups.right[None])
-    quantiles: dict[str, list[Floats]] = {name: [] for name in observed}
-    truths: dict[str, list[float]] = {name: [] for name in observed}
+    observed = _Simulated(groups, groups.size[None], groups.right[None])
+    quantiles: dict[str, list[Floats]] = {metric.name: [] for metric in metrics}
+    truths: dict[str, list[float]] = {metric.name: [] for metric in metrics}
     for world in _WORLDS:
         accuracy = np.clip(groups.confidence - world * shape, 0.0, 1.0)
         right = generator.binomial(size, accuracy)
-        for name, values in errors(size.astype(np.float64), right.astype(np.float64)).items():
-            # The k-th of n simulations leaves k / (n + 1) of all to come below it, so that few do not mean too narrow.
-            quantiles[name].append(np.quantile(values, tails, method="weibull"))
-        endless = groups.size[None].astype(np.float64) * _ENDLESS
-        for name, values in errors(endless, endless * accuracy).items():
-            truths[name].append(float(values[0]))
+        simulated = _Simulated(groups, size.astype(np.float64), right.astype(np.float64))
+        endless = groups.size[None] * _ENDLESS
+        without_noise = _Simulated(groups, endless, endless * accuracy)
+        for metric in metrics:
+            # The k-th of n simulations leaves k / (n + 1) of all to come below it, so few do not mean too narrow.
+            values = metric.compute(simulated)
+            quantiles[metric.name].append(np.quantile(values, tails, method="weibull"))
+            truths[metric.name].append(float(metric.compute(without_noise)[0]))
     return {
-        name: _kept(float(value[0]), np.stack(quantiles[name]), np.asarray(truths[name]))
-        for name, value in observed.items()
+        metric.name: _kept(
+            float(metric.compute(observed)[0]), np.stack(quantiles[metric.name]), np.asarray(truths[metric.name])
+        )
+        for metric in metrics
     }
 
 

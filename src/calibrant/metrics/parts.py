@@ -1,8 +1,10 @@
-"""`evaluate_parts`: all metrics of a folder of files that no machine has to hold, from sums over its parts.
+"""`evaluate_parts`: all metrics of predictions that do not fit in memory, from sums over their parts.
 
-What `evaluate` computes from all rows is here computed from states that add up. Counts and sums are exact, up to the
-rounding of float64 additions in another order. What depends on the order of all confidences (AUROC, AURC, KS, bins of
-equal mass) needs them together: four or eight bytes per row while that is possible, counts of float32 values above.
+Counts and sums are exact, up to the rounding of float64 additions in another order. Metrics that depend on the order of
+all confidences (AUROC, AURC, KS, bins of equal mass) need them together: four or eight bytes per row if they fit,
+counts of float32 values above that. There are 8.4 million float32 numbers per doubling: 28 million between 1/10 and 1,
+84 million between 1/1000 and 1. So counts are exact for float32 confidences, and a very fine histogram for others,
+whose errors can be stated.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,21 +18,18 @@ from numpy.typing import NDArray
 
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import InvalidInput, invalid
-from calibrant.metrics.binning import Bins, bin_edges, check_bins, expected_error, rounded, sum_bins
-from calibrant.metrics.confident import ConfidentSet
-from calibrant.metrics.counted import KeyCounts, count_keys
-from calibrant.metrics.errors import debiased_error
-from calibrant.metrics.evaluation import Evaluation, check_thresholds
-from calibrant.metrics.noise import NoiseBin, noise_bins, noise_of_bins
-from calibrant.metrics.ranking import Ranking
-from calibrant.metrics.smooth import smooth_of_spread, spread_residuals
-from calibrant.metrics.tops import SortedTops, sort_keys
-from calibrant.metrics.totals import Totals, read_totals
+from calibrant.metrics.binning import Bins, Floats, check_bins, debiased_errors
+from calibrant.metrics.confidences import MergedConfidences, Ranked, sort_keys, spread_residuals
+from calibrant.metrics.errors import NoiseBin, noise_bins, simulate_noise
+from calibrant.metrics.evaluation import Evaluation, Sums, check_thresholds, finish, read_sums
 from calibrant.predictions import SUM_TOLERANCE, Kind, Predictions, Scan, refuse_scores, scan
-from calibrant.scale import Executor, fold
+from calibrant.scale import Executor, map_parts
 
 EXACT_ROWS = 2**27
-"""Up to so many rows all confidences are sorted together: at most a gigabyte."""
+"""Up to so many rows all confidences are sorted together: at most a gigabyte of keys."""
+# Half the distance of float32 numbers between 1/2 and 1.
+_HALF_STEP = 2.0**-25
+_ONE = int(sort_keys(np.ones(1, np.float32), np.ones(1, np.bool_))[0])
 
 
 @dataclass
@@ -38,23 +37,30 @@ class PartialSums:
     """What some rows add to an evaluation.
 
     Attributes:
-        sums: Counts and sums by name, each an array.
+        sums: Sums of metrics and classes.
+        bins: Sums over bins on [0, 1].
+        sets: Sums over bins of each high-confidence set, by threshold and by the lower end of the bins.
+        spread: Sums on the grid of the smooth ECE.
         noise: Bins of the noise floor.
-        keys: Confidence and correctness of the rows, as `sort_keys` or `count_keys` gives them; empty in a total.
-        counts: How many rows each key stands for; empty where it is one.
+        keys: Confidence and correctness of the rows, as `sort_keys` or `count_keys` returns them; empty in a total.
+        counts: How many rows each key stands for; empty if each stands for one.
     """
 
-    sums: dict[str, NDArray[Any]] = field(default_factory=dict)
-    noise: list[NoiseBin] = field(default_factory=list)
+    sums: Sums
+    bins: Bins
+    sets: dict[float, dict[float, Bins]]
+    spread: Floats
+    noise: list[NoiseBin]
     keys: NDArray[Any] = field(default_factory=lambda: np.empty(0, np.uint32))
     counts: NDArray[Any] = field(default_factory=lambda: np.empty(0, np.uint32))
 
     def add(self, other: "PartialSums") -> None:
-        """Add the rows that follow; their keys are left to whoever has room for all of them."""
-        self.sums = {**self.sums, **{name: self.sums.get(name, 0) + value for name, value in other.sums.items()}}
-        for here, there in zip(self.noise, other.noise, strict=False):
+        """Add the rows that follow, without their keys."""
+        self.sums, self.bins, self.spread = self.sums + other.sums, self.bins + other.bins, self.spread + other.spread
+        for limit, own in self.sets.items():
+            self.sets[limit] = {low: bins + other.sets[limit][low] for low, bins in own.items()}
+        for here, there in zip(self.noise, other.noise, strict=True):
             here.merge(there)
-        self.noise = self.noise or other.noise
 
 
 def evaluate_parts(
@@ -76,7 +82,7 @@ def evaluate_parts(
         thresholds: Least confidences of the high-confidence sets.
         seed: Seed of the noise floor's simulation.
         kind: What the scores are, for files that do not say.
-        columns: Where the target has another name.
+        columns: Other names of columns, such as {"target": "label"}.
         executor: Where parts are read; None for this process, one after the other.
         exact_rows: Up to so many rows the confidences of all of them are sorted. Above, float32 confidences are counted
             by value, which is exact too; those of float64 are rounded to float32, and `rounding` of the result states
@@ -91,36 +97,33 @@ def evaluate_parts(
     if executor is not None:
         executor.check_shared(*(Path(part.where) for part in (parts[0], parts[-1])))
     counts = KeyCounts(opened.n_classes, rows) if rows > exact_rows else None
-    work = partial(read_part, n_bins=n_bins, limits=limits, counted=counts is not None)
-    read = fold(work, parts, _AllParts(counts), executor=executor)
-    if not read.total.sums:
-        raise InvalidInput(f"{source} must have at least one row, got none.")
-    if counts is None:
-        return _evaluation(read.total, SortedTops(np.concatenate(read.keys)), n_bins, limits, seed)
-    tops = counts.tops()
-    made = _evaluation(read.total, tops, n_bins, limits, seed)
-    return made if _is_narrow(opened) else replace(made, rounding=tops.rounding(n_bins))
-
-
-@dataclass
-class _AllParts:
-    """The sums of all parts, and their confidences: counted if `counts` is given, listed in `keys` otherwise."""
-
-    counts: KeyCounts | None
-    total: PartialSums = field(default_factory=PartialSums)
-    keys: list[NDArray[Any]] = field(default_factory=list)
-
-    def merge(self, part: PartialSums) -> None:
-        """Add the next part."""
-        self.total.add(part)
-        if self.counts is None:
-            self.keys.append(part.keys)
+    total: PartialSums | None = None
+    keys: list[NDArray[Any]] = []
+    work = partial(_read_part, n_bins=n_bins, limits=limits, counted=counts is not None)
+    for part in map_parts(work, parts, executor):
+        if part is None:
+            continue
+        if counts is None:
+            keys.append(part.keys)
         else:
-            self.counts.add(part.keys, part.counts)
+            counts.add(part.keys, part.counts)
+        if total is None:
+            total = part
+        else:
+            total.add(part)
+    if total is None:
+        raise InvalidInput(f"{source} must have at least one row, got none.")
+    ranked = Ranked.of_keys(np.concatenate(keys)) if counts is None else counts.ranked()
+    bins = {0.0: total.bins}
+    merged = MergedConfidences(ranked, n_bins, bins=bins, sets=total.sets, spread=total.spread)
+    evaluation = finish(total.sums, merged, limits, simulate_noise(total.noise, seed=seed))
+    if counts is None or _is_narrow(opened):
+        return evaluation
+    return replace(evaluation, rounding=rounding_errors(ranked, n_bins))
 
 
-def read_part(part: Scan, *, n_bins: int, limits: Sequence[float], counted: bool) -> PartialSums:
-    """What the rows of a part add, read block by block.
+def _read_part(part: Scan, *, n_bins: int, limits: Sequence[float], counted: bool) -> PartialSums | None:
+    """What the rows of a part add, read block by block; None if there are none.
 
     Args:
         part: The part.
@@ -128,18 +131,29 @@ def read_part(part: Scan, *, n_bins: int, limits: Sequence[float], counted: bool
         limits: Least confidences of the high-confidence sets.
         counted: Whether confidences are rounded to float32 and counted.
     """
-    total, confidences, corrects = PartialSums(), list[NDArray[Any]](), list[NDArray[np.bool_]]()
+    total: PartialSums | None = None
+    confidences: list[NDArray[Any]] = []
+    corrects: list[NDArray[np.bool_]] = []
     for predictions in _checked(part):
-        totals = read_totals(predictions, n_bins)
-        total.add(_block_sums(predictions, totals, n_bins, limits))
-        confidences.append(totals.tops.confidence.astype(np.float32 if _is_narrow(part) else np.float64, copy=False))
-        corrects.append(totals.tops.correct)
-    if confidences:
-        rows = np.concatenate(confidences), np.concatenate(corrects)
-        if counted:
-            total.keys, total.counts = count_keys(*rows)
+        sums, rows = read_sums(predictions, n_bins)
+        sets = {}
+        for limit in limits:
+            inside = rows.above(limit)
+            sets[limit] = {0.0: inside.bins(), limit: inside.bins(limit)}
+        noise = noise_bins(rows.confidence, n_bins, rows.precision)
+        block = PartialSums(sums, rows.bins(), sets, spread_residuals(rows.confidence, rows.correct), noise)
+        if total is None:
+            total = block
         else:
-            total.keys = sort_keys(*rows)
+            total.add(block)
+        confidences.append(rows.confidence.astype(np.float32 if _is_narrow(part) else np.float64, copy=False))
+        corrects.append(rows.correct)
+    if total is not None:
+        tops = np.concatenate(confidences), np.concatenate(corrects)
+        if counted:
+            total.keys, total.counts = count_keys(*tops)
+        else:
+            total.keys = sort_keys(*tops)
     return total
 
 
@@ -164,82 +178,73 @@ def _checked(part: Scan) -> Iterator[Predictions]:
             raise
 
 
-def _block_sums(predictions: Predictions, totals: Totals, n_bins: int, limits: Sequence[float]) -> PartialSums:
-    rows, classes, tops = len(predictions), predictions.n_classes, totals.tops
-    sets = np.zeros((len(limits), 2, 3, n_bins))
-    for number, limit in enumerate(limits):
-        chosen = tops.confidence >= rounded(np.asarray([limit]), tops.precision)
-        inside = tops.confidence[chosen], tops.correct[chosen]
-        for place, low in enumerate((0.0, limit)):
-            sets[number, place] = _stacked(sum_bins(*inside, bin_edges(n_bins, tops.precision, low=low)))
-    sums = {
-        "rows": np.asarray(rows),
-        "nll": np.asarray(totals.nll * rows),
-        "brier": np.asarray(totals.brier * rows),
-        "gap": totals.gap_sum,
-        "class_rows": np.bincount(predictions.targets, minlength=classes),
-        "class_wrong": np.bincount(predictions.targets[~tops.correct], minlength=classes),
-        "bins": _stacked(sum_bins(tops.confidence, tops.correct, bin_edges(n_bins, tops.precision))),
-        "sets": sets,
-        "spread": spread_residuals((c, c - correct) for c, correct in tops.blocks()),
+def count_keys(
+    confidence: NDArray[np.floating], correct: NDArray[np.bool_]
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Distinct keys of some rows, their confidences rounded to float32, and how many rows have each."""
+    keys, counts = np.unique(sort_keys(confidence.astype(np.float32), correct), return_counts=True)
+    return keys, counts.astype(np.uint32)
+
+
+class KeyCounts:
+    """Counts of all keys that are possible with so many classes.
+
+    Args:
+        n_classes: Number of classes K; no confidence is below 1/K, but for the tolerance of sums.
+        rows: Number of rows to come.
+    """
+
+    def __init__(self, n_classes: int, rows: int) -> None:
+        self._low = int(sort_keys(np.asarray([0.99 / n_classes], np.float32), np.zeros(1, np.bool_))[0])
+        self._counts = np.zeros(_ONE - self._low + 1, np.uint32 if rows < 2**32 else np.uint64)
+
+    def add(self, keys: NDArray[np.uint32], counts: NDArray[np.uint32]) -> None:
+        """Add the distinct keys of a part."""
+        self._counts[keys - np.uint32(self._low)] += counts
+
+    def ranked(self) -> Ranked:
+        """The rows in the order of their confidence."""
+        pairs = self._counts.reshape(-1, 2)  # a value's wrong rows, then its right ones
+        there = np.flatnonzero(pairs.any(axis=1))
+        values = (there.astype(np.uint32) + np.uint32(self._low >> 1)).view(np.float32)
+        wrong, right = pairs[there].T.astype(np.int64)
+        return Ranked(values, (wrong + right)[None], wrong[None])
+
+
+def rounding_errors(ranked: Ranked, n_bins: int) -> dict[str, float]:
+    """Largest errors of metrics if rows of one float32 value had different confidences.
+
+    A confidence is off by up to 3e-8. The order of the rows of one value is not known: for the AUROC that concerns its
+    pairs of a right and a wrong row; for the AURC, among the first j of m rows with e errors there may be e (m - e) / m
+    errors more or fewer than j e / m; the largest sum of the KS error may lie inside a value; and at each edge between
+    bins of equal mass the rows of one value may belong to the bin on the other side.
+    """
+    size, bad = ranked.size[0].astype(np.int64), ranked.wrong[0].astype(np.int64)
+    rows, wrong = int(size.sum()), int(bad.sum())
+    mixed = (size - bad) * bad
+    pairs, above = wrong * (rows - wrong), rows - np.cumsum(size)
+    # Above the harmonic numbers between `above` and `above + size`.
+    steps = np.where(above > 0, size / np.maximum(above, 1), 1.0 + np.log(size))
+    crowd = float(size.max()) / rows
+    moved = 2 * (n_bins - 1) * crowd + _HALF_STEP
+    debiased = max(float(debiased_errors(ranked.equal_mass(n_bins)).item()), np.sqrt(4 * moved))
+    return {
+        "auroc": float(mixed.sum()) / (2 * pairs) if pairs else 0.0,
+        "aurc": float((mixed / size * steps).sum()) / rows,
+        "ks": crowd + _HALF_STEP,
+        "ece_equal_mass": moved,
+        "debiased_ece": 4 * moved / debiased,
     }
-    return PartialSums(sums, noise_bins(tops, n_bins))
-
-
-def _stacked(bins: Bins) -> NDArray[np.float64]:
-    """The three sums as float64, in which counts are exact up to 2**53."""
-    return np.stack([bins.count, bins.confidence_sum, bins.correct_sum]).astype(np.float64)
-
-
-def _bins(stacked: NDArray[np.float64]) -> Bins:
-    count, confidence, correct = stacked
-    return Bins(np.empty(0), count.astype(np.int64), confidence, correct.astype(np.int64))
-
-
-def _evaluation(total: PartialSums, tops: SortedTops, n_bins: int, limits: Sequence[float], seed: int) -> Evaluation:
-    sums, bins = total.sums, _bins(total.sums["bins"])
-    rows, wrong = int(sums["rows"]), int(sums["class_wrong"].sum())
-    ranking, equal_mass = Ranking.of(tops, wrong), tops.equal_mass_bins(n_bins)
-    floor = noise_of_bins(total.noise, seed=seed)
-    there = sums["class_rows"] > 0
-    return Evaluation(
-        n=rows,
-        n_classes=len(there),
-        n_bins=n_bins,
-        test_error=wrong / rows,
-        nll=float(sums["nll"]) / rows,
-        brier=float(sums["brier"]) / rows,
-        ece=bins.expected_error,
-        ece_equal_mass=equal_mass.expected_error,
-        mce=bins.maximum_error,
-        classwise_ece=float(expected_error(sums["gap"].ravel(), rows * len(there))),
-        smooth_ece=smooth_of_spread(sums["spread"], rows),
-        debiased_ece=debiased_error(equal_mass),
-        ks=ranking.ks,
-        auroc=ranking.auroc,
-        aurc=ranking.aurc,
-        noise_floor=floor.mean,
-        noise_floor_95=floor.upper,
-        thresholds=tuple(_set(limit, sums["sets"][number], rows) for number, limit in enumerate(limits)),
-        balanced_error=float((sums["class_wrong"][there] / sums["class_rows"][there]).mean()),
-    )
-
-
-def _set(limit: float, stacked: NDArray[np.float64], rows: int) -> ConfidentSet:
-    whole, inside = _bins(stacked[0]), _bins(stacked[1])
-    count = int(whole.count.sum())
-    if count == 0:
-        return ConfidentSet(float(limit), 0.0, None, None, None)
-    accuracy = float(whole.correct_sum.sum() / count)
-    return ConfidentSet(float(limit), count / rows, accuracy, whole.expected_error, inside.expected_error)
 
 
 def describe_rounding(evaluations: Mapping[str, Evaluation]) -> list[str]:
     """One sentence for each evaluation whose `rounding` states the largest errors of some metrics."""
-    rounded_ones = {name: each.rounding for name, each in evaluations.items() if each.rounding is not None}
-    return [
-        f"{name}: confidences were counted by their float32 values, so "
-        + ", ".join(f"{metric} is right to within {error:.1e}" for metric, error in errors.items())
-        + "; all other numbers are exact."
-        for name, errors in rounded_ones.items()
-    ]
+    sentences = []
+    for name, evaluation in evaluations.items():
+        if evaluation.rounding is not None:
+            errors = [f"{metric} is right to within {error:.1e}" for metric, error in evaluation.rounding.items()]
+            sentences.append(
+                f"{name}: confidences were counted by their float32 values, so {', '.join(errors)}; all other numbers "
+                "are exact."
+            )
+    return sentences

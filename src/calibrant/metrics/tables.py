@@ -1,9 +1,8 @@
-"""Results as tables for people: in percent, except for NLL and Brier score."""
+"""Results as tables for people: in percent, except for metrics such as NLL and Brier score."""
 
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -13,131 +12,87 @@ from rich.text import Text
 
 from calibrant.display import Overview
 from calibrant.errors import printable
+from calibrant.metrics.metric import definition, label
 
 if TYPE_CHECKING:
     from calibrant.metrics.comparison import Comparison
-    from calibrant.metrics.evaluation import Evaluation
+    from calibrant.metrics.evaluation import Evaluation, Interval, Result
     from calibrant.metrics.groups import GroupedEvaluation
-    from calibrant.metrics.result import Result
 
-LABELS = {
-    "test_error": "test error",
-    "nll": "NLL",
-    "brier": "Brier score",
-    "ece": "ECE",
-    "ece_equal_mass": "ECE, equal mass",
-    "mce": "MCE",
-    "classwise_ece": "class-wise ECE",
-    "smooth_ece": "smooth ECE",
-    "debiased_ece": "debiased ECE",
-    "ks": "KS error",
-    # Not the area that a classifier of two classes is judged by: how well confidence tells right cases from wrong ones.
-    "auroc": "AUROC, right or wrong",
-    "aurc": "AURC",
-}
-_SET_LABELS = {
-    "share": "share, ≥ {} % sure",
-    "accuracy": "accuracy, ≥ {} % sure",
-    "ece": "ECE, ≥ {} % sure",
-    "ece_inside": "ECE, ≥ {} % sure, own bins",
-}
-
-
-# Names and paths are not folded: whoever reads a line of text wants to copy them.
+# Names and paths are not folded: people want to copy them.
 _UNLIMITED = 10_000
 
 
-def label(name: str) -> str:
-    """Name for people of a flat metric name: "share@0.95" is "share, ≥ 95 % sure"."""
-    if "@" not in name:
-        return LABELS[name]
-    metric, threshold = name.split("@")
-    # Decimal: 100 * 0.07 is not 7, and six digits may not tell two thresholds apart.
-    return _SET_LABELS[metric].format(f"{(100 * Decimal(threshold)).normalize():f}")
+def _number(name: str, value: float | None, *, signed: bool = False) -> str:
+    return definition(name).number(value, signed=signed)
 
 
-def number(name: str, value: float | None, *, signed: bool = False) -> str:
-    """A value as text: percent with two digits, NLL and Brier with four; a dash where it is not defined."""
-    if value is None or math.isnan(value):
+def _range(name: str, ends: "Interval | None", *, signed: bool = False) -> str:
+    if ends is None:
         return "-"
-    if math.isinf(value):
-        return "inf"
-    sign = "+" if signed else ""
-    return f"{value:{sign}.4f}" if name in {"nll", "brier"} else f"{100 * value:{sign}.2f} %"
+    if ends[0] == math.inf:
+        return "a true class has probability 0"
+    return " to ".join(_number(name, end, signed=signed) for end in ends)
 
 
-def is_main(name: str) -> bool:
-    """Whether a metric is among the few that a prompt shows."""
-    return name in {"test_error", "nll", "ece"} or name.startswith(("share@", "accuracy@"))
+def _with_interval(name: str, result: "Evaluation") -> str:
+    """The value, and below it the ends of its interval if it has one."""
+    ends = (result.intervals or {}).get(name)
+    text = _number(name, result.values()[name])
+    if ends is None:
+        return text
+    return f"{text}\n{' to '.join(_number(name, end) for end in ends)}"
 
 
-def evaluation_overview(evaluation: "Evaluation", shown: Callable[[str], bool] = lambda _: True) -> Overview:
-    """One row per metric.
-
-    Args:
-        evaluation: The metrics.
-        shown: Which of them are shown, by flat name.
-    """
+def evaluation_overview(evaluation: "Evaluation", *, main: bool = False) -> Overview:
+    """One row per metric, or per main metric."""
     ends = evaluation.intervals
-    headings = ["metric", "value", *([] if ends is None else [f"{100 * (evaluation.level or 0):g} % interval"])]
-    rows = []
+    headings, rows = ["metric", "value"], []
     for name, value in evaluation.values().items():
-        if not shown(name):
+        if main and not definition(name).main:
             continue
-        beside = [] if ends is None else [_range(name, ends.get(name))]
-        rows.append([label(name), number(name, value), *beside])
+        rows.append([label(name), _number(name, value), _range(name, (ends or {}).get(name))])
         if name == "ece":
-            below = [] if ends is None else [f"95 % below {number(name, evaluation.noise_floor_95)}"]
-            rows.append(["  by chance alone", number(name, evaluation.noise_floor), *below])
+            upper = f"95 % below {_number(name, evaluation.noise_floor_95)}"
+            rows.append(["  by chance alone", _number(name, evaluation.noise_floor), upper])
+    if ends is None:
+        rows = [row[:2] for row in rows]
+    else:
+        headings.append(f"{100 * (evaluation.level or 0):g} % interval")
     title = f"{evaluation.n} rows, {evaluation.n_classes} classes, {evaluation.n_bins} bins"
     return Overview(title, rows, headings)
 
 
-def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
-    """One set of predictions with its intervals, or several side by side."""
-    if len(evaluations) == 1:
-        return next(iter(evaluations.values())).table()
-    table = Table(box=box.SIMPLE)
-    table.add_column("metric")
-    for name in evaluations:
-        table.add_column(Text(printable(name)), justify="right", overflow="fold")
-    results = list(evaluations.values())
-    table.add_row("rows", *(str(result.n) for result in results))
-    table.add_row("classes", *(str(result.n_classes) for result in results))
-    for name in results[0].values():
-        table.add_row(label(name), *(_with_interval(name, result) for result in results))
-        if name == "ece":
-            table.add_row("  by chance alone", *(number(name, result.noise_floor) for result in results))
-    return _render(table)
-
-
-def _with_interval(name: str, result: "Evaluation") -> str:
-    """The value, and below it the ends of its interval where it has one."""
-    ends = None if result.intervals is None else result.intervals.get(name)
-    text = number(name, result.values()[name])
-    return text if ends is None else f"{text}\n{' to '.join(number(name, end) for end in ends)}"
+def comparison_overview(comparison: "Comparison", *, main: bool = False) -> Overview:
+    """One row per metric, or per main metric: both values, the difference, its interval, the verdict."""
+    rows = []
+    for row in comparison.rows:
+        if main and not definition(row.name).main:
+            continue
+        values = _number(row.name, row.a), _number(row.name, row.b), _number(row.name, row.difference, signed=True)
+        rows.append((label(row.name), *values, _range(row.name, row.interval, signed=True), row.verdict))
+    title = f"{comparison.n} rows, {comparison.n_resamples} paired resamples"
+    return Overview(title, rows, ("metric", "a", "b", "b - a", f"{100 * comparison.level:g} % interval", "b is"))
 
 
 def groups_overview(grouped: "GroupedEvaluation") -> Overview:
-    """One row for each group, all cases first, without intervals."""
-    shown = [name for name in grouped.overall.values() if is_main(name)]
-    rows = [
-        (group, f"{result.n:,}", *(number(name, result.values()[name]) for name in shown))
-        for group, result in (("all", grouped.overall), *grouped.groups.items())
-    ]
+    """One row for each group, all rows first, without intervals."""
+    shown = [name for name in grouped.overall.values() if definition(name).main]
+    rows = []
+    for group, result in {"all": grouped.overall, **grouped.groups}.items():
+        values = result.values()
+        rows.append((group, f"{result.n:,}", *(_number(name, values[name]) for name in shown)))
     title = f"{len(grouped.groups)} groups, worst by test error: {grouped.worst()}"
     return Overview(title, rows, ("group", "rows", *map(label, shown)))
 
 
 def groups_table(grouped: "GroupedEvaluation") -> str:
-    """One row for each group, all cases first, and which group is worst."""
-    shown = ["test_error", "nll", "ece"]
-    shown += [name for name in grouped.overall.values() if name.startswith(("share@", "accuracy@"))]
+    """One row for each group, all rows first, with intervals, and which group is worst."""
+    shown = [name for name in grouped.overall.values() if definition(name).main]
     table = Table(box=box.SIMPLE)
     table.add_column("group", overflow="fold")
-    table.add_column("rows", justify="right")
-    for name in shown:
-        table.add_column(label(name), justify="right")
+    for heading in ("rows", *map(label, shown)):
+        table.add_column(heading, justify="right")
     for group, result in {"all": grouped.overall, **grouped.groups}.items():
         table.add_row(Text(printable(group)), str(result.n), *(_with_interval(name, result) for name in shown))
     lines = [_render(table, width=max(120, 24 + 22 * len(shown)))]
@@ -158,9 +113,22 @@ def grouped_table(grouped: Mapping[str, "GroupedEvaluation"]) -> str:
     return "\n".join(f"{printable(name)}\n{groups_table(each)}" for name, each in grouped.items())
 
 
-def grouped_dict(grouped: Mapping[str, "GroupedEvaluation"]) -> dict[str, Any]:
-    """The groups of one set of predictions as plain JSON values, or of several by name."""
-    return evaluations_dict(grouped)
+def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
+    """One set of predictions with its intervals, or several side by side."""
+    if len(evaluations) == 1:
+        return next(iter(evaluations.values())).table()
+    table = Table(box=box.SIMPLE)
+    table.add_column("metric")
+    for name in evaluations:
+        table.add_column(Text(printable(name)), justify="right", overflow="fold")
+    results = list(evaluations.values())
+    table.add_row("rows", *(str(result.n) for result in results))
+    table.add_row("classes", *(str(result.n_classes) for result in results))
+    for name in results[0].values():
+        table.add_row(label(name), *(_with_interval(name, result) for result in results))
+        if name == "ece":
+            table.add_row("  by chance alone", *(_number(name, result.noise_floor) for result in results))
+    return _render(table)
 
 
 def evaluations_dict(evaluations: Mapping[str, "Result"]) -> dict[str, Any]:
@@ -168,35 +136,6 @@ def evaluations_dict(evaluations: Mapping[str, "Result"]) -> dict[str, Any]:
     if len(evaluations) == 1:
         return next(iter(evaluations.values())).to_dict()
     return {name: evaluation.to_dict() for name, evaluation in evaluations.items()}
-
-
-def comparison_overview(comparison: "Comparison", shown: Callable[[str], bool] = lambda _: True) -> Overview:
-    """One row per metric: both values, the difference, its interval, the verdict.
-
-    Args:
-        comparison: The metrics of both models.
-        shown: Which of them are shown, by flat name.
-    """
-    rows = [
-        (
-            label(row.name),
-            number(row.name, row.a),
-            number(row.name, row.b),
-            number(row.name, row.difference, signed=True),
-            _range(row.name, row.interval, signed=True),
-            row.verdict,
-        )
-        for row in comparison.rows
-        if shown(row.name)
-    ]
-    title = f"{comparison.n} rows, {comparison.n_resamples} paired resamples"
-    return Overview(title, rows, ("metric", "a", "b", "b - a", f"{100 * comparison.level:g} % interval", "b is"))
-
-
-def _range(name: str, ends: tuple[float, float] | None, *, signed: bool = False) -> str:
-    if ends is not None and ends[0] == math.inf:
-        return "a true class has probability 0"
-    return "-" if ends is None else " to ".join(number(name, end, signed=signed) for end in ends)
 
 
 def rendered(overview: Overview) -> str:

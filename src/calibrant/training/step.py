@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.distributed import global_sum
+from calibrant.integrations.device_bins import accumulate_bins
 from calibrant.losses import Loss
-from calibrant.metrics import accumulate_bins, expected_error
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.batches import BatchSource, ResidentBatches, TrainingBatch
 from calibrant.training.layers import convolutions
@@ -82,7 +82,7 @@ class TrainingMeter:
             "terms": terms,
             "accuracy": float(correct.sum()) / samples,
             "confidence": float(confidence.sum()) / samples,
-            "ece": float(expected_error(confidence - correct, samples)),
+            "ece": float((confidence - correct).abs().sum() / samples),
         }
 
     def first_bad_step(self) -> int | None:

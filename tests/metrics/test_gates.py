@@ -2,7 +2,7 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput
-from calibrant.gates import Gates
+from calibrant.metrics import Gates
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def test_limits_that_hold_say_nothing(result):
 def test_each_broken_limit_is_one_sentence(result):
     broken = Gates(max_ece=0.05, min_accuracy=0.95).broken(result, name="test.npz")
     assert broken == [
-        "test.npz: accuracy 0.9 is below the limit 0.95",
         f"test.npz: ece {result.ece:.6g} is above the limit 0.05",
+        "test.npz: accuracy 0.9 is below the limit 0.95",
     ]
     assert Gates(max_nll=0.01).broken(result)[0].startswith("nll ")
 
@@ -31,6 +31,8 @@ def test_what_is_not_defined_cannot_hold(result):
 
 
 def test_limits_that_make_no_sense_are_refused():
+    with pytest.raises(InvalidInput, match="max_ec"):
+        Gates(max_ec=0.1)
     with pytest.raises(InvalidInput, match="max_ece"):
         Gates(max_ece=2.0).check((0.95,))
     with pytest.raises(InvalidInput, match="min_share"):

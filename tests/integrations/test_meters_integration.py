@@ -14,6 +14,7 @@ from torchmetrics import MetricCollection
 
 from calibrant import Predictions
 from calibrant import metrics as m
+from calibrant.integrations import meters as i
 
 ROWS, CLASSES = 501, 5
 
@@ -27,11 +28,11 @@ def everything():
 def collection():
     return MetricCollection(
         {
-            "ece": m.CalibrationError(15, kind="logits"),
-            "classwise": m.ClasswiseCalibrationError(CLASSES, 15, kind="logits"),
-            "share": m.ConfidentSetMeter(0.9, "share", kind="logits"),
-            "nll": m.NegativeLogLikelihood(kind="logits"),
-            "brier": m.BrierScore(kind="logits"),
+            "ece": i.CalibrationError(15, kind="logits"),
+            "classwise": i.ClasswiseCalibrationError(CLASSES, 15, kind="logits"),
+            "share": i.ConfidentSetMeter(0.9, "share", kind="logits"),
+            "nll": i.NegativeLogLikelihood(kind="logits"),
+            "brier": i.BrierScore(kind="logits"),
         }
     )
 
@@ -82,7 +83,7 @@ class Module(lightning.LightningModule):
     def __init__(self):
         super().__init__()
         self.scale = torch.nn.Parameter(torch.ones(()))
-        self.ece = m.CalibrationError(15, kind="logits")
+        self.ece = i.CalibrationError(15, kind="logits")
         self.meters = collection()
 
     def training_step(self, batch, _):

@@ -6,12 +6,16 @@ import torch
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.metrics import (
+from calibrant.integrations.device_bins import add_by_count, add_by_product
+from calibrant.integrations.meters import (
     BrierScore,
     CalibrationError,
     ClasswiseCalibrationError,
     ConfidentSetMeter,
     NegativeLogLikelihood,
+    read_batch,
+)
+from calibrant.metrics import (
     brier_score,
     classwise_calibration_error,
     confident_set,
@@ -19,8 +23,6 @@ from calibrant.metrics import (
     maximum_calibration_error,
     negative_log_likelihood,
 )
-from calibrant.metrics.binning import _add_by_product, _add_by_scatter
-from calibrant.metrics.meters import read_batch
 
 METERS = {
     "ece": (CalibrationError, expected_calibration_error),
@@ -69,7 +71,7 @@ def test_weighted_sums_on_a_device_are_those_on_the_processor():
     wide, w = confidence.double(), weights.double()
     index = torch.bucketize(wide, torch.arange(1, 15) / 15)
     terms = (index, w, w * wide, w * correct, 15)
-    for ours, theirs in zip(_add_by_product(*terms), _add_by_scatter(*terms), strict=True):
+    for ours, theirs in zip(add_by_product(*terms), add_by_count(*terms), strict=True):
         assert torch.allclose(ours, theirs)
 
 

@@ -12,9 +12,9 @@ from torchmetrics import MetricCollection
 from calibrant import Predictions
 from calibrant import metrics as m
 from calibrant.errors import InvalidInput
-from calibrant.metrics.binning import device_edges
-from calibrant.metrics.meter import Meter, bad_rows
-from calibrant.metrics.meters import _add_bin_by_bin, _add_few, read_batch
+from calibrant.integrations import meters as i
+from calibrant.integrations.device_bins import device_edges
+from calibrant.integrations.meters import Meter, add_bin_by_bin, add_few, bad_rows, read_batch
 
 
 def batch(rows, classes, kind, dtype=torch.float32, seed=0):
@@ -27,14 +27,14 @@ def batch(rows, classes, kind, dtype=torch.float32, seed=0):
 
 def all_meters(classes, kind):
     return {
-        "ece": m.CalibrationError(15, kind=kind),
-        "mce": m.CalibrationError(15, kind=kind, norm="maximum"),
-        "classwise": m.ClasswiseCalibrationError(classes, 15, kind=kind),
-        "nll": m.NegativeLogLikelihood(kind=kind),
-        "brier": m.BrierScore(kind=kind),
-        "share": m.ConfidentSetMeter(0.9, "share", kind=kind),
-        "accuracy": m.ConfidentSetMeter(0.9, "accuracy", kind=kind),
-        "set_ece": m.ConfidentSetMeter(0.9, "ece", kind=kind),
+        "ece": i.CalibrationError(15, kind=kind),
+        "mce": i.CalibrationError(15, kind=kind, norm="maximum"),
+        "classwise": i.ClasswiseCalibrationError(classes, 15, kind=kind),
+        "nll": i.NegativeLogLikelihood(kind=kind),
+        "brier": i.BrierScore(kind=kind),
+        "share": i.ConfidentSetMeter(0.9, "share", kind=kind),
+        "accuracy": i.ConfidentSetMeter(0.9, "accuracy", kind=kind),
+        "set_ece": i.ConfidentSetMeter(0.9, "ece", kind=kind),
     }
 
 
@@ -72,7 +72,7 @@ def test_any_split_into_batches_merges_by_addition(rows, classes, n_bins, data):
     meters = []
     for part in np.split(np.arange(rows), cuts):
         if len(part):
-            meters.append(m.CalibrationError(n_bins, kind="logits"))
+            meters.append(i.CalibrationError(n_bins, kind="logits"))
             meters[-1].update(scores[part], targets[part])
     total = meters[0]
     for meter in meters[1:]:
@@ -85,8 +85,8 @@ def test_classwise_sums_for_other_devices_are_those_of_the_cpu():
     scores, targets = batch(400, 6, "probabilities", torch.float64)
     edges = device_edges(15, torch.float64, scores.device)
     gaps = scores - torch.nn.functional.one_hot(targets, 6)
-    found = _add_bin_by_bin(scores, gaps, edges)
-    torch.testing.assert_close(found, _add_few(scores, gaps, edges), rtol=0, atol=1e-12)
+    found = add_bin_by_bin(scores, gaps, edges)
+    torch.testing.assert_close(found, add_few(scores, gaps, edges), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["probabilities", "logits"])
@@ -96,7 +96,7 @@ def test_ties_give_what_rows_read_one_by_one_give(classes, dtype, kind):
     rng = np.random.default_rng(classes)
     grid = torch.from_numpy(rng.multinomial(32, rng.dirichlet(np.full(classes, 0.5), 600)) / 32).to(dtype)
     targets = torch.from_numpy(rng.integers(0, classes, 600))
-    meters = [m.CalibrationError(15, kind=kind), m.ConfidentSetMeter(0.5, "ece", kind=kind)]
+    meters = [i.CalibrationError(15, kind=kind), i.ConfidentSetMeter(0.5, "ece", kind=kind)]
     for meter in meters:
         for part in torch.arange(600).split(100):
             meter.update(grid[part], targets[part])
@@ -131,7 +131,7 @@ def test_other_devices_count_the_rows_that_the_cpu_refuses():
     logits = torch.tensor([[3e38, 3e38], [torch.inf, 0], [0, -torch.inf], [torch.nan, 0]])
     assert bad_rows(logits, torch.zeros(4, dtype=torch.int64), "logits").tolist() == [False, True, True, True]
     for meter in all_meters(2, "probabilities").values():
-        meter._add_device(scores.nan_to_num(), targets, None)  # wrong labels must not index out of bounds
+        meter._add_batch(scores.nan_to_num(), targets, None)  # wrong labels must not index out of bounds
 
 
 class Elsewhere(torch.Tensor):
@@ -141,7 +141,7 @@ class Elsewhere(torch.Tensor):
 
 
 def test_update_on_a_device_counts_what_it_cannot_refuse():
-    meter = m.NegativeLogLikelihood(kind="logits")
+    meter = i.NegativeLogLikelihood(kind="logits")
     good, bad = torch.zeros(2, 4), torch.tensor([[torch.nan, 0.0, 0.0, 0.0]]).expand(3, 4)
     for scores in (good, torch.cat([good, bad])):
         meter.update(scores.as_subclass(Elsewhere), torch.zeros(len(scores), dtype=torch.int64))
@@ -160,7 +160,7 @@ def test_update_on_a_device_counts_what_it_cannot_refuse():
 )
 def test_forms_are_refused_on_a_device_too(scores, targets, match):
     with pytest.raises(InvalidInput, match=match):
-        m.BrierScore(kind="logits").to("meta").update(scores.to("meta"), targets.to("meta"))
+        i.BrierScore(kind="logits").to("meta").update(scores.to("meta"), targets.to("meta"))
 
 
 def test_a_sum_slightly_above_one_means_one_on_a_device_too():
@@ -173,7 +173,7 @@ def test_forty_million_rows_in_one_bin_are_counted():
     # float32 counts stop at 2^24, and the answer becomes 0.
     scores = torch.tensor([[0.55, 0.45]]).expand(1_000_000, 2)
     targets = torch.zeros(1_000_000, dtype=torch.int64).index_fill_(0, torch.arange(900_000), 1)
-    meter = m.CalibrationError(10, kind="probabilities")
+    meter = i.CalibrationError(10, kind="probabilities")
     for _ in range(40):
         meter.update(scores, targets)
     assert meter.counts[5].item() == 40_000_000
@@ -182,7 +182,7 @@ def test_forty_million_rows_in_one_bin_are_counted():
 
 
 def test_size_is_constant():
-    meter = m.CalibrationError(15, kind="logits")
+    meter = i.CalibrationError(15, kind="logits")
     sizes = set()
     for _ in range(5):
         meter.update(*batch(50, 4, "logits"))
@@ -208,8 +208,8 @@ def test_in_a_collection_forward_and_reset():
 def test_a_collection_never_takes_one_meter_for_another():
     # Up to the first batch all these have seen the same: no confident row, no loss at all.
     kind = "probabilities"
-    share = MetricCollection({name: m.ConfidentSetMeter(float(f"0.{name}"), kind=kind) for name in ("9", "99")})
-    loss = MetricCollection({"nll": m.NegativeLogLikelihood(kind=kind), "brier": m.BrierScore(kind=kind)})
+    share = MetricCollection({name: i.ConfidentSetMeter(float(f"0.{name}"), kind=kind) for name in ("9", "99")})
+    loss = MetricCollection({"nll": i.NegativeLogLikelihood(kind=kind), "brier": i.BrierScore(kind=kind)})
     share.update(torch.tensor([[0.6, 0.4]]), torch.tensor([0]))
     loss.update(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
     for each in (share, loss):
@@ -220,10 +220,10 @@ def test_a_collection_never_takes_one_meter_for_another():
 
 
 def test_state_survives_saving_and_half_precision_models():
-    meter = m.CalibrationError(10, kind="logits").half()
+    meter = i.CalibrationError(10, kind="logits").half()
     meter.persistent(mode=True)
     meter.update(*batch(40, 3, "logits"))
-    again = m.CalibrationError(10, kind="logits")
+    again = i.CalibrationError(10, kind="logits")
     again.persistent(mode=True)
     again.load_state_dict(meter.state_dict())
     again._update_count = 1
@@ -232,13 +232,13 @@ def test_state_survives_saving_and_half_precision_models():
 
 
 def test_empty_sets_are_nan():
-    meter = m.ConfidentSetMeter(0.99, "accuracy", kind="probabilities")
+    meter = i.ConfidentSetMeter(0.99, "accuracy", kind="probabilities")
     meter.update(torch.tensor([[0.6, 0.4]]), torch.tensor([0]))
     assert torch.isnan(meter.compute())
 
 
 def test_one_row_has_a_maximum_error():
-    meter = m.CalibrationError(10, kind="probabilities", norm="maximum")
+    meter = i.CalibrationError(10, kind="probabilities", norm="maximum")
     meter.update(torch.tensor([[0.75, 0.25]]), torch.tensor([0]))
     assert meter.compute().item() == 0.25
 
@@ -275,7 +275,7 @@ def test_bad_batches_are_refused(scores, targets, match):
 
 
 def test_an_array_is_refused_in_a_later_batch_too():
-    meter = m.CalibrationError(kind="probabilities")
+    meter = i.CalibrationError(kind="probabilities")
     meter.update(GOOD, LABELS)
     with pytest.raises(InvalidInput, match="probabilities must be a torch tensor, got ndarray"):
         meter.update(GOOD.numpy(), LABELS.numpy())
@@ -285,11 +285,11 @@ def test_an_array_is_refused_in_a_later_batch_too():
 
 def test_infinite_logits_are_refused():
     with pytest.raises(InvalidInput, match="logits must be finite, got -inf in row 0, column 1"):
-        m.CalibrationError(kind="logits").update(torch.tensor([[0.0, -torch.inf]]), torch.tensor([0]))
+        i.CalibrationError(kind="logits").update(torch.tensor([[0.0, -torch.inf]]), torch.tensor([0]))
 
 
 def test_rows_refused_on_a_device_surface_in_compute():
-    meter = m.CalibrationError(kind="logits")
+    meter = i.CalibrationError(kind="logits")
     meter.update(*batch(4, 3, "logits"))
     meter.refused += 2  # what an update with two bad rows leaves on a GPU, where it must not wait
     with pytest.raises(InvalidInput, match="got 2 rows that do not"):
@@ -298,19 +298,19 @@ def test_rows_refused_on_a_device_surface_in_compute():
 
 def test_the_kind_is_never_guessed():
     with pytest.raises(TypeError, match="kind"):
-        m.CalibrationError(15)
+        i.CalibrationError(15)
     for options, match in (({"kind": "odds"}, "kind"), ({"kind": "logits", "norm": "l2"}, "norm")):
         with pytest.raises(InvalidInput, match=f"{match} must be"):
-            m.CalibrationError(15, **options)
+            i.CalibrationError(15, **options)
     with pytest.raises(InvalidInput, match="what must be"):
-        m.ConfidentSetMeter(0.9, "size", kind="logits")
+        i.ConfidentSetMeter(0.9, "size", kind="logits")
     for bad in (0, True, 2.0):
         with pytest.raises(InvalidInput, match="n_classes must be"):
-            m.ClasswiseCalibrationError(bad, kind="logits")
+            i.ClasswiseCalibrationError(bad, kind="logits")
     with pytest.raises(InvalidInput, match="have 3 columns"):
-        m.ClasswiseCalibrationError(3, kind="probabilities").update(GOOD, LABELS)
+        i.ClasswiseCalibrationError(3, kind="probabilities").update(GOOD, LABELS)
     # Logits that happen to lie in [0, 1] are still logits.
-    meter = m.CalibrationError(1, kind="logits")
+    meter = i.CalibrationError(1, kind="logits")
     meter.update(torch.tensor([[0.9, 0.1]]), torch.tensor([0]))
     assert meter.compute().item() == pytest.approx(
         1 - 1 / (1 + np.exp(-float(np.float32(0.9) - np.float32(0.1)))), abs=1e-7
@@ -319,15 +319,15 @@ def test_the_kind_is_never_guessed():
 
 def test_metrics_do_not_import_torchmetrics_until_a_meter_is_used(python):
     code = (
-        "import sys, calibrant.metrics as m; assert 'torchmetrics' not in sys.modules; m.CalibrationError; print('ok')"
+        "import sys, calibrant.integrations as m; assert 'torchmetrics' not in sys.modules; m.BrierScore; print('ok')"
     )
     assert subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout == "ok\n"
 
 
 def test_bins_and_threshold_unless_told():
-    meters = m.CalibrationError(kind="logits"), m.ClasswiseCalibrationError(3, kind="logits")
+    meters = i.CalibrationError(kind="logits"), i.ClasswiseCalibrationError(3, kind="logits")
     assert [meter.n_bins for meter in meters] == [15, 15]
-    confident = m.ConfidentSetMeter(kind="logits")
+    confident = i.ConfidentSetMeter(kind="logits")
     assert (confident.n_bins, confident.threshold, confident.what) == (15, 0.95, "share")
 
 
@@ -354,7 +354,7 @@ def test_the_way_out_of_a_wrong_shape_leads_out(kind, shape, way_out, rows):
     scores = torch.rand(shape, generator=generator)
     places = shape[:1] + shape[2:] if len(shape) == 4 else shape[:2]
     targets = torch.randint(0, 2, places, generator=generator)
-    meter = m.CalibrationError(kind=kind)
+    meter = i.CalibrationError(kind=kind)
     with pytest.raises(InvalidInput, match=r"must have shape \(n, K\)") as caught:
         meter.update(scores, targets)
     assert way_out in str(caught.value)
@@ -364,7 +364,7 @@ def test_the_way_out_of_a_wrong_shape_leads_out(kind, shape, way_out, rows):
 
 def test_one_hot_targets_are_told_from_labels():
     with pytest.raises(InvalidInput, match="targets must"):
-        m.CalibrationError(kind="logits").update(torch.zeros(3, 2), torch.eye(3, 2).long())
+        i.CalibrationError(kind="logits").update(torch.zeros(3, 2), torch.eye(3, 2).long())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

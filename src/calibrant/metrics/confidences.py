@@ -1,0 +1,413 @@
+"""Confidence and correctness of rows: all that calibration errors and ranking metrics read.
+
+A metric asks a `Confidences` object for sums over bins, sums on a grid, or a walk through the rows in the order of
+confidence. Rows, weighted rows, resamples and partitioned data all answer these questions, so a metric is written once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.metrics.binning import Bins, Floats, bin_edges, rounded, sum_bins
+from calibrant.predictions import Precision
+
+CELLS = 2048
+"""Cells of the grid on [0, 1] for the smooth ECE."""
+# Numbers of one step of a walk: what a step needs stays below a few tens of megabytes.
+_STEP = 2**19
+
+
+@dataclass(frozen=True)
+class Step:
+    """Some groups of equal confidence in ascending order; all but the first are arrays of shape (resamples, groups).
+
+    Attributes:
+        confidence: Of each group, shape (groups,).
+        size: Rows of each group, or the sum of their weights.
+        wrong: How many of them are wrong, or the sum of their weights.
+        count: Rows up to and including the group.
+        errors: Wrong rows up to and including the group.
+        gap: Sum of (confidence - correct) up to and including the group.
+    """
+
+    confidence: Floats
+    size: Floats
+    wrong: Floats
+    count: Floats
+    errors: Floats
+    gap: Floats
+
+
+class Ranked:
+    """Rows in ascending order of confidence, with equal confidences in one group.
+
+    Args:
+        confidence: Distinct confidences, shape (groups,).
+        size: Rows of each group or the sum of their weights, shape (resamples, groups).
+        wrong: How many of them are wrong, of the same shape.
+        square: Sums of squared weights, of the same shape; None if sizes are numbers of rows.
+    """
+
+    def __init__(
+        self, confidence: NDArray[Any], size: NDArray[Any], wrong: NDArray[Any], square: Floats | None = None
+    ) -> None:
+        self.confidence, self.size, self.wrong, self.square = confidence, size, wrong, square
+
+    @classmethod
+    def of_rows(cls, confidence: NDArray[Any], correct: NDArray[np.bool_], weights: Floats | None = None) -> "Ranked":
+        """Sort rows; those without weight are left out."""
+        if weights is None:
+            return cls.of_keys(sort_keys(confidence, correct))
+        used = weights > 0.0
+        order = np.flatnonzero(used)[np.argsort(confidence[used], kind="stable")]
+        own, ordered = weights[order], confidence[order]
+        starts = _starts(ordered)
+        wrong, square = own * ~correct[order], own * own
+        size, wrong, square = (np.add.reduceat(each, starts)[None] for each in (own, wrong, square))
+        return cls(ordered[starts], size, wrong, square)
+
+    @classmethod
+    def of_keys(cls, keys: NDArray[Any]) -> "Ranked":
+        """Rows from what `sort_keys` returned for all of them; the keys are sorted in place."""
+        keys.sort()
+        confidences, sizes, wrongs = [], [], []
+        start = 0
+        while start < len(keys):
+            # A part ends with a whole group.
+            last = keys[min(start + _STEP, len(keys)) - 1]
+            stop = int(np.searchsorted(keys, last | 1, side="right"))
+            part = keys[start:stop]
+            first = np.flatnonzero(np.concatenate([[True], (part[1:] ^ part[:-1]) > 1]))
+            size = np.diff(first, append=len(part))
+            right = np.add.reduceat(part & 1, first, dtype=np.int64)
+            confidences.append((part[first] >> 1).view(f"f{keys.itemsize}"))
+            sizes.append(size.astype(np.uint32))
+            wrongs.append((size - right).astype(np.uint32))
+            start = stop
+        return cls(np.concatenate(confidences), np.concatenate(sizes)[None], np.concatenate(wrongs)[None])
+
+    @cached_property
+    def total(self) -> Floats:
+        """Rows, or the sum of weights, of each resample."""
+        return np.asarray(self.size.sum(axis=1), dtype=np.float64)
+
+    @cached_property
+    def total_wrong(self) -> Floats:
+        """Wrong rows, or the sum of their weights, of each resample."""
+        return np.asarray(self.wrong.sum(axis=1), dtype=np.float64)
+
+    @cached_property
+    def _right(self) -> NDArray[Any]:
+        return np.asarray(self.size - self.wrong)
+
+    @cached_property
+    def _confidence_sum(self) -> Floats:
+        return np.asarray(self.size * self.confidence.astype(np.float64))
+
+    def steps(self) -> Iterator[Step]:
+        """Walk through the groups in ascending order of confidence."""
+        if self.size.size <= _STEP:
+            yield self._only_step
+            return
+        width = max(1, _STEP // len(self.size))
+        count, errors, gap = np.zeros((3, len(self.size), 1))
+        for start in range(0, len(self.confidence), width):
+            step = self._step(slice(start, start + width), count, errors, gap)
+            count, errors, gap = step.count[:, -1:], step.errors[:, -1:], step.gap[:, -1:]
+            yield step
+
+    @cached_property
+    def _only_step(self) -> Step:
+        nothing = np.zeros((len(self.size), 1))
+        return self._step(slice(None), nothing, nothing, nothing)
+
+    def _step(self, part: slice, count: Floats, errors: Floats, gap: Floats) -> Step:
+        confidence = self.confidence[part].astype(np.float64)
+        size, wrong = (each[:, part].astype(np.float64, copy=False) for each in (self.size, self.wrong))
+        surplus = size * confidence
+        surplus -= size
+        surplus += wrong
+        running = [np.cumsum(each, axis=1) for each in (size, wrong, surplus)]
+        if part.start:
+            running = [sums + before for sums, before in zip(running, (count, errors, gap), strict=True)]
+        return Step(confidence, size, wrong, *running)
+
+    def places(self, limits: Floats, side: Any = "right") -> NDArray[np.int64]:
+        """How many groups have a confidence at or below each limit, or below it with side "left"."""
+        return np.searchsorted(self.confidence, limits.astype(self.confidence.dtype), side=side)
+
+    def bins(self, edges: Floats) -> Bins:
+        """Sums over the bins between `edges`, which must be numbers of the confidences' type."""
+        inner = self.places(edges[1:-1])
+        return self.sums(np.concatenate([[0], inner, [len(self.confidence)]]), edges)
+
+    def sums(self, cuts: NDArray[np.int64], edges: Floats) -> Bins:
+        """Sums over the groups from one cut to the next; the last cut is the number of groups."""
+        used = np.flatnonzero(np.diff(cuts) > 0)
+
+        def add(values: NDArray[Any]) -> Floats:
+            sums = np.zeros((len(values), len(cuts) - 1))
+            if len(used):
+                sums[:, used] = np.add.reduceat(values, cuts[used], axis=1, dtype=np.float64)
+            return sums
+
+        square = None if self.square is None else add(self.square)
+        return Bins(edges, add(self.size), add(self._confidence_sum), add(self._right), square)
+
+    def equal_mass_cuts(self, n_bins: int, row: int = 0) -> NDArray[np.int64]:
+        """Where bins of (almost) equal size begin and end, in groups: equal confidences stay together."""
+        count = np.cumsum(self.size[row], dtype=np.float64)
+        rows = round(count[-1])
+        parts = min(n_bins, rows)
+        ranks = np.cumsum(np.full(parts, rows // parts) + (np.arange(parts) < rows % parts))[:-1]
+        if self.square is not None:
+            ranks = ranks - 1e-9 * rows  # sums of weights are rounded
+        inner = np.searchsorted(count, ranks, side="left") + 1
+        last = len(count) - int(np.argmax(self.size[row, ::-1] > 0))
+        return np.unique(np.concatenate([[0], inner[inner < last], [len(count)]]))
+
+    def equal_mass(self, n_bins: int) -> Bins:
+        """Sums over bins of (almost) equal size; a bin that a resample lacks has no rows."""
+        if len(self.size) == 1:
+            cuts = self.equal_mass_cuts(n_bins)
+            inner = self.confidence[cuts[1:-1] - 1].astype(np.float64)
+            return self.sums(cuts, np.concatenate([[0.0], inner, [1.0]]))
+        sums = np.zeros((3, len(self.size), n_bins))
+        for row in range(len(self.size)):
+            starts = self.equal_mass_cuts(n_bins, row)[:-1]
+            for place, values in enumerate((self.size, self._confidence_sum, self._right)):
+                sums[place, row, : len(starts)] = np.add.reduceat(values[row], starts)
+        return Bins(np.empty(0), *sums)
+
+    def spread(self, cells: int) -> Floats:
+        """Sums of (confidence - correct) on a grid on [0, 1], shape (resamples, cells); see `spread_residuals`."""
+        total = np.zeros((len(self.size), cells + 1))
+        for step in self.steps():
+            low, part = grid_position(step.confidence, cells)
+            used, starts = np.unique(low, return_index=True)
+            residual = step.size * step.confidence - (step.size - step.wrong)
+            upper = residual * part
+            total[:, used] += np.add.reduceat(residual - upper, starts, axis=1)
+            total[:, used + 1] += np.add.reduceat(upper, starts, axis=1)
+        return total[:, :cells]
+
+    def above(self, threshold: float) -> "Ranked":
+        """The groups with a confidence of at least `threshold`, a number of the confidences' type."""
+        start = int(self.places(np.asarray([threshold]), side="left")[0])
+        square = None if self.square is None else self.square[:, start:]
+        return Ranked(self.confidence[start:], self.size[:, start:], self.wrong[:, start:], square)
+
+
+class Confidences:
+    """What calibration errors and ranking metrics read, computed from ranked rows.
+
+    A metric returns one value per resample; without resamples there is one.
+
+    Args:
+        ranked: The rows in order.
+        n_bins: Bins of every binned metric.
+        precision: Precision of the confidences; edges of bins and thresholds are rounded to it.
+        low: Least confidence of these rows, if they are a high-confidence set.
+        all_rows: Number of all rows, or the sum of their weights, if these are a part of them.
+    """
+
+    cells = CELLS
+
+    def __init__(
+        self, ranked: Ranked, n_bins: int, precision: Precision, *, low: float = 0.0, all_rows: Floats | None = None
+    ) -> None:
+        self.ranked, self.n_bins, self.precision, self.low = ranked, n_bins, precision, low
+        self._all_rows = all_rows
+        self._bins: dict[float, Bins] = {}
+
+    def bins(self, low: float = 0.0) -> Bins:
+        """Sums over equal-width bins on [low, 1]."""
+        if low not in self._bins:
+            self._bins[low] = self._make_bins(bin_edges(self.n_bins, self.precision, low))
+        return self._bins[low]
+
+    def _make_bins(self, edges: Floats) -> Bins:
+        return self.ranked.bins(edges)
+
+    @cached_property
+    def equal_mass(self) -> Bins:
+        """Sums over bins of (almost) equal size; equal confidences stay together."""
+        return self.ranked.equal_mass(self.n_bins)
+
+    @cached_property
+    def spread(self) -> Floats:
+        """Sums of (confidence - correct) on a grid on [0, 1]."""
+        return self.ranked.spread(self.cells)
+
+    @property
+    def rows(self) -> Floats:
+        """Number of rows, or the sum of their weights."""
+        return np.asarray(self.bins().count.sum(axis=-1), dtype=np.float64)
+
+    @property
+    def right(self) -> Floats:
+        """Number of right rows, or the sum of their weights."""
+        return np.asarray(self.bins().correct_sum.sum(axis=-1), dtype=np.float64)
+
+    @property
+    def all_rows(self) -> Floats:
+        """The same as `rows` for all rows, if these are a high-confidence set."""
+        return self.rows if self._all_rows is None else self._all_rows
+
+    def above(self, threshold: float) -> "Confidences":
+        """The rows with a confidence of at least `threshold`."""
+        limit = float(rounded(np.asarray([threshold]), self.precision)[0])
+        ranked = self.ranked.above(limit)
+        return Confidences(ranked, self.n_bins, self.precision, low=threshold, all_rows=self.all_rows)
+
+
+class RowConfidences(Confidences):
+    """The same for rows in any order, which are sorted only if a metric needs their order.
+
+    Args:
+        confidence: Top probability of each row.
+        correct: Whether the prediction is the target.
+        n_bins: Bins of every binned metric.
+        precision: Precision of the confidences.
+        weights: One weight per row; None if every row counts alike.
+        low: As in `Confidences`, like `all_rows`.
+        all_rows: Number of all rows, or the sum of their weights.
+    """
+
+    def __init__(
+        self,
+        confidence: NDArray[Any],
+        correct: NDArray[np.bool_],
+        n_bins: int,
+        precision: Precision,
+        weights: Floats | None = None,
+        *,
+        low: float = 0.0,
+        all_rows: Floats | None = None,
+    ) -> None:
+        self.n_bins, self.precision, self.low = n_bins, precision, low
+        self.confidence, self.correct, self.weights = confidence, correct, weights
+        self._all_rows = all_rows
+        self._bins = {}
+
+    @cached_property
+    def ranked(self) -> Ranked:  # type: ignore[override]
+        """The rows in order."""
+        return Ranked.of_rows(self.confidence, self.correct, self.weights)
+
+    def _make_bins(self, edges: Floats) -> Bins:
+        return sum_bins(self.confidence, self.correct, edges, self.weights)
+
+    def above(self, threshold: float) -> "RowConfidences":
+        """The rows with a confidence of at least `threshold`."""
+        inside = self.confidence >= rounded(np.asarray([threshold]), self.precision)
+        weights = None if self.weights is None else self.weights[inside]
+        rows = self.confidence[inside], self.correct[inside], self.n_bins, self.precision, weights
+        return RowConfidences(*rows, low=threshold, all_rows=self.all_rows)
+
+
+class MergedConfidences(Confidences):
+    """The same for partitioned data: sums that were added over the parts, and the ranked rows of all parts.
+
+    Args:
+        ranked: The rows of all parts in order.
+        n_bins: Bins of every binned metric.
+        bins: Sums over bins on [low, 1] by `low`.
+        sets: The same of the high-confidence sets, by threshold.
+        spread: Sums on the grid.
+        low: As in `Confidences`, like `all_rows`.
+        all_rows: Number of all rows.
+    """
+
+    def __init__(
+        self,
+        ranked: Ranked,
+        n_bins: int,
+        *,
+        bins: dict[float, Bins],
+        sets: dict[float, dict[float, Bins]],
+        spread: Floats,
+        low: float = 0.0,
+        all_rows: Floats | None = None,
+    ) -> None:
+        super().__init__(ranked, n_bins, "float64", low=low, all_rows=all_rows)
+        self._bins, self._sets, self._spread = bins, sets, spread
+
+    @property
+    def spread(self) -> Floats:
+        """Sums of (confidence - correct) on a grid on [0, 1]."""
+        return self._spread
+
+    def above(self, threshold: float) -> "MergedConfidences":
+        """One of the high-confidence sets."""
+        return MergedConfidences(
+            self.ranked,
+            self.n_bins,
+            bins=self._sets[threshold],
+            sets={},
+            spread=self._spread,
+            low=threshold,
+            all_rows=self.all_rows,
+        )
+
+
+def sort_keys(confidence: NDArray[Any], correct: NDArray[np.bool_]) -> NDArray[Any]:
+    """Confidence and correctness of each row in one unsigned integer that sorts by confidence.
+
+    The bits of numbers in [0, 1], seen as unsigned integers, are in the order of the numbers, and the highest two of
+    them are 0. So the bits can move up by one, and the lowest bit holds the correctness. Sorting these integers in
+    place needs no memory beyond them.
+    """
+    keys = np.ascontiguousarray(confidence).view(f"u{confidence.itemsize}") << 1
+    keys |= correct
+    return keys
+
+
+def _starts(ordered: NDArray[Any]) -> NDArray[np.int64]:
+    """Where groups of equal values begin."""
+    return np.concatenate([[0], np.flatnonzero(np.diff(ordered)) + 1])
+
+
+def grid_position(confidence: Floats, cells: int = CELLS) -> tuple[NDArray[np.int64], Floats]:
+    """The cell whose centre lies at or below each value, and how far the value is on the way to the next one."""
+    position = np.clip(confidence * cells - 0.5, 0.0, cells - 1.0)
+    low = position.astype(np.int64)
+    return low, position - low
+
+
+def spread_residuals(confidence: NDArray[Any], correct: NDArray[np.bool_]) -> Floats:
+    """Sums of (confidence - correct) on the grid, each shared by the two nearest centres; shape (CELLS,)."""
+    wide = confidence.astype(np.float64, copy=False)
+    residual = wide - correct
+    low, part = grid_position(wide)
+    spread = np.bincount(low, residual * (1.0 - part), CELLS + 1)
+    spread[1:] += np.bincount(low, residual * part, CELLS)
+    return np.asarray(spread[:CELLS])
+
+
+class Order:
+    """The order of rows by confidence, found once for many resamples of them.
+
+    Args:
+        confidence: Top probability of each row.
+        correct: Whether the prediction is the target.
+    """
+
+    def __init__(self, confidence: Floats, correct: NDArray[np.bool_]) -> None:
+        self._order = np.argsort(confidence, kind="stable")
+        ordered = confidence[self._order]
+        self._starts = _starts(ordered)
+        self._confidence = ordered[self._starts]
+        self._wrong = (~correct[self._order]).astype(np.float64)
+
+    def ranked(self, counts: Floats) -> Ranked:
+        """Ranked rows for counts of shape (resamples, rows): how often each resample contains each row."""
+        size = counts[:, self._order]
+        wrong = size * self._wrong
+        if len(self._starts) < len(self._order):
+            size, wrong = (np.add.reduceat(each, self._starts, axis=1) for each in (size, wrong))
+        return Ranked(self._confidence, size, wrong)

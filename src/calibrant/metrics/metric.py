@@ -1,0 +1,253 @@
+"""`Metric`: what a metric is. Values, weights, parts, intervals, comparisons, gates and tables follow from it.
+
+The built-in metrics are listed in `calibrant.metrics.catalogue`. `register_metric` adds one from outside the package.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.display import ShownFields
+from calibrant.errors import invalid
+from calibrant.metrics.binning import Floats
+from calibrant.metrics.confidences import Confidences
+from calibrant.predictions import Predictions
+
+Family = Literal["mean", "share", "calibration", "ranking", "table"]
+Influence = Callable[[Floats, Floats], tuple[float, Floats, Floats]]
+_FAMILIES = ("mean", "share", "calibration", "ranking", "table")
+# Names in an `Evaluation` that are no metrics.
+_TAKEN = {"n", "classes", "n_classes", "n_bins", "metrics", "noise_floor", "noise_floor_95", "thresholds", "intervals"}
+_TAKEN |= {"level", "balanced_error", "rounding", "values", "table"}
+
+
+@dataclass(frozen=True)
+class Chunk(ShownFields):
+    """Some rows as metrics of the families "mean", "share" and "table" read them.
+
+    Attributes:
+        probabilities: Shape (rows, classes), float64.
+        targets: True class of each row.
+        confidence: Top probability of each row.
+        predicted: Class with the top probability.
+        nll: Minus the log probability of the target.
+        edges: Edges of the equal-width bins.
+        weights: One weight per row; None if every row counts alike.
+    """
+
+    probabilities: Floats
+    targets: NDArray[np.int64]
+    confidence: NDArray[Any]
+    predicted: NDArray[Any]
+    nll: NDArray[Any]
+    edges: Floats
+    weights: Floats | None = None
+
+    @cached_property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether the prediction is the target."""
+        return np.asarray(self.predicted == self.targets)
+
+    @cached_property
+    def residual(self) -> Floats:
+        """Probabilities minus the one-hot target."""
+        residual = self.probabilities.copy()
+        residual[np.arange(len(self.targets)), self.targets] -= 1.0
+        return residual
+
+
+@dataclass(frozen=True)
+class Metric(ShownFields):
+    """One metric.
+
+    What `compute` gets and returns depends on the family:
+
+    - "mean": gets a `Chunk`, returns one number per row. The metric is their mean; its interval is a bootstrap's.
+    - "share": gets a `Chunk`, returns whether each row counts. The metric is the share of rows; its interval is
+      Wilson's.
+    - "calibration": gets `Confidences`, returns an error of at least 0 for each resample (shape (resamples,)). Its
+      interval comes from inverted tests.
+    - "ranking": gets `Confidences`, returns a number for each resample, NaN if it is not defined. Its interval is a
+      bootstrap's.
+    - "table": gets a `Chunk`, returns sums that add up over chunks. `finish` turns their total and the number of rows
+      into the metric. It has no interval.
+
+    Attributes:
+        name: Key in JSON and in `Evaluation.values`.
+        label: Name in tables.
+        better: Which values are better; None if neither direction is.
+        family: See above.
+        compute: See above.
+        finish: Of the family "table" only.
+        influence: Of the family "ranking" only, for intervals of weighted or clustered rows: gets the weight of wrong
+            and of right rows in each group of equal confidence, in ascending order. Returns the value and its
+            derivative by the weight of a wrong and of a right row in each group. None: no interval in that case.
+        scale: Scale on which the interval of weighted rows is computed; "log" keeps it above 0, "logit" in 0..1.
+        percent: Whether tables show it in percent. If so, it lies in 0..1.
+        main: Whether it belongs to the few metrics that the Python prompt and tables of groups show.
+        no_interval: Why the metric has no interval; empty if it has one.
+        counts_rows: Whether the definition depends on the number of rows, so that a row of weight 2 is not exactly the
+            same as two rows.
+    """
+
+    name: str
+    label: str
+    better: Literal["higher", "lower"] | None
+    family: Family
+    compute: Callable[[Any], NDArray[Any]]
+    finish: Callable[[Floats, float], float] | None = None
+    influence: Influence | None = None
+    scale: Literal["plain", "log", "logit"] = "plain"
+    percent: bool = True
+    main: bool = False
+    no_interval: str = ""
+    counts_rows: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a definition that cannot work."""
+        if not self.name.isidentifier() or self.name in _TAKEN:
+            raise invalid("name", "be a Python name that no other value of an evaluation has", repr(self.name))
+        if self.better not in ("higher", "lower", None):
+            raise invalid("better", "be 'higher', 'lower' or None", repr(self.better))
+        if self.family not in _FAMILIES:
+            raise invalid("family", f"be one of {', '.join(_FAMILIES)}", repr(self.family))
+        if self.family == "table" and (self.finish is None or not self.no_interval):
+            raise invalid("finish and no_interval", "be given for a metric of the family 'table'", "none")
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether the metric is a mean over rows."""
+        return self.family in ("mean", "share")
+
+    @property
+    def reads_confidences(self) -> bool:
+        """Whether the metric needs confidence and correctness alone."""
+        return self.family in ("calibration", "ranking")
+
+    def row_values(self, chunk: Chunk) -> NDArray[Any]:
+        """The value of each row of a chunk."""
+        values = np.asarray(self.compute(chunk))
+        if values.shape != chunk.targets.shape:
+            raise invalid(f"compute of {self.name}", "return one value per row", f"shape {values.shape}")
+        return values
+
+    def value(self, confidences: Confidences) -> float | None:
+        """The value of confidences without resamples; None if it is not defined."""
+        value = float(np.asarray(self.compute(confidences)).item())
+        return None if np.isnan(value) else value
+
+    def number(self, value: float | None, *, signed: bool = False) -> str:
+        """A value as text: in percent with two digits, or with four; a dash if it is not defined."""
+        if value is None or np.isnan(value):
+            return "-"
+        if np.isinf(value):
+            return "inf"
+        sign = "+" if signed else ""
+        if self.percent:
+            return f"{100 * value:{sign}.2f} %"
+        return f"{value:{sign}.4f}"
+
+
+METRICS: dict[str, Metric] = {}
+"""Metrics of all rows, by name, in the order of tables."""
+SET_METRICS: dict[str, Metric] = {}
+"""Metrics of a high-confidence set, by name; `compute` gets the `Confidences` of the set."""
+
+
+def register_metric(metric: Metric) -> Metric:
+    """Add a metric: from now on `evaluate`, `compare`, gates and tables contain it.
+
+    >>> def in_top_two(chunk):
+    ...     best = np.argsort(-chunk.probabilities, axis=1)[:, :2]
+    ...     return (best == chunk.targets[:, None]).any(axis=1)
+    >>> _ = register_metric(Metric("top2_accuracy", "top-2 accuracy", "higher", "share", in_top_two))
+    >>> from calibrant import Predictions, evaluate
+    >>> evaluate(Predictions.from_probabilities([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]], [1, 2])).top2_accuracy
+    0.5
+    >>> unregister_metric("top2_accuracy")
+    """
+    if metric.name in METRICS:
+        raise invalid("name", "be that of a new metric", repr(metric.name))
+    METRICS[metric.name] = metric
+    return metric
+
+
+def unregister_metric(name: str) -> None:
+    """Remove a metric that `register_metric` added."""
+    definition(name)
+    del METRICS[name]
+
+
+def definition(name: str) -> Metric:
+    """The metric of a flat name: "ece", or "share@0.95" of a high-confidence set."""
+    metric, _, threshold = name.partition("@")
+    known: Mapping[str, Metric] = SET_METRICS if threshold else METRICS
+    if metric not in known:
+        raise invalid("name", "be that of a metric", repr(name), f"Known: {', '.join(known)}.")
+    return known[metric]
+
+
+def set_metric(metric: str, threshold: float) -> str:
+    """The flat name of a metric of a high-confidence set; two thresholds never share one.
+
+    >>> set_metric("share", 0.95), set_metric("share", 1.0), set_metric("share", 0.9999999)
+    ('share@0.95', 'share@1', 'share@0.9999999')
+    """
+    return f"{metric}@{np.format_float_positional(threshold, trim='-')}"
+
+
+def higher_is_better(name: str) -> bool:
+    """Whether a metric is better if it is higher.
+
+    >>> higher_is_better("share@0.95"), higher_is_better("ece")
+    (True, False)
+    """
+    return definition(name).better == "higher"
+
+
+def label(name: str) -> str:
+    """The label of a flat metric name: "share@0.95" is "share, ≥ 95 % sure"."""
+    _, _, threshold = name.partition("@")
+    text = definition(name).label
+    if not threshold:
+        return text
+    # Decimal: 100 * 0.07 is not 7, and six digits may not distinguish two thresholds.
+    return text.format(f"{(100 * Decimal(threshold)).normalize():f}")
+
+
+def row_values(predictions: Predictions, metrics: Sequence[Metric]) -> dict[str, Floats]:
+    """The value of each row for metrics of the families "mean" and "share", by name."""
+    values = {metric.name: np.empty(len(predictions)) for metric in metrics}
+    for part, chunk in read_chunks(predictions):
+        for metric in metrics:
+            values[metric.name][part] = metric.row_values(chunk)
+    return values
+
+
+def read_chunks(
+    predictions: Predictions, edges: Floats | None = None, weights: Floats | None = None
+) -> Iterator[tuple[slice, Chunk]]:
+    """Walk through the rows: a slice of row numbers and the chunk of these rows."""
+    for part, rows, probabilities in predictions.walk():
+        yield (
+            part,
+            Chunk(
+                probabilities,
+                predictions.targets[part],
+                rows.confidence,
+                rows.predicted,
+                rows.nll,
+                np.empty(0) if edges is None else edges,
+                None if weights is None else weights[part],
+            ),
+        )
+
+
+def mean_metrics() -> list[Metric]:
+    """The metrics that are means over rows."""
+    return [metric for metric in METRICS.values() if metric.reads_rows]
