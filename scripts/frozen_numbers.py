@@ -32,7 +32,7 @@ import numpy as np
 # The adapter: everything that is imported from the package. If names move, edit this section only. Each function
 # returns plain values (numbers, text, None, arrays, and lists and dicts of them) under names that must not change.
 # ---------------------------------------------------------------------------------------------------------------------
-from calibrant import metrics, monitoring, posthoc, routing, samples
+from calibrant import calibration, decisions, deployment, metrics, samples
 from calibrant.errors import InvalidInput as Refused
 from calibrant.predictions import Predictions
 
@@ -152,20 +152,20 @@ def partitioned_numbers(predictions: Predictions) -> Values:
             predictions.subset(rows).save(Path(folder) / f"part-{part}.parquet")
         found: Values = {"evaluate": evaluation_numbers(metrics.evaluate_parts(folder, kind=predictions.kind))}
         if len(np.unique(predictions.targets)) > 1:
-            found["minimised"] = {"temperature": posthoc.fit_parts(folder, kind=predictions.kind).temperature_}
+            found["minimised"] = {"temperature": calibration.fit_parts(folder, kind=predictions.kind).temperature_}
     return found
 
 
-METHODS = tuple(posthoc.METHODS)
-CALIBRATORS: dict[str, Callable[[], posthoc.Calibrator]] = {
-    **{name: partial(posthoc.make_calibrator, name) for name in METHODS},
-    "beta-am": lambda: posthoc.BetaCalibration(parameters="am"),
-    "beta-ab": lambda: posthoc.BetaCalibration(parameters="ab"),
-    "histogram-width": lambda: posthoc.HistogramBinning(n_bins=8, strategy="equal-width"),
-    "temperature-bounds": lambda: posthoc.TemperatureScaling(bounds=(0.8, 1.2)),
-    "vector-fixed": lambda: posthoc.VectorScaling(reg_lambda=0.01),
-    "matrix-fixed": lambda: posthoc.MatrixScaling(reg_lambda=0.01, reg_mu=0.1),
-    "dirichlet-fixed": lambda: posthoc.DirichletScaling(reg_lambda=0.01),
+METHODS = tuple(calibration.METHODS)
+CALIBRATORS: dict[str, Callable[[], calibration.Calibrator]] = {
+    **{name: partial(calibration.make_calibrator, name) for name in METHODS},
+    "beta-am": lambda: calibration.BetaCalibration(parameters="am"),
+    "beta-ab": lambda: calibration.BetaCalibration(parameters="ab"),
+    "histogram-width": lambda: calibration.HistogramBinning(n_bins=8, strategy="equal-width"),
+    "temperature-bounds": lambda: calibration.TemperatureScaling(bounds=(0.8, 1.2)),
+    "vector-fixed": lambda: calibration.VectorScaling(reg_lambda=0.01),
+    "matrix-fixed": lambda: calibration.MatrixScaling(reg_lambda=0.01, reg_mu=0.1),
+    "dirichlet-fixed": lambda: calibration.DirichletScaling(reg_lambda=0.01),
 }
 # Their parameters are found without a minimiser.
 CLOSED_FORM = ("none", "isotonic", "isotonic-top", "histogram", "histogram-top", "histogram-width")
@@ -173,11 +173,11 @@ CLOSED_FORM = ("none", "isotonic", "isotonic-top", "histogram", "histogram-top",
 SLOW = ("vector", "matrix", "dirichlet")
 
 
-def fit_calibrator(name: str, predictions: Predictions) -> posthoc.Calibrator:
+def fit_calibrator(name: str, predictions: Predictions) -> calibration.Calibrator:
     return CALIBRATORS[name]().fit(predictions)
 
 
-def calibrator_numbers(calibrator: posthoc.Calibrator) -> Values:
+def calibrator_numbers(calibrator: calibration.Calibrator) -> Values:
     """Parameters and summary of a fit; no parameters if the minimiser did not converge, as they mean nothing then."""
     summary = calibrator.summary_
     found: Values = {"identity": calibrator.identity_, "nll": [summary.nll_before, summary.nll_after]}
@@ -198,27 +198,62 @@ def _joined(values: Any) -> Any:
 
 
 def best_calibrator_numbers(predictions: Predictions, methods: tuple[str, ...] | None) -> Values:
-    selection = posthoc.select_calibrator(predictions, methods=methods, folds=3, seed=1)
+    selection = calibration.select_calibrator(predictions, methods=methods, folds=3, seed=1)
     lines = {line.name: [line.nll, line.behind, line.standard_error] for line in selection.candidates}
     return {"name": selection.name, "candidates": lines, "fitted": calibrator_numbers(selection.calibrator)}
 
 
 def prior_numbers(fit: Predictions, new: Predictions, method: Any) -> Values:
     trained = np.bincount(fit.targets, minlength=fit.n_classes) + 1.0
-    correction = posthoc.PriorCorrection.estimate(new, trained, method=method, labelled=fit)
+    correction = calibration.PriorCorrection.estimate(new, trained, method=method, labelled=fit)
     return {"shares": correction.shares, "probabilities": correction(new).probabilities}
 
 
-def choose_rule(predictions: Predictions, target: float, **settings: Any) -> Any:
-    return routing.choose_threshold(predictions, target, **settings)
+@dataclass(frozen=True)
+class Scaled:
+    """A rule for logits that are divided by a temperature first."""
+
+    rule: Any
+    temperature: float
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rule, name)
+
+    def route(self, predictions: Predictions) -> Any:
+        """Decide behind the temperature."""
+        return self.rule.route(scaled_by(predictions, self.temperature))
+
+
+def scaled_by(predictions: Predictions, temperature: float | None) -> Predictions:
+    if temperature is None:
+        return predictions
+    if predictions.kind == "logits":
+        logits = predictions.scores.astype(np.float64)
+    else:
+        with np.errstate(divide="ignore"):
+            logits = np.maximum(np.log(predictions.probabilities), -1e30)
+    shifted = (logits - logits.max(axis=1, keepdims=True)) / temperature
+    return predictions.with_logits(shifted)
+
+
+def seen_by(rule: Any, predictions: Predictions) -> tuple[Any, Predictions]:
+    """The plain rule, and predictions as it sees them."""
+    if isinstance(rule, Scaled):
+        return rule.rule, scaled_by(predictions, rule.temperature)
+    return rule, predictions
+
+
+def choose_rule(predictions: Predictions, target: float, *, temperature: float | None = None, **settings: Any) -> Any:
+    rule = decisions.choose_threshold(scaled_by(predictions, temperature), target, **settings)
+    return rule if temperature is None else Scaled(rule, temperature)
 
 
 def cheapest_rule(predictions: Predictions, **settings: Any) -> Any:
-    return routing.cheapest_threshold(predictions, **settings)
+    return decisions.cheapest_threshold(predictions, **settings)
 
 
 def draw_by_weights(predictions: Predictions, weights: str) -> Predictions:
-    return routing.sample_by_weights(predictions, weights, seed=2)
+    return decisions.sample_by_weights(predictions, weights, seed=2)
 
 
 def rule_numbers(rule: Any) -> Values:
@@ -240,7 +275,9 @@ def decision_numbers(rule: Any, predictions: Predictions) -> Values:
 
 
 def check_numbers(rule: Any, predictions: Predictions, shortlist: Any = None) -> Values:
-    verdict = routing.check_rule(rule, predictions, shortlist=shortlist)
+    rule, predictions = seen_by(rule, predictions)
+    policy = decisions.Policy(rule.n_classes, rule=rule, shortlist=shortlist)
+    verdict = decisions.check_policy(policy, predictions)
     return {**verdict.to_dict(), "groups": _columns(verdict.promise.groups if verdict.promise else ())}
 
 
@@ -254,26 +291,28 @@ def _columns(lines: Iterable[Any]) -> Values:
 
 
 def choose_shortlist(predictions: Predictions, coverage: float, rule: Any = None) -> Any:
-    return routing.choose_shortlist(predictions, coverage, confidence=0.9, rule=rule)
+    rule, predictions = seen_by(rule, predictions)
+    return decisions.choose_shortlist(predictions, coverage, confidence=0.9, rule=rule)
 
 
 def shortlist_numbers(shortlist: Any, predictions: Predictions, rule: Any = None) -> Values:
+    rule, predictions = seen_by(rule, predictions)
     names = ("least", "cases", "missed", "mean_length", "threshold", "class_thresholds")
     return {
         **{name: getattr(shortlist, name) for name in names},
         "listed": shortlist.listed(predictions),
-        "check": asdict(routing.check_shortlist(shortlist, predictions, rule=rule)),
+        "check": asdict(decisions.check_shortlist(shortlist, predictions, rule=rule)),
     }
 
 
-def coverage_numbers(predictions: Predictions, **settings: Any) -> Values:
-    rows = [asdict(row) for row in routing.risk_coverage(predictions, **settings)]
+def coverage_numbers(predictions: Predictions, *, temperature: float | None = None, **settings: Any) -> Values:
+    rows = [asdict(row) for row in decisions.risk_coverage(scaled_by(predictions, temperature), **settings)]
     counts = [[row.pop("automated"), row.pop("errors")] for row in rows]
     return {"counts": np.array(counts), "shares": np.array([list(row.values()) for row in rows], dtype=float)}
 
 
 def choose_binary(predictions: Predictions, **settings: Any) -> Any:
-    return routing.choose_binary_rule(predictions, **settings)
+    return decisions.choose_binary_rule(predictions, **settings)
 
 
 def one_against_rest(predictions: Predictions, positive: int) -> Predictions:
@@ -290,12 +329,12 @@ def binary_numbers(rule: Any, predictions: Predictions) -> Values:
         "evidence": asdict(rule.evidence),
         "decisions": np.array([("negative", "review", "positive").index(each) for each in rule.decide(predictions)]),
         "check": rule.check(predictions),
-        "rates": asdict(routing.binary_rates(predictions, 0.3, 0.6, positive=rule.positive)),
+        "rates": asdict(decisions.binary_rates(predictions, 0.3, 0.6, positive=rule.positive)),
     }
 
 
 def certify_numbers(predictions: Predictions) -> Values:
-    table = routing.certify(predictions.confidence, predictions.correct, target_accuracy=0.9, level=0.1)
+    table = decisions.certify(predictions.confidence, predictions.correct, target_accuracy=0.9, level=0.1)
     return asdict(table)
 
 
@@ -305,19 +344,20 @@ def bound_numbers() -> Values:
     rates = [(0.0, 0.99, 0.05), (0.002, 0.99, 0.05), (0.04, 0.95, 0.01), (0.0494, 0.95, 0.05), (0.2, 0.9, 0.05)]
     sizes, errors = np.arange(1, 41) % 6 + 1, (np.arange(40) % 13 == 0).astype(int)
     return {
-        "clopper_pearson": [routing.interval(hits, cases, confidence=0.9) for hits, cases in shares],
+        "clopper_pearson": [decisions.interval(hits, cases, confidence=0.9) for hits, cases in shares],
         "wilson": [metrics.wilson(hits, cases, level=0.9) for hits, cases in shares],
-        "cases_at_rate": [routing.cases_at_rate(*rate) for rate in rates],
-        "cluster_p_value": [routing.cluster_p_value(sizes, errors, most, 6) for most in (0.02, 0.1, 0.3)],
-        "default_thresholds": routing.default_thresholds(),
-        "default_starts": [list(routing.default_starts(target).items()) for target in (0.5, 0.9, 0.99, 0.999)],
+        "cases_at_rate": [decisions.cases_at_rate(*rate) for rate in rates],
+        "cluster_p_value": [decisions.cluster_p_value(sizes, errors, most, 6) for most in (0.02, 0.1, 0.3)],
+        "default_thresholds": decisions.default_thresholds(),
+        "default_starts": [list(decisions.default_starts(target).items()) for target in (0.5, 0.9, 0.99, 0.999)],
     }
 
 
 def watch_numbers(rule: Any, stream: Predictions, **settings: Any) -> Values:
     """The monitor's tests on labelled predictions."""
-    watched = monitoring.Stream.of_predictions(rule, stream, shortlist=settings.get("shortlist"))
-    return _watched(monitoring.watch(watched, **settings))
+    policy = decisions.Policy(stream.n_classes, rule=rule, shortlist=settings.pop("shortlist", None))
+    watched = deployment.Stream.of_predictions(policy, stream)
+    return _watched(deployment.watch(watched, **settings))
 
 
 def watch_decision_numbers(rule: Any, stream: Predictions, **settings: Any) -> Values:
@@ -326,11 +366,11 @@ def watch_decision_numbers(rule: Any, stream: Predictions, **settings: Any) -> V
     targets = np.where(rows % 3 == 0, -1, stream.targets)
     decided = routed.automate, routed.predicted, routed.confidence
     order = rows * 7919 % 104_729
-    logged = monitoring.Stream.of_decisions(rule, *decided, targets=targets, label_order=order, extras=stream.extras)
-    return _watched(monitoring.watch(logged, **settings))
+    logged = deployment.Stream.of_decisions(rule, *decided, targets=targets, label_order=order, extras=stream.extras)
+    return _watched(deployment.watch(logged, **settings))
 
 
-def _watched(watched: monitoring.Watched) -> Values:
+def _watched(watched: deployment.Watched) -> Values:
     content = watched.to_dict(curves=True)
     for name in ("format", "version"):
         del content[name]
@@ -346,8 +386,8 @@ def _watched(watched: monitoring.Watched) -> Values:
 
 
 def capital_numbers(predictions: Predictions, reference: Predictions) -> Values:
-    ranks = monitoring.conformal_ranks(reference.confidence, predictions.confidence, seed=5)
-    return {"promise": monitoring.promise_capital(~predictions.correct, 0.1), "ranks": ranks}
+    ranks = deployment.conformal_ranks(reference.confidence, predictions.confidence, seed=5)
+    return {"promise": deployment.promise_capital(~predictions.correct, 0.1), "ranks": ranks}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

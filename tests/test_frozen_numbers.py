@@ -13,7 +13,24 @@ CASES = ("bounds", "cifar10-resnet32-nll", "table-02", "table-04")
 # Left out here because they take long.
 SLOW = tuple(f"cifar10-resnet32-nll/{part}/*" for part in ("groups", "compare groups", "partitioned"))
 # Patterns of keys that were changed on purpose since; say why beside each.
-CHANGED: tuple[str, ...] = ()
+CHANGED: tuple[str, ...] = (
+    # Only promised groups are tested; others are described.
+    "*/monitor/*/described*",
+    "*/monitor/groups/*",
+    "*/monitor/drift/*",
+    # The debiased ECE has no interval and no verdict: its coverage was far below the level.
+    "*/intervals/debiased_ece*",
+    "*/debiased_ece/*",
+    # A promised specificity orders probabilities, not their complements.
+    "*/binary/specificity/*",
+    "*/binary/both/*",
+    "*/monitor/binary/*",
+    # One engine for weighted and plain data draws the weighted noise floor as the plain one.
+    "*/weights*/noise_floor*",
+    "*/groups/weights/*/noise_floor*",
+    # Standard errors below 1e-12 count as 0.
+    "*/compare/*/aurc/*",
+)
 
 
 @pytest.fixture(scope="module")

@@ -76,8 +76,3 @@ def test_every_lower_bound_is_named_once():
         if match := re.match(r"([A-Za-z0-9_.-]+)(?:\[.*\])?>=([0-9.]+)", each):
             bounds.setdefault(match[1], set()).add(match[2])
     assert {name for name, found in bounds.items() if len(found) > 1} == set()
-
-
-def test_a_flag_of_an_older_version_is_answered_with_its_new_name(calibrant):
-    code, _, err = calibrant("evaluate", "x.npz", "--bootstrap=100")
-    assert (code, err) == (2, "calibrant: Unknown option: --bootstrap=100. It is --n-resamples since 0.2.0.\n")

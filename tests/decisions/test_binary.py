@@ -116,10 +116,10 @@ def test_a_saved_rule_decides_as_it_was_counted(world, tmp_path):
     scores, ill = world(2000, 5)
     cases = Predictions.from_binary(scores, ill, kind="logits")
     rule = choose_binary_rule(cases, sensitivity=0.95, specificity=0.9)
-    rule.save(tmp_path / "rule.json")
+    Policy(2, rule=rule).save(tmp_path / "policy.json")
     # Also for the same scores in double precision.
     wide = Predictions.from_binary(np.asarray(scores, dtype=np.float64), ill, kind="logits")
-    decisions = np.array(BinaryRule.load(tmp_path / "rule.json").decide(wide))
+    decisions = np.array(Policy.load(tmp_path / "policy.json").rule.decide(wide))
     missed, flagged = ((decisions == "negative") & (ill == 1)).sum(), ((decisions == "positive") & (ill == 0)).sum()
     assert (rule.evidence.missed, rule.evidence.flagged) == (missed, flagged)
     negatives, level = (ill == 0).sum(), 0.05 / 2

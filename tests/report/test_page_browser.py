@@ -8,6 +8,7 @@ from calibrant.decisions import Policy, RoutingRule
 from calibrant.report import read_entries, write_report
 from calibrant.report.statistics import automated
 from calibrant.report.wording import fixed, headline, interval, per_thousand, percent
+from calibrant.training import Run
 
 pytestmark = pytest.mark.browser
 THRESHOLDS = (0.0, 0.334, 0.5, 0.85, 0.9, 0.95, 0.99, 0.999, 1.0)
@@ -255,7 +256,7 @@ def test_page_never_scrolls_sideways(run_folder, make, open_page, tmp_path):
 
 
 def test_pruning_chart_is_that_of_the_run(run_folder, open_page, tmp_path):
-    page = open_page(write_report(read_entries([run_folder]), tmp_path / "report.html", n_resamples=0))
+    page = open_page(write_report(read_entries([Run.open(run_folder)]), tmp_path / "report.html", n_resamples=0))
     page.locator("#chart-pruning-0").scroll_into_view_if_needed()
     page.wait_for_selector("#chart-pruning-0[data-drawn]")
     lines = page.evaluate("document.getElementById('chart-pruning-0').data.map(t => [t.name, [...t.y]])")

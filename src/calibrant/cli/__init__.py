@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError
+from cyclopts import App, CycloptsError, MissingArgumentError
 
 from calibrant import __version__
 from calibrant.cli._say import complain, plain_warnings
@@ -26,14 +26,6 @@ app = App(
 )
 
 # Flags of 0.1.0, and what they are called today.
-_RENAMED = {
-    "--bins": "--n-bins",
-    "--bootstrap": "--n-resamples",
-    "--from": "--kind",
-    "--mirror": "--source",
-    "--output": "--out",
-    "--resamples": "--n-resamples",
-}
 # Import paths, not functions: `calibrant --help` must not wait for torch.
 _COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("calibrant.cli.demo:demo", "Train on handwritten digits, judge real predictions, write a page."),
@@ -113,9 +105,6 @@ def _run(arguments: Sequence[str]) -> int:
             app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
     except CheckFailed as error:
         return _complain(error, code=1)
-    except UnknownOptionError as error:
-        now = _RENAMED.get((error.token.keyword or error.token.value).partition("=")[0])
-        return _complain(error if now is None else f"{error} It is {now} since 0.2.0.", code=2)
     except MissingArgumentError as error:
         return _complain(f"{error} See: calibrant {' '.join(error.command_chain or ())} --help", code=2)
     except (CalibrantError, CycloptsError) as error:

@@ -10,6 +10,9 @@ from calibrant.metrics import higher_is_better, set_metric
 from calibrant.report.judged import TARGETS
 from calibrant.report.wording import DASH, confidence, fixed, percent
 
+# Columns that are no metrics.
+_COSTS = ("samples_seen", "train_seconds")
+
 
 @dataclass(frozen=True)
 class Column:
@@ -36,7 +39,9 @@ class Column:
             return None
         if self.key.startswith("promised@"):
             return "high"
-        return "high" if higher_is_better(self.key) else "low"
+        if self.key not in _COSTS and higher_is_better(self.key):
+            return "high"
+        return "low"
 
 
 @dataclass(frozen=True)
