@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from calibrant import Predictions, evaluate
-from calibrant.calibration import METHODS, Calibrator, TemperatureScaling, warn_if_worse
+from calibrant.calibration import METHODS, TemperatureScaling, warn_if_worse
 from calibrant.cli import _say
 from calibrant.cli.calibrate import Method
-from calibrant.decisions import choose_threshold
+from calibrant.decisions import Policy, choose_threshold
 from calibrant.errors import CalibrantWarning
 
 
@@ -39,7 +39,7 @@ def test_temperature_from_file_to_file(calibrant, files, tmp_path):
     np.testing.assert_allclose(better.probabilities, expected, rtol=1e-9)
     assert (better.ids == test.ids).all()
     assert evaluate(better).nll < evaluate(test).nll
-    assert isinstance(Calibrator.load(tmp_path / "better.calibrator.json"), TemperatureScaling)
+    assert isinstance(Policy.load(tmp_path / "better.policy.json").calibrator, TemperatureScaling)
 
 
 def test_a_run_folder(calibrant, tmp_path):
@@ -53,7 +53,7 @@ def test_a_run_folder(calibrant, tmp_path):
     assert content["method"] == "vector"
     assert content["after"]["nll"] < content["before"]["nll"]
     assert content["predictions"] == str(tmp_path / "predictions" / "test.calibrated.npz")
-    assert content["calibrator"] == str(tmp_path / "calibrator.json")
+    assert content["policy"] == str(tmp_path / "policy.json")
     assert Predictions.load(content["predictions"]).n_classes == 3
 
 
@@ -165,8 +165,8 @@ def test_a_terminal_shows_which_method_is_being_tried(monkeypatch):
 def test_a_folder_that_exists_is_refused_before_ray_starts(calibrant, files, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # to start it would be another line
     (tmp_path / "there").mkdir()
-    for words in (("calibrate", files[0], "--apply", files[1]), ("route", "apply", tmp_path / "rule.json", files[1])):
-        choose_threshold(Predictions.load(files[0]), 0.7).save(tmp_path / "rule.json")
+    for words in (("calibrate", files[0], "--apply", files[1]), ("route", "apply", tmp_path / "policy.json", files[1])):
+        Policy(3, rule=choose_threshold(Predictions.load(files[0]), 0.7)).save(tmp_path / "policy.json")
         code, out, err = calibrant(*words, "--out", tmp_path / "there", "--executor", "ray")
         assert (code, out) == (2, "")
         refused = f"calibrant: out must be a folder that does not exist yet, got {tmp_path}/there."
@@ -224,12 +224,23 @@ def test_in_sample_numbers_are_named_so(calibrant, files, tmp_path):
     code, _, err = calibrant("calibrate", val, "--apply", val)
     assert code == 0
     assert f"{val}: In-sample: the calibrator was fitted on these cases" in err
-    assert f"{tmp_path / 'val.calibrated.npz'}: In-sample" in calibrant("evaluate", tmp_path / "val.calibrated.npz")[2]
-    assert calibrant("evaluate", val)[2] == ""
-    calibrant("calibrate", val, "--apply", test)
-    assert calibrant("evaluate", tmp_path / "test.calibrated.npz")[::2] == (0, "")
-    (tmp_path / "test.calibrator.json").write_text("not ours")
-    assert calibrant("evaluate", tmp_path / "test.calibrated.npz")[::2] == (0, "")
+    assert calibrant("calibrate", val, "--apply", test)[2] == ""
+
+
+def test_a_new_calibrator_takes_the_old_rule_away_aloud(calibrant, tmp_path):
+    (tmp_path / "predictions").mkdir()
+    (tmp_path / "recipe.toml").touch()
+    draw(1000, seed=0).save(tmp_path / "predictions" / "val.npz")
+    draw(400, seed=1).save(tmp_path / "predictions" / "test.npz")
+    assert calibrant("route", "fit", tmp_path, "--calibrate", "--target-accuracy", 0.7)[0] == 0
+    assert Policy.load(tmp_path / "policy.json").automates
+    code, _, err = calibrant("calibrate", tmp_path, "--share", 0.2)
+    assert (code, err.count("\n")) == (0, 1)
+    assert "had a rule for another calibrator, which was removed" in err
+    assert Policy.load(tmp_path / "policy.json").rule is None
+    # The rule is then chosen on the cases that the calibrator has not seen.
+    assert calibrant("route", "fit", tmp_path, "--target-accuracy", 0.7)[0] == 0
+    assert Policy.load(tmp_path / "policy.json").rule.evidence.cases == 800
 
 
 def test_bad_input(calibrant, files, tmp_path):

@@ -26,7 +26,7 @@ def files(tmp_path):
 
 def test_every_table_shows_names_as_they_are(calibrant, files, tmp_path):
     val, test = files
-    rule = val.with_name("rule.json")
+    rule = val.with_name("policy.json")
     commands = [
         ("evaluate", val),
         ("evaluate", val, test, "--max-ece", 1),
@@ -50,8 +50,8 @@ def test_every_table_shows_names_as_they_are(calibrant, files, tmp_path):
 def test_complaints_and_warnings_are_clean_too(calibrant, files):
     val, _ = files
     assert calibrant("route", "fit", val, "--target-accuracy", 0.9)[0] == 0
-    code, _, err = calibrant("route", "check", val.with_name("rule.json"), val)
-    assert (code, err.startswith("calibrant: warning: the rule was fitted on ")) == (0, True)
+    code, _, err = calibrant("route", "check", val.with_name("policy.json"), val)
+    assert (code, err.startswith("calibrant: warning: the rule of this policy saw cases of ")) == (0, True)
     assert r"\x1b[2J[/red]val.npz" in err
     code, _, err = calibrant("evaluate", val.with_name("no\x1b[2Jne.npz"))
     assert (code, err.count("\n"), "\x1b" in err) == (2, 1, False)

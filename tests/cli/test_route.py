@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.calibration import Calibrator
-from calibrant.decisions import RoutingRule, choose_threshold, sample_by_weights
+from calibrant.decisions import Policy, RoutingRule, choose_threshold, sample_by_weights
 
 
 def draw(n, *, seed, temperature=1.0, **extra):
@@ -24,7 +23,7 @@ def val(tmp_path):
 def fit(calibrant, val, *arguments):
     code, out, err = calibrant("route", "fit", val, "--target-accuracy", 0.97, *arguments)
     assert (code, err) == (0, "")
-    return out, RoutingRule.load(val.with_name("rule.json"))
+    return out, Policy.load(val.with_name("policy.json")).rule
 
 
 def test_fit_apply_check(calibrant, val, tmp_path):
@@ -35,14 +34,16 @@ def test_fit_apply_check(calibrant, val, tmp_path):
     assert rule.class_names == ("a", "b", "c")
     fresh = draw(800, seed=1, ids=np.array([f"x{i}" for i in range(800)]))
     fresh.save(tmp_path / "new.npz")
-    code, out, _ = calibrant("route", "apply", tmp_path / "rule.json", tmp_path / "new.npz", "-o", tmp_path / "out.csv")
+    code, out, _ = calibrant(
+        "route", "apply", tmp_path / "policy.json", tmp_path / "new.npz", "-o", tmp_path / "out.csv"
+    )
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))
     automated = sum(row["decision"] == "auto" for row in rows)
     assert code == 0
     assert f"{automated} of 800 cases are automated" in out
     assert [row["id"] for row in rows] == fresh.ids.tolist()
     assert [row["class"] for row in rows] == ["abc"[k] for k in fresh.predicted]
-    code, out, err = calibrant("route", "check", tmp_path / "rule.json", tmp_path / "new.npz")
+    code, out, err = calibrant("route", "check", tmp_path / "policy.json", tmp_path / "new.npz")
     assert (code, err) == (0, "")
     assert f"{automated}" in out
     assert "The promised accuracy of 97 %" in out
@@ -56,7 +57,7 @@ def test_one_rounding_everywhere(calibrant, tmp_path):
     Predictions.from_probabilities(p, targets).save(tmp_path / "val.npz")
     _, fitted, _ = calibrant("route", "fit", tmp_path / "val.npz")
     _, applied, _ = calibrant(
-        "route", "apply", tmp_path / "rule.json", tmp_path / "val.npz", "-o", tmp_path / "out.csv"
+        "route", "apply", tmp_path / "policy.json", tmp_path / "val.npz", "-o", tmp_path / "out.csv"
     )
     assert "Automated: 1,241 of 2,000 cases (62.1 %)" in fitted
     assert "1,241 of 2,000 cases are automated (62.1 %)" in applied
@@ -72,8 +73,8 @@ def test_permuted_columns_are_read_by_name_by_apply_and_check_alike(calibrant, v
     for name, predictions in (("same", fresh), ("turned", turned)):
         predictions.save(tmp_path / f"{name}.npz")
         source, out = tmp_path / f"{name}.npz", tmp_path / f"{name}.csv"
-        assert calibrant("route", "apply", tmp_path / "rule.json", source, "-o", out)[0] == 0
-        code, table, _ = calibrant("route", "check", tmp_path / "rule.json", source)
+        assert calibrant("route", "apply", tmp_path / "policy.json", source, "-o", out)[0] == 0
+        code, table, _ = calibrant("route", "check", tmp_path / "policy.json", source)
         found[name] = code, table, out.read_text()
     assert found["same"] == found["turned"]
 
@@ -81,12 +82,12 @@ def test_permuted_columns_are_read_by_name_by_apply_and_check_alike(calibrant, v
 def test_inputs_are_never_overwritten(calibrant, val, tmp_path):
     fit(calibrant, val)
     draw(20, seed=1, class_names=["a", "b", "c"]).save(tmp_path / "new.csv")
-    rule = tmp_path / "rule.csv"
-    rule.hardlink_to(tmp_path / "rule.json")
+    rule = tmp_path / "policy.csv"
+    rule.hardlink_to(tmp_path / "policy.json")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     for arguments in [
-        ("apply", tmp_path / "rule.json", tmp_path / "new.csv", "-o", tmp_path / "new.csv"),
-        ("apply", tmp_path / "rule.json", tmp_path / "new.csv", "-o", rule),
+        ("apply", tmp_path / "policy.json", tmp_path / "new.csv", "-o", tmp_path / "new.csv"),
+        ("apply", tmp_path / "policy.json", tmp_path / "new.csv", "-o", rule),
         ("fit", val, "-o", val),
     ]:
         code, _, err = calibrant("route", *arguments)
@@ -100,8 +101,8 @@ def test_predictions_of_a_run_put_the_rule_into_the_run(calibrant, tmp_path):
     (tmp_path / "recipe.toml").touch()
     draw(3000, seed=0).save(tmp_path / "predictions" / "val.npz")
     assert calibrant("route", "fit", tmp_path / "predictions" / "val.npz")[0] == 0
-    assert [path.name for path in tmp_path.rglob("rule.json")] == ["rule.json"]
-    assert (tmp_path / "rule.json").is_file()
+    assert [path.name for path in tmp_path.rglob("policy.json")] == ["policy.json"]
+    assert (tmp_path / "policy.json").is_file()
 
 
 def test_check_fails_with_one(calibrant, val, tmp_path):
@@ -109,16 +110,17 @@ def test_check_fails_with_one(calibrant, val, tmp_path):
     fresh = draw(500, seed=1)
     wrong = np.where(np.arange(500) % 5 == 0, (fresh.targets + 1) % 3, fresh.targets)
     Predictions.from_logits(fresh.logits, wrong).save(tmp_path / "bad.npz")
-    code, out, err = calibrant("route", "check", tmp_path / "rule.json", tmp_path / "bad.npz")
+    code, out, err = calibrant("route", "check", tmp_path / "policy.json", tmp_path / "bad.npz")
     assert code == 1
     assert "NO" in out
     assert err.startswith("calibrant: the promised accuracy of 97 % was not kept: all ")
 
 
 def test_a_rule_that_automates_nothing_is_not_said_to_hold(calibrant, val, tmp_path):
-    RoutingRule(threshold=None, n_classes=3, target_accuracy=0.9, confidence=0.95).save(tmp_path / "rule.json")
+    rule = RoutingRule(threshold=None, n_classes=3, target_accuracy=0.9, confidence=0.95)
+    Policy(3, rule=rule).save(tmp_path / "policy.json")
     draw(50, seed=1).save(tmp_path / "new.npz")
-    arguments = ("route", "check", tmp_path / "rule.json", tmp_path / "new.npz")
+    arguments = ("route", "check", tmp_path / "policy.json", tmp_path / "new.npz")
     code, out, _ = calibrant(*arguments)
     assert code == 0
     assert "No case is automated: 50 cases say nothing about the promised accuracy." in out
@@ -129,10 +131,10 @@ def test_a_rule_that_automates_nothing_is_not_said_to_hold(calibrant, val, tmp_p
 
 def test_strict_check(calibrant, val, tmp_path):
     rule = RoutingRule(threshold=0.9, n_classes=2, target_accuracy=0.9, confidence=0.95)
-    rule.save(tmp_path / "rule.json")
+    Policy(2, rule=rule).save(tmp_path / "policy.json")
     near = Predictions.from_probabilities(np.tile([0.95, 0.05], (100, 1)), np.repeat([0, 1], [88, 12]))
     near.save(tmp_path / "near.npz")
-    arguments = ("route", "check", tmp_path / "rule.json", tmp_path / "near.npz")
+    arguments = ("route", "check", tmp_path / "policy.json", tmp_path / "near.npz")
     code, out, _ = calibrant(*arguments)
     assert code == 0
     assert "by no more than chance" in out
@@ -143,11 +145,11 @@ def test_strict_check(calibrant, val, tmp_path):
 
 def test_a_check_on_the_cases_of_the_fit_is_called_no_test(calibrant, val, tmp_path):
     fit(calibrant, val)
-    code, _, err = calibrant("route", "check", tmp_path / "rule.json", val)
+    code, _, err = calibrant("route", "check", tmp_path / "policy.json", val)
     assert code == 0
     assert err == (
-        f"calibrant: warning: the rule was fitted on {val}: this is no test of its promise. "
-        "Use cases that it has not seen.\n"
+        f"calibrant: warning: the rule of this policy saw cases of {val} when fitted: "
+        "these are no test of a promise. Use new cases.\n"
     )
 
 
@@ -155,30 +157,30 @@ def test_a_rule_that_automates_nothing_replaces_another_aloud(calibrant, val, tm
     fit(calibrant, val)
     few = tmp_path / "few.npz"
     draw(60, seed=0).save(few)
-    code, _, err = calibrant("route", "fit", few, "-o", tmp_path / "rule.json")
+    code, _, err = calibrant("route", "fit", few, "-o", tmp_path / "policy.json")
     assert code == 0
-    assert err.startswith(f"calibrant: warning: {tmp_path / 'rule.json'} automated some cases; the new rule")
+    assert err.startswith(f"calibrant: warning: {tmp_path / 'policy.json'} automated some cases; the new policy")
     assert err.count("\n") == 1
-    assert not RoutingRule.load(tmp_path / "rule.json").automates
-    assert calibrant("route", "fit", few, "-o", tmp_path / "rule.json")[2] == ""
+    assert not Policy.load(tmp_path / "policy.json").automates
+    assert calibrant("route", "fit", few, "-o", tmp_path / "policy.json")[2] == ""
 
 
 @pytest.fixture(params=["vector", "dirichlet"])
-def chosen_behind(calibrant, tmp_path, request):
-    """A calibrator, and a rule that was chosen on what it made, side by side."""
+def calibrated(calibrant, tmp_path, request):
+    """A policy whose calibrator was fitted on one file and whose rule was chosen on another."""
     for seed, name in enumerate(("fit", "held")):
         draw(3000, seed=seed, temperature=3.0, class_names=["a", "b", "c"]).save(tmp_path / f"{name}.npz")
-    made = tmp_path / "made.npz"
-    arguments = ("--apply", tmp_path / "held.npz", "--method", request.param, "-o", made)
+    arguments = ("--apply", tmp_path / "held.npz", "--method", request.param, "-o", tmp_path / "made.npz")
     assert calibrant("calibrate", tmp_path / "fit.npz", *arguments)[0] == 0
-    (tmp_path / "made.calibrator.json").rename(tmp_path / "calibrator.json")
-    assert calibrant("route", "fit", made, "--target-accuracy", 0.97)[0] == 0
-    return tmp_path / "rule.json", tmp_path / "calibrator.json"
+    arguments = ("--policy", tmp_path / "made.policy.json", "--target-accuracy", 0.97)
+    code, out, err = calibrant("route", "fit", tmp_path / "held.npz", *arguments)
+    assert (code, err) == (0, "")
+    assert f"Scores are calibrated by the {request.param} map." in out
+    return tmp_path / "policy.json"
 
 
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
-def test_raw_scores_pass_the_calibrator_that_the_rule_was_chosen_behind(calibrant, chosen_behind, tmp_path, kind):
-    rule_path, calibrator_path = chosen_behind
+def test_raw_scores_pass_the_calibrator_of_the_policy(calibrant, calibrated, tmp_path, kind):
     raw = draw(500, seed=5, temperature=3.0, class_names=["a", "b", "c"])
     if kind == "probabilities":
         raw = Predictions.from_probabilities(raw.probabilities, raw.targets, class_names=["a", "b", "c"])
@@ -189,66 +191,36 @@ def test_raw_scores_pass_the_calibrator_that_the_rule_was_chosen_behind(calibran
     targets = np.array([order.index(target) for target in raw.targets])
     make = Predictions.from_logits if kind == "logits" else Predictions.from_probabilities
     make(scores, targets, class_names=names).save(tmp_path / "new.npz")
-    rule, calibrator = RoutingRule.load(rule_path), Calibrator.load(calibrator_path)
-    logits = raw.logits if kind == "logits" else np.log(np.maximum(raw.probabilities.astype(float), 5e-324))
-    expected = rule.route_logits(calibrator.transform_logits(logits))
-
-    def apply(*arguments):
-        code, _, err = calibrant(
-            "route", "apply", rule_path, tmp_path / "new.npz", "-o", tmp_path / "d.csv", *arguments
-        )
-        assert code == 0
-        return err, list(csv.DictReader((tmp_path / "d.csv").open()))
-
-    if calibrator.method == "vector" and kind == "probabilities":
-        arguments = (rule_path, tmp_path / "new.npz", "--calibrator", calibrator_path)
-        for command in (("route", "apply", *arguments, "-o", tmp_path / "d.csv"), ("route", "check", *arguments)):
+    policy, arguments = Policy.load(calibrated), (calibrated, tmp_path / "new.npz")
+    apply, check = ("route", "apply", *arguments, "-o", tmp_path / "d.csv"), ("route", "check", *arguments, "--json")
+    if policy.calibrator.method == "vector" and kind == "probabilities":
+        for command in (apply, check):
             code, _, err = calibrant(*command)
             assert code == 2, command
             assert "predictions must be logits, as vector scaling was fitted on, got probabilities" in err
         assert not (tmp_path / "d.csv").exists()
         return
-    err, rows = apply("--calibrator", calibrator_path)
-    assert err == ""
+    logits = raw.logits if kind == "logits" else np.log(np.maximum(raw.probabilities.astype(float), 5e-324))
+    expected = policy.rule.route(policy.calibrator.transform(logits))
+    code, _, err = calibrant(*apply)
+    rows = list(csv.DictReader((tmp_path / "d.csv").open()))
+    assert (code, err) == (0, "")
     assert [row["decision"] for row in rows] == expected.decisions
     np.testing.assert_allclose([float(row["confidence"]) for row in rows], expected.confidence, rtol=1e-9)
-    err, rows = apply()
-    assert f"If {tmp_path / 'new.npz'} holds raw scores, add --calibrator {calibrator_path}" in err
-    assert [row["decision"] for row in rows] != expected.decisions
-    code, out, err = calibrant(
-        "route", "check", rule_path, tmp_path / "new.npz", "--calibrator", calibrator_path, "--json"
-    )
+    code, out, err = calibrant(*check)
     assert (code, err) == (0, "")
     assert json.loads(out)["groups"][0]["automated"] == expected.automate.sum()
 
 
-def test_only_the_calibrator_that_made_the_rules_predictions_is_taken(calibrant, chosen_behind, tmp_path):
-    rule, calibrator = chosen_behind
-    # What it made needs no second pass, and says so by its digest.
-    code, _, err = calibrant("route", "apply", rule, tmp_path / "made.npz", "-o", tmp_path / "d.csv")
-    assert (code, err) == (0, "")
-    assert (
-        calibrant("calibrate", tmp_path / "fit.npz", "--apply", tmp_path / "held.npz", "-o", tmp_path / "t.npz")[0] == 0
-    )
-    arguments = (rule, tmp_path / "held.npz", "--calibrator", tmp_path / "t.calibrator.json")
-    code, _, err = calibrant("route", "apply", *arguments, "-o", tmp_path / "e.csv")
-    assert code == 2
-    assert "calibrator must have made the predictions that the rule was fitted on" in err
-    assert not (tmp_path / "e.csv").exists()
-    arguments = (rule, tmp_path / "made.npz", "--calibrator", calibrator)
-    code, _, err = calibrant("route", "apply", *arguments, "-o", tmp_path / "e.csv")
-    assert code == 2
-    assert "which is calibrated already" in err
-    code, _, err = calibrant("route", "check", rule, tmp_path / "held.npz", "--calibrator", calibrator)
-    assert code == 0
-    assert "this is no test of the rule's promise" in err
+def test_calibrated_scores_are_refused_and_seen_cases_are_named(calibrant, calibrated, tmp_path):
+    code, _, err = calibrant("route", "check", calibrated, tmp_path / "made.npz")
+    assert (code, "calibrated already" in err) == (2, True)
+    code, _, err = calibrant("route", "check", calibrated, tmp_path / "held.npz")
+    assert (code, "the rule of this policy saw cases of" in err) == (0, True)
     for command in ("check", "shortlist"):
-        code, _, err = calibrant("route", command, rule, tmp_path / "fit.npz", "--calibrator", calibrator)
-        assert code == 0
-        assert f"the calibrator was fitted on {tmp_path / 'fit.npz'}: this is no test of the rule's promise" in err
-    code, _, err = calibrant(
-        "route", "apply", rule, tmp_path / "held.npz", "--calibrator", calibrator, "-o", calibrator
-    )
+        code, _, err = calibrant("route", command, calibrated, tmp_path / "fit.npz")
+        assert (code, "the calibrator of this policy saw cases of" in err) == (0, True)
+    code, _, err = calibrant("route", "apply", calibrated, tmp_path / "held.npz", "-o", calibrated)
     assert code == 2
     assert "which is read here" in err
 
@@ -257,7 +229,7 @@ def test_scores_that_do_not_say_what_they_are(calibrant, val, tmp_path):
     fit(calibrant, val)
     (tmp_path / "new.csv").write_text("target,score_a,score_b,score_c\n1,0,9,0\n")
     for command in (["apply", "-o", tmp_path / "out.csv"], ["check"]):
-        arguments = [command[0], tmp_path / "rule.json", tmp_path / "new.csv", *command[1:]]
+        arguments = [command[0], tmp_path / "policy.json", tmp_path / "new.csv", *command[1:]]
         code, _, err = calibrant("route", *arguments)
         assert (code, "--kind logits" in err) == (2, True)
         assert calibrant("route", *arguments, "--kind", "logits")[0] == 0
@@ -267,7 +239,7 @@ def test_scores_that_do_not_say_what_they_are(calibrant, val, tmp_path):
 def test_too_few_cases(calibrant, tmp_path):
     draw(60, seed=0).save(tmp_path / "val.npz")
     code, out, _ = calibrant("route", "fit", tmp_path / "val.npz")
-    rule = RoutingRule.load(tmp_path / "rule.json")
+    rule = Policy.load(tmp_path / "policy.json").rule
     assert code == 0
     assert "No threshold can be promised" in out
     assert f"{rule.evidence.cases_needed:,} cases would be needed" in out
@@ -289,11 +261,12 @@ def test_per_class_and_costs(calibrant, val):
 def test_calibrate_splits_the_cases(calibrant, tmp_path):
     draw(4000, seed=0, temperature=3.0).save(tmp_path / "val.npz")
     out, rule = fit(calibrant, tmp_path / "val.npz", "--calibrate")
-    assert rule.temperature == pytest.approx(3.0, rel=0.1)
+    first = Policy.load(tmp_path / "policy.json").calibrator.temperature_
+    assert first == pytest.approx(3.0, rel=0.1)
     assert rule.evidence.cases == 3600
-    assert "Temperature: " in out
-    _, again = fit(calibrant, tmp_path / "val.npz", "--calibrate", "--seed", 1)
-    assert again.temperature != rule.temperature
+    assert f"Scores are calibrated by the temperature {first:.4f}." in out
+    fit(calibrant, tmp_path / "val.npz", "--calibrate", "--seed", 1)
+    assert Policy.load(tmp_path / "policy.json").calibrator.temperature_ != first
 
 
 def test_json(calibrant, val, tmp_path):
@@ -302,7 +275,7 @@ def test_json(calibrant, val, tmp_path):
     assert content["rule"]["threshold"] == rule.threshold
     assert content["rule"]["automation_rate"] == rule.automation_rate
     assert content["risk_coverage"][0]["coverage"] == 1.0
-    _, out, _ = calibrant("route", "apply", tmp_path / "rule.json", val, "-o", tmp_path / "o.parquet", "--json")
+    _, out, _ = calibrant("route", "apply", tmp_path / "policy.json", val, "-o", tmp_path / "o.parquet", "--json")
     assert json.loads(out)["cases"] == 3000
 
 
@@ -312,32 +285,32 @@ def test_a_run_folder(calibrant, tmp_path):
     draw(3000, seed=0).save(tmp_path / "predictions" / "val.npz")
     draw(3000, seed=1).save(tmp_path / "predictions" / "test.npz")
     assert calibrant("route", "fit", tmp_path, "--target-accuracy", 0.95)[0] == 0
-    assert calibrant("route", "check", tmp_path / "rule.json", tmp_path)[0] == 0
-    _, out, _ = calibrant("route", "apply", tmp_path / "rule.json", tmp_path, "-o", tmp_path / "o.csv", "--json")
+    assert calibrant("route", "check", tmp_path / "policy.json", tmp_path)[0] == 0
+    _, out, _ = calibrant("route", "apply", tmp_path / "policy.json", tmp_path, "-o", tmp_path / "o.csv", "--json")
     assert json.loads(out)["cases"] == 3000
     test = tmp_path / "predictions" / "test.npz"
-    code, _, err = calibrant("route", "apply", tmp_path / "rule.json", tmp_path, "-o", test)
+    code, _, err = calibrant("route", "apply", tmp_path / "policy.json", tmp_path, "-o", test)
     assert (code, "which is read here" in err) == (2, True)
 
 
 def test_bad_input(calibrant, val, tmp_path):
     fit(calibrant, val)
-    rule = tmp_path / "rule.json"
+    rule = tmp_path / "policy.json"
     Predictions.from_logits(np.eye(4), [0, 1, 2, 3]).save(tmp_path / "four.npz")
     np.savez(tmp_path / "twice.npz", logits=np.eye(3), ids=np.array([1, 2, 1]))
     (tmp_path / "other.json").write_text("{}")
-    RoutingRule(threshold=0.5, n_classes=3).save(tmp_path / "bare.json")
+    Policy(3, rule=RoutingRule(0.5, 3, class_names=("a", "b", "c"))).save(tmp_path / "bare.json")
     for arguments, message in [
         (
             ["apply", rule, tmp_path / "four.npz", "-o", tmp_path / "o.csv"],
             "made for 3 classes and cannot be applied to 4",
         ),
-        (["check", rule, tmp_path / "four.npz"], "made for 3 classes and cannot be applied to 4"),
+        (["check", rule, tmp_path / "four.npz"], "for 3 classes and cannot be applied to 4"),
         (
             ["apply", rule, tmp_path / "twice.npz", "-o", tmp_path / "o.csv"],
             "ids must be distinct, got 1 again in row 2",
         ),
-        (["apply", tmp_path / "other.json", val, "-o", tmp_path / "o.csv"], "be a routing rule"),
+        (["apply", tmp_path / "other.json", val, "-o", tmp_path / "o.csv"], "be a policy"),
         (["check", tmp_path / "bare.json", val], "promise an accuracy"),
         (["fit", val, "--target-accuracy", 99], "target_accuracy must"),
         (["fit", val, "--no-promise"], "cost_error and cost_review"),
@@ -355,7 +328,7 @@ def test_bad_input(calibrant, val, tmp_path):
 def test_binary_promises_a_sensitivity(calibrant, tmp_path):
     import json
 
-    from calibrant.decisions import BinaryRule, choose_binary_rule
+    from calibrant.decisions import choose_binary_rule
 
     rng = np.random.default_rng(0)
     ill = (rng.random(500) < 0.4).astype(int)
@@ -365,7 +338,7 @@ def test_binary_promises_a_sensitivity(calibrant, tmp_path):
     code, out, _ = calibrant(*command)
     assert code == 0
     assert "A sensitivity of at least 90 % is promised with 95 % confidence" in out
-    found = BinaryRule.load(tmp_path / "binary.json")
+    found = Policy.load(tmp_path / "binary.json").rule
     assert found == choose_binary_rule(Predictions.load(tmp_path / "val.npz"), sensitivity=0.9)
     code, out, _ = calibrant(*command, "--json")
     assert json.loads(out)["rule"]["low"] == found.low
@@ -383,13 +356,12 @@ def test_weights_draw_the_cases_of_every_kind_of_rule(calibrant, tmp_path):
     assert rule.threshold == choose_threshold(drawn, 0.97).threshold
     assert f"It was chosen on {len(drawn):,} of 3,000 cases, drawn by 'w'" in rule.note
     assert rule.fitted_on is not None
-    assert rule.of_arrays is None
-    assert "this is no test of its promise" in calibrant("route", "check", tmp_path / "rule.json", path)[2]
+    assert "these are no test of a promise" in calibrant("route", "check", tmp_path / "policy.json", path)[2]
     code, out, _ = calibrant("route", "binary", path, "-o", tmp_path / "binary.json", "--weights", "w")
     assert code == 0
     assert "drawn by 'w'" in out
     Predictions.from_logits(z[::-1], y[::-1], extras={"w": np.ones(3000)}).save(tmp_path / "other.npz")
-    code, out, _ = calibrant("route", "shortlist", tmp_path / "rule.json", tmp_path / "other.npz", "--weights", "w")
+    code, out, _ = calibrant("route", "shortlist", tmp_path / "policy.json", tmp_path / "other.npz", "--weights", "w")
     assert "It was chosen on 3,000 of 3,000 cases" in out
     code, _, err = calibrant("route", "fit", path, "--weights", "u")
     assert code == 2

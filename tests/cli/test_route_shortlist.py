@@ -1,4 +1,4 @@
-"""Of `calibrant route`: the command `shortlist` and the option `--shortlist`."""
+"""Policies with a shortlist: `calibrant route shortlist`, `apply` and `check`."""
 
 import csv
 import json
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.decisions import RoutingRule, Shortlist
+from calibrant.decisions import Policy, RoutingRule, Shortlist
 from calibrant.files import sha256_of
 
 
@@ -26,37 +26,37 @@ def val(tmp_path):
 def fit(calibrant, val):
     code, _, err = calibrant("route", "fit", val, "--target-accuracy", 0.97)
     assert (code, err) == (0, "")
-    return RoutingRule.load(val.with_name("rule.json"))
+    return Policy.load(val.with_name("policy.json")).rule
 
 
 def test_shortlists_are_chosen_applied_and_checked(calibrant, val, tmp_path):
     fit(calibrant, val)
     draw(2000, seed=1).save(tmp_path / "more.npz")
     draw(2000, seed=2).save(tmp_path / "new.npz")
-    rule, new = tmp_path / "rule.json", tmp_path / "new.npz"
+    rule, new = tmp_path / "policy.json", tmp_path / "new.npz"
     code, out, err = calibrant("route", "shortlist", rule, tmp_path / "more.npz", "--coverage", 0.9)
     assert (code, err) == (0, "")
-    chosen = Shortlist.load(tmp_path / "shortlist.json")
+    chosen = Policy.load(rule).shortlist
     assert chosen.note in out
     assert chosen.fitted_on == sha256_of(tmp_path / "more.npz")
-    flag = ("--shortlist", tmp_path / "shortlist.json")
-    assert calibrant("route", "apply", rule, new, "-o", tmp_path / "out.csv", *flag)[0] == 0
+    assert calibrant("route", "apply", rule, new, "-o", tmp_path / "out.csv")[0] == 0
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))
     lists = [json.loads(row["shortlist"]) for row in rows if row["decision"] == "review"]
     assert {row["shortlist"] for row in rows if row["decision"] == "auto"} == {""}
-    code, out, err = calibrant("route", "check", rule, new, *flag, "--json")
+    code, out, err = calibrant("route", "check", rule, new, "--json")
     result = json.loads(out)
     assert (code, err, result["passed"]) == (0, "", True)
     assert result["shortlist"]["cases"] == len(lists)
     assert result["shortlist"]["mean_length"] == pytest.approx(sum(map(len, lists)) / len(lists))
-    assert "hold the true one in" in calibrant("route", "check", rule, new, *flag)[1]
+    assert "hold the true one in" in calibrant("route", "check", rule, new)[1]
 
 
 def test_a_shortlist_that_misses_too_often_fails_the_check(calibrant, val, tmp_path):
     rule = fit(calibrant, val)
     draw(2000, seed=2).save(tmp_path / "new.npz")
-    Shortlist(0.999, 3, 0.999, 0.95, rule.class_names, threshold=rule.threshold).save(tmp_path / "s.json")
-    arguments = ("route", "check", tmp_path / "rule.json", tmp_path / "new.npz", "--shortlist", tmp_path / "s.json")
+    shortlist = Shortlist(0.999, 3, 0.999, 0.95, rule.class_names, threshold=rule.threshold)
+    Policy(3, rule=rule, shortlist=shortlist).save(tmp_path / "policy.json")
+    arguments = ("route", "check", tmp_path / "policy.json", tmp_path / "new.npz")
     code, _, err = calibrant(*arguments)
     assert code == 1
     assert "the promised share of 99.9 % on the shortlist was not kept" in err
@@ -65,15 +65,16 @@ def test_a_shortlist_that_misses_too_often_fails_the_check(calibrant, val, tmp_p
 
 def test_what_the_check_of_a_shortlist_says(calibrant, tmp_path):
     """Of 100 cases 94 have their class listed where 95 % are promised; of none nothing is known."""
-    RoutingRule(0.9, 3, target_accuracy=0.9, confidence=0.95).save(tmp_path / "rule.json")
-    Shortlist(0.3, 3, 0.95, 0.95, threshold=0.9).save(tmp_path / "s.json")
+    rule = RoutingRule(0.9, 3, target_accuracy=0.9, confidence=0.95)
+    shortlist = Shortlist(0.3, 3, 0.95, 0.95, threshold=0.9)
+    Policy(3, rule=rule, shortlist=shortlist).save(tmp_path / "policy.json")
     p, targets = np.tile([0.6, 0.3, 0.1], (100, 1)), np.where(np.arange(100) < 6, 2, 0)
     Predictions.from_probabilities(p, targets).save(tmp_path / "some.npz")
     Predictions.from_probabilities(np.eye(3), np.arange(3)).save(tmp_path / "none.npz")
     said = {}
     for name in ("some", "none"):
         source = tmp_path / f"{name}.npz"
-        code, out, _ = calibrant("route", "check", tmp_path / "rule.json", source, "--shortlist", tmp_path / "s.json")
+        code, out, _ = calibrant("route", "check", tmp_path / "policy.json", source)
         assert code == 0
         said[name] = out.splitlines()[-1]
     assert "in 94.00 % of 100 cases" in said["some"]
@@ -83,11 +84,12 @@ def test_what_the_check_of_a_shortlist_says(calibrant, tmp_path):
 
 def test_every_broken_promise_is_named(calibrant, tmp_path):
     """One wrong case of one is no proof, but strict; of 60 reviewed cases none is on the list."""
-    RoutingRule(0.9, 2, target_accuracy=0.9, confidence=0.95).save(tmp_path / "rule.json")
-    Shortlist(0.5, 2, 0.95, 0.95, threshold=0.9).save(tmp_path / "s.json")
+    rule = RoutingRule(0.9, 2, target_accuracy=0.9, confidence=0.95)
+    shortlist = Shortlist(0.5, 2, 0.95, 0.95, threshold=0.9)
+    Policy(2, rule=rule, shortlist=shortlist).save(tmp_path / "policy.json")
     p = np.array([[1.0, 0.0], *[[0.6, 0.4]] * 60])
     Predictions.from_probabilities(p, np.ones(61, dtype=int)).save(tmp_path / "new.npz")
-    arguments = ("route", "check", tmp_path / "rule.json", tmp_path / "new.npz", "--shortlist", tmp_path / "s.json")
+    arguments = ("route", "check", tmp_path / "policy.json", tmp_path / "new.npz")
     share = "the promised share of 95 % on the shortlist was not kept: 0.00 % [0.00, 5.96]"
     code, _, err = calibrant(*arguments)
     assert (code, err) == (1, f"calibrant: {share}\n")
@@ -103,36 +105,32 @@ def test_the_shortlist_of_a_rule_without_a_promise_is_checked_alone(calibrant, v
     assert calibrant("route", "fit", val, *costs)[0] == 0
     for seed, name in ((1, "more"), (2, "new")):
         draw(2000, seed=seed).save(tmp_path / f"{name}.npz")
-    rule, new = tmp_path / "rule.json", tmp_path / "new.npz"
-    assert calibrant("route", "shortlist", rule, tmp_path / "more.npz")[0] == 0
+    rule, new = tmp_path / "policy.json", tmp_path / "new.npz"
     code, _, err = calibrant("route", "check", rule, new)
     assert code == 2
     assert "rule must promise an accuracy to be checked" in err
-    flag = ("--shortlist", tmp_path / "shortlist.json")
-    code, out, err = calibrant("route", "check", rule, new, *flag)
+    assert calibrant("route", "shortlist", rule, tmp_path / "more.npz")[0] == 0
+    code, out, err = calibrant("route", "check", rule, new)
     assert (code, err) == (0, "")
     assert out.startswith("Shortlists of ")
-    result = json.loads(calibrant("route", "check", rule, new, *flag, "--json")[1])
+    result = json.loads(calibrant("route", "check", rule, new, "--json")[1])
     assert (result["cases"], result["passed"], result["shortlist"]["held"]) == (2000, True, True)
 
 
-def test_a_shortlist_of_an_earlier_rule_is_refused(calibrant, val, tmp_path):
-    rule = fit(calibrant, val)
-    other = Shortlist(0.1, 3, 0.9, 0.95, rule.class_names, threshold=rule.threshold / 2)
-    other.save(tmp_path / "s.json")
-    flag = ("--shortlist", tmp_path / "s.json")
-    for arguments in (("check",), ("apply", "-o", tmp_path / "out.csv")):
-        code, _, err = calibrant("route", arguments[0], tmp_path / "rule.json", val, *arguments[1:], *flag)
-        assert code == 2
-        assert "thresholds of the shortlist must be the rule's, got those of another rule" in err
-    assert not (tmp_path / "out.csv").exists()
+def test_a_new_rule_takes_the_shortlist_of_the_old_one_away(calibrant, val, tmp_path):
+    fit(calibrant, val)
+    draw(2000, seed=1).save(tmp_path / "more.npz")
+    assert calibrant("route", "shortlist", tmp_path / "policy.json", tmp_path / "more.npz")[0] == 0
+    assert Policy.load(tmp_path / "policy.json").shortlist is not None
+    fit(calibrant, val)
+    assert Policy.load(tmp_path / "policy.json").shortlist is None
 
 
 def test_a_shortlist_on_the_cases_of_the_rule_is_warned_of_and_inputs_are_kept(calibrant, val, tmp_path):
     fit(calibrant, val)
-    code, _, err = calibrant("route", "shortlist", tmp_path / "rule.json", val)
+    code, _, err = calibrant("route", "shortlist", tmp_path / "policy.json", val)
     assert code == 0
-    assert "the rule was fitted on" in err
-    code, _, err = calibrant("route", "shortlist", tmp_path / "rule.json", val, "-o", tmp_path / "rule.json")
+    assert "the rule of this policy saw cases of" in err
+    code, _, err = calibrant("route", "shortlist", tmp_path / "policy.json", val, "-o", val)
     assert code == 2
-    assert RoutingRule.load(tmp_path / "rule.json").automates
+    assert "which is read here" in err

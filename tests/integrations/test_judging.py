@@ -5,7 +5,7 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import RoutingRule, choose_threshold
+from calibrant.decisions import choose_threshold
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.integrations.judging import judge
 
@@ -24,8 +24,8 @@ def test_each_part_has_cases_of_its_own_and_everything_is_written(tmp_path):
     found = judge(tmp_path / "new" / "folder", validation, test, target_accuracy=0.9, name="toy")
     first, rest = validation.split(0.1, seed=0)
     calibrator = TemperatureScaling().fit(first)
-    assert found.calibrator.temperature_ == calibrator.temperature_ == pytest.approx(2, abs=0.4)
-    assert found.rule.threshold == choose_threshold(calibrator(rest), 0.9).threshold
+    assert found.policy.calibrator.temperature_ == calibrator.temperature_ == pytest.approx(2, abs=0.4)
+    assert found.policy.rule.threshold == choose_threshold(calibrator(rest), 0.9).threshold
     assert found.raw == evaluate(test)
     assert found.calibrated == evaluate(calibrator(test))
     assert found.calibrated.nll < found.raw.nll
@@ -35,11 +35,10 @@ def test_each_part_has_cases_of_its_own_and_everything_is_written(tmp_path):
     for split, given in (("val", validation), ("test", test)):
         kept = Predictions.load(folder / "predictions" / f"{split}.npz")
         np.testing.assert_array_equal(kept.logits, given.logits)
-    assert TemperatureScaling.load(folder / "calibrator.json").temperature_ == calibrator.temperature_
-    assert RoutingRule.load(folder / "rule.json").threshold == found.rule.threshold
+    assert Policy.load(folder / "policy.json").digest == found.policy.digest
     shown = repr(found).splitlines()
     assert shown[0] == f"Judgement: {found.page}"
-    assert shown[-1].split() == ["may", "be", "automated", f"{found.rule.automation_rate:.1%}"]
+    assert shown[-1].split() == ["may", "be", "automated", f"{found.policy.routing.automation_rate:.1%}"]
 
 
 def test_without_test_cases_the_page_shows_what_the_temperature_has_not_seen(tmp_path):

@@ -70,12 +70,14 @@ def test_it_is_what_a_person_would_do_by_hand(tmp_path):
     trainer.fit(model, loader(0, 900), [loader(900, 1350), loader(0, 50)])
     validation, test = by_hand(model, 900, 1350), by_hand(model, 1350, 1797)
     expected = judge(tmp_path / "hand", validation, test, target_accuracy=0.9)
-    assert callback.judgement.calibrator.temperature_ == pytest.approx(expected.calibrator.temperature_, rel=1e-6)
+    assert callback.judgement.policy.calibrator.temperature_ == pytest.approx(
+        expected.policy.calibrator.temperature_, rel=1e-6
+    )
     assert callback.judgement.raw == evaluate(validation.split(100 / 450)[1])  # no test cases yet
     assert not (tmp_path / "out" / "predictions" / "test.npz").exists()
 
     (logged,) = trainer.test(model, loader(1350, 1797), verbose=False)
-    assert callback.judgement.rule.threshold == pytest.approx(expected.rule.threshold, rel=1e-6)
+    assert callback.judgement.policy.rule.threshold == pytest.approx(expected.policy.rule.threshold, rel=1e-6)
     assert logged["test/ece"] == pytest.approx(expected.raw.ece, rel=1e-5)
     assert logged["test/nll_calibrated"] == pytest.approx(expected.calibrated.nll, rel=1e-5)
     kept = Predictions.load(tmp_path / "out" / "predictions" / "test.npz")

@@ -28,7 +28,7 @@ def test_the_same_name_twice_gets_the_folder_and_then_a_number(predictions, tmp_
 def test_a_run_brings_its_method_and_recipe(run_folder):
     (entry,) = read_entries([run_folder])
     assert entry.name == "nll"
-    assert entry.run.recipe.epochs == 3
+    assert entry.run.settings["epochs"] == 3
     assert entry.predictions.targets.shape == (599,)
 
 

@@ -12,8 +12,9 @@ from calibrant import Predictions, evaluate
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy, RoutingRule, choose_threshold
 from calibrant.errors import InvalidInput
-from calibrant.report import ReportEntry, build_page, read_entries, samples, write_report
+from calibrant.report import ReportEntry, build_page, read_entries, write_report
 from calibrant.report.wording import confidence, interval, percent
+from calibrant.training import Run
 
 NASTY = ["<script>alert('x')</script>", "</script><b>", "\"quoted\" & 'more'", "<img src=x onerror=alert(1)>"]
 
@@ -76,7 +77,7 @@ def test_ten_methods_of_ten_thousand_stay_below_eight_megabytes(make, tmp_path):
 
 
 def test_run_shows_pruning_recipe_environment_and_pictures(run_folder, visible_text):
-    html = build_page(read_entries([run_folder]), n_resamples=0)
+    html = build_page(read_entries([Run.open(run_folder)]), n_resamples=0)
     text = visible_text(html)
     assert "52 sample updates instead of 60: 13.3 % saved. The last epoch trained on 16 of 20 samples." in text
     assert "device <cpu>" in text
@@ -88,7 +89,7 @@ def test_run_shows_pruning_recipe_environment_and_pictures(run_folder, visible_t
 
 def test_images_of_other_data_are_not_shown(run_folder, make):
     make(n=599, classes=10).save(run_folder / "predictions" / "test.npz")
-    assert build_page(read_entries([run_folder]), n_resamples=0).count("<img src=") == 0
+    assert build_page(read_entries([Run.open(run_folder)]), n_resamples=0).count("<img src=") == 0
 
 
 @pytest.mark.parametrize("package", ["jinja2", "plotly"])
@@ -103,7 +104,7 @@ def test_pictures_can_be_left_out(tmp_path):
     from calibrant.training.data import load_dataset
 
     run = train(paper_recipe("digits", method__name="flsd+h+p-ema", epochs=4), tmp_path / "run")
-    entries = read_entries([run.path])
+    entries = read_entries([run])
     assert "data:image" in build_page(entries, n_resamples=0).split('id="data"')[0]
     without = build_page(entries, n_resamples=0, pictures=False)
     assert "data:image" not in without.split('id="data"')[0]
@@ -207,8 +208,8 @@ def test_the_promise_is_the_headline_and_calibration_is_told(make, visible_text)
 
 def test_images_are_looked_for_where_the_data_lie(run_folder, monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(samples, "_dataset", lambda name, data_dir: asked.append((name, data_dir)))
-    build_page(run_folder, n_resamples=0, data_dir=tmp_path)
+    monkeypatch.setattr("calibrant.training.run._dataset", lambda name, data_dir: asked.append((name, data_dir)))
+    build_page(Run.open(run_folder), n_resamples=0, data_dir=tmp_path)
     assert set(asked) == {("digits", tmp_path)}
 
 
@@ -216,7 +217,7 @@ def test_predictions_are_read_once(run_folder, monkeypatch):
     read = []
     load = Predictions.load
     monkeypatch.setattr(Predictions, "load", lambda path, **more: read.append(path) or load(path, **more))
-    build_page(run_folder, n_resamples=0)
+    build_page(Run.open(run_folder), n_resamples=0)
     assert len(read) == 1
 
 

@@ -36,7 +36,8 @@ def test_what_a_rule_of_the_validation_set_automates_of_the_test_set(sharpness):
     for target, figures in found.items():
         plain = by_hand(choose_threshold(validation, float(target)), test, 1.0)
         assert (figures["share"], figures["accuracy"]) == pytest.approx(plain)
-        rule = choose_threshold(second, float(target), temperature=temperature)
+        cooled = Predictions.from_logits(second.logits / temperature, second.targets)
+        rule = choose_threshold(cooled, float(target))
         scaled = by_hand(rule, test, temperature)
         assert (figures["scaled_share"], figures["scaled_accuracy"]) == pytest.approx(scaled)
     assert 0 < found["0.99"]["share"] < found["0.98"]["share"] < 1

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrant.calibration import Calibrator, TemperatureScaling
+from calibrant.calibration import TemperatureScaling
 from calibrant.errors import InvalidInput
 from calibrant.predictions import Predictions, RowsPart
 from calibrant.training import Recipe, Run
@@ -31,7 +31,7 @@ def test_the_temperature_is_that_of_the_first_part(run, cases, fitted):
     some, rest = made.predictions("val").split(share, seed=0)
     assert told["cases"] == len(some) == fitted
     assert len(rest) == cases - fitted
-    kept = Calibrator.load(made.calibrator_path)
+    kept = made.policy().calibrator
     assert kept.temperature_ == told["temperature"] == TemperatureScaling().fit(some).temperature_
     assert kept.provenance_.part == RowsPart(share, 0, 0)
     assert kept.provenance_.fitted_on == some.origin.sha256
@@ -45,7 +45,7 @@ def test_another_share_is_taken_as_asked(run):
 def test_without_enough_cases_or_on_request_there_is_none(run, cases, changes):
     made = run(cases, **changes)
     assert calibrate_run(made) is None
-    assert not made.calibrator_path.exists()
+    assert not made.policy_path.exists()
 
 
 def test_what_the_fit_says_is_a_note_and_no_warning(run):

@@ -133,10 +133,7 @@ def _start(cases: "Predictions", path: Path, *, calibrate: bool, raw: bool, shar
         return plain.with_calibrator(TemperatureScaling().fit(some))
     if raw or not path.is_file():
         return plain
-    found = Policy.load(path)
-    if found.n_classes != cases.n_classes:
-        return plain
-    return found.with_rule(None)
+    return Policy.load(path).with_rule(None)
 
 
 def _warn_if_lost(path: Path, *, automates: bool) -> None:

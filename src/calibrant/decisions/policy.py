@@ -196,7 +196,10 @@ class Policy(Displayed):
         if known.fitted_on is None or known.fitted_on != origin.sha256:
             return predictions
         if known.part is None:
-            way_out = "Fit the calibrator on a share of them (calibrant calibrate --share 0.2), or use other cases."
+            way_out = (
+                "Fit the calibrator on a share of them (calibrant calibrate --share 0.2, or calibrant route fit "
+                "--calibrate), or use other cases."
+            )
             raise invalid("predictions", "have cases that the calibrator was not fitted on", "its own cases", way_out)
         return predictions.split(known.part.share, seed=known.part.seed)[1 - known.part.index]
 

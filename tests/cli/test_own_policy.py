@@ -1,4 +1,4 @@
-"""Everything after training takes a run's own calibrator by itself, says so, and leaves it out with --raw."""
+"""Everything after training takes a run's own policy by itself, says so, and leaves it out with --raw."""
 
 import csv
 import json
@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.calibration import Calibrator
-from calibrant.decisions import RoutingRule
 from calibrant.training import Run, paper_recipe
 from calibrant.training.calibration import calibrate_run
 
@@ -30,7 +28,7 @@ def test_evaluate_shows_calibrated_and_raw_and_judges_what_is_calibrated(calibra
     code, out, err = calibrant("evaluate", run.path, "--max-ece", "0.04", "--json")
     assert code == 0, err
     (calibrated, better), (raw, worse) = json.loads(out).items()
-    assert calibrated.endswith("calibrated by calibrator.json")
+    assert calibrated.endswith("calibrated by policy.json")
     assert raw.endswith("raw")
     assert better["ece"] < 0.04 < worse["ece"]
     code, out, err = calibrant("evaluate", run.path, "--max-ece", "0.04", "--json", "--raw")
@@ -41,34 +39,35 @@ def test_evaluate_shows_calibrated_and_raw_and_judges_what_is_calibrated(calibra
 def test_a_rule_is_chosen_behind_it_on_the_cases_that_it_has_not_seen(calibrant, run):
     code, out, err = calibrant("route", "fit", run.path, "--target-accuracy", "0.9")
     assert code == 0, err
-    assert f"Chosen behind {run.calibrator_path}" in out
-    rule = RoutingRule.load(run.rule_path)
-    assert rule.evidence.cases == 1800
-    assert rule.calibrated_by == Calibrator.load(run.calibrator_path).digest
-    code, out, err = calibrant("route", "apply", run.rule_path, run.path, "-o", run.path / "decisions.csv")
+    assert "Scores are calibrated by the temperature" in out
+    policy = run.policy()
+    assert policy.rule.evidence.cases == 1800
+    code, out, err = calibrant("route", "apply", run.policy_path, run.path, "-o", run.path / "decisions.csv")
     assert code == 0, err
     with (run.path / "decisions.csv").open() as handle:
         decided = [float(row["confidence"]) for row in csv.DictReader(handle)]
-    calibrated = Calibrator.load(run.calibrator_path)(run.predictions("test"))
+    calibrated = policy.calibrate(run.predictions("test"))
     np.testing.assert_allclose(decided, calibrated.confidence, atol=1e-9)
-    code, out, err = calibrant("route", "check", run.rule_path, run.path, "--json")
+    code, out, err = calibrant("route", "check", run.policy_path, run.path, "--json")
     assert code == 0, err
     assert json.loads(out)["cases"] == 2000
 
 
-@pytest.mark.parametrize("flag", ["--raw", "--calibrate"])
-def test_on_request_a_rule_does_without_it(calibrant, run, flag):
-    code, out, err = calibrant("route", "fit", run.path, "--target-accuracy", "0.9", flag)
+def test_on_request_a_rule_does_without_it(calibrant, run):
+    old = run.policy().calibrator.digest
+    code, out, err = calibrant("route", "fit", run.path, "--target-accuracy", "0.9", "--raw")
     assert code == 0, err
-    assert "Chosen behind" not in out
-    assert RoutingRule.load(run.rule_path).calibrated_by is None
+    assert "calibrated" not in out
+    assert run.policy().calibrator is None
+    assert calibrant("route", "fit", run.path, "--target-accuracy", "0.9", "--calibrate", "--seed", 5)[0] == 0
+    assert run.policy().calibrator.digest != old
 
 
-def test_a_calibrator_that_has_seen_all_cases_is_not_taken(calibrant, run):
+def test_a_calibrator_that_has_seen_all_cases_is_refused(calibrant, run):
     assert calibrant("calibrate", run.path)[0] == 0
-    code, out, err = calibrant("route", "fit", run.path, "--target-accuracy", "0.9")
-    assert code == 0, err
-    assert "Chosen behind" not in out
+    code, _, err = calibrant("route", "fit", run.path, "--target-accuracy", "0.9")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--share 0.2" in err
 
 
 @pytest.mark.parametrize("command", [("evaluate",), ("route", "fit"), ("report",)])
@@ -79,8 +78,8 @@ def test_a_calibrator_whose_classes_do_not_fit_is_one_line(calibrant, run, comma
     targets = (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
     Predictions.from_logits(logits, targets).save(other.predictions_path("val"))
     calibrate_run(other)
-    run.calibrator_path.write_bytes(other.calibrator_path.read_bytes())
+    run.policy_path.write_bytes(other.policy_path.read_bytes())
     code, out, err = calibrant(*command, run.path)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
-    assert "7 classes" in err or "7 columns" in err
+    assert "7 classes" in err or "fitted on predictions of its run" in err
