@@ -73,9 +73,12 @@ class Provenance(ShownFields):
 
     def applied(self, source: str | Path | None, target: str | Path | None) -> Self:
         """The same with digests of two files: predictions, and what the calibrator made of them."""
-        digests = {"applied_to": source, "made": target}
-        known = {name: Origin(Path(file)).sha256 for name, file in digests.items() if file is not None}
-        return replace(self, **known)
+        known = self
+        if source is not None:
+            known = replace(known, applied_to=Origin(Path(source)).sha256)
+        if target is not None:
+            known = replace(known, made=Origin(Path(target)).sha256)
+        return known
 
     def in_sample(self, origin: Origin) -> str:
         """A sentence if calibrated scores of these predictions are known to be in-sample, else "".
@@ -85,10 +88,9 @@ class Provenance(ShownFields):
         """
         if self.fitted_on is None or origin.sha256 is None:
             return ""
-        source = origin.sha256
-        if source == self.made:
-            source = self.applied_to
-        if source != self.fitted_on:
+        if origin.sha256 == self.made and self.applied_to != self.fitted_on:
+            return ""
+        if origin.sha256 not in (self.made, self.fitted_on):
             return ""
         if self.part is not None and origin.part == replace(self.part, index=1 - self.part.index):
             return ""
@@ -336,10 +338,9 @@ class Calibrator(ABC):
     def _map(self, logits: ArrayT, *, exponentiate: bool) -> ArrayT:
         matrix = self._check_fitted(logits)
         warn_if_probabilities(matrix, stacklevel=4)
-        dtype = np.dtype(np.float32)
+        result: Matrix = np.empty(matrix.shape, dtype=np.float32)
         if as_array("logits", logits).dtype == np.float64:
-            dtype = np.dtype(np.float64)
-        result = np.empty(matrix.shape, dtype=dtype)
+            result = np.empty(matrix.shape, dtype=np.float64)
         for rows in _blocks(matrix):
             block = self._block(matrix[rows])
             if exponentiate:

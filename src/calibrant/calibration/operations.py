@@ -5,7 +5,9 @@ the same function on symbols and keeps the steps, whose names and meanings are t
 torch module can repeat them in float64.
 """
 
-from collections.abc import Sequence
+# ruff: noqa: D102 (`Operations` documents the methods of both classes)
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -43,7 +45,7 @@ class Operations(Protocol):
         """The smaller of two entries."""
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
-        """x if the condition holds, else y."""
+        """Choose x if the condition holds, else y."""
 
     def row_sum(self, x: Any) -> Any:
         """Sum of each row, shape (n, 1)."""
@@ -96,7 +98,7 @@ class NumPyOperations:
         return np.asarray(x.max(axis=1, keepdims=True))
 
     def is_top(self, x: Floats, columns: int) -> NDArray[np.bool_]:
-        return np.arange(columns) == x.argmax(axis=1, keepdims=True)
+        return np.asarray(np.arange(columns) == x.argmax(axis=1, keepdims=True))
 
     def columns(self, x: Floats, which: Sequence[int]) -> Floats:
         # NumPy lays picked columns out by columns; sums over rows would then depend on how many rows there are.
@@ -204,10 +206,12 @@ class Recorder:
     """Write operations down instead of computing them. See `Operations`.
 
     Attributes:
+        prefix: Begins the name of everything that is recorded.
         steps_taken: The steps in order.
         constants: Arrays that the steps read, by name.
     """
 
+    prefix: str = ""
     steps_taken: list[Step] = field(default_factory=list)
     constants: dict[str, NDArray[Any]] = field(default_factory=dict)
 
@@ -218,7 +222,7 @@ class Recorder:
     def step(self, operator: str, *inputs: Any, output: str | None = None, **attributes: Any) -> Symbol:
         """Record one operation. Numbers and arrays among its inputs become constants."""
         names = tuple(self._name(value) for value in inputs)
-        result = Symbol(self, output or f"step_{len(self.steps_taken)}")
+        result = Symbol(self, output or f"{self.prefix}step_{len(self.steps_taken)}")
         self.steps_taken.append(Step(operator, names, result.name, attributes))
         return result
 
@@ -229,7 +233,7 @@ class Recorder:
         for name, known in self.constants.items():
             if known.dtype == array.dtype and np.array_equal(known, array):
                 return name
-        name = f"constant_{len(self.constants)}"
+        name = f"{self.prefix}constant_{len(self.constants)}"
         self.constants[name] = array
         return name
 
@@ -282,10 +286,10 @@ class Recorder:
         return powers / self.row_sum(powers)
 
     def interpolate(self, x: Symbol, curves: Curves) -> Symbol:
-        return self._look_up(x, [_IDENTITY if curve is None else _lines(*curve) for curve in curves])
+        return self._look_up(x, _pieces(curves, _lines))
 
     def steps(self, x: Symbol, curves: Curves) -> Symbol:
-        return self._look_up(x, [_IDENTITY if curve is None else _levels(*curve) for curve in curves])
+        return self._look_up(x, _pieces(curves, _levels))
 
     def _look_up(self, x: Symbol, pieces: Sequence[Floats]) -> Symbol:
         """Column k by the straight pieces of curve k: where a piece begins, the value there, the slope.
@@ -312,7 +316,15 @@ class Recorder:
         return value + slope * (self.maximum(x, begin) - begin)
 
 
-_IDENTITY = np.array([[0.0], [0.0], [1.0]])
+def _pieces(curves: Curves, convert: Callable[[Floats, Floats], Floats]) -> list[Floats]:
+    """Straight pieces of each curve: where a piece begins, the value there, the slope."""
+    pieces = []
+    for curve in curves:
+        identity = np.array([[0.0], [0.0], [1.0]])
+        pieces.append(identity)
+        if curve is not None:
+            pieces[-1] = convert(curve[0], curve[1])
+    return pieces
 
 
 def _lines(knots: Floats, values: Floats) -> Floats:

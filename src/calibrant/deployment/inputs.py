@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from calibrant.checks import as_array
 from calibrant.errors import did_you_mean, invalid
 
 Arrays = dict[str, NDArray[Any]]
@@ -51,7 +50,7 @@ class InputSpec:
 
     def arrange(self, values: Any) -> NDArray[Any]:
         """Cases of this input as an array (n, ...) of the right type; refuses another shape or kind of numbers."""
-        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else _array(self.name, values)
+        array = _array(self.name, values)
         kinds = "iu" if self.whole else "iuf"
         if array.dtype.kind not in kinds or array.dtype == np.bool_:
             wanted = "whole numbers" if self.whole else "numbers"
@@ -109,15 +108,15 @@ def _named(specs: Sequence[InputSpec], given: Any) -> Mapping[str, Any]:
 
 
 def _array(name: str, values: Any) -> NDArray[Any]:
+    if hasattr(values, "detach"):  # a torch tensor, perhaps on another device
+        values = values.detach().cpu()
     try:
         return np.asarray(values)
     except (ValueError, TypeError, OverflowError) as error:
         raise invalid(f"input {name!r}", "be numbers in rows of equal length", type(values).__name__) from error
 
 
-def read_specs(
-    example: Mapping[str, Tensor], ranges: Mapping[str, tuple[float, float]] | None
-) -> tuple[InputSpec, ...]:
+def read_specs(example: Mapping[str, Any], ranges: Mapping[str, tuple[float, float]] | None) -> tuple[InputSpec, ...]:
     """What the inputs are, as found in an example.
 
     The range of an input is, unless it is given: from 0 to 1 for images on that scale; for whole numbers from the
@@ -133,18 +132,19 @@ def read_specs(
         if name not in example:
             raise invalid("ranges", "name inputs of the model", repr(name), did_you_mean(name, example))
     specs = []
-    for name, values in example.items():
-        dtype = str(values.dtype).removeprefix("torch.")
-        if values.numel() == 0 or not bool(torch.isfinite(values.double()).all()):
+    for name, given in example.items():
+        values = as_array(name, given)
+        dtype = str(given.dtype).removeprefix("torch.")
+        if values.size == 0 or not np.isfinite(values).all():
             raise invalid(f"example of {name!r}", "hold finite numbers", "none or others")
-        low, high = _found(values) if name not in known else _given(name, known[name])
+        low, high = _given(name, known[name]) if name in known else _found(values)
         specs.append(InputSpec(name, dtype, tuple(values.shape[1:]), low, high))
     return tuple(specs)
 
 
-def _found(values: Tensor) -> tuple[float, float]:
+def _found(values: NDArray[Any]) -> tuple[float, float]:
     low, high = float(values.min()), float(values.max())
-    if not values.is_floating_point():
+    if values.dtype.kind != "f":
         return low, high
     if values.ndim == 4 and low >= -IMAGE_SLACK and high <= 1.0 + IMAGE_SLACK:
         return -IMAGE_SLACK, 1.0 + IMAGE_SLACK
