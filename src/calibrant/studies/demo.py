@@ -89,7 +89,10 @@ def _judged_table(test: dict[str, Predictions], policies: dict[str, Policy]) -> 
         right = "-" if group.accuracy is None else f"{100 * group.accuracy:.2f}"
         errors = (f"{100 * before.test_error:.2f}", f"{100 * before.ece:.2f}", f"{100 * after.ece:.2f}")
         automated = f"{100 * group.automated / checked.cases:.1f}"
-        temperature = getattr(policy.calibrator, "temperature_", 1.0)
+        numbers = {}
+        if policy.calibrator is not None:
+            numbers = policy.calibrator.fitted_numbers()
+        temperature = numbers.get("temperature", 1.0)
         rows.append((name, *errors, f"{temperature:.2f}", automated, right))
     heads = ("training", "error", "ECE", "ECE, calibrated", "T", "automated", "right")
     caption = (

@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.console import Console
 
-from calibrant.calibration import TemperatureScaling
 from calibrant.errors import CalibrantWarning, InvalidInput, importing, one_line
 from calibrant.files import output_error, read_json, write_json
 from calibrant.metrics import evaluate
@@ -235,8 +234,8 @@ def _results(run: Run) -> dict[str, float]:
     test, results = run.predictions("test"), {}
     judged = {"test": test}
     policy = run.policy()
-    if policy is not None and isinstance(policy.calibrator, TemperatureScaling):
-        results["temperature"] = policy.calibrator.temperature_
+    if policy is not None and policy.calibrator is not None:
+        results |= policy.calibrator.fitted_numbers()
         judged["test_calibrated"] = policy.calibrate(test)
     for prefix, predictions in judged.items():
         values = evaluate(predictions).values()
