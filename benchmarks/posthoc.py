@@ -2,12 +2,12 @@
 
     OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 python benchmarks/posthoc.py [--rounds 5]
 
-1. Temperature scaling of 50,000 x 100 float32 logits with true T = 2. Every library sees the same array, in turn, in one
-   process; the first round is thrown away. netcal runs once more with float64.
+1. Temperature scaling of 50,000 x 100 float32 logits with true T = 2. Every library sees the same array, in turn, in
+   one process; the first round is thrown away. netcal runs once more with float64.
 2. Vector, matrix and Dirichlet scaling, whose strength we cross-validate, against the structured vector and matrix
-   scaling of probmetrics, which has fixed strengths: 10,000 x 10 logits whose classes need different weights and biases,
-   and the NLL of 10,000 other cases. Dirichlet scaling is compared with its matrix scaling: `dircal` of probmetrics
-   needs a package that cannot be installed beside current libraries.
+   scaling of probmetrics, which has fixed strengths: 10,000 x 10 logits whose classes need different weights and
+   biases, and the NLL of 10,000 other cases. Dirichlet scaling is compared with its matrix scaling, because `dircal`
+   of probmetrics needs a package that cannot be installed beside current libraries.
 
 One thread per library, because on a busy machine waiting threads would be counted.
 """

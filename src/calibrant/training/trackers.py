@@ -231,7 +231,8 @@ def _settings(run: Run) -> dict[str, Any]:
 
 def _results(run: Run) -> dict[str, float]:
     """Test metrics of a finished run: as the network says it, and behind the run's temperature."""
-    test, results = run.predictions("test"), {}
+    test = run.predictions("test")
+    results: dict[str, float] = {}
     judged = {"test": test}
     policy = run.policy()
     if policy is not None and policy.calibrator is not None:

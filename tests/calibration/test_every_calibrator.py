@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.calibration import METHODS, TemperatureScaling, make_calibrator
+from calibrant.calibration import (
+    METHODS,
+    Calibrator,
+    Progress,
+    TemperatureScaling,
+    make_calibrator,
+    select_calibrator,
+)
+from calibrant.decisions import Policy
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.integrations.calibration_module import CalibrationModule
 
@@ -103,6 +111,48 @@ def test_a_class_without_a_case_keeps_its_probability():
             fitted = make_calibrator(method).fit(logits[kept], targets[kept])
         mapped = CalibrationModule(fitted)(torch.from_numpy(logits)).numpy()
         np.testing.assert_allclose(mapped, fitted.transform_logits(logits), rtol=1e-9, atol=1e-9)
+
+
+class Halved(Calibrator):
+    """A calibrator of a user: known outside the package alone."""
+
+    method = "halved"
+
+    def _fit(self, logits, targets):
+        return Progress()
+
+    def _formula(self, operations, logits):
+        return operations.log_softmax(0.5 * logits)
+
+    def _state(self):
+        return {}
+
+    def _set_state(self, state):
+        assert state == {}
+
+
+def test_a_calibrator_of_your_own_works_like_the_others(monkeypatch, tmp_path):
+    monkeypatch.setitem(METHODS, "halved", Halved)
+    logits, targets = cases(3)
+    selection = select_calibrator(logits, targets, methods=("none", "halved"))
+    assert selection.name == "halved"
+    fitted = selection.calibrator
+    Policy(3, fitted).save(tmp_path / "policy.json")
+    again = Policy.load(tmp_path / "policy.json").calibrator
+    assert type(again) is Halved
+    rows = torch.from_numpy(logits)
+    expected = torch.log_softmax(rows / 2, dim=1)
+    for mapped in (again.transform_logits(rows), CalibrationModule(again)(rows)):
+        torch.testing.assert_close(mapped, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_only_maps_of_the_level_change_with_it(method):
+    """Adding a number to a row changes no probability; a map may depend on it only if it says so."""
+    logits, targets = cases(4)
+    fitted = make_calibrator(method).fit(logits, targets)
+    shifted = fitted.transform(logits[:50] + np.arange(50)[:, None] / 8)
+    assert np.allclose(shifted, fitted.transform(logits[:50]), rtol=1e-9, atol=1e-12) != fitted.depends_on_level
 
 
 def test_an_unfitted_calibrator_is_refused():
