@@ -109,7 +109,7 @@ def own_module(tmp_path, monkeypatch):
         path = tmp_path / f"{name}.py"
         path.write_text(text)
         if trusted:
-            remember(sha256_of(path))
+            remember(name, sha256_of(path))
         sys.modules.pop(name, None)
         return path
 

@@ -146,11 +146,52 @@ def test_a_store_that_cannot_be_written_or_read_is_no_fault(tmp_path, monkeypatc
 def test_what_is_no_digest_is_neither_stored_nor_read(tmp_path, monkeypatch):
     monkeypatch.setenv("CALIBRANT_STATE", str(tmp_path))
     for text in ("", "abc", "A" * 64, "../" * 30):
-        remember(text)
+        remember("mine", text)
+    for name in ("", "two words", "a..b", "line\nend"):
+        remember(name, "a" * 64)
     assert not (tmp_path / "trusted_code.txt").exists()
-    (tmp_path / "trusted_code.txt").write_bytes(b"\xff\xfe\n" + b"a" * 63 + b"\n" + b"b" * 64 + b"\n")
-    remember("c" * 64)
-    assert own_code._remembered() == {"b" * 64, "c" * 64}
+    lines = [b"\xff\xfe", b"a" * 63 + b" mine", b"d" * 64, b"b" * 64 + b" mine", b""]
+    (tmp_path / "trusted_code.txt").write_bytes(b"\n".join(lines))
+    remember("pkg.mine", "c" * 64)
+    assert own_code._remembered() == {("mine", "b" * 64), ("pkg.mine", "c" * 64)}
+
+
+def test_trust_is_of_a_name_and_a_content_together(own_module, tmp_path):
+    """A recipe may name trusted bytes inside a package, whose own code is then run first."""
+    own_module("my_known", CODE)
+    (tmp_path / "my_pack").mkdir()
+    (tmp_path / "my_pack" / "__init__.py").write_text(EVIL)
+    (tmp_path / "my_pack" / "net.py").write_text(CODE)
+    own_module("my_other", CODE, trusted=False)
+    assert load("my_known:twice")(2) == 4
+    for name, refused in (("my_pack.net:twice", "my_pack"), ("my_other:twice", "my_other")):
+        with pytest.raises(InvalidInput, match=f"your own {refused} must be code that you trust"):
+            load(name)
+    assert not (tmp_path / "it_ran").exists()
+
+
+def test_a_package_that_was_edited_is_asked_about_again(tmp_path, monkeypatch, own_module):
+    own_module("my_known", CODE)
+    folder = tmp_path / "my_pack" / "deep"
+    folder.mkdir(parents=True)
+    (tmp_path / "my_pack" / "__init__.py").write_text("factor = 3\n")
+    (folder / "__init__.py").write_text("from my_pack import factor\n")
+    (folder / "inner.py").write_text("import my_pack.deep\ndef thrice(x):\n    return my_pack.deep.factor * x\n")
+    name = "my_pack.deep.inner:thrice"
+
+    def as_in_the_next_process():
+        monkeypatch.setattr(own_code, "_trusted", set())
+        for module in ("my_pack", "my_pack.deep", "my_pack.deep.inner"):
+            sys.modules.pop(module, None)
+
+    assert load(name, trusted=True)(2) == 6
+    as_in_the_next_process()
+    assert load(name)(2) == 6
+    as_in_the_next_process()
+    (tmp_path / "my_pack" / "__init__.py").write_text(EVIL + "factor = 4\n")
+    with pytest.raises(InvalidInput, match="your own my_pack must be code that you trust"):
+        load(name)
+    assert not (tmp_path / "it_ran").exists()
 
 
 def test_a_stored_pyc_is_not_run_in_place_of_the_source(mine, tmp_path):
@@ -173,6 +214,14 @@ def test_a_module_of_a_package_is_loaded_with_its_package(tmp_path, monkeypatch,
     (tmp_path / "my_pack" / "__init__.py").write_text("factor = 3\n")
     (tmp_path / "my_pack" / "inner.py").write_text("from . import factor\ndef thrice(x):\n    return factor * x\n")
     assert load("my_pack.inner:thrice", trusted=True)(2) == 6
+
+
+def test_a_folder_without_code_of_its_own_needs_no_trust(tmp_path, own_module):
+    own_module("my_known", CODE)
+    (tmp_path / "my_folder").mkdir()
+    (tmp_path / "my_folder" / "inner.py").write_text(CODE)
+    remember("my_folder.inner", digest("my_folder.inner"))
+    assert load("my_folder.inner:twice")(2) == 4
 
 
 # What own code does when it runs.

@@ -74,7 +74,9 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """
     options = list(known)
     folded = {option.casefold(): option for option in options}
-    close = get_close_matches(name.casefold(), folded, n=1) if isinstance(name, str) else []
+    # The search takes the product of both lengths, and nobody means a name of ours by a long text.
+    short = isinstance(name, str) and len(name) <= _LONGEST_VALUE
+    close = get_close_matches(str(name).casefold(), folded, n=1) if short else []
     return f"Did you mean '{folded[close[0]]}'?" if close else f"Known: {', '.join(options)}."
 
 

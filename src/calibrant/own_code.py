@@ -2,7 +2,8 @@
 
 A file that somebody sends (a run, a study, a record) may name any module. Finding and digesting a module runs nothing;
 importing it happens in `load` alone, and only for code that this user trusts: it was named on the command line or used
-with `trust_code` before, which a small file remembers by its SHA-256.
+with `trust_code` before. A small file remembers the name and the SHA-256 of each trusted module, and those of the
+packages around it, whose `__init__.py` is run first.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ from calibrant.files import sha256_of
 # Names with these words before the colon belong to installed libraries.
 _LIBRARIES = ("torchvision", "timm", "transformers")
 _DIGEST = re.compile("[0-9a-f]{64}")
+_MODULE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _LONGEST_STORE = 10_000_000
 
 _digests: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
@@ -115,9 +117,27 @@ def _ask_finders(module: str, places: list[str]) -> ModuleSpec | None:
 
 def trust(name: str) -> None:
     """Allow the module of `name`, as it is now, to be imported; called for what a user names or vouches for."""
-    found = digest(name)
-    _trusted.add((_module_of(name), found))
-    remember(found)
+    _trust(_runs(_module_of(name)))
+
+
+def _trust(modules: list[tuple[str, str]]) -> None:
+    for module, found in modules:
+        _trusted.add((module, found))
+        remember(module, found)
+
+
+def _runs(module: str) -> list[tuple[str, str]]:
+    """Name and digest of each module that importing this one runs: the packages around it, then itself."""
+    parts = module.split(".")
+    found = []
+    for count in range(1, len(parts)):
+        package = ".".join(parts[:count])
+        spec = None if package in sys.modules else _find(package)
+        # A folder without __init__.py runs nothing.
+        if spec is None or spec.origin is not None:
+            found.append((package, digest(package)))
+    found.append((module, digest(module)))
+    return found
 
 
 def trust_named(*names: object) -> None:
@@ -127,19 +147,19 @@ def trust_named(*names: object) -> None:
             trust(part)
 
 
-def remember(found: str) -> None:
-    """Note in the user's state folder that code with this digest is trusted on this machine.
+def remember(module: str, found: str) -> None:
+    """Note in the user's state folder that this module with this digest is trusted on this machine.
 
     Where that folder cannot be written, the trust ends with the process.
     """
-    if not _DIGEST.fullmatch(found) or found in _remembered():
+    if not _MODULE.fullmatch(module) or not _DIGEST.fullmatch(found) or (module, found) in _remembered():
         return
     with contextlib.suppress(OSError):
         path = _store()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with path.open("a", encoding="ascii") as handle:
+        with path.open("a", encoding="utf-8") as handle:
             # One short write at the end of a file: the system does not mix it with another process's.
-            handle.write(f"{found}\n")
+            handle.write(f"{found} {module}\n")
 
 
 def require(name: str, *, expected: str | None = None, trusted: bool = False) -> str:
@@ -150,20 +170,29 @@ def require(name: str, *, expected: str | None = None, trusted: bool = False) ->
         expected: The digest that a run recorded; None where nothing was recorded.
         trusted: Whether the user vouches for it now; this is remembered.
     """
-    module, found = _module_of(name), digest(name)
+    return _require(name, expected, trusted=trusted)[-1][1]
+
+
+def _require(name: str, expected: str | None, *, trusted: bool) -> list[tuple[str, str]]:
+    """Name and digest of each module that may now be run, the packages around it first."""
+    module = _module_of(name)
+    modules = _runs(module)
+    found = modules[-1][1]
     if expected is not None and found != expected:
         way_out = "Bring that code back, or begin a new run."
         raise invalid(f"your own {module}", f"be {in_words(expected)}", in_words(found), way_out)
     if trusted:
-        trust(name)
-    elif (module, found) not in _trusted and found not in _remembered():
-        raise invalid(
-            f"your own {module}",
-            "be code that you trust before it is run",
-            f"{in_words(found)}, which you have not used on this machine",
-            "Read it, then say --trust-code (in Python trust_code=True, or calibrant.own_code.trust).",
-        )
-    return found
+        _trust(modules)
+    known = _trusted | _remembered()
+    for part, content in modules:
+        if (part, content) not in known:
+            raise invalid(
+                f"your own {part}",
+                "be code that you trust before it is run",
+                f"{in_words(content)}, which you have not used under this name on this machine",
+                "Read it, then say --trust-code (in Python trust_code=True, or calibrant.own_code.trust).",
+            )
+    return modules
 
 
 def in_words(found: str) -> str:
@@ -180,13 +209,15 @@ def _store() -> Path:
     return platformdirs.user_state_path("calibrant") / "trusted_code.txt"
 
 
-def _remembered() -> frozenset[str]:
+def _remembered() -> frozenset[tuple[str, str]]:
+    """Name and digest of each module that was trusted."""
     try:
-        with _store().open(encoding="ascii", errors="replace") as handle:
+        with _store().open(encoding="utf-8", errors="replace") as handle:
             lines = handle.read(_LONGEST_STORE).splitlines()
     except OSError:
         return frozenset()
-    return frozenset(line for line in lines if _DIGEST.fullmatch(line))
+    pairs = [line.partition(" ") for line in lines]
+    return frozenset((name, found) for found, _, name in pairs if _DIGEST.fullmatch(found) and _MODULE.fullmatch(name))
 
 
 # Importing and calling.
@@ -202,9 +233,10 @@ def load(name: str, *, kind: str = "code", expected: str | None = None, trusted:
         trusted: Whether the user vouches for it now.
     """
     module, _, attribute = name.partition(":")
-    found_digest = require(name, expected=expected, trusted=trusted)
+    modules = _require(name, expected, trusted=trusted)
     with own_code_at_work(f"{kind} module {module} cannot be imported:"):
-        found = _import(module, found_digest)
+        for part, content in modules:
+            found = _import(part, content)
     wanted = getattr(found, attribute, None) if attribute else None
     if wanted is None or not callable(wanted):
         known = [key for key, value in vars(found).items() if callable(value) and not key.startswith("_")]
@@ -272,4 +304,6 @@ def _import(module: str, expected: str) -> ModuleType:
         sys.modules.pop(module, None)
         raise
     _digests[found] = expected
+    if parent:
+        setattr(sys.modules[parent], module.rpartition(".")[2], found)
     return found

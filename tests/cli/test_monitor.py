@@ -1,10 +1,14 @@
+import csv
 import json
+import os
+import subprocess
 
 import pytest
 
-from calibrant.decisions import choose_threshold, route_file
-from calibrant.deployment import Decision, DecisionLog
-from tests.deployment.conftest import draw, joined
+from calibrant.decisions import Policy, RoutingRule, choose_threshold, route_file
+from calibrant.deployment import Decision, DecisionLog, Stream
+from calibrant.errors import InvalidInput
+from tests.deployment.conftest import draw, joined, with_rule
 
 
 @pytest.fixture
@@ -14,21 +18,21 @@ def files(tmp_path):
 
     draw(2000, seed=1).save(tmp_path / "val.npz")
     rule = choose_threshold(Predictions.load(tmp_path / "val.npz"), 0.95)
-    rule.save(tmp_path / "rule.json")
+    with_rule(rule).save(tmp_path / "policy.json")
     cases = joined(draw(400, seed=2, ids=True), draw(400, seed=3, flipped=0.3, ids=True))
     cases.save(tmp_path / "new.npz")
     cases.subset(range(400)).save(tmp_path / "fine.npz")
-    route_file(rule, tmp_path / "new.npz", tmp_path / "decisions.csv")
+    route_file(with_rule(rule), tmp_path / "new.npz", tmp_path / "decisions.csv")
     labels = [f"{name},{cases.class_names[y]}\n" for name, y in zip(cases.ids, cases.targets, strict=True)]
     (tmp_path / "labels.csv").write_text("id,target\n" + "".join(labels))
     return tmp_path
 
 
 def test_fine_is_0_and_an_alarm_is_1(calibrant, files):
-    code, out, err = calibrant("monitor", files / "fine.npz", "--rule", files / "rule.json")
+    code, out, err = calibrant("monitor", files / "fine.npz", "--policy", files / "policy.json")
     assert (code, err) == (0, "")
     assert "No alarm" in out
-    command = ("monitor", files / "decisions.csv", "--rule", files / "rule.json", "--labels", files / "labels.csv")
+    command = ("monitor", files / "decisions.csv", "--policy", files / "policy.json", "--labels", files / "labels.csv")
     code, out, err = calibrant(*command, "--reference", files / "val.npz", "-o", files / "monitor.html")
     assert code == 1
     assert err == "calibrant: ALARM: the promised accuracy of 95 % is no longer kept.\n"
@@ -37,7 +41,7 @@ def test_fine_is_0_and_an_alarm_is_1(calibrant, files):
 
 
 def test_json_says_when_and_what(calibrant, files):
-    command = ("monitor", files / "decisions.csv", "--rule", files / "rule.json", "--labels", files / "labels.csv")
+    command = ("monitor", files / "decisions.csv", "--policy", files / "policy.json", "--labels", files / "labels.csv")
     code, out, _ = calibrant(*command, "--json")
     content = json.loads(out)
     assert code == 1
@@ -48,36 +52,30 @@ def test_json_says_when_and_what(calibrant, files):
 
 
 def test_a_log_names_its_own_rule(calibrant, files):
-    from calibrant.decisions import RoutingRule
 
-    rule = RoutingRule.load(files / "rule.json")
-    with DecisionLog(files / "log.db", model="0" * 64, class_names=rule.class_names) as log:
-        log.append([Decision("a", 0, 0.999, True)], rule=log.add_rule(rule))
+    policy = Policy.load(files / "policy.json")
+    with DecisionLog(files / "log.db", model="0" * 64, class_names=policy.class_names) as log:
+        log.append([Decision("a", 0, 0.999, True)], policy=log.add_policy(policy))
         log.label("a", "a")
     code, out, _ = calibrant("monitor", files / "log.db")
     assert code == 0
     assert "1 cases, 1 automated, 1 of these labelled." in out
 
 
-def test_the_old_name_of_false_alarms_is_taken_and_named(calibrant, files, monkeypatch):
-    monkeypatch.chdir(files)
-    arguments = ("monitor", "decisions.csv", "--rule", "rule.json", "--json")
-    new = calibrant(*arguments, "--false-alarms", 0.2)
-    old = calibrant(*arguments, "--level", 0.2)
-    assert old[:2] == new[:2]
-    assert json.loads(old[1])["level"] == 0.2
-    assert new[2] == ""
-    assert old[2] == "calibrant: warning: --level of monitor is called --false-alarms; the old name will go.\n"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("decisions.csv",), "Name it: --rule rule.json"),
-        (("decisions.csv", "--rule", "rule.json", "--groups", "site"), "groups must be a column of the cases"),
-        (("decisions.csv", "--rule", "rule.json", "--reference", "new.npz"), "be the file that the rule was chosen on"),
+        (("decisions.csv",), "Name it: --policy policy.json"),
+        (("decisions.csv", "--policy", "policy.json", "--groups", "site"), "groups must be a column of the cases"),
+        (
+            ("decisions.csv", "--policy", "policy.json", "--reference", "new.npz"),
+            "be the file that the rule was chosen on",
+        ),
         (("missing.db",), "does not exist"),
-        (("decisions.csv", "--rule", "rule.json", "--false-alarms", "5"), "level must lie strictly between 0 and 1"),
+        (
+            ("decisions.csv", "--policy", "policy.json", "--false-alarms", "5"),
+            "level must lie strictly between 0 and 1",
+        ),
     ],
 )
 def test_bad_input_is_2(calibrant, files, monkeypatch, arguments, message):
@@ -85,3 +83,54 @@ def test_bad_input_is_2(calibrant, files, monkeypatch, arguments, message):
     code, _, err = calibrant("monitor", *arguments)
     assert code == 2
     assert message in err
+
+
+def _monitored(python, *arguments):
+    """Exit code and the most memory of a real process, in kB."""
+    command = [python, "-m", "calibrant", "monitor", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    said = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stderr.close()
+    return process.returncode, said, usage.ru_maxrss
+
+
+@pytest.mark.parametrize("column", ["note", "id", "time"])
+def test_one_long_cell_does_not_make_every_row_as_long(python, tmp_path, column):
+    """As an array of text the column would take 131,000 * 4 bytes for each of 5,001 rows, 2.6 GB."""
+    with_rule(RoutingRule(0.9, 2, target_accuracy=0.97, confidence=0.95)).save(tmp_path / "policy.json")
+    rows = [
+        {"id": i, "decision": "auto", "predicted": 0, "confidence": 0.99, "note": "", "time": i} for i in range(5001)
+    ]
+    rows[7][column] = "x" * 131_000
+    with (tmp_path / "d.csv").open("w", newline="") as lines:
+        table = csv.DictWriter(lines, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    groups = ["--groups", "note"] if column == "note" else []
+    code, said, memory = _monitored(python, tmp_path / "d.csv", "--policy", tmp_path / "policy.json", *groups)
+    assert (code, said) == (0, "")
+    assert memory < 1_000_000
+
+
+def test_a_log_with_many_names_is_watched_all_the_same(python, calibrant, tmp_path):
+    """A hundred new names with every case: as columns they would be 200,000 * 2,000 values."""
+    rule = RoutingRule(0.9, 2, target_accuracy=0.97, confidence=0.95)
+    with DecisionLog(tmp_path / "d.db", model="0" * 64, n_classes=2) as log:
+        digest = log.add_policy(with_rule(rule))
+        for start in range(0, 2000, 500):
+            facts = [{"site": "north", **{f"{i}-{k}": 1 for k in range(99)}} for i in range(start, start + 500)]
+            log.append(
+                [Decision(f"{start + i}", 0, 0.99, True, extras=own) for i, own in enumerate(facts)], policy=digest
+            )
+        with pytest.raises(InvalidInput, match="extras of the decision log must have at most 1,000 names"):
+            Stream.of_log(log)
+        assert set(Stream.of_log(log, extras=["site"]).extras) == {"site"}
+    for groups in ([], ["--groups", "site"]):
+        code, said, memory = _monitored(python, tmp_path / "d.db", *groups)
+        assert (code, said) == (0, "")
+        assert memory < 1_000_000
+    code, _, err = calibrant("monitor", tmp_path / "d.db", "--groups", "sit")
+    assert code == 2
+    assert "groups must be a column of the cases, got 'sit'. Did you mean 'site'?" in err

@@ -67,6 +67,78 @@ def test_promises_hold_as_often_as_they_say(which):
     assert broken <= 0.1 * 400 + 2 * np.sqrt(400 * 0.09)
 
 
+def saturated(n, seed):
+    """Nearly all chances are below 1e-16, where 1 - chance is 1."""
+    rng = np.random.default_rng(seed)
+    ill = rng.random(n) < 0.3
+    return np.where(ill, rng.normal(-20, 25, n), rng.normal(-60, 10, n)), ill.astype(int)
+
+
+def beyond_probabilities(n, seed):
+    """Logits whose probabilities are exactly 0 or 1 for many cases of either class."""
+    rng = np.random.default_rng(seed)
+    ill = rng.random(n) < 0.4
+    return np.where(ill, rng.normal(300, 600, n), rng.normal(-500, 600, n)), ill.astype(int)
+
+
+def in_single_precision(n, seed):
+    """Scores of a float32 model with few distinct values, so that many cases are equal."""
+    rng = np.random.default_rng(seed)
+    ill = rng.random(n) < 0.3
+    scores = np.where(ill, rng.normal(-10, 20, n), rng.normal(-40, 15, n)).round(-1)
+    return scores.astype(np.float32), ill.astype(int)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("world", [saturated, beyond_probabilities, in_single_precision])
+def test_promises_hold_for_saturated_scores(world, turned):
+    """100 teams with 5 % each: more than 12 broken promises have a probability below 0.001."""
+
+    def cases(n, seed):
+        scores, ill = world(n, seed)
+        return Predictions.from_binary(-scores if turned else scores, 1 - ill if turned else ill, kind="logits")
+
+    stream = cases(100_000, 10**6)
+    ill = stream.targets == 1
+    missed = flagged = 0
+    for seed in range(100):
+        low = choose_binary_rule(cases(1000, seed), sensitivity=0.95)
+        high = choose_binary_rule(cases(1000, seed), sensitivity=None, specificity=0.95)
+        missed += low.check(stream)["sensitivity"] < 0.95
+        flagged += high.check(stream)["specificity"] < 0.95
+    assert ill.any()
+    assert missed <= 12
+    assert flagged <= 12
+
+
+@pytest.mark.parametrize("world", [saturated, beyond_probabilities, in_single_precision])
+def test_a_saved_rule_decides_as_it_was_counted(world, tmp_path):
+    scores, ill = world(2000, 5)
+    cases = Predictions.from_binary(scores, ill, kind="logits")
+    rule = choose_binary_rule(cases, sensitivity=0.95, specificity=0.9)
+    rule.save(tmp_path / "rule.json")
+    # Also for the same scores in double precision.
+    wide = Predictions.from_binary(np.asarray(scores, dtype=np.float64), ill, kind="logits")
+    decisions = np.array(BinaryRule.load(tmp_path / "rule.json").decide(wide))
+    missed, flagged = ((decisions == "negative") & (ill == 1)).sum(), ((decisions == "positive") & (ill == 0)).sum()
+    assert (rule.evidence.missed, rule.evidence.flagged) == (missed, flagged)
+    negatives, level = (ill == 0).sum(), 0.05 / 2
+    assert flagged <= max(k for k in range(negatives) if binom.cdf(k, negatives, 0.1) <= level)
+
+
+def test_the_high_threshold_is_the_order_statistic_of_the_well():
+    scores, ill = saturated(2000, 1)
+    cases = Predictions.from_binary(scores, ill, kind="logits")
+    rule = choose_binary_rule(cases, sensitivity=None, specificity=0.9)
+    negatives = int((ill == 0).sum())
+    allowed = max(k for k in range(negatives) if binom.cdf(k, negatives, 0.1) <= 0.05)
+    assert rule.evidence.flagged == allowed
+    decided = np.array(rule.decide(cases))
+    # As good as a threshold on the logits themselves.
+    limit = np.sort(scores[ill == 0])[::-1][allowed]
+    assert (decided == np.where(scores > limit, "positive", "negative")).all()
+
+
 def test_the_positive_class_may_be_the_first():
     cases = draw(500, 3)
     turned = Predictions.from_probabilities(cases.probabilities[:, ::-1], 1 - cases.targets)

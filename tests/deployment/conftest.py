@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.decisions import choose_threshold
+from calibrant.decisions import Policy, choose_threshold
 
 
 def draw(n, *, seed, sharpness=6.0, flipped=0.0, classes=None, extras=None, ids=False):
@@ -36,3 +36,8 @@ def rule(reference):
     chosen = choose_threshold(reference, 0.98)
     assert chosen.automates
     return chosen
+
+
+def with_rule(rule, shortlist=None):
+    """A policy without a calibrator."""
+    return Policy(getattr(rule, "n_classes", 2), rule=rule, shortlist=shortlist)

@@ -10,10 +10,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from calibrant import Predictions, samples
-from calibrant.calibration import METHODS, TemperatureScaling, make_calibrator
-from calibrant.decisions import RoutingRule, choose_shortlist, choose_threshold, route_file
+from calibrant.calibration import METHODS, make_calibrator
+from calibrant.decisions import Policy, RoutingRule, choose_shortlist, choose_threshold, fit_policy, route_file
 from calibrant.deployment import Decider, DecisionLog, export_onnx
 from calibrant.errors import CheckFailed, InvalidInput
+from tests.deployment.conftest import with_rule
 
 NAME = "cifar10-resnet32-nll"
 
@@ -29,34 +30,34 @@ def test():
 
 
 def fitted(method, val, test):
-    """A calibrator, a rule chosen behind it, and a shortlist for that rule."""
+    """A policy of a calibrator, a rule and a shortlist."""
     calibrator = make_calibrator(method).fit(val[0])
     rule = choose_threshold(calibrator(val[1]), 0.97)
-    return calibrator, rule, choose_shortlist(calibrator(test.subset(np.arange(3000))), rule=rule)
+    return Policy(10, calibrator, rule, choose_shortlist(calibrator(test.subset(np.arange(3000))), rule=rule))
 
 
 @pytest.fixture(scope="module")
 def exported(val, test, tmp_path_factory):
     """CIFAR-10 logits as the input of a network that changes nothing, with a temperature."""
     folder = tmp_path_factory.mktemp("decider")
-    calibrator, rule, shortlist = fitted("temperature", val, test)
-    parts = {"calibrator": calibrator, "rule": rule, "shortlist": shortlist}
+    policy = fitted("temperature", val, test)
     example = torch.from_numpy(test.logits[:1000].astype(np.float32))
-    written = export_onnx(nn.Identity(), folder / "model.onnx", example=example, ranges={"inputs": (-60, 60)}, **parts)
+    options = {"example": example, "ranges": {"inputs": (-60, 60)}}
+    written = export_onnx(nn.Identity(), folder / "model.onnx", policy=policy, **options)
     assert (written.cases, written.decisions_differ) == (1000, 0)
     assert 500 < written.automated < 1000
-    return folder / "model.onnx", calibrator, rule, shortlist
+    return folder / "model.onnx", policy
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_calibrator_decides_in_the_file_as_in_python(method, val, test, tmp_path):
-    calibrator, rule, shortlist = fitted(method, val, test)
+    policy = fitted(method, val, test)
     rows = test.logits.astype(np.float32)
     path = tmp_path / "model.onnx"
-    parts = {"calibrator": calibrator, "rule": rule, "shortlist": shortlist}
-    export_onnx(nn.Identity(), path, example=torch.from_numpy(rows[:500]), ranges={"inputs": (-60, 60)}, **parts)
-    expected = calibrator(test)
-    routed, listed = rule.route(expected), shortlist.listed(expected)
+    example = torch.from_numpy(rows[:500])
+    export_onnx(nn.Identity(), path, example=example, ranges={"inputs": (-60, 60)}, policy=policy)
+    expected = policy.calibrator(test)
+    routed, listed = policy.rule.route(expected), policy.shortlist.listed(expected)
     assert 0 < routed.automate.sum() < len(rows)
     decisions = Decider.load(path).decide(rows)
     assert [each.automate for each in decisions] == routed.automate.tolist()
@@ -72,11 +73,11 @@ def test_every_calibrator_decides_in_the_file_as_in_python(method, val, test, tm
 
 
 def test_decisions_and_lists_are_those_of_route_apply(exported, test, tmp_path):
-    path, calibrator, rule, shortlist = exported
+    path, policy = exported
     ids = [f"image {i}" for i in range(len(test))]
     source, target = tmp_path / "new.npz", tmp_path / "decisions.csv"
     Predictions.from_logits(test.logits, test.targets, ids=ids, class_names=test.class_names).save(source)
-    route_file(rule, source, target, calibrator=calibrator, shortlist=shortlist)
+    route_file(policy, source, target)
     decider = Decider.load(path)
     said = [decider.to_dict(each) for each in decider.decide(test.logits.astype(np.float32), ids=ids)]
     with target.open() as lines:
@@ -89,12 +90,12 @@ def test_decisions_and_lists_are_those_of_route_apply(exported, test, tmp_path):
 
 
 def test_a_torch_module_a_batch_and_a_single_case_agree(exported, test):
-    path, calibrator, rule, shortlist = exported
+    path, policy = exported
     rows = test.logits[:200].astype(np.float32)
     from_file = Decider.load(path)
-    parts = {"calibrator": calibrator, "rule": rule, "shortlist": shortlist}
-    from_torch = Decider(nn.Identity(), example=torch.from_numpy(rows), ranges={"inputs": (-60, 60)}, **parts)
-    assert from_torch.contents.model == from_file.contents.model
+    from_torch = Decider(nn.Identity(), example=torch.from_numpy(rows), ranges={"inputs": (-60, 60)}, policy=policy)
+    assert from_torch.contents.network == from_file.contents.network
+    assert from_torch.policy.digest == from_file.policy.digest == policy.digest
     ids = [str(i) for i in range(200)]
     batch = from_file.decide(rows, ids=ids)
     assert from_torch.decide(torch.from_numpy(rows), ids=ids) == batch
@@ -110,11 +111,10 @@ def test_a_torch_module_a_batch_and_a_single_case_agree(exported, test):
 def test_reasons():
     example = torch.tensor([[-9.0, 9.0], [9.0, -9.0]])
     each = RoutingRule(threshold=None, n_classes=2, class_thresholds=(0.5, None), class_names=("cat", "dog"))
-    assert Decider(nn.Identity(), example=example, rule=each).decide_one([0.0, 5.0]).reason == (
-        "The rule never automates dog."
-    )
-    for rule in (None, RoutingRule(threshold=None, n_classes=2)):
-        decision = Decider(nn.Identity(), example=example, rule=rule).decide_one([0.0, 5.0])
+    never = Decider(nn.Identity(), example=example, policy=with_rule(each)).decide_one([0.0, 5.0])
+    assert never.reason == "The rule never automates dog."
+    for policy in (None, Policy(2), with_rule(RoutingRule(threshold=None, n_classes=2))):
+        decision = Decider(nn.Identity(), example=example, policy=policy).decide_one([0.0, 5.0])
         assert decision.reason == "No rule promises anything, so a person decides."
         assert not decision.automate
 
@@ -157,13 +157,13 @@ def test_outside_the_range_a_person_decides_where_that_is_asked_for(exported):
 
 
 def test_a_file_that_automates_nothing_where_the_rule_does_is_not_written(test, tmp_path):
-    rule = RoutingRule(threshold=0.9, n_classes=10)
+    policy = with_rule(RoutingRule(threshold=0.9, n_classes=10))
     example = torch.from_numpy(test.logits[:100].astype(np.float32))
     with pytest.raises(CheckFailed, match=r"the rule automates \d+ of 100 cases and the file none: the cases lie outs"):
-        export_onnx(nn.Identity(), tmp_path / "m.onnx", example=example, rule=rule, ranges={"inputs": (0, 0.001)})
+        export_onnx(nn.Identity(), tmp_path / "m.onnx", example=example, policy=policy, ranges={"inputs": (0, 0.001)})
     assert not list(tmp_path.iterdir())
     # Where the cases say nothing about what is automated, that is said.
-    written = export_onnx(nn.Identity(), tmp_path / "m.onnx", example=0.01 * example, rule=rule)
+    written = export_onnx(nn.Identity(), tmp_path / "m.onnx", example=0.01 * example, policy=policy)
     assert "the rule automates none of them" in written.describe()
 
 
@@ -186,7 +186,7 @@ def test_a_file_that_was_changed_is_refused(exported, tmp_path):
 
 
 def test_decisions_are_logged_before_they_are_answered(exported, test, val, tmp_path):
-    path, calibrator, rule, _ = exported
+    path, policy = exported
     place = tmp_path / "decisions.db"
     decider = Decider.load(path, log=place)
     rows = test.logits[:20].astype(np.float32)
@@ -197,34 +197,27 @@ def test_decisions_are_logged_before_they_are_answered(exported, test, val, tmp_
         assert block.confidence.tolist() == [each.confidence for each in decisions]
         assert block.shortlists == [each.shortlist for each in decisions]
         assert block.extras["site"].tolist() == [each["site"] for each in facts]
-        assert log.rules() == {block.rule[0]: rule}
+        assert list(log.policies()) == [block.policy[0]] == [policy.digest]
         assert log.class_names == test.class_names
     with pytest.raises(InvalidInput, match="id '3' was decided before"):
         decider.decide(rows[:1], ids=["3"])
-    # Another rule is another version in the same log; another calibrator is another model.
+    # A renewed policy, with another temperature, too, continues the same log; another network does not.
     example = torch.from_numpy(rows)
-    other_rule = choose_threshold(calibrator(val[1]), 0.9)
-    changed = {"example": example, "rule": other_rule, "calibrator": calibrator, "ranges": {"inputs": (-60, 60)}}
+    renewed = fit_policy(val[1], 0.9)
+    changed = {"example": example, "policy": renewed, "ranges": {"inputs": (-60, 60)}}
     Decider(nn.Identity(), **changed, log=place).decide(rows[:1], ids=["new"])
     with DecisionLog(place) as log:
-        assert len(log.rules()) == 2
+        assert list(log.policies()) == [policy.digest, renewed.digest]
     with pytest.raises(InvalidInput, match="decision log must be one of the model"):
-        Decider(nn.Identity(), example=example, log=place)
+        Decider(nn.Linear(10, 10), example=example, log=place)
     with DecisionLog(place) as log, pytest.raises(InvalidInput, match="log must be one of the model"):
-        Decider(nn.Identity(), example=example, log=log)
+        Decider(nn.Linear(10, 10), example=example, log=log)
 
 
-def test_parts_of_different_models_are_refused(exported, test, val):
-    _, calibrator, rule, shortlist = exported
+def test_a_policy_of_another_model_is_refused(test):
     example = torch.from_numpy(test.logits[:4].astype(np.float32))
-    other = TemperatureScaling().fit(test.subset(np.arange(500)))
-    with pytest.raises(InvalidInput, match="calibrator that it was chosen behind, got none"):
-        Decider(nn.Identity(), example=example, rule=rule)
-    with pytest.raises(InvalidInput, match="have made the predictions that the rule was fitted on"):
-        Decider(nn.Identity(), example=example, rule=rule, calibrator=other)
-    with pytest.raises(InvalidInput, match="thresholds of the shortlist must be the rule's"):
-        wrong = choose_threshold(calibrator(val[1]), 0.9)
-        Decider(nn.Identity(), example=example, rule=wrong, calibrator=calibrator, shortlist=shortlist)
+    with pytest.raises(InvalidInput, match="policy must be made for the model's 10 classes"):
+        Decider(nn.Identity(), example=example, policy=with_rule(RoutingRule(0.9, 3)))
     with pytest.raises(InvalidInput, match="model must give logits of shape"):
         Decider(nn.Flatten(0), example=example)
     with pytest.raises(InvalidInput, match=r"model must be a torch.nn.Module, got str. Export a model of another kind"):
@@ -261,16 +254,16 @@ def test_the_command_exports_a_module_of_your_own(calibrant, own_module, tmp_pat
     with torch.no_grad():
         logits = network(torch.from_numpy(ids), torch.from_numpy(mask))
     rule = RoutingRule(threshold=float(logits.softmax(1).amax(1).median()) + 1e-5, n_classes=3)
-    rule.save(tmp_path / "rule.json")
+    with_rule(rule).save(tmp_path / "policy.json")
     given = ["--model", "mine:Net", "--weights", tmp_path / "w.safetensors", "--example", tmp_path / "rows.npz"]
-    code, out, err = calibrant("export", *given, "--rule", tmp_path / "rule.json", "-o", tmp_path / "m.onnx",
+    code, out, err = calibrant("export", *given, "--policy", tmp_path / "policy.json", "-o", tmp_path / "m.onnx",
                                "--range", "input_ids=0:49", "--json")  # fmt: skip
     assert (code, err) == (0, "")
     assert json.loads(out)["decisions_differ"] == 0
     assert json.loads(out)["automated"] == 150
     decider = Decider.load(tmp_path / "m.onnx")
     decisions = decider.decide({"input_ids": ids, "mask": mask})
-    assert [each.automate for each in decisions] == rule.route_logits(logits).automate.tolist()
+    assert [each.automate for each in decisions] == rule.route(logits.softmax(1)).automate.tolist()
     # A token that the table has not: refused, or left to a person without a crash.
     ids[0, 0] = 50
     with pytest.raises(InvalidInput, match="input 'input_ids' of case 0 must lie in 0 to 49"):
@@ -279,13 +272,13 @@ def test_the_command_exports_a_module_of_your_own(calibrant, own_module, tmp_pat
     for arguments, message in [
         (["--model", "mine:Nothing", "-o", "x.onnx"], "name a function or class"),
         ([*given[:2], "--weights", tmp_path / "none", "-o", "x.onnx"], "do not exist"),
-        ([*given[:2], "--weights", tmp_path / "rule.json", "-o", "x.onnx"], "be a .safetensors file"),
+        ([*given[:2], "--weights", tmp_path / "policy.json", "-o", "x.onnx"], "be a .safetensors file"),
         (given, "path and example must be given"),
         ([*given, "-o", tmp_path / "w.safetensors"], "which is read here"),
     ]:
         code, _, err = calibrant("export", *arguments)
         assert (code, err.count("\n")) == (2, 1)
         assert message in err
-    shutil.copy(tmp_path / "rule.json", tmp_path / "text.npz")
+    shutil.copy(tmp_path / "policy.json", tmp_path / "text.npz")
     code, _, err = calibrant("export", *given[:2], "--example", tmp_path / "text.npz", "-o", "x.onnx")
     assert (code, err.count("\n")) == (2, 1)

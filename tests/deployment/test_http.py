@@ -1,14 +1,17 @@
 """A real server process and a real client: bad bodies, limits, a graceful stop, and a load while it is killed."""
 
 import csv
+import http.client
 import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx2
@@ -19,11 +22,12 @@ from torch import nn
 
 from calibrant import Predictions, samples
 from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import choose_shortlist, choose_threshold, route_file
+from calibrant.decisions import Policy, choose_shortlist, choose_threshold, route_file
 from calibrant.deployment import DecisionLog, export_onnx, serve_model
 from calibrant.errors import InvalidInput
 
 REQUESTS, CLIENTS = 1000, 8
+JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +39,14 @@ def model(tmp_path_factory):
     calibrator = TemperatureScaling().fit(some)
     rule = choose_threshold(calibrator(rest), 0.97)
     shortlist = choose_shortlist(calibrator(test.subset(np.arange(5000, 10000))), rule=rule)
-    parts = {"calibrator": calibrator, "rule": rule, "shortlist": shortlist}
+    policy = Policy(10, calibrator, rule, shortlist)
     example = torch.from_numpy(test.logits[:200].astype(np.float32))
-    export_onnx(nn.Identity(), folder / "model.onnx", example=example, ranges={"inputs": (-60, 60)}, **parts)
+    export_onnx(nn.Identity(), folder / "model.onnx", example=example, ranges={"inputs": (-60, 60)}, policy=policy)
     first = test.subset(np.arange(REQUESTS))
     ids = [f"image {i}" for i in range(REQUESTS)]
     named = Predictions.from_logits(first.logits, first.targets, ids=ids, class_names=test.class_names)
     named.save(folder / "new.npz")
-    route_file(rule, folder / "new.npz", folder / "applied.csv", calibrator=calibrator, shortlist=shortlist)
+    route_file(policy, folder / "new.npz", folder / "applied.csv")
     with (folder / "applied.csv").open() as lines:
         applied = {row["id"]: row for row in csv.DictReader(lines)}
     return folder / "model.onnx", first.logits.astype(float).tolist(), applied
@@ -114,20 +118,37 @@ def test_answers_labels_and_every_bad_body_is_one_line(python, model, tmp_path):
             ("decisions", {"inputs": [zeros] * 51}, 413, "at most 50 cases, got 51"),
             ("decisions", {"inputs": [zeros[:9]]}, 422, "have the shape (n, 10), got (1, 9)"),
             ("decisions", {"inputs": "zeros"}, 422, "hold numbers"),
+            ("decisions", {"inputs": [["0"] * 10]}, 422, "must hold numbers, got text"),
+            ("decisions", {"inputs": [[True] * 10]}, 422, "must hold numbers, got true or false"),
+            ("decisions", {"inputs": [zeros, "x"]}, 422, "must hold numbers in rows, got text"),
+            ("decisions", {"inputs": [[[0.0]] * 10]}, 422, "must hold numbers, got a list"),
+            (
+                "decisions",
+                {"inputs": [zeros], "extras": [{f"{i}": i for i in range(101)}]},
+                422,
+                "be at most 100, got 101",
+            ),
+            (
+                "decisions",
+                {"inputs": [zeros], "extras": [{"x": "y" * 1001}]},
+                422,
+                "at most 1,000 characters, got 1,001",
+            ),
             ("decisions", {"inputs": [[61.0] * 10]}, 422, "must lie in -60 to 60"),
             ("labels", {"labels": {"image 0": "dog"}}, 409, "has the label 3, got 5. The first label counts."),
             ("labels", {"labels": {"nobody": 1}}, 404, "'nobody' was never decided"),
             ("labels", {"labels": {"image 1": "kat"}}, 422, "Did you mean 'cat'?"),
             ("labels", {"labels": {"image 1": 1.5}}, 422, "labels.image 1"),
+            ("labels", {"labels": {f"{i}": 1 for i in range(51)}}, 413, "at most 50 labels, got 51"),
         ]:
-            given = {"content": body} if isinstance(body, bytes) else {"json": body}
+            given = {"content": body, "headers": JSON} if isinstance(body, bytes) else {"json": body}
             answer = client.post(f"/{place}", **given)
-            assert (answer.status_code, list(answer.json())) == (status, ["detail"]), body
+            assert (answer.status_code, list(answer.json())) == (status, ["error", "detail"]), body
             assert message in answer.json()["detail"]
             assert "\n" not in answer.json()["detail"]
         assert client.get("/decisions/nobody").status_code == 404
-        assert client.get("/nothing").status_code == 404
-        assert client.delete("/decisions").status_code == 405
+        for answer, status in ((client.get("/nothing"), 404), (client.delete("/decisions"), 405)):
+            assert (answer.status_code, list(answer.json())) == (status, ["error", "detail"])
         assert client.get("/health").json()["logged"] == 4
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate()
@@ -202,9 +223,184 @@ def test_a_kill_in_the_middle_of_a_thousand_requests_loses_no_answered_decision(
         assert_as_applied(said, applied[name])
 
 
+def test_a_log_that_is_moved_away_is_503_until_the_service_is_restarted(python, model, tmp_path):
+    path, rows, _ = model
+    log, away = tmp_path / "log.db", tmp_path / "away"
+    away.mkdir()
+    with serving(python, path, log) as (client, _):
+        assert client.post("/decisions", json={"inputs": rows[:3], "ids": ["a", "b", "c"]}).status_code == 200
+        for each in tmp_path.glob("log.db*"):
+            each.rename(away / each.name)
+        with serving(python, path, log) as (other, _):
+            assert other.post("/decisions", json={"inputs": rows[:1], "ids": ["d"]}).status_code == 200
+            for answer in (
+                client.post("/decisions", json={"inputs": rows[:1], "ids": ["e"]}),
+                client.post("/labels", json={"labels": {"a": 1}}),
+                client.get("/decisions/a"),
+                client.get("/health"),
+            ):
+                assert answer.status_code == 503
+                assert "log.db was replaced by another file" in answer.json()["detail"]
+    for place, ids in ((away / "log.db", ["a", "b", "c"]), (log, ["d"])):
+        with DecisionLog(place) as opened:
+            (block,) = opened.decisions()
+            assert block.ids.tolist() == ids
+
+
+def test_one_long_text_takes_neither_memory_nor_time(python, model, tmp_path):
+    """NumPy would take 4 bytes for each sign of the longest text, for each case: 48 GB for the first body."""
+    path, rows, _ = model
+    long = "x" * 12_000_000
+    with serving(python, path, tmp_path / "log.db") as (client, process):
+        assert client.post("/decisions", json={"inputs": rows[:1], "ids": ["a"]}).status_code == 200
+        for place, body, status in [
+            ("decisions", {"inputs": [long] + [""] * 999}, 422),
+            ("decisions", {"inputs": [[long] + [""] * 9] * 1}, 422),
+            ("decisions", {"inputs": {long: rows[:1]}}, 422),
+            ("decisions", {"inputs": rows[:1], "ids": [long]}, 422),
+            ("decisions", {"inputs": rows[:1], "extras": [{"site": long}]}, 422),
+            ("decisions", {"inputs": rows[:1], "extras": [{long: 1}]}, 422),
+            ("decisions", {"inputs": rows[:1], long: 1}, 422),
+            ("labels", {"labels": {"a": long}}, 422),
+            ("labels", {"labels": {long: 1}}, 404),
+        ]:
+            begun = time.perf_counter()
+            answer = client.post(f"/{place}", json=body)
+            assert answer.status_code == status, answer.text[:200]
+            assert len(answer.text) < 1000
+            assert time.perf_counter() - begun < 10
+        assert client.get("/health").json()["logged"] == 1
+        status = Path(f"/proc/{process.pid}/status")
+        if status.exists():  # Linux
+            (peak,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+            assert int(peak) < 1_000_000  # kB
+
+
+def test_pages_of_other_sites_and_other_hosts_are_refused_and_change_nothing(python, model, tmp_path):
+    path, rows, _ = model
+    with serving(python, path, tmp_path / "log.db") as (client, process):
+        own = str(client.base_url).removesuffix("/")
+        host = own.removeprefix("http://")
+        port = host.rpartition(":")[2]
+        body = json.dumps({"inputs": rows[:1]}).encode()
+        for headers, status, error in [
+            ({"content-type": "text/plain"}, 415, "unsupported_media_type"),
+            ({"content-type": "application/x-www-form-urlencoded"}, 415, "unsupported_media_type"),
+            ({"content-type": "text/plain; application/json"}, 415, "unsupported_media_type"),
+            ({}, 415, "unsupported_media_type"),
+            ({**JSON, "origin": "http://evil.example"}, 403, "cross_site"),
+            ({**JSON, "origin": "null"}, 403, "cross_site"),
+            ({**JSON, "origin": "http://127.0.0.1:1"}, 403, "cross_site"),
+            ({**JSON, "origin": f"http://{host}.evil.example"}, 403, "cross_site"),
+            ({**JSON, "sec-fetch-site": "cross-site"}, 403, "cross_site"),
+            ({**JSON, "sec-fetch-site": "same-site"}, 403, "cross_site"),
+            ({**JSON, "host": "evil.example"}, 400, "unknown_host"),
+            ({**JSON, "host": "localhost.evil.example"}, 400, "unknown_host"),
+            ({**JSON, "host": "localhost@evil.example"}, 400, "unknown_host"),
+            ({**JSON, "host": "203.0.113.7"}, 400, "unknown_host"),
+            ({**JSON, "host": ""}, 400, "unknown_host"),
+            ({**JSON, "host": "evil.example", "origin": "http://evil.example"}, 400, "unknown_host"),
+        ]:
+            answer = client.post("/decisions", content=body, headers=headers)
+            assert (answer.status_code, answer.json()["error"]) == (status, error), headers
+            assert list(answer.json()) == ["error", "detail"]
+            if status != 415:
+                assert client.get("/health", headers=headers).status_code == status
+        assert client.get("/health").json()["logged"] == 0
+        allowed = [
+            {"content-type": "application/json; charset=utf-8"},
+            {**JSON, "origin": own, "sec-fetch-site": "same-origin"},
+            {**JSON, "host": f"LOCALHOST:{port}"},
+            {**JSON, "host": f"[::1]:{port}", "sec-fetch-site": "none"},
+        ]
+        for headers in allowed:
+            assert client.post("/decisions", content=body, headers=headers).status_code == 200, headers
+        assert client.get("/health").json()["logged"] == len(allowed)
+        process.terminate()
+        assert process.communicate() == ("", "")
+
+
+def test_beyond_this_machine_a_token_is_needed(python, model, tmp_path):
+    path, rows, _ = model
+    token = "mOsLEnVHXSWsTwqt-7QP"
+    (tmp_path / "token").write_text(token + "\n")
+    flags = ("--host", "0.0.0.0", "--token-file", str(tmp_path / "token"), "--allowed-host", "decide.example")
+    with serving(python, path, tmp_path / "log.db", *flags) as (client, _):
+        body = {"inputs": rows[:1]}
+        for given in (
+            None,
+            "",
+            token,
+            f"Basic {token}",
+            "Bearer",
+            f"Bearer {token}x",
+            f"Bearer {token[:-1]}",
+            "Bearer \xe9",
+        ):
+            headers = {} if given is None else {"authorization": given.encode("latin-1")}
+            answers = [client.post("/decisions", json=body, headers=headers), client.get("/docs", headers=headers)]
+            for answer in answers:
+                assert (answer.status_code, answer.json()["error"]) == (401, "unauthorized"), given
+                assert answer.headers["www-authenticate"] == "Bearer"
+        assert client.get("/health").json()["logged"] == 0
+        bearer = {"authorization": f"Bearer {token}"}
+        for host, status in (("decide.example:80", 200), ("192.0.2.3:8000", 200), ("evil.example", 400)):
+            answer = client.post("/decisions", json=body, headers={**bearer, "host": host})
+            assert answer.status_code == status, host
+        assert client.get("/health").json()["logged"] == 2
+
+
+def test_a_connection_that_is_kept_answers_without_delay(python, model, tmp_path):
+    """Without TCP_NODELAY, each request but the first waits some 40 ms for the client's delayed acknowledgement."""
+    path, rows, _ = model
+    with serving(python, path, tmp_path / "log.db", "--no-log") as (client, _):
+        address = client.base_url
+        connection = http.client.HTTPConnection(address.host, address.port)
+        body, seconds = json.dumps({"inputs": rows[:1]}), []
+        for _ in range(30):
+            begun = time.perf_counter()
+            connection.request("POST", "/decisions", body, JSON)
+            answer = connection.getresponse()
+            answer.read()
+            seconds.append(time.perf_counter() - begun)
+            assert (answer.status, answer.getheader("connection")) == (200, None)
+        connection.close()
+    assert np.median(seconds) < 0.03
+
+
+def test_a_locked_log_is_503_with_a_time_to_retry_and_health_answers_meanwhile(python, model, tmp_path):
+    path, rows, _ = model
+    with serving(python, path, tmp_path / "log.db") as (client, _):
+        holder = sqlite3.connect(tmp_path / "log.db", isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        answers = []
+
+        def ask():
+            with httpx2.Client(base_url=client.base_url, timeout=120) as own:
+                answers.append(own.post("/decisions", json={"inputs": rows[:1]}))
+
+        # More than there are connections and threads.
+        clients = [threading.Thread(target=ask) for _ in range(50)]
+        for each in clients:
+            each.start()
+        time.sleep(2)
+        assert client.get("/health", timeout=5).json()["logged"] == 0
+        for each in clients:
+            each.join()
+        holder.execute("ROLLBACK")
+        holder.close()
+        assert {answer.status_code for answer in answers} == {503}
+        assert {answer.json()["error"] for answer in answers} == {"log_unavailable"}
+        assert all(int(answer.headers["retry-after"]) > 0 for answer in answers)
+        assert client.post("/decisions", json={"inputs": rows[:1]}).status_code == 200
+        assert client.get("/health").json()["logged"] == 1
+
+
 def test_bad_arguments_are_one_line(calibrant, model, tmp_path):
     path, _, _ = model
     (tmp_path / "other.onnx").write_bytes(b"no model")
+    (tmp_path / "short").write_text("hunter2")
+    (tmp_path / "long").write_text("hunter2" * 1000)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         for arguments, message in [
             ([tmp_path / "missing.onnx"], "does not exist"),
@@ -213,10 +409,15 @@ def test_bad_arguments_are_one_line(calibrant, model, tmp_path):
             ([path, "--no-log", "--port", 70000], "port must lie in 0..65535"),
             ([path, "--no-log", "--port", taken.getsockname()[1]], "cannot listen on 127.0.0.1:"),
             ([path, "--no-log", "--most-cases", 0], "most_cases must"),
+            ([path, "--no-log", "--host", "0.0.0.0"], "so a token is needed. Add --token-file FILE"),
+            ([path, "--no-log", "--token-file", tmp_path / "none"], "does not exist"),
+            ([path, "--no-log", "--token-file", tmp_path / "short"], "hold one line of 16 to 512"),
+            ([path, "--no-log", "--token-file", tmp_path / "long"], "hold one line of 16 to 512"),
         ]:
-            code, _, err = calibrant("serve", *arguments)
+            code, _, err = calibrant("serve", *arguments, *([] if "--port" in arguments else ["--port", 0]))
             assert (code, err.count("\n")) == (2, 1), arguments
             assert message in err
+            assert "hunter2" not in err
 
 
 @pytest.mark.parametrize("name", ["uvicorn", "fastapi", "onnxruntime", "sqlalchemy"])
@@ -240,7 +441,9 @@ def test_requests_that_are_under_way_are_answered_before_the_end(python, model, 
             time.sleep(0.5)
             yield body[100:]
 
-        slow = threading.Thread(target=lambda: answers.append(client.post("/decisions", content=slowly())))
+        slow = threading.Thread(
+            target=lambda: answers.append(client.post("/decisions", content=slowly(), headers=JSON))
+        )
         slow.start()
         begun.wait(timeout=60)
         process.send_signal(signal.SIGTERM)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from calibrant.decisions import RoutingRule
-from calibrant.deployment import ContradictingLabel, Decision, DecisionLog, DuplicateId, Stream, UnknownId, rule_digest
-from calibrant.deployment.tables import faults
+from calibrant.deployment import ContradictingLabel, Decision, DecisionLog, DuplicateId, Stream, UnknownId
+from calibrant.deployment.tables import Database, url_of
 from calibrant.errors import InvalidInput, OutputError
+from tests.deployment.conftest import with_rule
 
 MODEL, OTHER = "a" * 64, "b" * 64
 NAMES = ("cat", "dog", "[/red] hen")
@@ -62,14 +63,14 @@ def everything(log, **options):
 
 def test_what_goes_in_comes_out_in_its_order_with_labels_joined_by_id(place):
     with new(place) as log:
-        digest = log.add_rule(RULE)
-        log.append(cases(25, site="north"), rule=digest)
+        digest = log.add_policy(with_rule(RULE))
+        log.append(cases(25, site="north"), policy=digest)
         log.append([Decision("odd \N{SNOWMAN} 'id", 2, 1.0, True, extras={"age": 7, "ok": None, "late": True})])
         log.label("case-3", "dog")
         assert log.label_all({"case-7": 2, "case-3": 1}) == 1
     with DecisionLog(place) as log:
         assert (log.model, log.n_classes, log.class_names, len(log)) == (MODEL, 3, NAMES, 26)
-        assert log.rules() == {digest: RULE}
+        assert {key: policy.rule for key, policy in log.policies().items()} == {digest: RULE}
         blocks = list(log.decisions(block=10))
         logged = log.find("case-7")
     assert [len(block) for block in blocks] == [10, 10, 6]
@@ -84,12 +85,12 @@ def test_what_goes_in_comes_out_in_its_order_with_labels_joined_by_id(place):
     assert first.label_sequence.tolist() == [0, 0, 0, 1, 0, 0, 0, 2, 0, 0]
     assert first.labelled.sum() == 2
     assert first.correct.nonzero()[0].tolist() == []
-    assert set(first.rule) == {digest} == {rule_digest(RULE)}
+    assert set(first.policy) == {digest} == {with_rule(RULE).digest}
     assert first.extras["site"].tolist() == ["north"] * 10
     assert first.time.dtype == "datetime64[us]"
     assert np.concatenate([block.sequence for block in blocks]).tolist() == list(range(1, 27))
     assert last.ids[-1] == "odd \N{SNOWMAN} 'id"
-    assert last.rule[-1] == ""
+    assert last.policy[-1] == ""
     assert {name: column[-1] for name, column in last.extras.items()} == {
         "site": None,
         "age": 7,
@@ -117,6 +118,20 @@ def test_since_a_number_a_time_and_labelled_alone(place):
         assert len(everything(log, labelled=False)) == 7
         with pytest.raises(InvalidInput, match="time must have a zone"):
             everything(log, since=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+def test_only_the_extras_that_are_wanted_are_read(place):
+    with new(place) as log:
+        log.append(cases(2, site="north", age=7))
+        log.append(cases(1, 2, site="south"))
+        for wanted, expected in [
+            (["site"], {"site": ["north", "north", "south"]}),
+            (["age", "nothing"], {"age": [7, 7, None]}),
+            ([], {}),
+            (None, {"site": ["north", "north", "south"], "age": [7, 7, None]}),
+        ]:
+            (block,) = log.decisions(extras=wanted)
+            assert {name: column.tolist() for name, column in block.extras.items()} == expected
 
 
 def test_an_id_is_decided_once_and_a_refused_batch_leaves_nothing(place):
@@ -167,6 +182,14 @@ def test_a_log_of_another_model_is_refused(place):
         (Decision("a", 0, 0.5, True, extras={"x": [1]}), "extra x must be text"),
         (Decision("a", 0, 0.5, True, extras={"x": float("inf")}), "extra x must"),
         (Decision("a", 0, 0.5, True, extras={"x": "\0"}), "extra x must"),
+        (
+            Decision("a", 0, 0.5, True, extras={"x": "y" * 1001}),
+            "extra x must have at most 1,000 characters, got 1,001",
+        ),
+        (
+            Decision("a", 0, 0.5, True, extras=dict.fromkeys(map(str, range(101)))),
+            "extras of a case must be at most 100",
+        ),
     ],
 )
 def test_bad_decisions(tmp_path, decision, message):
@@ -187,6 +210,10 @@ def test_bad_places(tmp_path):
         ({"place": tmp_path / "a.db", "model": "short"}, "be a SHA-256"),
         ({"place": tmp_path / "a.db", "model": MODEL}, "n_classes must"),
         ({"place": "sqlite://", "model": MODEL}, "that lasts"),
+        ({"place": "sqlite:///:memory:", "model": MODEL}, "that lasts"),
+        ({"place": f"sqlite:///{tmp_path}/what?.db", "model": MODEL}, "Give the path of the file instead"),
+        ({"place": f"sqlite:///file:{tmp_path}/a.db?uri=true", "model": MODEL}, "that lasts"),
+        ({"place": "post gres://user:secret@host/db", "model": MODEL}, "a database URL that can be parsed"),
         (
             {"place": "nosuchkind://user:secret@host/db", "model": MODEL},
             r"decision log nosuchkind:\.\.\. cannot be used",
@@ -199,16 +226,118 @@ def test_bad_places(tmp_path):
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "name", ["what?.db", "a#b.db", "a%20b.db", "a b&c=d.db", ":memory:", "file:x.db", "\N{SNOWMAN}.db"]
+)
+def test_any_file_name_is_that_of_the_file(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with new(name) as log:
+        log.append(cases(1))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with DecisionLog(tmp_path / name) as log:
+        assert len(log) == 1
+
+
+def _delete(folder):
+    for path in folder.glob("d.db*"):
+        path.unlink()
+
+
+def _move(folder):
+    (folder / "away").mkdir()
+    for path in folder.glob("d.db*"):
+        path.rename(folder / "away" / path.name)
+
+
+def _replace(folder):
+    _move(folder)
+    new(folder / "d.db").close()
+
+
+def _delete_newest(folder):
+    (folder / "d.db-wal").unlink()
+
+
+@pytest.mark.parametrize("change", [_delete, _delete_newest, _move, _replace])
+def test_a_log_whose_file_has_gone_takes_nothing(tmp_path, change):
+    """Also from threads whose connection is new: SQLite would make an empty file for it."""
+    with new(tmp_path / "d.db") as log:
+        log.append(cases(3))
+        change(tmp_path)
+        refused = []
+
+        def write(own):
+            try:
+                log.append(cases(1, 10 + own))
+            except OutputError as error:
+                refused.append(str(error))
+
+        threads = [threading.Thread(target=write, args=(own,)) for own in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(refused) == 4
+        assert all("after it was opened. Nothing was logged." in message for message in refused)
+        calls = (lambda: log.label("case-0", 1), lambda: len(log), lambda: list(log.decisions()), lambda: log.find("a"))
+        for call in (*calls, log.check):
+            with pytest.raises(OutputError):
+                call()
+    if change is _replace:
+        with DecisionLog(tmp_path / "d.db") as other:
+            assert len(other) == 0
+    elif change is not _delete_newest:
+        assert not (tmp_path / "d.db").exists()
+    if change in (_move, _replace):
+        with DecisionLog(tmp_path / "away" / "d.db") as moved:
+            assert [name for name, _ in everything(moved)] == ["case-0", "case-1", "case-2"]
+
+
+def test_a_log_that_is_moved_while_a_writer_waits_for_the_lock_takes_nothing(tmp_path):
+    with new(tmp_path / "d.db") as log:
+        holder = sqlite3.connect(tmp_path / "d.db", isolation_level=None, check_same_thread=False)
+        holder.execute("BEGIN IMMEDIATE")
+        refused = []
+
+        def write():
+            try:
+                log.append(cases(1))
+            except OutputError as error:
+                refused.append(error)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        _move(tmp_path)
+        holder.execute("ROLLBACK")
+        holder.close()
+        writer.join()
+    assert len(refused) == 1
+    with DecisionLog(tmp_path / "away" / "d.db") as moved:
+        assert len(moved) == 0
+
+
+def test_a_log_that_is_moved_back_goes_on(tmp_path):
+    with new(tmp_path / "d.db") as log:
+        log.append(cases(1))
+        _move(tmp_path)
+        with pytest.raises(OutputError):
+            log.append(cases(1, 1))
+        for path in (tmp_path / "away").iterdir():
+            path.rename(tmp_path / path.name)
+        log.append(cases(1, 2))
+        assert [name for name, _ in everything(log)] == ["case-0", "case-2"]
+
+
 def test_a_damaged_rule_is_refused(tmp_path):
     with new(tmp_path / "log.db") as log:
-        log.add_rule(RULE)
+        log.add_policy(with_rule(RULE))
         with pytest.raises(InvalidInput, match="log's 3 classes"):
-            log.add_rule(RoutingRule(threshold=0.9, n_classes=4))
+            log.add_policy(with_rule(RoutingRule(threshold=0.9, n_classes=4)))
     with sqlite3.connect(tmp_path / "log.db") as connection:
-        connection.execute("UPDATE calibrant_rules SET content = replace(content, '0.99', '0.90')")
+        connection.execute("UPDATE calibrant_policies SET content = replace(content, '0.99', '0.90')")
     connection.close()
     with DecisionLog(tmp_path / "log.db") as log, pytest.raises(InvalidInput, match="must be undamaged"):
-        log.rules()
+        log.policies()
 
 
 def test_a_failed_write_leaves_the_log_as_it_was(tmp_path):
@@ -286,8 +415,8 @@ def test_what_was_appended_survives_a_kill(place, python):
         ("UPDATE calibrant_decisions SET shortlist = ?", "7"),
         ("UPDATE calibrant_decisions SET confidence = ?", "high"),
         ("UPDATE calibrant_decisions SET predicted = ?", 2**63 - 1),
-        ("UPDATE calibrant_rules SET digest = ?", None),
-        ("UPDATE calibrant_rules SET content = ?", None),
+        ("UPDATE calibrant_policies SET digest = ?", None),
+        ("UPDATE calibrant_policies SET content = ?", None),
         ("UPDATE calibrant_log SET class_names = ?", "5"),
         ("UPDATE calibrant_log SET class_names = ?", "[" * 100_000),
         ("UPDATE calibrant_log SET n_classes = ?", "three"),
@@ -295,7 +424,7 @@ def test_what_was_appended_survives_a_kill(place, python):
 )
 def test_a_damaged_log_is_one_line(tmp_path, change, value):
     with DecisionLog(tmp_path / "d.db", model=MODEL, n_classes=3, class_names=NAMES) as log:
-        log.append([Decision("a", 1, 0.97, True)], rule=log.add_rule(RULE))
+        log.append([Decision("a", 1, 0.97, True)], policy=log.add_policy(with_rule(RULE)))
     with sqlite3.connect(tmp_path / "d.db") as connection:
         connection.execute("PRAGMA writable_schema = ON")
         connection.execute("UPDATE sqlite_schema SET sql = replace(sql, 'NOT NULL', '')")
@@ -323,6 +452,6 @@ def test_reading_changes_no_file_that_is_not_a_log(tmp_path):
 
 
 def test_a_damaged_name_that_is_no_text_is_one_line():
-    said = r"^decision log x.db cannot be used: UnicodeDecodeError: "
-    with pytest.raises(InvalidInput, match=said), faults("sqlite:///x.db"):
+    said = r"^decision log .*x.db cannot be used: UnicodeDecodeError: "
+    with pytest.raises(InvalidInput, match=said), Database(url_of("x.db"), create=False).faults():
         b"\xac".decode()

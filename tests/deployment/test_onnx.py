@@ -155,6 +155,20 @@ def test_thresholds_are_compared_in_double_precision(tmp_path):
     assert session.run(["automate"], {"inputs": example.numpy()})[0].tolist() == [False, True]
 
 
+def test_a_threshold_of_one_automates_no_confidence_just_below(tmp_path):
+    """Confidences of a saturated model lie within 1e-12 of 1, and a rule may automate those of exactly 1 alone."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
+    with torch.no_grad():
+        net[1].weight[:] = torch.tensor([[100.0], [0.0]])
+    path, policy = tmp_path / "m.onnx", Policy(2, rule=RoutingRule(1.0, 2))
+    images = torch.tensor([0.2, 0.3, 0.34, 0.5, 0.9]).reshape(-1, 1, 1, 1)
+    export_onnx(net, path, example=images, policy=policy)
+    with torch.no_grad():
+        expected = policy.decide(net(images), "logits").automate
+    assert expected.tolist() == [False, False, False, True, True]
+    assert run(path, images)[2].tolist() == expected.tolist()
+
+
 def overconfident(n, classes, seed):
     rng = np.random.default_rng(seed)
     truth = 5.0 * rng.normal(size=(n, classes))

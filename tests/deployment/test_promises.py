@@ -12,12 +12,12 @@ from calibrant.deployment import (
     advice,
     describe,
     headline,
-    read_rule,
     stream_of_log,
     watch,
 )
 from calibrant.errors import InvalidInput
 from calibrant.report import build_monitor_page
+from tests.deployment.conftest import with_rule
 
 
 def draw(n, seed, *, classes=4, spread=6.0, sharper=1.0):
@@ -36,7 +36,7 @@ def listed():
 
 def test_a_shortlist_that_keeps_its_promise_raises_no_alarm(listed):
     rule, shortlist = listed
-    watched = watch(Stream.of_predictions(rule, draw(5000, 2, spread=2.0), shortlist=shortlist), shortlist=shortlist)
+    watched = watch(Stream.of_predictions(with_rule(rule, shortlist), draw(5000, 2, spread=2.0)))
     assert [each.about for each in watched.signals] == ["promise", "shortlist"]
     assert [each.level for each in watched.signals] == [0.025, 0.025]
     reviewed = int((~watched.stream.automate).sum())
@@ -53,10 +53,10 @@ def test_a_shortlist_that_misses_the_true_class_is_noticed(listed):
     both = Predictions.from_logits(
         np.concatenate([before.as_logits(), after.as_logits()]), np.concatenate([before.targets, after.targets])
     )
-    stream = Stream.of_predictions(rule, both, shortlist=shortlist)
+    stream = Stream.of_predictions(with_rule(rule, shortlist), both)
     within = shortlist.listed(both)[np.arange(4000), both.targets]
     assert np.array_equal(stream.listed, within)
-    watched = watch(stream, shortlist=shortlist)
+    watched = watch(stream)
     signal = next(each for each in watched.signals if each.about == "shortlist")
     assert signal.alarm > 1000
     assert watched.broken
@@ -67,22 +67,12 @@ def test_a_shortlist_that_misses_the_true_class_is_noticed(listed):
 
 def test_where_only_the_shortlist_fails_only_the_shortlist_is_chosen_again(listed):
     rule, shortlist = listed
-    stream = Stream.of_predictions(rule, draw(2000, 5, spread=2.0), shortlist=shortlist)
+    stream = Stream.of_predictions(with_rule(rule, shortlist), draw(2000, 5, spread=2.0))
     nothing = np.zeros(2000, dtype=bool)
-    watched = watch(Stream(**{**vars(stream), "listed": nothing}), shortlist=shortlist)
+    watched = watch(Stream(**{**vars(stream), "listed": nothing}))
     assert [each.about for each in watched.alarms] == ["shortlist"]
     assert advice(watched)[0] == "Show every class to a person until a new shortlist is chosen."
     assert "calibrant route shortlist" in advice(watched)[1]
-
-
-def test_a_stream_without_lists_and_a_foreign_shortlist_are_refused(listed):
-    rule, shortlist = listed
-    stream = Stream.of_predictions(rule, draw(100, 6, spread=2.0))
-    with pytest.raises(InvalidInput, match="whose lists the stream knows"):
-        watch(stream, shortlist=shortlist)
-    other = choose_threshold(draw(4000, 7, spread=2.0), 0.9)
-    with pytest.raises(InvalidInput, match="Choose the shortlist with this rule"):
-        Stream.of_predictions(other, draw(100, 6, spread=2.0), shortlist=shortlist)
 
 
 @pytest.fixture(scope="module", params=[0, 1])
@@ -93,7 +83,7 @@ def binary(request):
 
 def test_sensitivity_and_specificity_are_watched_over_the_cases_of_their_class(binary):
     cases = draw(3000, 11, classes=2, spread=2.0)
-    watched = watch(Stream.of_predictions(binary, cases))
+    watched = watch(Stream.of_predictions(with_rule(binary), cases))
     assert [(each.about, each.expected, each.level) for each in watched.signals] == [
         ("sensitivity", 0.95, 0.025),
         ("specificity", 0.9, 0.025),
@@ -111,7 +101,7 @@ def test_ill_cases_that_become_harder_to_see_break_the_sensitivity_alone(binary)
     cases = draw(4000, 12, classes=2, spread=2.0)
     logits = cases.as_logits().copy()
     logits[:, binary.positive] -= np.where((cases.targets == binary.positive) & (np.arange(4000) >= 2000), 3.0, 0.0)
-    watched = watch(Stream.of_predictions(binary, Predictions.from_logits(logits, cases.targets)))
+    watched = watch(Stream.of_predictions(with_rule(binary), Predictions.from_logits(logits, cases.targets)))
     assert {each.about for each in watched.alarms} == {"sensitivity"}
     assert watched.alarms[0].alarm > 2000
     assert headline(watched) == "ALARM: the promised sensitivity of 95 % is no longer kept."
@@ -122,7 +112,7 @@ def test_ill_cases_that_become_harder_to_see_break_the_sensitivity_alone(binary)
 
 def test_without_labels_the_sameness_of_binary_cases_is_tested(binary):
     reference, other = draw(2000, 13, classes=2, spread=2.0), draw(2000, 14, classes=2, spread=6.0)
-    watched = watch(Stream.of_predictions(binary, other), reference=reference)
+    watched = watch(Stream.of_predictions(with_rule(binary), other), reference=reference)
     assert {"confidence", "share automated"} <= {each.about for each in watched.alarms}
 
 
@@ -135,32 +125,29 @@ def test_false_alarms_of_binary_rules_are_rarer_than_the_level():
         hit = rng.random(400) < 0.9  # exactly as promised
         chance = np.where(y == 1, np.where(hit, 0.5, 0.1), np.where(hit, 0.5, 0.9))
         cases = Predictions.from_binary(chance, y, kind="probabilities")
-        alarms += bool(watch(Stream.of_predictions(rule, cases), level=0.1).alarms)
+        alarms += bool(watch(Stream.of_predictions(with_rule(rule), cases), level=0.1).alarms)
     assert alarms <= 12
 
 
 def test_command(calibrant, tmp_path, listed, binary):
     rule, shortlist = listed
-    rule.save(tmp_path / "rule.json")
-    shortlist.save(tmp_path / "shortlist.json")
-    binary.save(tmp_path / "binary.json")
-    assert read_rule(tmp_path / "binary.json") == binary
-    assert read_rule(tmp_path / "rule.json") == rule
+    with_rule(rule, shortlist).save(tmp_path / "policy.json")
+    with_rule(binary).save(tmp_path / "binary.json")
     draw(500, 20, spread=2.0).save(tmp_path / "new.npz")
-    code, out, _ = calibrant(
-        "monitor", tmp_path / "new.npz", "--rule", tmp_path / "rule.json", "--shortlist", tmp_path / "shortlist.json"
-    )
+    code, out, _ = calibrant("monitor", tmp_path / "new.npz", "--policy", tmp_path / "policy.json")
     assert code == 0
     assert "coverage of the shortlist" in out
     draw(500, 21, classes=2, spread=2.0).save(tmp_path / "two.npz")
-    code, out, _ = calibrant("monitor", tmp_path / "two.npz", "--rule", tmp_path / "binary.json")
+    code, out, _ = calibrant("monitor", tmp_path / "two.npz", "--policy", tmp_path / "binary.json")
     assert code == 0
     assert "specificity" in out
 
 
-def test_a_log_is_not_of_a_binary_rule(binary):
-    with pytest.raises(InvalidInput, match="one of calibrant route binary"):
-        stream_of_log(None, binary)
+def test_a_log_is_not_of_a_binary_rule(binary, tmp_path):
+    with DecisionLog(tmp_path / "log.db", model="0" * 64, n_classes=2) as log:
+        log.append([Decision("a", 0, 0.9, True)], policy=log.add_policy(with_rule(binary)))
+        with pytest.raises(InvalidInput, match="calibrant route binary"):
+            stream_of_log(log)
 
 
 def test_a_log_knows_what_was_listed(listed, tmp_path):
@@ -172,11 +159,11 @@ def test_a_log_knows_what_was_listed(listed, tmp_path):
             Decision(str(i), int(k), float(c), bool(a), () if a else tuple(np.flatnonzero(mask[i]).tolist()))
             for i, (k, c, a) in enumerate(zip(routed.predicted, routed.confidence, routed.automate, strict=True))
         ]
-        log.append(rows, rule=log.add_rule(rule))
+        log.append(rows, policy=log.add_policy(with_rule(rule, shortlist)))
         for i in range(0, 200, 2):
             log.label(str(i), int(cases.targets[i]))
         stream = Stream.of_log(log)
-    signal = watch(stream, shortlist=shortlist).signals[1]
+    signal = watch(stream).signals[1]
     own = np.flatnonzero(~routed.automate & (np.arange(200) % 2 == 0))
     assert signal.cases == len(own)
     assert signal.seen == pytest.approx(mask[own, cases.targets[own]].mean())
@@ -190,5 +177,5 @@ def test_a_binary_rule_is_watched_by_the_names_of_classes():
     cases = Predictions.from_probabilities(both, ill, class_names=("healthy", "ill"))
     other = Predictions.from_probabilities(both[:, ::-1], 1 - ill, class_names=("ill", "healthy"))
     rule = choose_binary_rule(cases, sensitivity=0.9)
-    first, second = (watch(Stream.of_predictions(rule, each), reference=cases) for each in (cases, other))
+    first, second = (watch(Stream.of_predictions(with_rule(rule), each), reference=cases) for each in (cases, other))
     assert describe(first) == describe(second)

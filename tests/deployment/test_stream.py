@@ -5,23 +5,23 @@ import pytest
 
 from calibrant.deployment import Decision, DecisionLog, Stream, stream_of_log, watch
 from calibrant.errors import InvalidInput
-from tests.deployment.conftest import draw
+from tests.deployment.conftest import draw, with_rule
 
 
 @pytest.fixture
 def log(rule, tmp_path):
     """Three hundred decisions of one rule after twenty of another, with some labels in an order of their own."""
     with DecisionLog(tmp_path / "log.db", model="0" * 64, class_names=rule.class_names) as log:
-        old = log.add_rule(replace(rule, threshold=0.5))
-        log.append([Decision(f"old-{i}", 0, 0.7, True) for i in range(20)], rule=old)
+        old = log.add_policy(with_rule(replace(rule, threshold=0.5)))
+        log.append([Decision(f"old-{i}", 0, 0.7, True) for i in range(20)], policy=old)
         cases = draw(300, seed=30, flipped=0.1)
         routed = rule.route(cases)
-        now = log.add_rule(rule)
+        now = log.add_policy(with_rule(rule))
         columns = zip(routed.predicted, routed.confidence, routed.automate, strict=True)
         rows = [
             Decision(f"{i}", int(k), float(c), bool(a), extras={"site": i % 2}) for i, (k, c, a) in enumerate(columns)
         ]
-        log.append(rows, rule=now)
+        log.append(rows, policy=now)
         order = np.random.default_rng(0).permutation(300)[:200]
         for i in order:
             log.label(f"{i}", int(cases.targets[i]))
@@ -46,8 +46,8 @@ def test_a_log_gives_the_decisions_of_its_last_rule(log, rule):
 
 
 def test_a_log_of_other_rules_is_refused(log, rule):
-    with pytest.raises(InvalidInput, match="log must hold decisions of this rule"):
-        Stream.of_log(log, replace(rule, threshold=0.7))
+    with pytest.raises(InvalidInput, match="log must hold decisions of this policy"):
+        Stream.of_log(log, with_rule(replace(rule, threshold=0.7)))
     with pytest.raises(InvalidInput, match="labels must be left out for a log"):
         stream_of_log(log, labels="labels.csv")
 
@@ -57,5 +57,5 @@ def test_empty_and_nameless_logs_are_refused(tmp_path):
         with pytest.raises(InvalidInput, match="at least one decision"):
             Stream.of_log(log)
         log.append([Decision("a", 0, 0.9, True)])
-        with pytest.raises(InvalidInput, match="name the rule of its last decision"):
+        with pytest.raises(InvalidInput, match="name the policy of its last decision"):
             Stream.of_log(log)

@@ -1,16 +1,18 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from calibrant.decisions import RoutingRule, choose_threshold
+from calibrant import Predictions
+from calibrant.decisions import GroupEvidence, RoutingRule, choose_threshold
 from calibrant.deployment import Stream, describe, watch
 from calibrant.errors import InvalidInput
-from tests.deployment.conftest import draw, joined
+from tests.deployment.conftest import draw, joined, with_rule
 
 
 def test_a_stream_like_the_reference_raises_no_alarm(rule, reference):
-    watched = watch(Stream.of_predictions(rule, draw(2500, seed=2)), reference=reference)
+    watched = watch(Stream.of_predictions(with_rule(rule), draw(2500, seed=2)), reference=reference)
     assert watched.alarms == ()
     assert watched.since is None
     assert [each.about for each in watched.signals] == ["promise", "share automated", "confidence", "predicted classes"]
@@ -22,7 +24,7 @@ def test_a_stream_like_the_reference_raises_no_alarm(rule, reference):
 
 
 def test_a_planted_drop_of_accuracy_is_found_and_dated(rule, reference):
-    stream = Stream.of_predictions(rule, joined(draw(1500, seed=3), draw(1500, seed=4, flipped=0.1)))
+    stream = Stream.of_predictions(with_rule(rule), joined(draw(1500, seed=3), draw(1500, seed=4, flipped=0.1)))
     watched = watch(stream, reference=reference)
     assert watched.broken
     (alarm,) = watched.alarms
@@ -38,7 +40,7 @@ def test_a_planted_drop_of_accuracy_is_found_and_dated(rule, reference):
 
 def test_drift_without_labels_is_found_and_named(rule, reference):
     rows = joined(draw(1000, seed=5), draw(1000, seed=6, sharpness=3.0))
-    seen = Stream.of_predictions(rule, rows)
+    seen = Stream.of_predictions(with_rule(rule), rows)
     blind = Stream(rule, seen.automate, seen.predicted, seen.confidence, np.full(2000, -1))
     watched = watch(blind, reference=reference)
     assert not watched.broken
@@ -49,22 +51,30 @@ def test_drift_without_labels_is_found_and_named(rule, reference):
 
 def test_a_class_that_becomes_frequent_is_named(rule, reference):
     rows = joined(draw(800, seed=7), draw(800, seed=8, classes=[0, 0, 6, 0]))
-    watched = watch(Stream.of_predictions(rule, rows), reference=reference)
+    watched = watch(Stream.of_predictions(with_rule(rule), rows), reference=reference)
     (alarm,) = [each for each in watched.alarms if each.about == "predicted classes"]
     assert alarm.detail.startswith("c: 2")
 
 
+def for_groups(rule, **promised):
+    """The same rule with the promise for some sites; the others had too few cases."""
+    evidence = tuple(GroupEvidence(name, 500, 400, 1, made) for name, made in promised.items())
+    return replace(rule, groups="site", group_evidence=evidence)
+
+
 def test_levels_of_all_tests_add_up_to_no_more_than_the_level(rule, reference):
-    site = {"site": np.arange(900) % 5}
-    stream = Stream.of_predictions(rule, draw(900, seed=9, extras=site))
+    own = for_groups(rule, a=True, b=True, c=False)
+    site = {"site": np.array(["a", "b", "c", "new"])[np.arange(900) % 4]}
+    stream = Stream.of_predictions(with_rule(own), draw(900, seed=9, extras=site))
     for settings in ({}, {"groups": "site"}, {"reference": reference}, {"reference": reference, "groups": "site"}):
         watched = watch(stream, level=0.1, **settings)
-        assert sum(each.level for each in watched.signals) <= 0.1 + 1e-12
-    groups = [each.level for each in watched.signals if each.group.startswith("site")]
-    assert groups == pytest.approx([0.025 / (k * (k + 1)) for k in range(1, 6)])
+        assert sum(each.level for each in watched.signals) == pytest.approx(0.1)
+    groups = {each.group: each.level for each in watched.signals if each.group.startswith("site")}
+    assert groups == pytest.approx({"site a": 0.0125, "site b": 0.0125})
+    assert [each.group for each in watched.described] == ["site c", "site new"]
 
 
-def test_a_group_that_fails_is_named_though_all_cases_together_hold(rule):
+def test_a_promised_group_that_fails_is_named_though_all_cases_together_hold(rule):
     rng = np.random.default_rng(0)
     good, bad = draw(6000, seed=10), draw(600, seed=11, flipped=0.3)
     order = rng.permutation(6600)
@@ -75,14 +85,56 @@ def test_a_group_that_fails_is_named_though_all_cases_together_hold(rule):
         class_names=rows.class_names,
         extras={"site": np.where(order < 6000, "north", "south")},
     )
-    alarms = watch(Stream.of_predictions(rule, rows), groups="site").alarms
+    alarms = watch(Stream.of_predictions(with_rule(for_groups(rule, north=True, south=True)), rows)).alarms
     assert "site south" in {each.group for each in alarms}
     assert "site north" not in {each.group for each in alarms}
 
 
+def two_sites(n, seed, *, share, accuracies):
+    """Cases of site A and, for `share` of them, site B, with their own accuracies and the same confidence."""
+    rng = np.random.default_rng(seed)
+    site = np.where(rng.random(n) < share, "B", "A")
+    right = rng.random(n) < np.where(site == "A", *accuracies)
+    probabilities = np.tile([0.995, 0.005], (n, 1))
+    return Predictions.from_probabilities(probabilities, np.where(right, 0, 1), extras={"site": site})
+
+
+@pytest.mark.parametrize(("share", "accuracies"), [(0.1, (0.998, 0.95)), (0.5, (1.0, 0.982)), (0.02, (0.994, 0.9))])
+def test_a_group_that_was_promised_nothing_is_described_and_not_tested(share, accuracies):
+    """The promise of 99 % holds for all cases together, and nothing has changed."""
+    rule = RoutingRule(0.9, 2, target_accuracy=0.99, confidence=0.95)
+    for seed in range(5):
+        stream = Stream.of_predictions(with_rule(rule), two_sites(3000, seed, share=share, accuracies=accuracies))
+        watched = watch(stream, groups="site")
+        assert not watched.alarms
+        assert not watched.broken
+        assert [(each.group, each.level) for each in watched.signals] == [("all", 0.05)]
+        for each in watched.described:
+            own = stream.extras["site"] == each.group.removeprefix("site ")
+            assert (each.cases, each.seen) == (own.sum(), pytest.approx((stream.targets == 0)[own].mean()))
+            assert each.low < each.seen <= each.high
+            assert each.low < accuracies[each.group == "site B"] <= each.high
+        text = describe(watched)
+        assert "Groups that nothing was promised for: described, not tested" in text
+        assert text.count("site B") == 1
+        assert {each["group"] for each in watched.to_dict()["described"]} == {"site A", "site B"}
+
+
+def test_a_group_with_too_few_calibration_cases_raises_no_alarm():
+    """Few cases of site B: the rule promises nothing for it, where only 95 % are right, before and after."""
+    settings = {"share": 0.05, "accuracies": (0.9995, 0.95)}
+    rule = choose_threshold(two_sites(4000, 0, **settings), 0.99, groups="site")
+    assert {each.name: each.promised for each in rule.group_evidence} == {"A": True, "B": False}
+    for seed in range(5):
+        watched = watch(Stream.of_predictions(with_rule(rule), two_sites(8000, 100 + seed, **settings)))
+        assert not watched.alarms
+        assert [each.group for each in watched.signals] == ["all", "site A"]
+        assert [each.group for each in watched.described] == ["site B"]
+
+
 def test_labels_count_in_the_order_in_which_they_came(rule):
     """A look now and a look after more labels see the same capital up to the earlier label."""
-    seen = Stream.of_predictions(rule, draw(400, seed=12, flipped=0.1))
+    seen = Stream.of_predictions(with_rule(rule), draw(400, seed=12, flipped=0.1))
     order = np.random.default_rng(0).permutation(400) + 1
     some = np.where(order <= 200, seen.targets, -1)
     early = watch(Stream(rule, seen.automate, seen.predicted, seen.confidence, some, order)).signals[0]
@@ -92,14 +144,14 @@ def test_labels_count_in_the_order_in_which_they_came(rule):
 
 def test_per_class_rules_are_watched_class_by_class(reference):
     rule = choose_threshold(draw(8000, seed=13), 0.95, per_class=True)
-    signals = watch(Stream.of_predictions(rule, draw(500, seed=14))).signals
+    signals = watch(Stream.of_predictions(with_rule(rule), draw(500, seed=14))).signals
     assert [each.group for each in signals] == ["a", "b", "c", "d"]
     assert sum(each.level for each in signals) == pytest.approx(0.05)
 
 
 def test_json_has_places_and_no_curves(rule):
     rows = joined(draw(300, seed=15, ids=True), draw(600, seed=16, flipped=0.4, ids=True))
-    content = watch(Stream.of_predictions(rule, rows)).to_dict()
+    content = watch(Stream.of_predictions(with_rule(rule), rows)).to_dict()
     text = json.loads(json.dumps(content, allow_nan=False))
     (signal,) = text["signals"]
     assert signal["alarm"]["id"].startswith("case-16-")
@@ -109,22 +161,22 @@ def test_json_has_places_and_no_curves(rule):
 
 
 def test_no_labels_is_said(rule):
-    seen = Stream.of_predictions(rule, draw(50, seed=17))
+    seen = Stream.of_predictions(with_rule(rule), draw(50, seed=17))
     watched = watch(Stream(rule, seen.automate, seen.predicted, seen.confidence, np.full(50, -1)))
     assert "no automated case has a label" in describe(watched)
     assert watched.signals[0].seen is None
 
 
 def test_what_cannot_be_watched_is_refused(rule, reference):
-    stream = Stream.of_predictions(rule, draw(50, seed=18))
+    stream = Stream.of_predictions(with_rule(rule), draw(50, seed=18))
     with pytest.raises(InvalidInput, match="groups must be a column of the cases, got 'site'"):
         watch(stream, groups="site")
     nothing, costs = (RoutingRule(t, 4, class_names=("a", "b", "c", "d")) for t in (None, 0.9))
     with pytest.raises(InvalidInput, match="automates nothing"):
-        watch(Stream.of_predictions(nothing, draw(50, seed=18)))
+        watch(Stream.of_predictions(with_rule(nothing), draw(50, seed=18)))
     with pytest.raises(InvalidInput, match="promise something where no reference"):
-        watch(Stream.of_predictions(costs, draw(50, seed=18)))
-    assert len(watch(Stream.of_predictions(costs, draw(50, seed=18)), reference=reference).signals) == 3
+        watch(Stream.of_predictions(with_rule(costs), draw(50, seed=18)))
+    assert len(watch(Stream.of_predictions(with_rule(costs), draw(50, seed=18)), reference=reference).signals) == 3
 
 
 def test_false_alarms_are_no_more_frequent_than_the_level():
@@ -132,6 +184,6 @@ def test_false_alarms_are_no_more_frequent_than_the_level():
     false, level = 0, 0.2
     for seed in range(100):
         chosen = choose_threshold(draw(400, seed=1000 + seed), 0.9)
-        stream = Stream.of_predictions(chosen, draw(400, seed=5000 + seed))
+        stream = Stream.of_predictions(with_rule(chosen), draw(400, seed=5000 + seed))
         false += bool(watch(stream, reference=draw(400, seed=1000 + seed), level=level).alarms)
     assert false <= 100 * level

@@ -5,7 +5,7 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import choose_threshold
+from calibrant.decisions import Policy, choose_threshold
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.integrations.judging import judge
 

@@ -6,7 +6,7 @@ import pytest
 from calibrant import Predictions, compare, evaluate
 from calibrant.metrics.inversion import calibration_errors
 
-ERRORS = ("ece", "ece_equal_mass", "smooth_ece", "debiased_ece", "ks", "ece@0.8", "ece_inside@0.8")
+ERRORS = ("ece", "ece_equal_mass", "smooth_ece", "ks", "ece@0.8", "ece_inside@0.8")
 
 
 def model(rows, classes=3, truth=1.0, seed=0, scale=2.5, dtype=np.float64):
@@ -42,7 +42,44 @@ def test_the_printed_value_lies_inside_its_interval():
         values = result.values()
         for name, (low, high) in result.intervals.items():
             assert low <= values[name] <= high, name
-        assert not {"mce", "classwise_ece"} & result.intervals.keys()
+        assert not {"mce", "classwise_ece", "debiased_ece"} & result.intervals.keys()
+
+
+def saturated(rows, accuracy, seed):
+    """Confidences above 0.9999, of which fewer are right."""
+    rng = np.random.default_rng(seed)
+    top = 1.0 - 1e-4 * rng.random(rows)
+    wrong = (rng.random(rows) >= accuracy).astype(int)
+    return Predictions.from_probabilities(np.stack([top, 1 - top], axis=1), wrong)
+
+
+@pytest.mark.parametrize(("rows", "accuracy"), [(200, 0.995), (200, 0.985), (2000, 0.999), (50, 0.9)])
+def test_no_interval_of_a_calibration_error_has_no_width_or_claims_more_than_it_holds(rows, accuracy):
+    """The debiased error had intervals of 0 to 0; whatever has one must hold the truth in most of 20 draws."""
+    truth = 1.0 - 0.5e-4 - accuracy
+    held = {}
+    for seed in range(20):
+        intervals = evaluate(saturated(rows, accuracy, seed), n_resamples=40, seed=seed).intervals
+        for name in ("ece", "ece_equal_mass", "smooth_ece", "debiased_ece", "ks"):
+            if name in intervals:
+                low, high = intervals[name]
+                assert low < high, name
+                held.setdefault(name, []).append(low <= truth <= high)
+    assert all(sum(each) >= 15 for each in held.values()), held
+
+
+def test_equal_models_get_no_verdict_from_the_debiased_error():
+    """Two models with the same confidences that err in different rows, as often in the long run."""
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        top = 1.0 - 1e-4 * rng.random(200)
+        models = []
+        for _ in range(2):
+            right = np.where(rng.random(200) < 0.99, top, 1.0 - top)
+            models.append(Predictions.from_probabilities(np.stack([right, 1.0 - right], axis=1), np.zeros(200, int)))
+        row = compare(*models, n_resamples=40)["debiased_ece"]
+        assert (row.interval, row.verdict) == (None, "cannot tell")
+        assert row.difference == pytest.approx(row.b - row.a)
 
 
 def test_a_few_right_rows_prove_little():

@@ -24,6 +24,8 @@ def test_the_page_says_what_was_promised_seen_and_what_to_do(watched):
     assert "What to do" in html
     assert "Send every case to a person" in html
     assert f"drifting since about case {watched.since}" in html
+    assert "Groups that nothing was promised for" in html
+    assert "<td>site south</td>" in html
     assert "<b>north</b>" not in html.split('id="data"')[0]
     assert build_monitor_page(watched) == html
 

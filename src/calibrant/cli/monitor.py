@@ -40,9 +40,11 @@ def monitor(
             binary". Default, for a log: the policy of its last decision. If it has a shortlist, its promise is tested,
             too.
         labels: True classes of decided cases: a table with columns id and target, in the order in which they came.
+            Decisions may hold their labels instead (column target), with the time or number of each in labelled_at.
         reference: The raw predictions that the rule was chosen on: tests whether confidence, share automated and
             predicted classes are still theirs. That needs no labels.
-        groups: A column of the cases: the promise is tested in each of its groups as well.
+        groups: A column of the cases: the promise is tested in each of its groups that the rule makes it for, and
+            other groups are described.
         false_alarms: Probability that any test ever raises a false alarm.
         seed: Of the random choice between equal confidences.
         page: Write a page with curves over time here.
@@ -61,14 +63,16 @@ def monitor(
     from calibrant.report import write_monitor_page
 
     own = None if policy is None else Policy.load(policy)
+    # Only the columns that are asked for: whoever may post cases may fill the others with anything.
+    extras = [] if groups is None else [groups]
     if is_log(source):
         refuse_on_cluster(executor, log=source)
         with DecisionLog(source) as log:
-            stream = stream_of_log(log, own, labels=labels)
+            stream = stream_of_log(log, own, labels=labels, extras=extras)
     else:
         read: dict[str, Any] = {"kind": kind, "columns": columns}
         with make_executor(executor, address=address) as place:
-            stream = read_stream(source, own, labels=labels, **read, executor=place)
+            stream = read_stream(source, own, labels=labels, **read, executor=place, extras=extras)
     cases = None
     if reference is not None and stream.policy is not None:
         cases = read_reference(reference, stream.policy, kind=kind, columns=columns)

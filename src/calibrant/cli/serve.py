@@ -21,6 +21,8 @@ def serve(
     outside: Literal["refuse", "review"] = "refuse",
     most_cases: int = MOST_CASES,
     most_bytes: int = MOST_BYTES,
+    token_file: Path | None = None,
+    allowed_host: Annotated[tuple[str, ...], Parameter(negative=())] = (),
 ) -> None:
     """Serve decisions over HTTP: POST /decisions, POST /labels, GET /decisions/ID, GET /health, and /docs.
 
@@ -28,16 +30,20 @@ def serve(
 
     Args:
         model: An ONNX file written by "calibrant export".
-        host: Address to listen on. Default: this machine alone. The service knows no passwords: put it behind something
-            that does before others can reach it.
+        host: Address to listen on. Default: this machine alone. Any other needs --token-file. The service does not
+            encrypt: put it behind a proxy that does before others can reach it.
         port: Port to listen on; 0 for any free one.
         log: Decision log: a path (SQLite), or the URL of a database. Give a URL with a password in the environment
             variable CALIBRANT_LOG instead: every user of a machine can read arguments.
         no_log: Keep no log.
         outside: What happens to inputs outside the ranges that the model was exported for: refuse, or review by a
             person.
-        most_cases: Cases in one request.
+        most_cases: Cases, or labels, in one request.
         most_bytes: Length of a body.
+        token_file: File with a token of at least 16 characters. Every request but GET /health must then have the
+            header "Authorization: Bearer TOKEN".
+        allowed_host: A further name under which clients may ask for the service (the header Host), such as that of a
+            proxy. Can be repeated.
     """
     from calibrant.deployment import serve_model
 
@@ -49,5 +55,7 @@ def serve(
         outside=outside,
         most_cases=most_cases,
         most_bytes=most_bytes,
+        token_file=token_file,
+        allowed_hosts=allowed_host,
         ready=lambda address: say(f"Serving {model} at {address}"),
     )

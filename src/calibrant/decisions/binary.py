@@ -212,14 +212,25 @@ def choose_binary_rule(
         raise InvalidInput("sensitivity or specificity must be promised, got neither.")
     chance, ill = _of_positive(predictions, positive)
     level = (1.0 - confidence) / ((sensitivity is not None) + (specificity is not None))
-    low = _cut(chance[ill], 1.0 - fraction("sensitivity", sensitivity), level) if sensitivity is not None else None
-    high = None
+    low = high = may_miss = may_flag = None
+    if sensitivity is not None:
+        positives = np.sort(chance[ill])
+        may_miss = _allowed(len(positives), 1.0 - fraction("sensitivity", sensitivity), level)
+        if may_miss is not None:
+            low = float(positives[may_miss])
     if specificity is not None:
-        flipped = _cut(1.0 - chance[~ill], 1.0 - fraction("specificity", specificity), level)
-        # Called positive from the next number on: the case at the limit itself counts among those let through.
-        high = None if flipped is None else float(np.nextafter(_limit(chance[~ill], flipped), 2.0))
+        # The probability itself is ordered, from the largest down. 1 - probability is exactly 1 for everything below
+        # 1e-16, so that its order would be lost for scores of a saturated model.
+        negatives = np.sort(chance[~ill])[::-1]
+        may_flag = _allowed(len(negatives), 1.0 - fraction("specificity", specificity), level)
+        if may_flag is not None:
+            # Called positive from the next number on: the case at the limit itself is called negative.
+            high = float(np.nextafter(negatives[may_flag], 2.0))
     lower, upper = _joined(low, high, sensitivity, specificity)
     rates = binary_rates(predictions, lower, np.inf if upper is None else upper, positive=positive)
+    for promised, count, allowed in (("sensitivity", rates.missed, may_miss), ("specificity", rates.flagged, may_flag)):
+        if allowed is not None and count > allowed:
+            raise RuntimeError(f"the rule breaks its {promised} on its own cases: {count} errors, {allowed} allowed")
     names = predictions.class_names
     return BinaryRule(
         low=lower,
@@ -245,20 +256,15 @@ def _of_positive(predictions: Predictions, positive: int) -> tuple[NDArray[np.fl
     return np.minimum(predictions.probabilities[:, positive], 1.0), predictions.targets == positive
 
 
-def _cut(values: NDArray[np.float64], most: float, level: float) -> float | None:
-    """The largest order statistic with at most `most` of the distribution below it, at error probability `level`.
+def _allowed(cases: int, most: float, level: float) -> int | None:
+    """How many of `cases` may lie on the wrong side of a threshold that lets at most `most` of them through.
 
-    The k-th smallest of n values has more than `most` of the distribution below it only where at most k - 1 of the n
-    fell into that part: a binomial probability.
+    A threshold at the value with k smaller ones (for the other class: larger ones) lets more than `most` of the
+    distribution through only if at most k of the cases fell into that part: a binomial probability, which is at most
+    `level` for the k returned. None if that holds for no k.
     """
-    ranks = np.arange(1, len(values) + 1)
-    fine = np.flatnonzero(bdtr(ranks - 1, len(values), most) <= level)
-    return None if len(fine) == 0 else float(np.sort(values)[fine[-1]])
-
-
-def _limit(chance: NDArray[np.float64], flipped: float) -> float:
-    """The probability whose complement is `flipped`; not 1 - flipped, which is rounded."""
-    return float(chance[np.argmin(np.abs((1.0 - chance) - flipped))])
+    fine = np.flatnonzero(bdtr(np.arange(cases), cases, most) <= level)
+    return None if len(fine) == 0 else int(fine[-1])
 
 
 def _joined(

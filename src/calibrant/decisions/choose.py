@@ -106,6 +106,8 @@ def choose_threshold(
         groups=members.column,
         group_evidence=shown or None,
         clusters=members.n_clusters,
+        cluster_column=members.cluster_column,
+        largest_cluster=members.largest_cluster,
         target_accuracy=target_accuracy,
         confidence=confidence,
         class_names=predictions.class_names,

@@ -20,16 +20,23 @@ class Members:
         column: Name of the column of the groups; None without groups.
         groups: Group to its rows.
         clusters: Number of the cluster of each case; None where all are independent.
+        cluster_column: Name of the column of the clusters; None without clusters.
     """
 
     column: str | None
     groups: Mapping[str, NDArray[np.int64]]
     clusters: NDArray[np.int64] | None
+    cluster_column: str | None = None
 
     @property
     def n_clusters(self) -> int | None:
         """Number of clusters."""
         return None if self.clusters is None else int(self.clusters.max()) + 1
+
+    @property
+    def largest_cluster(self) -> int | None:
+        """Cases of the largest cluster."""
+        return None if self.clusters is None else int(np.bincount(self.clusters).max())
 
 
 def check_members(
@@ -38,13 +45,14 @@ def check_members(
     """Groups and clusters as row numbers; groups are refused beside thresholds per class."""
     if groups is not None and per_class:
         raise invalid("groups", "be left out with per_class", "both", "Choose one of the two promises.")
-    numbers = None
+    numbers = cluster_column = None
     if clusters is not None:
+        cluster_column = clusters if isinstance(clusters, str) else "clusters"
         values = column_of(predictions, clusters, "clusters")
         names = np.asarray([str(value) for value in values.tolist()])
         numbers = np.unique(names, return_inverse=True)[1].astype(np.int64)
     column = None if groups is None else groups if isinstance(groups, str) else "groups"
-    return Members(column, {} if groups is None else group_rows(predictions, groups), numbers)
+    return Members(column, {} if groups is None else group_rows(predictions, groups), numbers, cluster_column)
 
 
 def group_evidence(

@@ -143,10 +143,18 @@ class RoutingRule(Displayed, Part):
         groups: Name of the column whose groups the promise is made for, each by itself; None for all cases together.
         group_evidence: One entry for each group; None without groups.
         clusters: Number of clusters if cases of one cluster depend on each other; None if all are independent.
+        cluster_column: Name of the column of the clusters, which the monitor needs too; None without clusters.
+        largest_cluster: Most cases that a cluster had, and that a later one may have; None without clusters.
     """
 
     _what: ClassVar[str] = "routing rule"
-    _optional: ClassVar[tuple[str, ...]] = ("groups", "group_evidence", "clusters")
+    _optional: ClassVar[tuple[str, ...]] = (
+        "groups",
+        "group_evidence",
+        "clusters",
+        "cluster_column",
+        "largest_cluster",
+    )
 
     threshold: float | None
     n_classes: int
@@ -161,6 +169,8 @@ class RoutingRule(Displayed, Part):
     groups: str | None = None
     group_evidence: tuple[GroupEvidence, ...] | None = None
     clusters: int | None = None
+    cluster_column: str | None = None
+    largest_cluster: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""
@@ -178,6 +188,15 @@ class RoutingRule(Displayed, Part):
         for name, share in (("target_accuracy", self.target_accuracy), ("confidence", self.confidence)):
             if share is not None:
                 fraction(name, share)
+        self._check_clusters()
+
+    def _check_clusters(self) -> None:
+        known = [each is not None for each in (self.clusters, self.cluster_column, self.largest_cluster)]
+        if any(known) and not all(known):
+            wanted = "be given together, or none of them"
+            raise invalid("clusters, cluster_column and largest_cluster", wanted, f"{sum(known)} of them")
+        if self.largest_cluster is not None:
+            whole("largest_cluster", self.largest_cluster, 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that `from_dict` needs, as plain JSON values."""

@@ -5,7 +5,17 @@ from calibrant.deployment.check import ExportCheck, compare_onnx
 from calibrant.deployment.contents import Contents
 from calibrant.deployment.decider import Decider
 from calibrant.deployment.decision import Decision, Logged, LoggedDecisions
-from calibrant.deployment.describe import SIGNAL_HEADINGS, advice, describe, findings, headline, row_of
+from calibrant.deployment.describe import (
+    SHARE_HEADINGS,
+    SHARE_TITLE,
+    SIGNAL_HEADINGS,
+    advice,
+    describe,
+    findings,
+    headline,
+    row_of,
+    share_row,
+)
 from calibrant.deployment.files import is_log, read_reference, read_stream, stream_of_log
 from calibrant.deployment.folding import fold_temperature
 from calibrant.deployment.http import create_app, serve_model
@@ -14,7 +24,7 @@ from calibrant.deployment.log import ContradictingLabel, DecisionLog, DuplicateI
 from calibrant.deployment.onnx import Exported, export_onnx
 from calibrant.deployment.onnx_file import OUTPUTS, SCORES
 from calibrant.deployment.ranks import conformal_ranks
-from calibrant.deployment.signals import PROMISED, Curve, Signal
+from calibrant.deployment.signals import PROMISED, Curve, GroupShare, Signal
 from calibrant.deployment.sources import open_model, parse_ranges, read_example
 from calibrant.deployment.stream import Stream
 from calibrant.deployment.watch import Watched, watch
@@ -23,6 +33,8 @@ __all__ = [
     "OUTPUTS",
     "PROMISED",
     "SCORES",
+    "SHARE_HEADINGS",
+    "SHARE_TITLE",
     "SIGNAL_HEADINGS",
     "Contents",
     "ContradictingLabel",
@@ -33,6 +45,7 @@ __all__ = [
     "DuplicateId",
     "ExportCheck",
     "Exported",
+    "GroupShare",
     "InputSpec",
     "Logged",
     "LoggedDecisions",
@@ -58,6 +71,7 @@ __all__ = [
     "read_stream",
     "row_of",
     "serve_model",
+    "share_row",
     "stream_of_log",
     "watch",
 ]

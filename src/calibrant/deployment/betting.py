@@ -30,21 +30,32 @@ def not_begun(cases: NDArray[np.int64]) -> Floats:
     return np.asarray(1.0 / (1.0 + np.log(cases)))
 
 
-def promise_capital(errors: NDArray[np.bool_], largest_error: float) -> Floats:
+def promise_capital(
+    errors: NDArray[np.bool_] | NDArray[np.int64],
+    largest_error: float,
+    *,
+    cases: NDArray[np.int64] | int = 1,
+    largest: int = 1,
+) -> Floats:
     """Bet that errors are more frequent than promised: likelihood ratios, mixed over error rates and first cases.
 
     For every error rate q above the promised one, (q / promised) for an error and (1 - q) / (1 - promised) for a right
     case multiply to a capital whose expectation does not grow while the probability of an error, given all that came
     before, is at most the promised one.
 
+    Cases of one cluster may depend on each other in any way. Then a cluster is one bet, placed before its labels are
+    seen, on (errors - promised * cases) / largest; see `log_ratios`.
+
     Args:
-        errors: Whether each case is wrong, in order, shape (..., n).
+        errors: Whether each case is wrong, in order, shape (..., n); for clusters, how many cases of each are.
         largest_error: The promised error rate.
+        cases: Cases of each cluster.
+        largest: Most cases that a cluster can have.
     """
-    cases = np.arange(1, errors.shape[-1] + 1)
-    begun = np.log(not_begun(cases) - not_begun(cases + 1))
-    parts = [np.broadcast_to(np.log(not_begun(cases + 1)), errors.shape)]
-    for ratios in log_ratios(errors, largest_error):
+    bets = np.arange(1, errors.shape[-1] + 1)
+    begun = np.log(not_begun(bets) - not_begun(bets + 1))
+    parts = [np.broadcast_to(np.log(not_begun(bets + 1)), errors.shape)]
+    for ratios in log_ratios(errors, largest_error, cases=cases, largest=largest):
         total = np.cumsum(ratios, axis=-1)
         # The bet that begins at case k holds exp(total[n] - total[k - 1]) after case n: one running sum serves all.
         own = total + np.logaddexp.accumulate(begun - (total - ratios), axis=-1)
@@ -52,32 +63,58 @@ def promise_capital(errors: NDArray[np.bool_], largest_error: float) -> Floats:
     return np.asarray(np.logaddexp.reduce(parts, axis=0))
 
 
-def log_ratios(errors: NDArray[np.bool_], largest_error: float) -> list[Floats]:
-    """What each case multiplies the capital by, as a logarithm, for every error rate that is bet on."""
+def log_ratios(
+    errors: NDArray[np.bool_] | NDArray[np.int64],
+    largest_error: float,
+    *,
+    cases: NDArray[np.int64] | int = 1,
+    largest: int = 1,
+) -> list[Floats]:
+    """What each case multiplies the capital by, as a logarithm, for every error rate that is bet on.
+
+    For an error rate q and the promised one p the factor is 1 + bet * (errors - p * cases) / largest with
+    bet = (q - p) / (p (1 - p)). For single cases that is q / p for an error and (1 - q) / (1 - p) for a right case. For
+    clusters its expectation is at most 1 while the errors of a cluster have an expectation of at most p * cases,
+    however they depend on each other; it is positive while no cluster has more than `largest` cases.
+    """
     odds = _ODDS * largest_error / (1.0 - largest_error)
     rates = odds / (1.0 + odds)
-    right = np.log((1.0 - rates) / (1.0 - largest_error))
-    return [np.where(errors, np.log(q / largest_error), low) for q, low in zip(rates, right, strict=True)]
+    surplus = (errors - largest_error * np.asarray(cases)) / largest
+    bets = (rates - largest_error) / (largest_error * (1.0 - largest_error))
+    return [np.log1p(bet * surplus) for bet in bets]
 
 
-def error_bounds(errors: NDArray[np.int64], cases: NDArray[np.int64], level: float) -> tuple[Floats, Floats]:
+def error_bounds(
+    errors: NDArray[np.int64],
+    cases: NDArray[np.int64],
+    level: float,
+    *,
+    clusters: NDArray[np.int64] | None = None,
+    largest: int = 1,
+) -> tuple[Floats, Floats]:
     """Confidence sequence for the mean error rate so far: lower and upper ends after each of some numbers of cases.
 
     With probability at least 1 - level all intervals hold at once, for the average of the true error rates of the cases
     so far, also where these rates change. For an exponent s, exp(s * errors - n * log(1 + mean * (e^s - 1))) is at most
     a product whose expectation does not grow, because the logarithm is concave (Howard et al. 2021: sub-Bernoulli).
-    The ends are where the mixture over exponents reaches 2 / level.
+    The ends are where the mixture over exponents reaches 2 / level. The same holds for any number between 0 and 1
+    instead of an error, as the share errors / largest of a cluster: convexity makes its product smaller still.
 
     Args:
         errors: Errors among the first `cases`, shape (m,).
         cases: Numbers of cases, shape (m,).
         level: Probability that any interval fails.
+        clusters: Numbers of clusters that these cases make; None where all are independent.
+        largest: Most cases that a cluster can have.
     """
-    low = _lower_end(errors, cases, level / 2.0)
-    return low, 1.0 - _lower_end(cases - errors, cases, level / 2.0)
+    draws = cases if clusters is None else clusters
+    # From a mean per cluster, as a share of the largest, to a mean per case.
+    scale = largest * draws / np.maximum(cases, 1)
+    low = scale * _lower_end(errors / largest, draws, level / 2.0)
+    return low, 1.0 - scale * _lower_end((cases - errors) / largest, draws, level / 2.0)
 
 
-def _lower_end(errors: NDArray[np.int64], cases: NDArray[np.int64], level: float) -> Floats:
+def _lower_end(errors: Floats, cases: NDArray[np.int64], level: float) -> Floats:
     limit = np.log(len(_EXPONENTS) / level)
     hits, rows = np.asarray(errors)[:, None], np.asarray(cases)[:, None]
     low, high = np.zeros(len(hits)), hits[:, 0] / np.maximum(rows[:, 0], 1)

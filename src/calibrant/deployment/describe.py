@@ -1,11 +1,14 @@
 """What a watched stream says to a person: what is promised, what was seen, since when it drifts, what to do."""
 
-from calibrant.deployment.signals import PROMISED, Signal
+from calibrant.deployment.signals import PROMISED, GroupShare, Signal
 from calibrant.deployment.watch import Watched
 from calibrant.display import Overview
 from calibrant.metrics import plain_table
 
 SIGNAL_HEADINGS = ("test", "of", "cases", "expected", "seen", "interval", "false alarms", "evidence", "alarm at case")
+
+SHARE_HEADINGS = ("share of right cases", "of", "cases", "seen", "95 % interval")
+SHARE_TITLE = "Groups that nothing was promised for: described, not tested"
 
 
 def headline(watched: Watched) -> str:
@@ -67,14 +70,18 @@ def advice(watched: Watched) -> list[str]:
     """What to do, in the order in which to do it."""
     stream, refit = watched.stream, watched.labels_to_refit
     promises = list(dict.fromkeys(each.about for each in watched.signals if each.about in PROMISED))
+    column = getattr(watched.rule, "cluster_column", None)
     whose = "the automated cases" if promises == ["promise"] else "all cases"
     if not watched.alarms:
         missing = watched.labels_to_notice
         labelled = int(((stream.automate | (whose == "all cases")) & stream.labelled).sum())
         if missing is None:
             return []
+        part = f"a random part of {whose}"
+        if column is not None:
+            part = f"cases of {column}s drawn at random, one {column} after the other"
         return [
-            f"Keep labelling a random part of {whose}. If errors became twice as frequent as promised, "
+            f"Keep labelling {part}. If errors became twice as frequent as promised, "
             f"about {missing:,} labels would show it; {labelled:,} have come so far."
         ]
     since = watched.since or 1
@@ -111,11 +118,16 @@ def describe(watched: Watched) -> str:
         f"{len(stream):,} cases, {automated:,} automated, "
         f"{int((stream.automate & stream.labelled).sum()):,} of these labelled."
     )
+    if (column := getattr(watched.rule, "cluster_column", None)) is not None:
+        lines.append(f"Each {column} is one bet; its labels count when those of the next {column} begin.")
     if stream.left_out:
         lines.append(f"{stream.left_out:,} cases that other rules decided were left out.")
     if stream.clock_went_back:
         lines.append(f"The clock went back {stream.clock_went_back:,} times; cases are taken in their own order.")
-    lines += [signal_table(watched), *(f"- {step}" for step in advice(watched))]
+    lines.append(signal_table(watched))
+    if watched.described:
+        lines.append(plain_table(SHARE_HEADINGS, [share_row(each) for each in watched.described], title=SHARE_TITLE))
+    lines += [*(f"- {step}" for step in advice(watched))]
     return "\n".join(lines)
 
 
@@ -128,6 +140,12 @@ def signal_table(watched: Watched) -> str:
     """One row for each test."""
     title = f"Looked at after every case: all false alarms together have a probability of at most {watched.level:g}"
     return plain_table(SIGNAL_HEADINGS, [row_of(each) for each in watched.signals], title=title)
+
+
+def share_row(share: GroupShare) -> tuple[str, ...]:
+    """The cells of one group that nothing was promised for."""
+    ends = f"{100 * share.low:.2f} to {100 * share.high:.2f} %"
+    return (PROMISED[share.about], share.group, f"{share.cases:,}", f"{100 * share.seen:.2f} %", ends)
 
 
 def row_of(signal: Signal) -> tuple[str, ...]:

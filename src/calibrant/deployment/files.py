@@ -1,6 +1,9 @@
 """Decisions and labels from files: what `calibrant route apply` wrote, or predictions, and labels that came later."""
 
+import math
+from collections.abc import Collection
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.decisions import Policy, RoutingRule
-from calibrant.deployment.stream import Log, Stream
+from calibrant.deployment.stream import Log, Stream, needed_columns
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path
 from calibrant.predictions import (
@@ -29,7 +32,7 @@ from calibrant.scale import Executor, as_mapper
 _COLUMNS = ("id", "decision", "predicted", "confidence")
 _TRUTH = ("target", "label")
 # Columns of a file of decisions that are no groups.
-_OWN = {*_COLUMNS, *_TRUTH, "class", "shortlist", "time"}
+_OWN = {*_COLUMNS, *_TRUTH, "class", "shortlist", "time", "labelled_at"}
 # What `route apply` puts before an id that a spreadsheet would run.
 _GUARDED = ("'=", "'+", "'-", "'@", "'\t", "'\r")
 
@@ -42,12 +45,18 @@ def is_log(source: str | Path) -> bool:
     return path.suffix.lower() not in (".csv", ".parquet", ".npz") and not path.is_dir()
 
 
-def stream_of_log(log: Log, policy: Policy | None = None, *, labels: str | Path | None = None) -> Stream:
+def stream_of_log(
+    log: Log,
+    policy: Policy | None = None,
+    *,
+    labels: str | Path | None = None,
+    extras: Collection[str] | None = None,
+) -> Stream:
     """The decisions of one policy in a log; a file of labels is refused, because the log holds them."""
     if labels is not None:
         way_out = "Add them with DecisionLog.label_all, or with calibrant serve's own address for labels."
         raise invalid("labels", "be left out for a log, which holds its labels", str(labels), way_out)
-    return Stream.of_log(log, policy)
+    return Stream.of_log(log, policy, extras=extras)
 
 
 def read_stream(
@@ -58,14 +67,15 @@ def read_stream(
     kind: Kind | None = None,
     columns: dict[str, str] | None = None,
     executor: Executor | None = None,
+    extras: Collection[str] | None = None,
 ) -> Stream:
     """The cases of a file, in the order of its rows.
 
     Args:
         source: Decisions as `calibrant route apply` writes them (`.csv` or `.parquet`; a column `time` is shown, a
-            column `target` or `label` holds labels, an empty cell standing for none, all others may be groups), or
-            labelled predictions with raw scores, which the policy decides. A folder of Parquet files is either of the
-            two.
+            column `target` or `label` holds labels, an empty cell standing for none, a column `labelled_at` the time or
+            number of each label, all others may be groups), or labelled predictions with raw scores, which the policy
+            decides. A folder of Parquet files is either of the two.
         policy: The policy that decided. Decisions that it would not have made are refused.
         labels: `.csv` or `.parquet` with columns `id` and `target` or `label`: class names or numbers. They count in
             the order of the rows, the order in which they came.
@@ -73,11 +83,13 @@ def read_stream(
         columns: Other names of the target and the id of predictions.
         executor: Where the parts of a folder are read and decided; None for this process, one after the other. The
             tests themselves go through the cases in their order, here.
+        extras: For decisions: names of the other columns to read; None for all.
     """
     path = as_path(source, "source")
     if policy is None:
         raise InvalidInput(f"{path} does not hold the policy that decided. Name it: --policy policy.json.")
-    table = _tables(path, executor)
+    wanted = None if extras is None else {*extras, *needed_columns([policy.rule])}
+    table = _tables(path, executor, wanted)
     if "decision" not in table:
         if labels is not None:
             raise invalid("labels", "be left out for predictions, which hold their targets", str(labels))
@@ -87,25 +99,36 @@ def read_stream(
         if not parts:
             raise InvalidInput(f"{path} must hold at least one case, got none.")
         return Stream.joined(as_mapper(executor)(partial(_decided, policy=policy), parts))
+    for name in extras or ():
+        if name not in table:
+            known = [each for each in _column_names(path) if each not in _OWN]
+            way_out = did_you_mean(name, known) if known else "There are no other columns."
+            raise invalid("groups", "be a column of the cases", repr(name), way_out)
     return replace(_decisions(policy.routing, table, str(path), labels), policy=policy)
 
 
-def _tables(path: Path, executor: Executor | None) -> dict[str, list[Any]]:
+def _tables(path: Path, executor: Executor | None, extras: Collection[str] | None) -> dict[str, list[Any]]:
     """A file of decisions, or all those of a folder, one after the other; of predictions nothing."""
     if path.is_file():
-        return _table(path) if path.suffix.lower() in (".csv", ".parquet") else {}
+        return _table(path, extras) if path.suffix.lower() in (".csv", ".parquet") else {}
     parts = [part.absolute() for part in parquet_parts(path)] if path.is_dir() else []
     if executor is not None and parts:
         executor.check_shared(parts[0], parts[-1])
     if not parts or "decision" not in parquet_columns(parts[0]):
         return {}
     whole: dict[str, list[Any]] = {}
-    for number, table in enumerate(as_mapper(executor)(_table, parts)):
+    for number, table in enumerate(as_mapper(executor)(partial(_table, extras=extras), parts)):
         if number and table.keys() != whole.keys():
             raise invalid(str(parts[number]), f"have the columns {', '.join(whole)}", ", ".join(table))
         for name, column in table.items():
             whole.setdefault(name, []).extend(column)
     return whole
+
+
+def _column_names(path: Path) -> list[str]:
+    if path.suffix.lower() == ".csv":
+        return next(csv_records(path, str(path)), [])
+    return parquet_columns(parquet_parts(path)[0] if path.is_dir() else path)
 
 
 def _decided(part: Scan, *, policy: Policy) -> Stream:
@@ -123,7 +146,8 @@ def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, label
         raise invalid(f"{where}: decision", "be auto or review", f"{words[other]!r} in row {other}")
     ids = [_plain(value) for value in table["id"]]
     names = names_or_numbers(rule.class_names, rule.n_classes)
-    truth, order = _own_labels(table, names, where), None
+    truth = _own_labels(table, names, where)
+    order = _own_order(table, truth, where)
     if labels is not None:
         if (truth >= 0).any():
             raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
@@ -162,6 +186,40 @@ def _own_labels(table: dict[str, list[Any]], names: tuple[str, ...], where: str)
     if column is None:
         return np.full(len(table["id"]), -1)
     return np.array([_class(value, names, where, row) for row, value in enumerate(table[column])], dtype=np.int64)
+
+
+def _own_order(table: dict[str, list[Any]], truth: NDArray[np.int64], where: str) -> NDArray[np.int64] | None:
+    """The place of each label in the order of the column `labelled_at`, 0 for cases without one; None without it.
+
+    Labels of the same time count in the order of the rows.
+    """
+    if "labelled_at" not in table:
+        return None
+    rows = np.flatnonzero(truth >= 0)
+    texts = ["" if table["labelled_at"][row] is None else str(table["labelled_at"][row]).strip() for row in rows]
+    moments: NDArray[Any]
+    try:
+        moments = np.array([float(text) for text in texts])
+        known = np.isfinite(moments)
+    except ValueError:
+        moments = np.array([_moment(text) for text in texts])
+        known = ~np.isnan(moments)
+    if not known.all():
+        at = int(np.argmin(known))
+        wanted = "be a number or a time like 2026-01-31T12:00:00 for each label, all of one kind"
+        raise invalid(f"{where}: labelled_at", wanted, f"{texts[at][:40]!r} in row {rows[at]}")
+    order = np.zeros(len(truth), dtype=np.int64)
+    order[rows[np.argsort(moments, kind="stable")]] = np.arange(1, len(rows) + 1)
+    return order
+
+
+def _moment(text: str) -> float:
+    """Seconds of an ISO 8601 time, in UTC if it names no zone; NaN for other text."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return math.nan
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _class(value: Any, names: tuple[str, ...], where: str, row: int) -> int:
@@ -208,18 +266,23 @@ def _plain(value: Any) -> str:
     return text[1:] if text.startswith(_GUARDED) else text
 
 
-def _table(path: Path) -> dict[str, list[Any]]:
-    """All columns of a table; of CSV as text."""
+def _table(path: Path, extras: Collection[str] | None = None) -> dict[str, list[Any]]:
+    """The columns that we know and the extras that are wanted, None for all; of CSV as text."""
+    wanted = None if extras is None else _OWN | set(extras)
     if path.suffix.lower() == ".parquet":
-        return parquet_table(path)
+        return parquet_table(path, wanted)
     if path.suffix.lower() != ".csv":
         raise invalid(str(path), "end in .csv or .parquet", path.suffix or "no ending")
     records = csv_records(path, str(path))
     header = next(records, [])
     if len(set(header)) < len(header):
         raise invalid(str(path), "name each column once", ", ".join(header))
-    columns = list(zip(*records, strict=True)) or [()] * len(header)
-    return {name: list(column) for name, column in zip(header, columns, strict=True)}
+    places = [place for place, name in enumerate(header) if wanted is None or name in wanted]
+    columns: list[list[Any]] = [[] for _ in places]
+    for record in records:
+        for column, place in zip(columns, places, strict=True):
+            column.append(record[place])
+    return {header[place]: column for column, place in zip(columns, places, strict=True)}
 
 
 def read_reference(

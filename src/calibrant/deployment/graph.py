@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.calibration import Recorder, Step, Symbol
 from calibrant.decisions import Policy
@@ -14,6 +15,7 @@ from calibrant.deployment.contents import Contents
 from calibrant.deployment.inputs import InputSpec
 from calibrant.deployment.onnx_file import OUTPUTS, SCORES, SHORTLIST, library
 
+Floats = NDArray[np.float64]
 # A threshold is the confidence of a case, or of many if the calibrator has level stretches. The softmax of another
 # library differs in the last digits: a threshold that is a little lower keeps such cases on their side.
 _NUDGE = 1e-12
@@ -97,7 +99,7 @@ def _decide(recorder: Recorder, contents: Contents, precision: str, inside: Symb
     recorder.step("Cast", probabilities, to="float32", output="probabilities")
     predicted = recorder.step("ArgMax", probabilities, axis=1, keepdims=0, output="predicted")
     top = recorder.step("ReduceMax", probabilities, np.array([1]), keepdims=0)
-    thresholds = recorder.step("Gather", policy.routing.thresholds * (1.0 - _NUDGE), predicted, axis=0)
+    thresholds = recorder.step("Gather", _lowered(policy.routing.thresholds), predicted, axis=0)
     # Rounded probabilities may be a little more than 1.
     reached = recorder.minimum(top, 1.0) >= thresholds
     automate = recorder.step("And", reached, inside, output="automate")
@@ -105,6 +107,17 @@ def _decide(recorder: Recorder, contents: Contents, precision: str, inside: Symb
         listed = (probabilities >= policy.shortlist.least) | recorder.is_top(probabilities, policy.n_classes)
         # Automated cases have no list: nobody looks at them.
         recorder.step("And", listed, recorder.step("Unsqueeze", ~automate, np.array([1])), output=SHORTLIST)
+
+
+def _lowered(thresholds: Floats) -> Floats:
+    """Thresholds a little lower, but never by more than half of what is left above them.
+
+    Confidences of a saturated model lie within 1e-12 of 1. A rule that automates only a confidence of 1 was not shown
+    to be right for those just below.
+    """
+    # Infinity stands for a class that is never automated, and stays.
+    left = np.maximum(1.0 - thresholds, 0.0) / 2.0
+    return np.asarray(thresholds - np.minimum(_NUDGE, left))
 
 
 def _probabilities(recorder: Recorder, contents: Contents, precision: str) -> Symbol:

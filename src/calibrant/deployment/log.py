@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -19,7 +19,7 @@ from calibrant.deployment.stored import (
     stored_policy,
     undamaged,
 )
-from calibrant.deployment.tables import connect, create, reading, sqlalchemy, tables, url_of, writing
+from calibrant.deployment.tables import Database, sqlalchemy, tables, url_of
 from calibrant.errors import InvalidInput, OutputError, did_you_mean, invalid
 from calibrant.predictions import as_class_names, names_or_numbers
 
@@ -44,6 +44,7 @@ class DecisionLog:
     - The first label of an id counts. The same label again changes nothing; another one is refused. A label of an id
       that was never decided is refused.
     - When `append` or `label` returns, what it was given is on disk. When it raises, nothing of it is.
+    - If the file of a log is deleted, moved or replaced while it is open, everything but `close` raises `OutputError`.
 
     Args:
         place: A path (an SQLite file, in write-ahead mode) or the URL of a database that SQLAlchemy knows.
@@ -72,26 +73,19 @@ class DecisionLog:
     ) -> None:
         if model is not None and not _DIGEST.fullmatch(model):
             raise invalid("model", "be a SHA-256 in 64 hexadecimal digits", repr(model))
-        self._url = url_of(place)
-        sqlalchemy()
-        self._check_place(create=model is not None)
-        self._engine = connect(self._url, create=model is not None)
+        url = url_of(place)
+        if url.get_backend_name() == "sqlite":
+            _check_path(Path(str(url.database)), create=model is not None)
+        self._database = Database(url, create=model is not None)
+        # Of its own, so that a check is answered while every other connection waits for a lock.
+        self._for_checks = Database(url, create=False, connections=1)
         try:
             self._open(model, n_classes, class_names)
+            self._database.keep_file()
+            self._for_checks.keep_file()
         except BaseException:
             self.close()
             raise
-
-    def _check_place(self, *, create: bool) -> None:
-        if not self._url.startswith("sqlite"):
-            return
-        if not self._url.startswith("sqlite:///") or ":memory:" in self._url:
-            raise invalid("decision log", "be a file or a database that lasts", self._url)
-        path = Path(self._url.removeprefix("sqlite:///").partition("?")[0])
-        if not create and not path.is_file():
-            raise InvalidInput(f"decision log {path} does not exist.")
-        if not path.parent.is_dir():
-            raise invalid("decision log", "lie in a folder that exists", str(path))
 
     def _open(self, model: str | None, n_classes: int | None, class_names: Sequence[str] | None) -> None:
         row = self._about()
@@ -115,7 +109,7 @@ class DecisionLog:
 
     def _about(self) -> Any:
         sa = sqlalchemy()
-        with reading(self._engine, self._url) as connection:
+        with self._database.reading() as connection:
             if not sa.inspect(connection).has_table(tables().about.name):
                 return None
             return connection.execute(sa.select(tables().about)).first()
@@ -124,7 +118,7 @@ class DecisionLog:
         names = None if class_names is None else json.dumps(list(class_names))
         values = {"one": 1, "format": FORMAT, "model": model, "n_classes": n_classes, "class_names": names}
         try:
-            create(self._engine, self._url, values)
+            self._database.create_tables(values)
         except (InvalidInput, OutputError):
             # Another process may have made it at the same moment; then it is there now.
             if self._about() is None:
@@ -133,7 +127,8 @@ class DecisionLog:
 
     def close(self) -> None:
         """Close the connections; what was appended is on disk already."""
-        self._engine.dispose()
+        self._database.close()
+        self._for_checks.close()
 
     def __enter__(self) -> Self:
         return self
@@ -142,9 +137,16 @@ class DecisionLog:
         self.close()
 
     def __len__(self) -> int:
-        sa = sqlalchemy()
-        with reading(self._engine, self._url) as connection:
-            return int(connection.execute(sa.select(sa.func.count()).select_from(tables().decisions)).scalar_one())
+        with self._database.reading() as connection:
+            return _count(connection)
+
+    def check(self) -> int:
+        """How many decisions the log holds, or an `OutputError` if it cannot be read.
+
+        Unlike `len`, this does not wait for those who write.
+        """
+        with self._for_checks.reading() as connection:
+            return _count(connection)
 
     # -- decisions ------------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class DecisionLog:
         if policy.n_classes != self.n_classes:
             raise invalid("policy", f"be made for the log's {self.n_classes} classes", f"{policy.n_classes} classes")
         digest, policies = policy.digest, tables().policies
-        with writing(self._engine, self._url) as connection:
+        with self._database.writing() as connection:
             if connection.execute(policies.select().where(policies.c.digest == digest)).first() is None:
                 content = json.dumps(policy.to_dict(), allow_nan=False)
                 connection.execute(policies.insert(), {"digest": digest, "time": now(), "content": content})
@@ -162,7 +164,7 @@ class DecisionLog:
     def policies(self) -> dict[str, Policy]:
         """The policies that were kept, by their digest, the oldest first."""
         policies = tables().policies
-        with reading(self._engine, self._url) as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(policies.select().order_by(policies.c.time)).all()
         return {row.digest: stored_policy(row.digest, row.content) for row in rows}
 
@@ -179,7 +181,7 @@ class DecisionLog:
         rows = [self._row(each) for each in decisions]
         stamp = now() if time is None else microseconds(time)
         table = tables().decisions
-        with writing(self._engine, self._url) as connection:
+        with self._database.writing() as connection:
             self._refuse_known(connection, [each.id for each in decisions])
             first = _last(connection, table) + 1
             numbered = [{**row, "sequence": first + at, "time": stamp, "policy": policy} for at, row in enumerate(rows)]
@@ -214,7 +216,12 @@ class DecisionLog:
                 raise DuplicateId(f"id {known.id!r} was decided before (number {known.sequence}). An id is used once.")
 
     def decisions(
-        self, since: int | datetime = 0, *, block: int = 10_000, labelled: bool | None = None
+        self,
+        since: int | datetime = 0,
+        *,
+        block: int = 10_000,
+        labelled: bool | None = None,
+        extras: Collection[str] | None = None,
     ) -> Iterator[LoggedDecisions]:
         """The decisions in their order, with the labels that have come so far, in blocks.
 
@@ -223,11 +230,14 @@ class DecisionLog:
                 the clock, in the order of the log.
             block: Most decisions in one block.
             labelled: True for those with a label alone, False for those without.
+            extras: Names of the extras to read; None for all, of which a block may have 1,000.
         """
         sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
         whole("block", block, 1)
         last = since if isinstance(since, int) else 0
-        columns = [*table.c, labels.c.target, labels.c.sequence.label("label_sequence")]
+        stored = [column for column in table.c if column.name != "extras"]
+        facts = table.c.extras if extras is None or extras else sa.literal("{}").label("extras")
+        columns = [*stored, facts, labels.c.target, labels.c.sequence.label("label_sequence")]
         query = sa.select(*columns).select_from(table.outerjoin(labels, table.c.id == labels.c.id))
         if isinstance(since, datetime):
             query = query.where(table.c.time >= microseconds(since))
@@ -236,13 +246,11 @@ class DecisionLog:
         query = query.order_by(table.c.sequence).limit(block)
         while True:
             # A short look for each block: nobody who writes waits for a slow reader.
-            with reading(self._engine, self._url) as connection:
+            with self._database.reading() as connection:
                 rows = connection.execute(query.where(table.c.sequence > last)).all()
             if not rows:
                 return
-            with undamaged():
-                found = as_columns(rows)
-            yield found
+            yield as_columns(rows, extras)
             last = rows[-1].sequence
 
     def find(self, id: str) -> Logged | None:  # noqa: A002 (the word of every file of ours)
@@ -250,7 +258,7 @@ class DecisionLog:
         sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
         joined = table.outerjoin(labels, table.c.id == labels.c.id)
         query = sa.select(*table.c, labels.c.target).select_from(joined).where(table.c.id == id)
-        with reading(self._engine, self._url) as connection:
+        with self._database.reading() as connection:
             row = connection.execute(query).first()
         if row is None:
             return None
@@ -270,7 +278,7 @@ class DecisionLog:
         numbers = {each: self._class_number(target) for each, target in targets.items()}
         stamp = now() if time is None else microseconds(time)
         labels = tables().labels
-        with writing(self._engine, self._url) as connection:
+        with self._database.writing() as connection:
             known = _labels_of(connection, list(numbers))
             for each, target in known.items():
                 if target is not None and numbers[each] != target:
@@ -318,6 +326,18 @@ def _labels_of(connection: "Connection", ids: Sequence[str]) -> dict[str, int | 
         if each not in found:
             raise UnknownId(f"id {each!r} was never decided in this log, so it cannot be labelled.")
     return {each: found[each] for each in ids}
+
+
+def _check_path(path: Path, *, create: bool) -> None:
+    if not create and not path.is_file():
+        raise InvalidInput(f"decision log {path} does not exist.")
+    if not path.parent.is_dir():
+        raise invalid("decision log", "lie in a folder that exists", str(path))
+
+
+def _count(connection: "Connection") -> int:
+    sa = sqlalchemy()
+    return int(connection.execute(sa.select(sa.func.count()).select_from(tables().decisions)).scalar_one())
 
 
 def _parts(ids: Sequence[str]) -> Iterable[Sequence[str]]:

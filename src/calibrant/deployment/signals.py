@@ -20,6 +20,8 @@ PROMISED = {
     "sensitivity": "sensitivity",
     "specificity": "specificity",
 }
+# Probability that an interval of a group without a promise ever fails.
+_DESCRIBED = 0.05
 # Points of a curve on the page.
 _POINTS = 400
 
@@ -89,6 +91,74 @@ class Signal(ShownFields):
         return content
 
 
+@dataclass(frozen=True)
+class GroupShare(ShownFields):
+    """What was seen in a group that nothing was promised for: a description, not a test.
+
+    Attributes:
+        about: Which promise the share belongs to; it was made for all cases together.
+        group: Whose cases.
+        cases: Labelled cases.
+        seen: Share of them that is right.
+        low: Lower end of its 95 % confidence sequence; it holds at every look, for this group by itself.
+        high: Upper end.
+    """
+
+    about: About
+    group: str
+    cases: int
+    seen: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Which cases depend on each other.
+
+    Attributes:
+        numbers: Number of the cluster of each case, shape (n,); cases of one cluster stand together.
+        largest: Most cases that a cluster can have.
+    """
+
+    numbers: NDArray[np.int64]
+    largest: int
+
+    def among(self, chosen: NDArray[np.bool_]) -> "Clusters":
+        """The clusters of some cases."""
+        return Clusters(self.numbers[chosen], self.largest)
+
+    @classmethod
+    def of_one(cls, cases: int) -> "Clusters":
+        """Every case by itself."""
+        return cls(np.arange(cases), 1)
+
+    @property
+    def first(self) -> NDArray[np.int64]:
+        """Place of the first case of each cluster."""
+        return np.flatnonzero(np.diff(self.numbers, prepend=-1) != 0)
+
+    @property
+    def last(self) -> NDArray[np.int64]:
+        """Place of the last case of each cluster."""
+        return np.append(self.first, len(self.numbers))[1:] - 1
+
+
+def group_share(right: NDArray[np.bool_], *, group: str, about: About, clusters: Clusters | None = None) -> GroupShare:
+    """Describe a group that nothing was promised for.
+
+    Args:
+        right: Whether each labelled case is right; at least one.
+        group: Whose cases they are.
+        about: Which promise the share belongs to.
+        clusters: Which cases depend on each other; None for none.
+    """
+    members = clusters or Clusters.of_one(len(right))
+    cases, draws = np.array([len(right)]), np.array([len(members.first)])
+    low, high = error_bounds(cases - right.sum(), cases, _DESCRIBED, clusters=draws, largest=members.largest)
+    return GroupShare(about, group, len(right), float(right.mean()), float(1.0 - high[0]), float(1.0 - low[0]))
+
+
 def promise_signal(
     rows: NDArray[np.int64],
     right: NDArray[np.bool_],
@@ -97,6 +167,7 @@ def promise_signal(
     target_accuracy: float,
     level: float,
     about: About = "promise",
+    clusters: Clusters | None = None,
 ) -> Signal:
     """Whether the accuracy of automated cases, or another share of right ones, is below what was promised.
 
@@ -107,15 +178,19 @@ def promise_signal(
         target_accuracy: What was promised.
         level: Probability of a false alarm, ever.
         about: Which promise.
+        clusters: Which cases depend on each other: then each cluster is one bet. None for none.
     """
-    wrong = ~right
-    capital = promise_capital(wrong, 1.0 - target_accuracy) if len(rows) else np.zeros(0)
+    members = clusters or Clusters.of_one(len(rows))
+    first, last = members.first, members.last
+    wrong = np.add.reduceat((~right).astype(np.int64), first) if len(rows) else np.zeros(0, dtype=np.int64)
+    bets = _Bets(wrong, last - first + 1, 1.0 - target_accuracy, members.largest)
+    capital = bets.capital() if len(rows) else np.zeros(0)
     alarm, since = _first_over(capital, level), None
     if alarm is not None:
-        since = _likeliest_change(wrong, 1.0 - target_accuracy, alarm)
-    shown = _shown(len(rows))
-    errors = np.cumsum(wrong, dtype=np.int64)
-    low, high = error_bounds(errors[shown], shown + 1, level)
+        since = int(first[bets.likeliest_change(alarm)])
+    shown = _shown(len(first))
+    errors = np.cumsum(wrong)
+    low, high = error_bounds(errors[shown], last[shown] + 1, level, clusters=shown + 1, largest=members.largest)
     return Signal(
         about=about,
         group=group,
@@ -126,23 +201,35 @@ def promise_signal(
         low=float(1.0 - high[-1]) if len(rows) else None,
         high=float(1.0 - low[-1]) if len(rows) else None,
         evidence=_log10(capital.max(initial=0.0)),
-        alarm=None if alarm is None else int(rows[alarm]) + 1,
+        alarm=None if alarm is None else int(rows[last[alarm]]) + 1,
         since=None if since is None else int(rows[since]) + 1,
         since_seen=None if since is None else float(right[since:].mean()),
         detail="",
-        curve=_curve(rows, right.astype(np.float64), capital, shown, 1.0 - high, 1.0 - low),
+        curve=_curve(rows, right.astype(np.float64), capital[shown], last[shown], 1.0 - high, 1.0 - low),
     )
 
 
-def _likeliest_change(wrong: NDArray[np.bool_], largest_error: float, alarm: int) -> int:
-    """The case up to the alarm from which on the errors so far are best explained by a larger error rate."""
-    best, place = -np.inf, 0
-    for ratios in log_ratios(wrong, largest_error):
-        total = np.cumsum(ratios)
-        gain = total[-1] - (total - ratios)[: alarm + 1]
-        at = int(np.argmax(gain))
-        best, place = (float(gain[at]), at) if gain[at] > best else (best, place)
-    return place
+@dataclass(frozen=True)
+class _Bets:
+    """Bets on the errors of clusters, or of single cases."""
+
+    errors: NDArray[np.int64]
+    cases: NDArray[np.int64]
+    largest_error: float
+    largest: int
+
+    def capital(self) -> NDArray[np.float64]:
+        return promise_capital(self.errors, self.largest_error, cases=self.cases, largest=self.largest)
+
+    def likeliest_change(self, alarm: int) -> int:
+        """The bet up to the alarm from which on the errors so far are best explained by a larger error rate."""
+        best, place = -np.inf, 0
+        for ratios in log_ratios(self.errors, self.largest_error, cases=self.cases, largest=self.largest):
+            total = np.cumsum(ratios)
+            gain = total[-1] - (total - ratios)[: alarm + 1]
+            at = int(np.argmax(gain))
+            best, place = (float(gain[at]), at) if gain[at] > best else (best, place)
+        return place
 
 
 def sameness_signal(
@@ -151,6 +238,7 @@ def sameness_signal(
     new: NDArray[Any],
     *,
     level: float,
+    rows: NDArray[np.int64],
     names: tuple[str, ...] | None = None,
     seed: int = 0,
 ) -> Signal:
@@ -161,6 +249,7 @@ def sameness_signal(
         reference: Those of the calibration cases, shape (m,).
         new: Those of the new cases in order, shape (n,).
         level: Probability of a false alarm, ever.
+        rows: Places of the new cases in the stream, shape (n,).
         names: For values that are class numbers: their names.
         seed: Of the random choice between equal values.
     """
@@ -185,11 +274,11 @@ def sameness_signal(
         low=None,
         high=None,
         evidence=_log10(capital.max()),
-        alarm=None if alarm is None else alarm + 1,
-        since=None if since is None else since + 1,
+        alarm=None if alarm is None else int(rows[alarm]) + 1,
+        since=None if since is None else int(rows[since]) + 1,
         since_seen=None if since is None else float(measure[since:].mean()),
         detail=detail,
-        curve=_curve(np.arange(len(new)), measure, capital, shown, none, none),
+        curve=_curve(rows, measure, capital[shown], shown, none, none),
     )
 
 
@@ -223,7 +312,7 @@ def _curve(
     window = max(50, len(values) // 20)
     first = np.maximum(shown + 1 - window, 0)
     recent = (total[shown + 1] - total[first]) / (shown + 1 - first)
-    evidence = [_log10(value) for value in capital[shown]]
+    evidence = [_log10(value) for value in capital]
     seen = total[shown + 1] / (shown + 1)
     return Curve(
         case=tuple((rows[shown] + 1).tolist()),

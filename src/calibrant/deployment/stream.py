@@ -1,6 +1,6 @@
 """`Stream`: the cases that a rule met, in their order, with the labels that have come so far."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from calibrant.checks import labels
 from calibrant.decisions import BinaryRule, Policy, RoutingRule, Shortlist
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.predictions import DistinctIds, Predictions
 
 Ints = NDArray[np.int64]
+# Columns of extras that fit into memory.
+_MOST_NAMES = 1000
 
 
 class LoggedBlock(Protocol):
@@ -41,8 +43,8 @@ class Log(Protocol):
     def policies(self) -> dict[str, Policy]:
         """The policies that decided, by their digest."""
 
-    def decisions(self) -> Iterable[LoggedBlock]:
-        """All decisions in the order of their sequence numbers."""
+    def decisions(self, *, block: int = ..., extras: Collection[str] | None = None) -> Iterable[LoggedBlock]:
+        """All decisions in the order of their sequence numbers, with the extras of these names; None for all."""
 
 
 @dataclass(frozen=True)
@@ -165,29 +167,38 @@ class Stream:
             found = f"{'auto' if made[at] else 'review'} at confidence {sure[at]:.6g} in row {at}"
             way_out = f"{len(other):,} of {rows:,} differ: name the rule that decided."
             raise invalid("decisions", "be those of this rule", found, way_out)
-        names = None if ids is None else np.asarray(ids)
+        names = None if ids is None else _values(ids)
         if names is not None:
             distinct = DistinctIds()
             distinct.add(names)
             distinct.check(lambda: [names])
-        given = {name: np.asarray(column) for name, column in (extras or {}).items()}
+        given = {name: _values(column) for name, column in (extras or {}).items()}
         order = None if label_order is None else np.asarray(label_order, dtype=np.int64)
-        stamps = None if times is None else np.asarray(times)
+        stamps = None if times is None else _values(times)
         on_list = None if listed is None else np.asarray(listed, dtype=np.bool_)
         return cls(rule, made, classes, sure, true, order, names, stamps, given, listed=on_list)
 
     @classmethod
-    def of_log(cls, log: Log, policy: Policy | None = None) -> Self:
+    def of_log(cls, log: Log, policy: Policy | None = None, *, extras: Collection[str] | None = None) -> Self:
         """Decisions of one policy in a log.
 
         Args:
             log: A `calibrant.deployment.DecisionLog`.
             policy: Whose decisions; None for the policy of the last decision. Those of other policies are left out.
+            extras: Names of the extras to read; None for all. A column that the rule has promises for is always read.
         """
-        blocks = [block for block in log.decisions() if len(block.ids)]
+        known = log.policies()
+        rules = [each.rule for each in (*known.values(), policy) if each is not None]
+        wanted = None if extras is None else {*extras, *needed_columns(rules)}
+        blocks = [block for block in log.decisions(extras=wanted) if len(block.ids)]
         if not blocks:
             raise InvalidInput("the log must hold at least one decision, got none.")
-        known = log.policies()
+        names = _names(blocks)
+        for name in extras or ():
+            if name not in names:
+                some = list(next(iter(log.decisions(block=1))).extras)
+                way_out = did_you_mean(name, some) if some else "There are no other columns."
+                raise invalid("groups", "be a column of the cases", repr(name), way_out)
         digest = str(blocks[-1].policy[-1]) if policy is None else policy.digest
         if policy is None:
             if digest not in known:
@@ -200,7 +211,7 @@ class Stream:
         own = columns.pop("policy") == digest
         if not own.any():
             raise invalid("log", "hold decisions of this policy", "decisions of other policies only")
-        extras = {name: np.concatenate([_column(block, name) for block in blocks])[own] for name in _names(blocks)}
+        facts = {name: np.concatenate([_column(block, name) for block in blocks])[own] for name in names}
         kept = {name: column[own] for name, column in columns.items()}
         lists = [each for block in blocks for each in block.shortlists]
         listed = [kind in each for each, kind in zip(lists, columns["target"].tolist(), strict=True)]
@@ -213,7 +224,7 @@ class Stream:
             ids=kept["ids"],
             times=np.datetime_as_string(kept["time"], unit="s"),
             label_order=kept["label_sequence"],
-            extras=extras,
+            extras=facts,
             listed=np.asarray(listed)[own] if any(lists) else None,
         )
         return replace(stream, left_out=int((~own).sum()), policy=policy)
@@ -223,7 +234,22 @@ _LOGGED = ("ids", "time", "policy", "predicted", "confidence", "automate", "targ
 
 
 def _names(blocks: Sequence[LoggedBlock]) -> list[str]:
-    return list(dict.fromkeys(name for block in blocks for name in block.extras))
+    names = list(dict.fromkeys(name for block in blocks for name in block.extras))
+    if len(names) > _MOST_NAMES:
+        rule = f"have at most {_MOST_NAMES:,} names"
+        raise invalid("extras of the decision log", rule, f"{len(names):,}", "Say which ones to read: extras=[...].")
+    return names
+
+
+def needed_columns(rules: Iterable[RoutingRule | BinaryRule | None]) -> set[str]:
+    """Columns without which a rule cannot be watched: groups with a promise of their own, and clusters."""
+    found = [getattr(rule, name, None) for rule in rules for name in ("groups", "cluster_column")]
+    return {name for name in found if isinstance(name, str)}
+
+
+def _values(column: Any) -> NDArray[Any]:
+    """A column as it is, or as objects: an array of text has for every row the room of the longest."""
+    return column if isinstance(column, np.ndarray) else np.array(list(column), dtype=object)
 
 
 def _column(block: LoggedBlock, name: str) -> NDArray[Any]:

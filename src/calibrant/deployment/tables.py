@@ -7,13 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from calibrant.errors import CalibrantError, InvalidInput, OutputError, importing, one_line
+from calibrant.errors import CalibrantError, InvalidInput, OutputError, importing, invalid, one_line
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import URL, Connection, Engine
 
-# How long a process waits for others that write to the same SQLite file.
-_PATIENCE_MS = 60_000
+# How long a transaction waits for others that write to the same SQLite file, and for a free connection. A client of
+# the service waits as long before it is told to try again.
+_PATIENCE_S = 15
 
 
 def sqlalchemy() -> Any:
@@ -78,26 +79,149 @@ def tables() -> SimpleNamespace:
     return SimpleNamespace(data=data, about=about, policies=policies, decisions=decisions, labels=labels)
 
 
-def connect(url: str, *, create: bool) -> "Engine":
-    """An engine whose committed transactions survive the death of the process, and for SQLite that of the machine.
+def url_of(place: str | Path) -> "URL":
+    """The URL of a database, or that of an SQLite file for a path; built from parts, since a path may hold any sign."""
+    sa = sqlalchemy()
+    if isinstance(place, Path) or "://" not in place:
+        path_url: URL = sa.URL.create("sqlite", database=str(Path(place).absolute()))
+        return path_url
+    kind, _, rest = place.partition(":")
+    try:
+        url: URL = sa.make_url(place)
+    except (sa.exc.ArgumentError, ValueError) as error:
+        raise invalid("decision log", "be a path or a database URL that can be parsed", f"{kind}:...") from error
+    if url.get_backend_name() != "sqlite":
+        return url
+    if kind != "sqlite" or not rest.startswith("///") or "?" in rest or not _is_file_name(url.database):
+        way_out = "Give the path of the file instead of a URL."
+        raise invalid("decision log", "be a file or a database that lasts", place, way_out)
+    return url.set(database=str(Path(str(url.database)).absolute()))
+
+
+def _is_file_name(name: str | None) -> bool:
+    return bool(name) and name != ":memory:" and not str(name).startswith("file:")
+
+
+class Database:
+    """Connections to the database of a log. Committed transactions survive the death of the process.
+
+    With SQLite they also survive the death of the machine, and every transaction is refused if the path no longer leads
+    to the file that was opened: what is written to a deleted or moved file would be lost to everybody who opens the
+    path.
 
     Args:
         url: Of the database.
         create: Whether it may be new; one that is only read keeps its mode, because it may not be ours.
+        connections: The most connections at a time. Who finds all of them in use waits, and is then refused.
     """
-    sa = sqlalchemy()
-    with faults(url, ImportError, ValueError):  # of drivers and of URLs
-        engine: Engine = sa.create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
-    if engine.dialect.name == "sqlite":
-        sa.event.listen(engine, "connect", partial(_set_up_sqlite, create=create))
-        sa.event.listen(engine, "begin", _begin_sqlite)
-    return engine
+
+    def __init__(self, url: "URL", *, create: bool, connections: int = 15) -> None:
+        sa = sqlalchemy()
+        self.url = url
+        self._file = Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
+        self._opened: dict[Path, tuple[int, int]] = {}
+        with self.faults(ImportError, ValueError):  # of drivers and of URLs
+            self.engine: Engine = sa.create_engine(
+                url,
+                pool_pre_ping=self._file is None,
+                pool_size=min(connections, 5),
+                max_overflow=max(connections - 5, 0),
+                pool_timeout=_PATIENCE_S,
+            )
+        if self._file is not None:
+            sa.event.listen(self.engine, "do_connect", self._before_connecting)
+            sa.event.listen(self.engine, "connect", partial(_set_up_sqlite, create=create))
+            sa.event.listen(self.engine, "begin", _begin_sqlite)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    def keep_file(self) -> None:
+        """From now on refuse every transaction if the path leads to another file than now."""
+        if self._file is None:
+            return
+        # What was committed last is in the file beside it, which exists as long as we have a connection.
+        for path in (self._file, Path(f"{self._file}-wal")):
+            found = _identity(path)
+            if found is not None:
+                self._opened[path] = found
+
+    def check_file(self) -> None:
+        """Refuse to go on if the file of the log was deleted, moved or replaced."""
+        for path, opened in self._opened.items():
+            found = _identity(path)
+            if found != opened:
+                what = "was deleted or moved" if found is None else "was replaced by another file"
+                way_out = "Nothing was logged. Put the file back, or restart the service to begin a new log."
+                raise OutputError(f"decision log {path} {what} after it was opened. {way_out}")
+
+    def _before_connecting(self, *_: Any) -> None:
+        # SQLite would make a new, empty file.
+        self.check_file()
+
+    def create_tables(self, about: dict[str, Any]) -> None:
+        """Make the tables of a new log and say whose it is, unless another process has."""
+        with self._transaction() as connection:
+            tables().data.create_all(connection)
+            if connection.execute(tables().about.select()).first() is None:
+                connection.execute(tables().about.insert(), about)
+
+    @contextmanager
+    def writing(self) -> Iterator["Connection"]:
+        """A transaction that no other writer of this log overlaps; nothing is written if the block raises."""
+        with self._transaction() as connection:
+            self.check_file()
+            # SQLite's own lock is taken when the transaction begins; elsewhere the lock is that of the one row.
+            connection.execute(sqlalchemy().select(tables().about.c.one).with_for_update())
+            yield connection
+            # Again, right before the commit: the file may have gone while this waited for the lock or wrote.
+            self.check_file()
+
+    @contextmanager
+    def _transaction(self) -> Iterator["Connection"]:
+        writes = {"calibrant_writes": True}
+        with self.faults(), self.engine.connect().execution_options(**writes) as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator["Connection"]:
+        """A connection for a short look."""
+        self.check_file()
+        with self.faults(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def faults(self, *more: type[Exception]) -> Iterator[None]:
+        """Turn what a database raises into one line. A URL may hold a password: only its kind is shown."""
+        from sqlalchemy.exc import OperationalError, SQLAlchemyError
+        from sqlalchemy.exc import TimeoutError as NoConnection
+
+        # Python cannot read what SQLite says about a damaged name.
+        raised: tuple[type[Exception], ...] = (SQLAlchemyError, UnicodeDecodeError, *more)
+        place = f"decision log {self._file}" if self._file is not None else f"decision log {self.url.drivername}:..."
+        try:
+            yield
+        except CalibrantError:
+            raise
+        except NoConnection as error:
+            raise OutputError(f"{place} is busy: no connection was free within {_PATIENCE_S} s.") from error
+        except raised as error:
+            cause = getattr(error, "orig", None) or error
+            told = one_line(cause, most=200).removesuffix(".")
+            if "@" in (self.url.host or ""):  # what follows the first @ is taken for the host, which is named
+                told = "a password is written with %40 for every @ in it"
+            kind_of = OutputError if isinstance(error, OperationalError) else InvalidInput
+            raise kind_of(f"{place} cannot be used: {type(cause).__name__}: {told}.") from error
 
 
-def url_of(place: str | Path) -> str:
-    """A path as the URL of an SQLite file; a URL as it is."""
-    text = str(place)
-    return text if isinstance(place, str) and "://" in text else f"sqlite:///{Path(text).absolute()}"
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of a file; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _set_up_sqlite(connection: Any, _: Any, *, create: bool) -> None:
@@ -105,7 +229,7 @@ def _set_up_sqlite(connection: Any, _: Any, *, create: bool) -> None:
         # Python's module would begin transactions on its own, after reading: too late for the lock.
         connection.isolation_level = None
         # The other process may be changing the mode of a new file: patience first.
-        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_S * 1000}")
         if create:
             connection.execute("PRAGMA journal_mode = WAL")
         # Each commit waits for the disk: an answered decision outlives a power cut, too.
@@ -120,49 +244,3 @@ def _set_up_sqlite(connection: Any, _: Any, *, create: bool) -> None:
 def _begin_sqlite(connection: "Connection") -> None:
     writes = connection.get_execution_options().get("calibrant_writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def create(engine: "Engine", url: str, about: dict[str, Any]) -> None:
-    """Make the tables of a new log and say whose it is, unless another process has."""
-    with faults(url), engine.connect().execution_options(calibrant_writes=True) as connection, connection.begin():
-        tables().data.create_all(connection)
-        if connection.execute(tables().about.select()).first() is None:
-            connection.execute(tables().about.insert(), about)
-
-
-@contextmanager
-def writing(engine: "Engine", url: str) -> Iterator["Connection"]:
-    """A transaction that no other writer of this log overlaps; nothing is written where the block raises."""
-    with faults(url), engine.connect().execution_options(calibrant_writes=True) as connection, connection.begin():
-        # SQLite's own lock is taken when the transaction begins; elsewhere the lock is that of the one row.
-        connection.execute(sqlalchemy().select(tables().about.c.one).with_for_update())
-        yield connection
-
-
-@contextmanager
-def reading(engine: "Engine", url: str) -> Iterator["Connection"]:
-    """A connection for a short look."""
-    with faults(url), engine.connect() as connection:
-        yield connection
-
-
-@contextmanager
-def faults(url: str, *more: type[Exception]) -> Iterator[None]:
-    """Turn what a database raises into one line. A URL may hold a password: only what stands before that is said."""
-    from sqlalchemy.exc import OperationalError, SQLAlchemyError
-
-    # Python cannot read what SQLite says about a damaged name.
-    raised: tuple[type[Exception], ...] = (SQLAlchemyError, UnicodeDecodeError, *more)
-    kind, _, rest = url.partition(":")
-    place = f"decision log {rest.removeprefix('///')}" if kind == "sqlite" else f"decision log {kind}:..."
-    try:
-        yield
-    except CalibrantError:
-        raise
-    except raised as error:
-        cause = getattr(error, "orig", None) or error
-        told = one_line(cause, most=200)
-        if kind != "sqlite" and rest.count("@") > 1:  # what follows the first is taken for the host, which is named
-            told = "a password is written with %40 for every @ in it"
-        kind_of = OutputError if isinstance(error, OperationalError) and kind == "sqlite" else InvalidInput
-        raise kind_of(f"{place} cannot be used: {type(cause).__name__}: {told.removesuffix('.')}.") from error

@@ -44,7 +44,7 @@ class Difference(ShownFields):
         interval: Interval of the difference; None where it is not defined, for calibration errors, and
             for accuracies in sets of fewer than 200 rows.
         verdict: What b is, seen from a: "better" or "worse" where a difference of 0 is not plausible, else "cannot
-            tell".
+            tell". MCE, class-wise ECE and debiased ECE have no range, and always "cannot tell".
     """
 
     name: str

@@ -59,7 +59,7 @@ class Evaluation(Result):
         noise_floor_95: Its 95 % quantile.
         thresholds: The high-confidence sets.
         intervals: Metric name (for a set: "share@0.95") to its interval; None unless asked for.
-            MCE and class-wise ECE never have one.
+            MCE, class-wise ECE and debiased ECE never have one.
         level: Level of the intervals; None without them.
         balanced_error: Mean over classes of the class's error; None in evaluations of older versions. See
             `evaluate_classes` for each class.

@@ -1,8 +1,10 @@
 """The interval of every metric, each by the method that covers the truth as often as it says; see docs/metrics.md.
 
 Shares of rows have Wilson's or Jeffreys' interval, calibration errors that of `inversion`, everything else the
-percentiles of a bootstrap. MCE and class-wise ECE have none: one bin with a few rows decides the first; how far noise
-raises the second depends on whether the true gaps lie in many cells or in a few, which no sample tells. Errors of sets
+percentiles of a bootstrap. MCE, class-wise ECE and debiased ECE have none: one bin with a few rows decides the first;
+how far noise raises the second depends on whether the true gaps lie in many cells or in a few, which no sample tells;
+the third is 0 whenever the noise that it subtracts is the larger part, so that one error among 200 very sure rows gives
+0 in nearly every world, and no range of worlds follows from it. Errors of sets
 of fewer than ten rows have none either. Every interval holds the value that stands beside it.
 """
 
@@ -22,7 +24,7 @@ from calibrant.metrics.resampling import WeightedMetrics, resample
 from calibrant.predictions import Predictions
 
 _BOOTSTRAPPED = ("nll", "brier", "auroc", "aurc")
-_WITHOUT = ("mce", "classwise_ece")
+_WITHOUT = ("mce", "classwise_ece", "debiased_ece")
 # Ends of simulated intervals have a noise of their own, which no correlation of the models takes away.
 _MOST_TOGETHER = 0.9
 
@@ -58,8 +60,9 @@ class Resampled(ShownFields):
     def difference(self, other: "Resampled", name: str) -> Interval | None:
         """What this model's value minus that of another one, which was resampled by the same draws, could be in truth.
 
-        None for MCE and class-wise ECE, and where a value or its range is not defined. Of calibration errors this range
-        is made for verdicts alone: where it leaves 0 out it is right, but near 0 it is wider than its level says.
+        None for MCE, class-wise ECE and debiased ECE, and where a value or its range is not defined. Of calibration
+        errors this range is made for verdicts alone: where it leaves 0 out it is right, but near 0 it is wider than its
+        level says.
         """
         ours, theirs = self.evaluation.values()[name], other.evaluation.values()[name]
         if ours is None or theirs is None or name in _WITHOUT:

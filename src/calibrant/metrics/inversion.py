@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.metrics.binning import bin_edges, expected_error, rounded
-from calibrant.metrics.errors import debiased
 from calibrant.metrics.names import set_metric
 from calibrant.metrics.smooth import grid_position, smooth_error
 from calibrant.metrics.tops import SortedTops, Tops
@@ -54,7 +53,7 @@ class Plausible(NamedTuple):
 def calibration_errors(
     predictions: Predictions, n_bins: int, thresholds: list[float], *, n_resamples: int, seed: int, level: float
 ) -> dict[str, Plausible]:
-    """The plausible true values of every calibration error but MCE and class-wise ECE, by flat name.
+    """The plausible true values of every calibration error but MCE, class-wise and debiased ECE, by flat name.
 
     Errors of sets of fewer than ten rows are left out.
     """
@@ -125,11 +124,9 @@ class _Groups:
         """The errors of counts of shape (r, groups)."""
         total, gap = size.sum(axis=1), size * self.confidence - right
         width, mass = self.parts
-        count, hits, surplus = (np.add.reduceat(each, mass, axis=1) for each in (size, right, gap))
         return {
             "ece": expected_error(np.add.reduceat(gap, width, axis=1), total),
-            "ece_equal_mass": expected_error(surplus, total),
-            "debiased_ece": debiased(count, surplus + hits, hits),
+            "ece_equal_mass": expected_error(np.add.reduceat(gap, mass, axis=1), total),
             "ks": np.abs(np.cumsum(gap, axis=1)).max(axis=1) / total,
             "smooth_ece": self._smooth(gap / total[:, None]),
         }

@@ -1,6 +1,6 @@
 """Parquet tables that are no predictions, such as decisions and labels, as columns of plain values."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,16 @@ def parquet_columns(path: Path) -> list[str]:
         return list(file.schema_arrow.names)
 
 
-def parquet_table(path: Path) -> dict[str, list[Any]]:
-    """All columns of a file; those of lists and bytes are passed over. Equal values are kept once."""
+def parquet_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, list[Any]]:
+    """Columns of a file, all or those that are wanted; lists and bytes are passed over. Equal values are kept once."""
     types = parquet_module().types
     with _opened(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
         kinds = {name: schema.field(place).type for place, name in enumerate(schema.names)}
         if len(kinds) < len(schema.names):
             raise invalid(str(path), "name each column once", ", ".join(schema.names)[:200])
+        if wanted is not None:
+            kinds = {name: kind for name, kind in kinds.items() if name in wanted}
         needed = metadata.num_rows * len(kinds) * _BYTES_OF_A_VALUE
         check_unfolded(str(path), needed, path.stat().st_size, "Write it again in smaller parts.", most=_MOST_UNFOLDED)
     texts = [name for name, kind in kinds.items() if types.is_string(kind) or types.is_large_string(kind)]

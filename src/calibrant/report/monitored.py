@@ -4,7 +4,19 @@ import math
 from pathlib import Path
 
 from calibrant import __version__
-from calibrant.deployment import PROMISED, SIGNAL_HEADINGS, Signal, Watched, advice, findings, headline, row_of
+from calibrant.deployment import (
+    PROMISED,
+    SHARE_HEADINGS,
+    SHARE_TITLE,
+    SIGNAL_HEADINGS,
+    Signal,
+    Watched,
+    advice,
+    findings,
+    headline,
+    row_of,
+    share_row,
+)
 from calibrant.errors import invalid
 from calibrant.files import as_path, write_text
 from calibrant.report.page import asset, content_security, embeddable, page_environment, plotly_script
@@ -55,6 +67,9 @@ def build_monitor_page(watched: Watched, *, title: str = "Does the promise still
         hidden=len(signals) - len(charted),
         headings=SIGNAL_HEADINGS,
         rows=[row_of(each) for each in watched.signals],
+        share_title=SHARE_TITLE,
+        share_headings=SHARE_HEADINGS,
+        shares=[share_row(each) for each in watched.described],
         style=asset("page.css"),
         scripts=scripts,
         security=content_security(scripts.values()),

@@ -1,5 +1,6 @@
 import os
 import struct
+import subprocess
 import zlib
 
 import numpy as np
@@ -105,6 +106,43 @@ def test_an_unreadable_picture_is_named(tmp_path, picture, content):
     with pytest.raises(InvalidInput, match=r"b/bad.png cannot be read as an image .*Replace the file") as caught:
         load_dataset(f"folder:{tmp_path}")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the stand-in for Ghostscript is a shell script")
+def test_postscript_is_never_handed_to_ghostscript(tmp_path, picture, monkeypatch):
+    for path in ("a/1.png", "a/2.png", "b/1.png"):
+        picture(f"set/{path}")
+    bad = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+    (tmp_path / "set/b/bad.png").write_bytes(bad)
+    (tmp_path / "gs").write_text(f"#!/bin/sh\ntouch {tmp_path}/it_ran\n")
+    (tmp_path / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    EpsImagePlugin = pytest.importorskip("PIL.EpsImagePlugin")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # it remembers where Ghostscript was
+    for ending in ("", "?size=8"):
+        with pytest.raises(InvalidInput, match=r"b/bad.png cannot be read as an image \(unknown format\)"):
+            load_dataset(f"folder:{tmp_path / 'set'}{ending}")
+    assert not (tmp_path / "it_ran").exists()
+
+
+@pytest.mark.parametrize("ending", ["bmp", "gif", "jpg", "png", "ppm", "pgm", "tif", "webp"])
+def test_every_documented_format_is_read(tmp_path, picture, ending):
+    mode = "L" if ending == "pgm" else "RGB"
+    for path in ("a/1", "a/2", "b/1", "b/2"):
+        picture(f"{path}.{ending}", size=(8, 8), mode=mode)
+    assert len(load_dataset(f"folder:{tmp_path}?size=8").train.images)
+
+
+def test_whatever_a_decoder_raises_is_an_unreadable_picture(tmp_path, picture, monkeypatch):
+    for path in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        picture(path)
+
+    def broken(*_, **__):
+        raise subprocess.CalledProcessError(3, "decoder")
+
+    monkeypatch.setattr(Image.Image, "convert", broken)
+    with pytest.raises(InvalidInput, match=r"png cannot be read as an image \(Command 'decoder' returned"):
+        load_dataset(f"folder:{tmp_path}?size=8&colour=grey")
 
 
 def test_a_picture_that_ends_early_is_named(tmp_path, picture):

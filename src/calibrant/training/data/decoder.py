@@ -1,7 +1,6 @@
 """Decode one picture file into uint8 pixels, upright, in the wanted size and colours."""
 
 import io
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, invalid, one_line
 from calibrant.training.data.jpeg import pixels_by_torchvision
 from calibrant.training.data.spec import LARGEST_SIDE
 
@@ -25,6 +24,8 @@ Library = Literal["pillow", "torchvision"]
 RESIZE = "Add ?size=64 (or another side length) to the name of the data"
 # What is decoded at the same time, whatever the number of threads; a larger picture is decoded alone.
 PIXELS_AT_ONCE = 2**25
+# Pillow opens many more, and hands PostScript to Ghostscript, which runs it.
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _GREY_MODES = ("1", "L", "LA")
 _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB", "RGBX")
 _LARGEST_FILE = 256 * 2**20
@@ -77,15 +78,16 @@ class Decoder:
         check_size(picture.place, picture.stored)
         try:
             content = picture.read()
-            with Image.open(io.BytesIO(content)) as image:
+            with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
                 return self._decode(picture, image, content)
-        except InvalidInput:
+        except (InvalidInput, MemoryError):
             raise
         except Image.DecompressionBombError as error:
             raise _too_large(picture, "more") from error
-        except (OSError, ValueError, SyntaxError, EOFError, OverflowError, struct.error) as error:
-            # Pillow ends some messages with the address of the buffer, which says nothing to a reader.
-            reason = "unknown format" if "cannot identify" in str(error) else str(error)
+        except Exception as error:
+            # A decoder may raise anything for a damaged file. Pillow ends some messages with the address of the buffer,
+            # which says nothing to a reader.
+            reason = "unknown format" if "cannot identify" in str(error) else one_line(error, most=200)
             raise Unreadable(
                 f"{picture.place} cannot be read as an image ({reason}). Replace the file or take it away."
             ) from error

@@ -1,0 +1,59 @@
+"""The numbers of the package are those that were frozen; `scripts/frozen_numbers.py compare` checks all of them."""
+
+import copy
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FROZEN = ROOT / "results" / "benchmarks" / "frozen-01e6c30.json.gz"
+CASES = ("bounds", "cifar10-resnet32-nll", "table-02", "table-04")
+# Left out here because they take long.
+SLOW = tuple(f"cifar10-resnet32-nll/{part}/*" for part in ("groups", "compare groups", "partitioned"))
+# Patterns of keys that were changed on purpose since; say why beside each.
+CHANGED: tuple[str, ...] = ()
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("frozen_numbers", ROOT / "scripts" / "frozen_numbers.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture(scope="module")
+def frozen(script):
+    return script.select(script.read(FROZEN), CASES)
+
+
+def test_the_numbers_are_the_frozen_ones(script, frozen):
+    ignored = (*SLOW, *CHANGED)
+    assert script.differences(frozen, script.collect(CASES, ignored), ignored) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "factor", "reported"),
+    [
+        ("exact", "cifar10-resnet32-nll/evaluate/plain/ece", 1 + 1e-11, True),
+        ("exact", "cifar10-resnet32-nll/evaluate/plain/ece", 1 + 1e-13, False),
+        ("minimised", "cifar10-resnet32-nll/calibrators/temperature/fitted/parameters/temperature", 1 + 1e-5, True),
+        ("minimised", "cifar10-resnet32-nll/calibrators/temperature/fitted/parameters/temperature", 1 + 1e-7, False),
+    ],
+)
+def test_a_changed_number_is_reported(script, frozen, kind, key, factor, reported):
+    changed = copy.deepcopy(frozen)
+    changed[kind][key] *= factor
+    assert list(script.differences(frozen, changed)) == [key] * reported
+
+
+def test_a_missing_number_is_reported(script, frozen):
+    changed = copy.deepcopy(frozen)
+    del changed["exact"]["table-02/certify/kept/checksum"]
+    assert list(script.differences(frozen, changed)) == ["table-02/certify/kept/checksum"]
+    assert list(script.differences(changed, frozen)) == ["table-02/certify/kept/checksum"]
+    assert script.differences(frozen, changed, ["table-02/certify/*"]) == {}
