@@ -14,6 +14,7 @@ from calibrant.calibration import (
     cross_validated_nll,
 )
 from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.integrations.calibration_module import CalibrationModule
 
 
 def skewed(draw, n=600, classes=3, seed=1):
@@ -68,6 +69,20 @@ def test_transform_is_the_affine_map(draw, kind, diagonal):
     scores = (features * found.weight_ if diagonal else features @ found.weight_.T) + found.bias_
     expected = np.exp(scores - logsumexp(scores, axis=1, keepdims=True))
     np.testing.assert_allclose(found.transform(logits), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("classes", [38, 39])
+def test_both_minimisers_reach_the_optimum(draw, classes):
+    """Up to 38 classes second derivatives are used. At an optimum the objective is flat in every direction."""
+    logits, targets = draw(1500, classes, temperature=2.0)
+    found = MatrixScaling(reg_lambda=10.0, reg_mu=5.0).fit(logits, targets)
+    objective = slow_objective(logits, targets, 10.0, 5.0, diagonal=False)
+    best = np.concatenate([found.weight_.ravel(), found.bias_])
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        step = 1e-4 * rng.normal(size=len(best))
+        assert abs(objective(best + step) - objective(best - step)) < 1e-8
+        assert objective(best + step) > objective(best)
 
 
 def test_strong_regularisation_is_temperature_scaling(draw):
@@ -133,7 +148,7 @@ def test_a_class_without_a_case_keeps_its_probability(draw, kind, diagonal, reg_
     )
     far = found.transform_logits(300 * logits)
     assert np.isfinite(far).all()
-    mapped = found.to_module()(torch.from_numpy(300 * logits)).numpy()
+    mapped = CalibrationModule(found)(torch.from_numpy(300 * logits)).numpy()
     np.testing.assert_allclose(mapped, far, rtol=1e-11, atol=1e-11)
     again = type(found).from_dict(json.loads(json.dumps(found.to_dict())))
     np.testing.assert_array_equal(again.transform(logits), after)

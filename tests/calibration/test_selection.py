@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 
@@ -8,9 +10,7 @@ from calibrant.calibration import (
     make_calibrator,
     select_calibrator,
 )
-from calibrant.calibration._folds import stratified_folds
-from calibrant.calibration.selection import _worth_trying
-from calibrant.errors import InvalidInput
+from calibrant.errors import CalibrantWarning, InvalidInput
 
 QUICK = ("none", "temperature", "histogram", "isotonic-top")
 
@@ -46,12 +46,11 @@ def test_no_calibration_says_that_it_changes_nothing(draw):
 
 def test_held_out_nll_by_hand(draw):
     logits, targets = draw(90, 3)
+    fits = folds_of(logits, targets, folds=3, seed=2)
     found = cross_validated_nll(TemperatureScaling, logits, targets, folds=3, seed=2)
-    fold = stratified_folds(targets, 3, 2)
-    for held_out in range(3):
-        inside, outside = fold != held_out, fold == held_out
-        p = TemperatureScaling().fit(logits[inside], targets[inside]).transform(logits[outside])
-        np.testing.assert_allclose(found[outside], -np.log(p[np.arange(len(p)), targets[outside]]), rtol=1e-10)
+    for inside in fits:
+        p = TemperatureScaling().fit(logits[inside], targets[inside]).transform(logits[~inside])
+        np.testing.assert_allclose(found[~inside], -np.log(p[np.arange(len(p)), targets[~inside]]), rtol=1e-10)
 
 
 def test_differences_are_paired(draw):
@@ -67,14 +66,30 @@ def test_every_method_has_a_distinct_maker():
     assert len({repr(make_calibrator(name)) for name in METHODS}) == len(METHODS)
 
 
-def test_folds_are_even_in_size_and_in_classes():
+def folds_of(logits, targets, **options):
+    """Which cases each fold of a cross-validation is fitted on, as a calibrator sees them."""
+    seen = []
+
+    class Spy(TemperatureScaling):
+        def fit(self, rows, labels=None):
+            seen.append(np.isin(logits[:, 0], rows[:, 0]))
+            return super().fit(rows, labels)
+
+    cross_validated_nll(Spy, logits, targets, **options)
+    return seen
+
+
+def test_folds_are_even_in_size_and_in_classes(draw):
     targets = np.repeat([0, 1, 2], [50, 31, 22])
-    fold = stratified_folds(targets, 5, 0)
-    assert np.ptp(np.bincount(fold)) <= 1
+    logits, _ = draw(103, 3)
+    fits = folds_of(logits, targets, folds=5, seed=0)
+    held_out = ~np.array(fits)
+    assert (held_out.sum(axis=0) == 1).all()
+    assert np.ptp(held_out.sum(axis=1)) <= 1
     for k in range(3):
-        assert np.ptp(np.bincount(fold[targets == k], minlength=5)) <= 1
-    assert (fold == stratified_folds(targets, 5, 0)).all()
-    assert (fold != stratified_folds(targets, 5, 1)).any()
+        assert np.ptp(held_out[:, targets == k].sum(axis=1)) <= 1
+    np.testing.assert_array_equal(fits, folds_of(logits, targets, folds=5, seed=0))
+    assert (np.array(fits) != folds_of(logits, targets, folds=5, seed=1)).any()
 
 
 @pytest.mark.parametrize(
@@ -105,11 +120,16 @@ def test_too_few_cases_for_the_folds_inside_of_folds(draw):
 
 
 @pytest.mark.parametrize(("cases", "left_out"), [(29, {"dirichlet", "matrix"}), (30, set())])
-def test_matrices_with_more_numbers_than_cases_are_left_out(cases, left_out):
-    assert set(METHODS) - set(_worth_trying(cases, 5)) == left_out
+def test_matrices_with_more_numbers_than_cases_are_left_out(draw, cases, left_out):
+    logits, _ = draw(cases, 5)
+    tried = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        select_calibrator(logits, np.arange(cases) % 5, progress=lambda name, *_: tried.append(name))
+    assert set(METHODS) - set(tried) == left_out
 
 
-def test_progress_is_told_before_each_method(draw):
+def test_progress_is_reported_before_each_method(draw):
     told = []
     select_calibrator(*draw(100), methods=QUICK[:2], progress=lambda *line: told.append(line))
     assert told == [(name, place, 2) for place, name in enumerate(QUICK[:2])]

@@ -1,7 +1,6 @@
 import io
 import json
 import sys
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from rich.console import Console
 from calibrant import Predictions, evaluate
 from calibrant.calibration import METHODS, TemperatureScaling, warn_if_worse
 from calibrant.cli import _say
-from calibrant.cli.calibrate import Method
 from calibrant.decisions import Policy, choose_threshold
 from calibrant.errors import CalibrantWarning
 
@@ -215,8 +213,13 @@ def test_names_decide_over_the_order_of_columns(calibrant, tmp_path):
     assert two.class_names == ("a", "b", "c")
 
 
-def test_method_names_are_those_of_the_library():
-    assert set(get_args(Method)) == {"best", *METHODS}
+def test_an_unknown_method_is_one_line_and_the_help_names_the_known_ones(calibrant, files):
+    val, test = files
+    code, out, err = calibrant("calibrate", val, "--apply", test, "--method", "temprature")
+    assert (code, out) == (2, "")
+    assert "Did you mean 'temperature'" in err
+    shown = " ".join(calibrant("calibrate", "--help")[1].split())
+    assert all(name in shown for name in METHODS)
 
 
 def test_in_sample_numbers_are_named_so(calibrant, files, tmp_path):

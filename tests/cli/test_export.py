@@ -9,7 +9,6 @@ from sklearn.datasets import load_digits
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy, RoutingRule
-from calibrant.deployment import onnx
 from calibrant.deployment.contents import weights_digest
 from calibrant.deployment.decider import policy_for
 from calibrant.deployment.onnx import Exported
@@ -72,12 +71,12 @@ def fresh_run(run_folder, tmp_path):
 def untraced(monkeypatch):
     """Put the weights' name in the place of the ONNX file: which policy belongs into it is decided before."""
 
-    def write(model, path, policy, *_):
+    def write(model, path, policy, *_, **__):
         path.write_text(weights_digest(model))
         found = policy_for(10, policy, None)
         return Exported(cases=1, automated=0, largest_difference=0.0, decisions_differ=0, path=path, policy=found)
 
-    monkeypatch.setattr(onnx, "_export_module", write)
+    monkeypatch.setattr("calibrant.training.export.export_module", write)
 
 
 @pytest.mark.usefixtures("untraced")

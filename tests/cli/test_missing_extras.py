@@ -30,9 +30,9 @@ def files(tmp_path):
         ("jinja2", "report", ("report", "p.npz", "--out", "new.html"), "report.page.method_contents"),
         ("plotly", "report", ("report", "p.npz", "--out", "new.html"), "report.page.method_contents"),
         ("matplotlib", "report", ("report", "p.npz", "--out", "new.html", "--figures", "new"), "report.write_report"),
-        ("onnx", "export", ("export", "run", "--out", "new.onnx"), "deployment.onnx._export_run"),
-        ("onnxscript", "export", ("export", "run", "--out", "new.onnx"), "deployment.onnx._export_run"),
-        ("onnxruntime", "export", ("export", "run", "--out", "new.onnx"), "deployment.onnx._export_run"),
+        ("onnx", "export", ("export", "run", "--out", "new.onnx"), "training.export._images"),
+        ("onnxscript", "export", ("export", "run", "--out", "new.onnx"), "training.export._images"),
+        ("onnxruntime", "export", ("export", "run", "--out", "new.onnx"), "training.export._images"),
     ],
 )
 def test_a_missing_extra_is_said_before_any_work(calibrant, files, monkeypatch, missing, extra, arguments, work):

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from calibrant import Predictions
 from calibrant.calibration import make_calibrator
-from calibrant.decisions import RoutingRule, choose_shortlist, choose_threshold
+from calibrant.decisions import Policy, RoutingRule, choose_shortlist, choose_threshold
 from calibrant.deployment import Decider, export_onnx
 from calibrant.errors import InvalidInput
 
@@ -43,20 +43,24 @@ def test_a_scikit_learn_model(table, make, method, dtype, tmp_path):
         return Predictions.from_probabilities(estimator.predict_proba(x[rows]), y[rows], class_names=names.tolist())
 
     calibrator = None if method is None else make_calibrator(method).fit(said(slice(1000, 1500)))
-    seen = said if calibrator is None else (lambda rows: calibrator(said(rows)))
+    policy = Policy(3, calibrator, class_names=tuple(names.tolist()))
+
+    def seen(rows):
+        return policy.calibrate(said(rows))
+
     rule = choose_threshold(seen(slice(1500, 2500)), 0.9)
     shortlist = choose_shortlist(seen(slice(2500, 3000)), 0.9, rule=rule)
-    parts = {"calibrator": calibrator, "rule": rule, "shortlist": shortlist}
+    deployed = Policy(3, calibrator, rule, shortlist)
     # Exactly as wide as the cases: the outermost ones lie inside.
     ranges = {"inputs": (x.min(), x.max())}
-    written = export_onnx(estimator, tmp_path / "m.onnx", example=x[1000:2000], ranges=ranges, **parts)
+    written = export_onnx(estimator, tmp_path / "m.onnx", example=x[1000:2000], ranges=ranges, policy=deployed)
     assert written.decisions_differ == 0
     assert written.automated > 100
     decider = Decider.load(tmp_path / "m.onnx")
     assert decider.contents.inputs[0].dtype in (dtype, "float64")
-    assert decider.contents.class_names == ("ant", "bee", "cow")
+    assert decider.policy.class_names == ("ant", "bee", "cow")
     decisions = decider.decide(x[3000:])
-    routed, listed = rule.route(seen(slice(3000, None))), shortlist.listed(seen(slice(3000, None)))
+    routed, listed = deployed.decide(said(slice(3000, None))), shortlist.listed(seen(slice(3000, None)))
     assert [each.automate for each in decisions] == routed.automate.tolist()
     assert [each.predicted for each in decisions] == routed.predicted.tolist()
     np.testing.assert_allclose([each.confidence for each in decisions], routed.confidence, atol=1e-5)
@@ -80,7 +84,11 @@ def test_what_cannot_be_converted_is_one_line(table, tmp_path):
         (LogisticRegression(), fine, "a fitted scikit-learn classifier with predict_proba, got LogisticRegression"),
         ("model.pkl", fine, "a fitted scikit-learn classifier with predict_proba, got str"),
         (LogisticRegression().fit(x, y), {"example": x[0]}, "be numbers of shape"),
-        (LogisticRegression().fit(x, y), {**fine, "rule": RoutingRule(0.9, 4)}, "made for 4 classes"),
+        (
+            LogisticRegression().fit(x, y),
+            {**fine, "policy": Policy(4)},
+            "policy must be made for the model's 3",
+        ),
     ]:
         with pytest.raises(InvalidInput, match=message) as caught:
             export_onnx(model, tmp_path / "m.onnx", **arguments)
@@ -102,12 +110,13 @@ def test_a_transformer_with_token_ids_and_a_mask(tmp_path):
     with torch.no_grad():
         logits = model.eval()(**cases).logits
     rule = RoutingRule(threshold=float(logits.softmax(1).amax(1).double().median()) + 1e-4, n_classes=3)
+    policy = Policy(3, rule=rule)
     ranges = {"input_ids": (0, 59), "attention_mask": (0, 1)}
     first = {name: values[:100] for name, values in cases.items()}
-    written = export_onnx(model, tmp_path / "m.onnx", example=first, rule=rule, ranges=ranges)
+    written = export_onnx(model, tmp_path / "m.onnx", example=first, policy=policy, ranges=ranges)
     assert (written.cases, written.decisions_differ) == (100, 0)
     decisions = Decider.load(tmp_path / "m.onnx").decide(cases)
-    assert [each.automate for each in decisions] == rule.route_logits(logits).automate.tolist()
+    assert [each.automate for each in decisions] == policy.decide(logits, "logits").automate.tolist()
     assert 200 < sum(each.automate for each in decisions) < 400
     with pytest.raises(InvalidInput, match=r"input 'input_ids' must hold whole numbers, got dtype float32"):
         Decider.load(tmp_path / "m.onnx").decide({**cases, "input_ids": cases["input_ids"].float()})

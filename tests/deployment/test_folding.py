@@ -3,7 +3,6 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.calibration import Calibrator
 from calibrant.deployment import export_onnx, fold_temperature
 from calibrant.errors import InvalidInput
 from calibrant.training import default_recipe, train
@@ -24,7 +23,7 @@ def digits():
 
 
 def test_an_exported_file_with_a_folded_temperature_gives_the_calibrated_predictions(run, digits, tmp_path):
-    calibrator = Calibrator.load(run.calibrator_path)
+    calibrator = run.policy().calibrator
     assert abs(calibrator.temperature_ - 1) > 0.05  # else the test would show nothing
     wanted = calibrator(run.predictions("test")).probabilities
     images = digits.test.images.float() / 255

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 
@@ -9,8 +10,9 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import RoutingRule
+from calibrant import Predictions
+from calibrant.calibration import METHODS, TemperatureScaling, make_calibrator
+from calibrant.decisions import Policy, RoutingRule, choose_shortlist, choose_threshold
 from calibrant.deployment import OUTPUTS, SCORES, Decider, compare_onnx, export_onnx
 from calibrant.errors import CheckFailed, InvalidInput
 
@@ -47,18 +49,14 @@ def trained(digits):
     return model.eval()
 
 
-RULE = RoutingRule(
-    threshold=0.85, n_classes=10, target_accuracy=0.9, confidence=0.95, temperature=1.3, class_names=tuple("abcdefghij")
-)
-
-
-THREE = TemperatureScaling().fit(np.eye(3)[[0, 1, 2, 0]] + np.arange(12).reshape(4, 3) / 7, [0, 1, 2, 1])
+RULE = RoutingRule(threshold=0.85, n_classes=10, target_accuracy=0.9, confidence=0.95, class_names=tuple("abcdefghij"))
+POLICY = Policy(10, TemperatureScaling.known(2.6, 10), RULE)
 
 
 @pytest.fixture(scope="module")
 def exported(trained, digits, tmp_path_factory):
     path = tmp_path_factory.mktemp("onnx") / "model.onnx"
-    check = export_onnx(trained, path, example=digits[:16], mean=[0.3], std=[0.37], temperature=2.0, rule=RULE)
+    check = export_onnx(trained, path, example=digits[:16], mean=[0.3], std=[0.37], policy=POLICY)
     return path, check
 
 
@@ -83,7 +81,7 @@ def test_a_thousand_digits_equal_pytorch(exported, trained, digits):
 
 def test_decides_as_the_rule_does(exported, trained, digits):
     with torch.no_grad():
-        routed = RULE.route_logits(trained((digits - 0.3) / 0.37) / 2.0)
+        routed = POLICY.decide(trained((digits - 0.3) / 0.37), "logits")
     _, predicted, automate = run(exported[0], digits)
     assert (predicted == routed.predicted).all()
     clear = np.abs(routed.confidence - 0.85) > 1e-5
@@ -102,7 +100,8 @@ def test_names_and_types_and_metadata(exported):
     kinds = [each.type.tensor_type.elem_type for each in model.graph.output]
     assert kinds == [onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT]
     facts = {each.key: each.value for each in model.metadata_props}
-    assert json.loads(facts["calibrant.temperature"]) == pytest.approx(1.3)
+    assert json.loads(facts["calibrant.temperature"]) == pytest.approx(2.6)
+    assert facts["calibrant.policy"] == POLICY.digest
     assert json.loads(facts["calibrant.threshold"]) == 0.85
     assert json.loads(facts["calibrant.class_names"]) == list("abcdefghij")
 
@@ -110,7 +109,7 @@ def test_names_and_types_and_metadata(exported):
 def test_class_thresholds_and_nothing_to_automate(trained, digits, tmp_path):
     each = (0.5, None, *[0.9] * 8)
     rule = RoutingRule(threshold=None, n_classes=10, class_thresholds=each)
-    export_onnx(trained, tmp_path / "each.onnx", example=digits[:8], rule=rule)
+    export_onnx(trained, tmp_path / "each.onnx", example=digits[:8], policy=Policy(10, rule=rule))
     probabilities, predicted, automate = run(tmp_path / "each.onnx", digits)
     bars = np.array([math.inf if value is None else value for value in each])[predicted]
     assert (automate == (probabilities.max(axis=1) >= bars)).all()
@@ -139,7 +138,7 @@ def test_a_pixel_that_is_no_number_is_never_automated_wherever_it_lies(digits, t
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(32, 10))
     rule = RoutingRule(threshold=0.05, n_classes=10)
-    export_onnx(network, tmp_path / "m.onnx", example=digits[:8], rule=rule)
+    export_onnx(network, tmp_path / "m.onnx", example=digits[:8], policy=Policy(10, rule=rule))
     assert run(tmp_path / "m.onnx", digits[:8])[2].all()
     images = digits[:1].repeat(64, 1, 1, 1)
     images.view(64, 64)[torch.arange(64), torch.arange(64)] = float("nan")
@@ -151,7 +150,7 @@ def test_thresholds_are_compared_in_double_precision(tmp_path):
     threshold = 0.1 + 0.7
     logits = np.log((threshold + np.array([-1e-9, 1e-9])) / (1 - threshold - np.array([-1e-9, 1e-9])))
     example = torch.tensor(np.stack([logits, np.zeros(2)], axis=1))
-    export_onnx(nn.Identity(), tmp_path / "m.onnx", example=example, rule=RoutingRule(threshold, 2))
+    export_onnx(nn.Identity(), tmp_path / "m.onnx", example=example, policy=Policy(2, rule=RoutingRule(threshold, 2)))
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
     assert session.run(["automate"], {"inputs": example.numpy()})[0].tolist() == [False, True]
 
@@ -161,17 +160,55 @@ def test_a_threshold_of_one_automates_no_confidence_just_below(tmp_path):
     net = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
     with torch.no_grad():
         net[1].weight[:] = torch.tensor([[100.0], [0.0]])
-    path, rule = tmp_path / "m.onnx", RoutingRule(1.0, 2)
+    path, policy = tmp_path / "m.onnx", Policy(2, rule=RoutingRule(1.0, 2))
     images = torch.tensor([0.2, 0.3, 0.34, 0.5, 0.9]).reshape(-1, 1, 1, 1)
-    export_onnx(net, path, example=images, rule=rule)
+    export_onnx(net, path, example=images, policy=policy)
     with torch.no_grad():
-        expected = rule.route_logits(net(images)).automate
+        expected = policy.decide(net(images), "logits").automate
     assert expected.tolist() == [False, False, False, True, True]
     assert run(path, images)[2].tolist() == expected.tolist()
 
 
+def overconfident(n, classes, seed):
+    rng = np.random.default_rng(seed)
+    truth = 5.0 * rng.normal(size=(n, classes))
+    targets = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+    return Predictions.from_logits(2.0 * truth + np.eye(classes)[0], targets)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_file_decides_as_the_policy_with_every_calibrator(tmp_path, method, classes, dtype):
+    """Ordinary, saturated and tied scores, among them those that the rule was chosen on."""
+    calibrator = make_calibrator(method).fit(overconfident(600, classes, 0))
+    chosen_on = overconfident(2000, classes, 1)
+    policy = Policy(classes, calibrator)
+    policy = policy.with_rule(choose_threshold(policy.calibrate(chosen_on), 0.97))
+    shortlist = choose_shortlist(policy.calibrate(overconfident(500, classes, 2)), 0.9, rule=policy.rule)
+    policy = dataclasses.replace(policy, shortlist=shortlist)
+    eye = 1000.0 * np.eye(classes)
+    scores = np.vstack([chosen_on.scores[:700], 30 * chosen_on.scores[:50], eye, -eye, 0 * eye]).astype(dtype)
+    ranges = {"inputs": (-2000, 2000)}
+    written = export_onnx(
+        nn.Identity(), tmp_path / "m.onnx", policy=policy, example=torch.from_numpy(scores), ranges=ranges
+    )
+    assert written.decisions_differ == 0
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    outputs = [*OUTPUTS, SCORES, "shortlist"]
+    probabilities, predicted, automate, raw, listed = session.run(outputs, {"inputs": scores})
+    expected = policy.probabilities(scores, "logits")
+    routed = policy.decide(scores, "logits")
+    np.testing.assert_allclose(probabilities, expected, atol=1e-7)
+    np.testing.assert_array_equal(predicted, routed.predicted)
+    np.testing.assert_array_equal(automate, routed.automate)
+    np.testing.assert_array_equal(listed, policy.listed(expected, routed.automate))
+    np.testing.assert_array_equal(raw, scores)
+    assert 0 < automate.sum() < len(scores)
+
+
 def test_a_file_that_computes_something_else_is_refused(exported, trained, digits):
-    other = Decider(trained, example=digits[:16], rule=RULE)
+    other = Decider(trained, example=digits[:16], policy=POLICY)
     with pytest.raises(CheckFailed, match="ONNX and Python disagree, probabilities differ by up to"):
         compare_onnx(exported[0], other, {"images": digits[:50].numpy()})
 
@@ -188,11 +225,9 @@ def test_a_failed_check_leaves_what_was_there(trained, digits, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rule": RoutingRule(threshold=0.9, n_classes=3)}, "made for 3 classes and cannot be applied to 10"),
-        ({"temperature": 0.0}, "temperature must"),
+        ({"policy": Policy(3)}, "policy must be made for the model's 10 classes"),
         ({"mean": [0.1, 0.2]}, "mean and std must give 1 values"),
         ({"std": [0.0]}, "std above 0"),
-        ({"calibrator": THREE}, "calibrator must be made for the model's 10 classes, got 3 classes"),
         ({"example": torch.zeros(1, 1, 8, 8)}, "example must"),
         ({"example": torch.zeros(4, 1, 8, 8, dtype=torch.uint8)}, "input 'inputs' must be one of float32"),
         ({"example": torch.full((4, 1, 8, 8), torch.nan)}, "example of 'images' must hold finite numbers"),
@@ -200,8 +235,7 @@ def test_a_failed_check_leaves_what_was_there(trained, digits, tmp_path, monkeyp
         ({"ranges": {"image": (0, 1)}}, "ranges must name inputs of the model, got 'image'. Did you mean 'images'"),
         ({"ranges": {"images": (1, 0)}}, "range of input 'images' must be two finite numbers that rise"),
         ({"class_names": ["a", "b"]}, "class_names"),
-        ({"rule": RULE, "class_names": tuple("bacdefghij")}, "same classes in the same order, got 'b' and 'a'"),
-        ({"temperature": 2.0, "calibrator": THREE}, "temperature must be left out where a calibrator is given"),
+        ({"policy": POLICY, "class_names": tuple("bacdefghij")}, "same classes in the same order"),
     ],
 )
 def test_bad_arguments(trained, digits, tmp_path, arguments, message):

@@ -1,13 +1,10 @@
-"""Repair after training: learn on held-out cases how to turn logits into probabilities that can be trusted."""
+"""Post-hoc calibration: learn on held-out cases how to turn logits into probabilities that can be trusted."""
 
 from calibrant.calibration.affine import DirichletScaling, MatrixScaling, VectorScaling
-from calibrant.calibration.base import Calibrator, FitSummary
-from calibrant.calibration.beta import BetaCalibration
-from calibrant.calibration.curves import HistogramBinning, IsotonicCalibration
-from calibrant.calibration.module import CalibrationModule
-from calibrant.calibration.parts import calibrate_parts, fit_parts
+from calibrant.calibration.base import Calibrator, FitSummary, Progress, Provenance, warn_if_in_sample
+from calibrant.calibration.curves import BetaCalibration, HistogramBinning, IsotonicCalibration
+from calibrant.calibration.operations import Operations, Recorder, Step, Symbol
 from calibrant.calibration.prior import PriorCorrection
-from calibrant.calibration.provenance import Provenance, warn_if_in_sample
 from calibrant.calibration.selection import (
     METHODS,
     Candidate,
@@ -19,13 +16,18 @@ from calibrant.calibration.selection import (
     select_calibrator,
     warn_if_worse,
 )
-from calibrant.calibration.temperature import FEWEST_CASES, TemperatureScaling, temperature_share
+from calibrant.calibration.temperature import (
+    FEWEST_CASES,
+    TemperatureScaling,
+    calibrate_parts,
+    fit_parts,
+    temperature_share,
+)
 
 __all__ = [
     "FEWEST_CASES",
     "METHODS",
     "BetaCalibration",
-    "CalibrationModule",
     "Calibrator",
     "Candidate",
     "DirichletScaling",
@@ -34,9 +36,14 @@ __all__ = [
     "IsotonicCalibration",
     "MatrixScaling",
     "NoCalibration",
+    "Operations",
     "PriorCorrection",
+    "Progress",
     "Provenance",
+    "Recorder",
     "Selection",
+    "Step",
+    "Symbol",
     "TemperatureScaling",
     "VectorScaling",
     "calibrate_parts",

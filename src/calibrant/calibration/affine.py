@@ -7,34 +7,45 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from scipy.optimize import minimize
 
-from calibrant.calibration._arrays import Floats, Integers, Matrix, log_softmax, mean_nll
-from calibrant.calibration._folds import check_folds, stratified_folds
-from calibrant.calibration._hessian import of_all_features, of_own_features
-from calibrant.calibration._newton import newton
-from calibrant.calibration.base import BLOCK, Calibrator, Progress, finite_array
-from calibrant.calibration.module import AffineModule, CalibrationModule, PartialModule
+from calibrant.calibration.arrays import (
+    Floats,
+    Integers,
+    Matrix,
+    check_folds,
+    finite_array,
+    log_softmax,
+    mean_nll,
+    stratified_folds,
+)
+from calibrant.calibration.base import Calibrator, Progress
+from calibrant.calibration.operations import NUMPY, Operations
 from calibrant.calibration.temperature import softening
 from calibrant.errors import InvalidInput, invalid
 
-# Strongest first: each fit starts where its stricter neighbour ended. The terms are means over K^2 or K numbers, so
-# many classes want large values: 50 classes and 3,000 cases are best near 100,000.
+# Strongest first: each fit starts from the result of its stricter neighbour. The terms are means over K^2 or K numbers,
+# so many classes need large values: 50 classes and 3,000 cases are best near 100,000.
 REGULARISATION_GRID = (1e5, 1e4, 1e3, 1e2, 10.0, 1.0, 0.1, 0.01, 0.001)
 _MAX_ITERATIONS = 2000
-# Up to so many numbers to learn (38 classes) Newton's method is some 20 times as fast as L-BFGS, whose steps are cheap
-# but many: features of a trained network are strongly correlated. Beyond it the Hessian costs too much.
-_NEWTON = 1500
+# Up to so many numbers to learn (38 classes) a trust region with second derivatives is some 20 times as fast as L-BFGS,
+# whose steps are cheap but many: features of a trained network are strongly correlated. Beyond it the second
+# derivatives cost too much.
+_MOST_FOR_NEWTON = 1500
 # A gradient whose largest entry is at most this large belongs to an optimum.
 _FLAT = 1e-4
+# Norms of the gradient at which a search ends: in the cross-validation, where a rougher search would favour the
+# strength that it starts with, and in the final fit.
+_ROUGH, _EXACT = 1e-6, 1e-9
+_NUMBERS_AT_ONCE = 2**20
 
 
 class _AffineScaling(Calibrator):
-    """softmax(W x + b); what x is and how free W is, the subclasses say.
+    """softmax(W x + b). Subclasses say what x is and whether W is diagonal.
 
-    Nothing in the authors' objective bounds the diagonal: on separable cases it grows for ever. So doing nothing always
-    competes in the cross-validation, and a map that separates the fit set comes with a warning.
+    Nothing in the authors' objective bounds the diagonal: on separable cases it grows without bound. So doing nothing
+    always competes in the cross-validation, and a map that separates the fit set comes with a warning.
 
-    A class without a case would be driven to probability 0, since every other answer costs likelihood. It keeps its
-    probability instead, and the map shares out the rest among the classes that the fit set has.
+    The likelihood alone would give a class without a case the probability 0. It keeps its probability instead, and the
+    map shares out the rest among the classes that the fit set has.
     """
 
     reg_lambda: float | Literal["cv"]
@@ -63,17 +74,21 @@ class _AffineScaling(Calibrator):
                 raise invalid(name, f"be {word!r} or a finite number of at least 0", repr(value))
         check_folds(self.folds, self.seed)
 
-    @staticmethod
-    def _features(logits: Matrix) -> Floats:
-        """What the map is applied to."""
-        return logits.astype(np.float64)
+    def numbers_to_learn(self, n_classes: int) -> int:
+        """K^2 weights and K biases of a full matrix."""
+        if self._diagonal:
+            return 0
+        return n_classes * (n_classes + 1)
 
-    def _objective(self, features: Floats, targets: Integers, reg: tuple[float, float]) -> "_Objective":
-        return _Objective(features, targets, *reg, diagonal=self._diagonal)
+    @staticmethod
+    def _features(operations: Operations, logits: Any) -> Any:  # noqa: ARG004 (Dirichlet scaling uses them)
+        """What the map is applied to."""
+        return logits
 
     def _fit(self, logits: Matrix, targets: Integers) -> Progress:
         self.seen_, targets = np.unique(targets, return_inverse=True)
-        progress = self._fit_seen(self._features(logits[:, self.seen_]), targets)
+        features = self._features(NUMPY, logits[:, self.seen_].astype(np.float64))
+        progress = self._fit_seen(features, targets)
         missing = sorted({*range(self.n_classes_)} - {*self.seen_.tolist()})
         if missing:
             count = f"{len(missing)} of {self.n_classes_} classes (first: {missing[0]})"
@@ -83,7 +98,9 @@ class _AffineScaling(Calibrator):
 
     def _fit_seen(self, features: Floats, targets: Integers) -> Progress:
         self.cv_nll_: dict[float, float] = {}
-        self.reg_lambda_ = REGULARISATION_GRID[0] if self.reg_lambda == "cv" else float(self.reg_lambda)
+        self.reg_lambda_ = REGULARISATION_GRID[0]
+        if self.reg_lambda != "cv":
+            self.reg_lambda_ = float(self.reg_lambda)
         if _all_right(features, targets):
             return self._keep_none(
                 "every case is classified correctly, so the likelihood has no optimum: none is kept. Fit on more cases"
@@ -99,7 +116,8 @@ class _AffineScaling(Calibrator):
                     "Fit on more cases, or use TemperatureScaling"
                 )
         self.reg_mu_ = self._mu(self.reg_lambda_)
-        solution = _solve(self._objective(features, targets, (self.reg_lambda_, self.reg_mu_)))
+        objective = _Objective(features, targets, diagonal=self._diagonal)
+        solution = objective.minimise(self.reg_lambda_, self.reg_mu_, objective.start(), tolerance=_EXACT)
         self.weight_, self.bias_ = solution.weight, solution.bias
         separated = _all_right(_affine(features, self.weight_, self.bias_), targets)
         at_end = self.cv_nll_ != {} and self.reg_lambda_ in (REGULARISATION_GRID[0], REGULARISATION_GRID[-1])
@@ -111,11 +129,13 @@ class _AffineScaling(Calibrator):
         )
 
     def _keep_none(self, why: str) -> Progress:
-        """The identity instead of a map that other cases would pay for."""
+        """Keep the identity instead of a map that has a larger NLL on held-out cases."""
         self.identity_ = True
         self.reg_mu_ = self._mu(self.reg_lambda_)
         classes = len(self.seen_)
-        self.weight_ = np.ones(classes) if self._diagonal else np.eye(classes)
+        self.weight_ = np.eye(classes)
+        if self._diagonal:
+            self.weight_ = np.ones(classes)
         self.bias_ = np.zeros(classes)
         return Progress(at_bound=True, notes=(why,))
 
@@ -126,13 +146,15 @@ class _AffineScaling(Calibrator):
             notes.append(f"the optimum was not reached in {solution.iterations} iterations")
         if separated:
             notes.append(
-                "the map classifies every case of the fit set correctly (it is separable), so nothing in it bounds "
-                "the confidence, and one error elsewhere can cost any NLL. Fit on more cases, or use TemperatureScaling"
+                "the map classifies every case of the fit set correctly (it is separable), so nothing bounds its "
+                "confidence, and one error elsewhere can cost any NLL. Fit on more cases, or use TemperatureScaling"
             )
         return notes
 
     def _mu(self, reg_lambda: float) -> float:
-        return reg_lambda if self.reg_mu is None else float(self.reg_mu)
+        if self.reg_mu is None:
+            return reg_lambda
+        return float(self.reg_mu)
 
     def _cross_validate(self, features: Floats, targets: Integers) -> dict[float, float]:
         """Mean held-out NLL for each strength of the grid."""
@@ -140,39 +162,45 @@ class _AffineScaling(Calibrator):
             fold = stratified_folds(targets, self.folds, self.seed)
         except InvalidInput as error:
             raise InvalidInput(f"{error} Or give reg_lambda a number: then nothing is cross-validated.") from error
-        parts = [(fold != held_out, fold == held_out) for held_out in range(self.folds)]
-        starts: list[Floats | None] = [None] * self.folds
-        found: dict[float, float] = {}
+        folds = []
+        for held_out in range(self.folds):
+            inside = fold != held_out
+            objective = _Objective(features[inside], targets[inside], diagonal=self._diagonal)
+            folds.append((objective, features[~inside], targets[~inside]))
+        solutions = [objective.start() for objective, _, _ in folds]
+        cv_nll: dict[float, float] = {}
         for reg in REGULARISATION_GRID:
             total = 0.0
-            for part, (inside, outside) in enumerate(parts):
-                objective = self._objective(features[inside], targets[inside], (reg, self._mu(reg)))
-                # Held-out NLL to six digits is enough to choose by.
-                solution = _solve(objective, starts[part], tolerance=1e-9)
-                starts[part] = solution.parameters
-                scores = log_softmax(_affine(features[outside], solution.weight, solution.bias))
-                total += mean_nll(scores, targets[outside]) * int(outside.sum())
-            found[reg] = total / len(targets)
+            for number, (objective, held_out_features, held_out_targets) in enumerate(folds):
+                solution = objective.minimise(reg, self._mu(reg), solutions[number], tolerance=_ROUGH)
+                solutions[number] = solution
+                scores = log_softmax(_affine(held_out_features, solution.weight, solution.bias))
+                total += mean_nll(scores, held_out_targets) * len(held_out_targets)
+            cv_nll[reg] = total / len(targets)
             # The weakest fits overfit most and take longest: two steps uphill end the search.
-            if list(found).index(min(found, key=found.__getitem__)) < len(found) - 2:
+            if list(cv_nll).index(min(cv_nll, key=cv_nll.__getitem__)) < len(cv_nll) - 2:
                 break
-        return found
+        return cv_nll
 
-    def _log_probabilities(self, logits: Matrix) -> Floats:
-        # NumPy lays picked columns out by columns; sums over rows would then depend on how many rows there are.
-        seen = np.ascontiguousarray(logits[:, self.seen_])
-        mapped = log_softmax(_affine(self._features(seen), self.weight_, self.bias_))
+    def _formula(self, operations: Operations, logits: Any) -> Any:
         if len(self.seen_) == self.n_classes_:
-            return mapped
-        logs = log_softmax(logits)
-        logs[:, self.seen_] = mapped + np.logaddexp.reduce(logs[:, self.seen_], axis=1, keepdims=True)
-        return logs
+            return self._map_seen(operations, logits)
+        seen = self.seen_.tolist()
+        others = [k for k in range(self.n_classes_) if k not in seen]
+        logs = operations.log_softmax(logits)
+        logs_of_seen = operations.columns(logs, seen)
+        # The logarithm of their common probability, which the map shares out.
+        largest = operations.row_max(logs_of_seen)
+        mass = largest + operations.log(operations.row_sum(operations.exp(logs_of_seen - largest)))
+        mapped = self._map_seen(operations, operations.columns(logits, seen)) + mass
+        joined = operations.join(mapped, operations.columns(logs, others))
+        return operations.columns(joined, np.argsort([*seen, *others]).tolist())
 
-    def _module(self) -> CalibrationModule:
-        mapped = AffineModule(self.weight_, self.bias_, of_log_probabilities=isinstance(self, DirichletScaling))
-        if len(self.seen_) == self.n_classes_:
-            return mapped
-        return PartialModule(mapped, self.seen_, n_classes=self.n_classes_)
+    def _map_seen(self, operations: Operations, logits: Any) -> Any:
+        features = self._features(operations, logits)
+        if self._diagonal:
+            return operations.log_softmax(features * self.weight_ + self.bias_)
+        return operations.log_softmax(operations.product(features, self.weight_.T) + self.bias_)
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -190,7 +218,10 @@ class _AffineScaling(Calibrator):
             raise ValueError("seen")
         self.seen_ = seen
         classes = len(seen)
-        self.weight_ = finite_array(state["weight"], (classes,) if self._diagonal else (classes, classes))
+        shape: tuple[int, ...] = (classes, classes)
+        if self._diagonal:
+            shape = (classes,)
+        self.weight_ = finite_array(state["weight"], shape)
         self.bias_ = finite_array(state["bias"], (classes,))
         self.reg_lambda_, self.reg_mu_ = float(state["reg_lambda"]), float(state["reg_mu"])
         self.cv_nll_ = {float(reg): float(value) for reg, value in state["cv_nll"]}
@@ -214,10 +245,11 @@ class VectorScaling(_AffineScaling):
         bias_: Shape (S,).
         reg_lambda_: Strength in use.
         reg_mu_: Strength in use.
-        cv_nll_: Held-out NLL for each strength tried; empty where none was.
+        cv_nll_: Held-out NLL for each strength tried; empty with a strength of your own.
     """
 
     method: ClassVar[str] = "vector"
+    depends_on_level: ClassVar[bool] = True
     _diagonal = True
 
 
@@ -225,7 +257,7 @@ class MatrixScaling(_AffineScaling):
     """softmax(W logits + b) with off-diagonal and intercept regularisation, ODIR (Guo et al. 2017, Kull et al. 2019).
 
     Minimises  NLL + lambda * sum_{i != j} W_ij^2 / (K (K - 1)) + mu * sum_i b_i^2 / K.  The diagonal is free, so the
-    identity costs nothing. K^2 numbers want many cases: a few thousand for ten classes.
+    identity costs nothing. K^2 numbers need many cases: a few thousand for ten classes.
 
     Args:
         reg_lambda: Weight of the off-diagonal term; "cv" chooses from `REGULARISATION_GRID` by held-out NLL.
@@ -239,17 +271,18 @@ class MatrixScaling(_AffineScaling):
         bias_: Shape (S,).
         reg_lambda_: Strength in use.
         reg_mu_: Strength in use.
-        cv_nll_: Held-out NLL for each strength tried; empty where none was.
+        cv_nll_: Held-out NLL for each strength tried; empty with a strength of your own.
     """
 
     method: ClassVar[str] = "matrix"
+    depends_on_level: ClassVar[bool] = True
 
 
 class DirichletScaling(_AffineScaling):
     """softmax(W log(p) + b), p = softmax(logits), with ODIR (Kull et al. 2019, Dirichlet calibration).
 
-    The same objective as `MatrixScaling` on log-probabilities instead of logits: it does not depend on the level of a
-    row of logits, and it serves models that only give probabilities.
+    The objective of `MatrixScaling` on log-probabilities instead of logits. It does not depend on the level of a row of
+    logits, and it works for models that only give probabilities.
 
     Arguments and fitted values are those of `MatrixScaling`.
     """
@@ -257,8 +290,8 @@ class DirichletScaling(_AffineScaling):
     method: ClassVar[str] = "dirichlet"
 
     @staticmethod
-    def _features(logits: Matrix) -> Floats:
-        return log_softmax(logits)
+    def _features(operations: Operations, logits: Any) -> Any:
+        return operations.log_softmax(logits)
 
 
 def _all_right(scores: Floats, targets: Integers) -> bool:
@@ -267,120 +300,166 @@ def _all_right(scores: Floats, targets: Integers) -> bool:
 
 
 def _affine(features: Floats, weight: Floats, bias: Floats) -> Floats:
-    return features * weight + bias if weight.ndim == 1 else features @ weight.T + bias
-
-
-@dataclass
-class _Objective:
-    """Mean NLL plus penalty, with its gradient, over parameters [W..., b]."""
-
-    features: Floats
-    targets: Integers
-    reg_lambda: float
-    reg_mu: float
-    diagonal: bool
-
-    @property
-    def n_classes(self) -> int:
-        return int(self.features.shape[1])
-
-    def identity(self) -> Floats:
-        weight = np.ones(self.n_classes) if self.diagonal else np.eye(self.n_classes)
-        return np.concatenate([weight.ravel(), np.zeros(self.n_classes)])
-
-    def split(self, parameters: Floats) -> tuple[Floats, Floats]:
-        weight, bias = parameters[: -self.n_classes], parameters[-self.n_classes :]
-        return weight if self.diagonal else weight.reshape(self.n_classes, self.n_classes), bias
-
-    def __call__(self, parameters: Floats) -> tuple[float, Floats]:
-        weight, bias = self.split(parameters)
-        value, weight_gradient, bias_gradient = self._penalty(weight, bias)
-        cases, rows = len(self.targets), max(16, BLOCK // self.n_classes)
-        for start in range(0, cases, rows):
-            features, targets = self.features[start : start + rows], self.targets[start : start + rows]
-            scores = log_softmax(_affine(features, weight, bias))
-            picked = np.arange(len(targets)), targets
-            value -= float(scores[picked].sum()) / cases
-            residual = np.exp(scores, out=scores)
-            residual[picked] -= 1.0
-            residual /= cases
-            product = np.einsum("ij,ij->j", residual, features) if self.diagonal else residual.T @ features
-            weight_gradient += product
-            bias_gradient += residual.sum(axis=0)
-        return value, np.concatenate([weight_gradient.ravel(), bias_gradient])
-
-    def hessian(self, parameters: Floats) -> Floats:
-        """Second derivatives: of the NLL, sum over cases of (diag(p) - p p') (x) f f' / n, and of the penalty.
-
-        f are the numbers that a class's score is linear in: its own feature, or all features, and 1.
-        """
-        weight, bias = self.split(parameters)
-        count, cases = self.n_classes, len(self.targets)
-        rows = max(16, BLOCK // (count if self.diagonal else count**2))
-        found = np.zeros((len(parameters), len(parameters)))
-        for start in range(0, cases, rows):
-            features = self.features[start : start + rows]
-            p = np.exp(log_softmax(_affine(features, weight, bias)))
-            found += of_own_features(p, features) if self.diagonal else of_all_features(p, features)
-        total: Floats = found / cases + self._penalty_hessian()
-        return total
-
-    def _penalty_hessian(self) -> Floats:
-        """Second derivatives of the penalty, which is quadratic."""
-        count = self.n_classes
-        if self.diagonal:
-            weights = (np.eye(count) - 1.0 / count) * 2.0 * self.reg_lambda / count
-        else:
-            weights = np.diag((1.0 - np.eye(count)).ravel()) * 2.0 * self.reg_lambda / (count * (count - 1))
-        found = np.zeros((len(weights) + count, len(weights) + count))
-        found[: len(weights), : len(weights)] = weights
-        found[len(weights) :, len(weights) :] = np.eye(count) * 2.0 * self.reg_mu / count
-        return found
-
-    def _penalty(self, weight: Floats, bias: Floats) -> tuple[float, Floats, Floats]:
-        if self.diagonal:
-            pulled, scale = weight - weight.mean(), self.reg_lambda / self.n_classes
-        else:
-            pulled = weight * (1.0 - np.eye(self.n_classes))
-            scale = self.reg_lambda / (self.n_classes * (self.n_classes - 1))
-        mu = self.reg_mu / self.n_classes
-        value = scale * float((pulled**2).sum()) + mu * float((bias**2).sum())
-        return value, 2.0 * scale * pulled, 2.0 * mu * bias
+    if weight.ndim == 1:
+        return features * weight + bias
+    return features @ weight.T + bias
 
 
 @dataclass
 class _Solution:
-    parameters: Floats
     weight: Floats
     bias: Floats
-    converged: bool
-    iterations: int
+    converged: bool = True
+    iterations: int = 0
 
 
-def _solve(objective: _Objective, start: Floats | None = None, *, tolerance: float = 1e-13) -> _Solution:
-    start = objective.identity() if start is None else start
-    if len(start) <= _NEWTON:
-        found, gradient, iterations = newton(objective, start, tolerance=tolerance)
-        if np.abs(gradient).max() > _FLAT:
-            # Probabilities of 0 and 1, as naive Bayes gives them, have no curvature, and Newton's method gets stuck.
-            softer = objective.identity() * softening(objective.features, objective.targets)
-            if objective(softer)[0] < objective(found)[0]:
-                found, gradient, iterations = newton(objective, softer, tolerance=tolerance)
-    else:
-        result = minimize(
-            objective,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            options={
-                "maxiter": _MAX_ITERATIONS,
-                "maxfun": 2 * _MAX_ITERATIONS,
-                "ftol": tolerance,
-                "gtol": 1e-7,
-                "maxcor": 20,
-            },
-        )
-        found, gradient, iterations = result.x, result.jac, int(result.nit)
-    weight, bias = objective.split(found)
-    # A search that stalls at rounding level is an optimum too: the gradient decides.
-    return _Solution(found, weight, bias, bool(np.abs(gradient).max() <= _FLAT), iterations)
+class _Objective:
+    """NLL + penalties as a function of all weights, then all biases.
+
+    The features are divided by their size, and the weights multiplied by it, so that logits of any unit give a
+    well-scaled problem.
+
+    Args:
+        features: Shape (n, K).
+        targets: Shape (n,).
+        diagonal: Whether the score of a class depends on its own feature alone.
+    """
+
+    def __init__(self, features: Floats, targets: Integers, *, diagonal: bool) -> None:
+        self.unit = float(np.abs(features).max()) / 10.0
+        # Classes in rows: sums and maxima over a few classes are then several times as fast.
+        self.features = np.ascontiguousarray(features.T) / self.unit
+        self.linear = np.vstack([self.features, np.ones(len(features))])
+        self.targets = targets
+        self.diagonal = diagonal
+        self.count = features.shape[1]
+        self.softening = softening(features, targets)
+        self.cases = np.arange(len(targets))
+        self.sums_of_targets = self._sums(np.eye(self.count)[:, targets])
+
+    def start(self) -> _Solution:
+        """The identity, softened if the model is overconfident: saturated probabilities have no curvature."""
+        weight = self.softening * np.eye(self.count)
+        if self.diagonal:
+            weight = np.full(self.count, self.softening)
+        return _Solution(weight, np.zeros(self.count))
+
+    def minimise(self, reg_lambda: float, reg_mu: float, start: _Solution, *, tolerance: float) -> _Solution:
+        """The best weights and biases.
+
+        Args:
+            reg_lambda: Strength of the penalty of the weights.
+            reg_mu: Strength of the penalty of the biases.
+            start: Where to begin.
+            tolerance: Norm of the gradient at which the search ends.
+        """
+        self.penalty = self._penalty(reg_lambda, reg_mu)
+        x = np.concatenate([start.weight.ravel() * self.unit, start.bias])
+        if len(x) <= _MOST_FOR_NEWTON:
+            options: dict[str, Any] = {"gtol": tolerance, "maxiter": _MAX_ITERATIONS, "initial_trust_radius": 10.0}
+            found = minimize(self.value, x, jac=True, hess=self.hessian, method="trust-exact", options=options)
+        else:
+            options = {"maxiter": _MAX_ITERATIONS, "maxfun": 2 * _MAX_ITERATIONS, "ftol": 1e-13, "gtol": 1e-7}
+            found = minimize(self.value, x, jac=True, method="L-BFGS-B", options={**options, "maxcor": 20})
+        weight, bias = self._split(found.x)
+        # A search that stalls at rounding level is an optimum, too, so the gradient decides. With a strong penalty the
+        # rounding of a weight makes it large.
+        converged = bool(np.abs(found.jac).max() <= _FLAT * max(1.0, float(self.penalty.max())))
+        return _Solution(weight / self.unit, bias, converged, int(found.nit))
+
+    def value(self, x: Floats) -> tuple[float, Floats]:
+        """Value and gradient."""
+        weight, bias = self._split(x)
+        p = self._times_features(weight) + bias[:, None]
+        p -= p.max(axis=0)
+        of_target = p[self.targets, self.cases]
+        np.exp(p, out=p)
+        total = p.sum(axis=0)
+        nll = float((np.log(total) - of_target).mean())
+        p /= total
+        self.x, self.p = x.copy(), p
+        gradient = (self._sums(p) - self.sums_of_targets) / len(self.targets)
+        pull = self._penalised(x)
+        return nll + 0.5 * float(x @ pull), gradient + pull
+
+    def _times_features(self, weight: Floats) -> Floats:
+        if self.diagonal:
+            return weight[:, None] * self.features
+        return np.asarray(weight @ self.features)
+
+    def _sums(self, p: Floats) -> Floats:
+        """Sums over cases of p times what the score of a class is linear in."""
+        if self.diagonal:
+            return np.concatenate([np.einsum("ij,ij->i", p, self.features), p.sum(axis=1)])
+        return np.concatenate([(p @ self.features.T).ravel(), p.sum(axis=1)])
+
+    def hessian(self, x: Floats) -> Floats:
+        """Second derivatives: the mean over cases of (diag(p) - p p') (x) f f', and those of the penalty.
+
+        f are the numbers that the score of a class is linear in: its own feature, or all features, and 1.
+        """
+        if not np.array_equal(x, self.x):
+            self.value(x)
+        second_derivatives = {True: self._hessian_of_own_features, False: self._hessian_of_all_features}
+        total = second_derivatives[self.diagonal]()
+        return np.asarray(total / len(self.targets) + self._penalty_matrix())
+
+    def _hessian_of_own_features(self) -> Floats:
+        weighted = self.p * self.features
+        flat = np.vstack([weighted, self.p])
+        total = -(flat @ flat.T)
+        weights = np.arange(self.count)
+        biases = weights + self.count
+        total[weights, weights] += np.einsum("ij,ij->i", weighted, self.features)
+        total[weights, biases] += weighted.sum(axis=1)
+        total[biases, weights] += weighted.sum(axis=1)
+        total[biases, biases] += self.p.sum(axis=1)
+        return np.asarray(total)
+
+    def _hessian_of_all_features(self) -> Floats:
+        count, size = self.count, self.count + 1
+        total = np.zeros((count * size, count * size))
+        own = np.zeros((count, size * size))
+        # Large blocks: every product is a barrier for the threads of the linear algebra library.
+        cases = max(64, _NUMBERS_AT_ONCE // (count * size))
+        for start in range(0, len(self.targets), cases):
+            p, linear = self.p[:, start : start + cases], self.linear[:, start : start + cases]
+            flat = (p[:, None] * linear[None]).reshape(count * size, -1)
+            total -= flat @ flat.T
+            own += p @ (linear[:, None] * linear[None]).reshape(size * size, -1).T
+        blocks = total.reshape(count, size, count, size)
+        for k in range(count):
+            blocks[k, :, k] += own[k].reshape(size, size)
+        # From (class, its numbers) to the order of the parameters: all weights, then all biases.
+        index = np.arange(len(total)).reshape(count, size)
+        order = np.concatenate([index[:, :-1].ravel(), index[:, -1]])
+        return np.asarray(total[np.ix_(order, order)])
+
+    def _split(self, x: Floats) -> tuple[Floats, Floats]:
+        weight, bias = x[: -self.count], x[-self.count :]
+        if not self.diagonal:
+            weight = weight.reshape(self.count, self.count)
+        return weight, bias
+
+    def _penalty(self, reg_lambda: float, reg_mu: float) -> Floats:
+        """Second derivative of the penalty in each parameter; see `_penalised`."""
+        if self.diagonal:
+            weights = np.full(self.count, 2.0 * reg_lambda / self.count)
+        else:
+            off_diagonal = 1.0 - np.eye(self.count).ravel()
+            weights = off_diagonal * 2.0 * reg_lambda / (self.count * (self.count - 1))
+        biases = np.full(self.count, 2.0 * reg_mu / self.count)
+        return np.concatenate([weights / self.unit**2, biases])
+
+    def _penalised(self, x: Floats) -> Floats:
+        """Gradient of the penalty, which is quadratic. Diagonal weights are pulled to their mean, others to 0."""
+        pulled = x.copy()
+        if self.diagonal:
+            pulled[: self.count] -= x[: self.count].mean()
+        return self.penalty * pulled
+
+    def _penalty_matrix(self) -> Floats:
+        matrix = np.diag(self.penalty)
+        if self.diagonal:
+            matrix[: self.count, : self.count] -= self.penalty[0] / self.count
+        return matrix

@@ -1,4 +1,4 @@
-"""What every calibrator has in common: fit, transform, scikit-learn manners, and JSON on disk."""
+"""What every calibrator has in common: fit, transform, scikit-learn's protocol, provenance, and JSON on disk."""
 
 import inspect
 import warnings
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from calibrant.calibration._arrays import (
+from calibrant.calibration.arrays import (
     ArrayT,
     Floats,
     Integers,
@@ -22,14 +22,20 @@ from calibrant.calibration._arrays import (
     log_softmax,
     mean_nll,
 )
-from calibrant.calibration.display import calibrator_html
-from calibrant.calibration.module import CalibrationModule
-from calibrant.calibration.provenance import Provenance
+from calibrant.calibration.operations import NUMPY, Operations, Recorder, Symbol
 from calibrant.checks import as_array
-from calibrant.display import ShownFields
+from calibrant.display import Overview, ShownFields
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
 from calibrant.files import MOST_CLASSES, check_format, content_digest, read_json, typed, write_with_digest
-from calibrant.predictions import Kind, Predictions, in_order_of, require_predictions, warn_if_probabilities
+from calibrant.predictions import (
+    Kind,
+    Origin,
+    Predictions,
+    RowsPart,
+    in_order_of,
+    require_predictions,
+    warn_if_probabilities,
+)
 
 FORMAT = "calibrant-calibrator"
 VERSION = 1
@@ -37,6 +43,75 @@ VERSION = 1
 _MAP = ("method", "parameters", "classes", "identity", "fitted")
 # Numbers per block: a block stays in the second-level cache, and a million cases never exist twice in float64.
 BLOCK = 65536
+
+
+@dataclass(frozen=True)
+class Provenance(ShownFields):
+    """What a calibrator was fitted on and applied to. A value is None if it is not known.
+
+    Attributes:
+        kind: What the scores of the fit set were.
+        class_names: The classes of the fit set in their order; empty for classes without names.
+        fitted_on: SHA-256 of the file that the fit set was read from.
+        part: Which rows of that file; None for all.
+        applied_to: SHA-256 of predictions that it was applied to.
+        made: SHA-256 of the predictions that came out.
+    """
+
+    kind: Kind | None = None
+    class_names: tuple[str, ...] | None = None
+    fitted_on: str | None = None
+    part: RowsPart | None = None
+    applied_to: str | None = None
+    made: str | None = None
+
+    @classmethod
+    def of(cls, predictions: Predictions) -> Self:
+        """What predictions say about themselves."""
+        origin = predictions.origin
+        return cls(predictions.kind, predictions.class_names or (), origin.sha256, origin.part)
+
+    def applied(self, source: str | Path | None, target: str | Path | None) -> Self:
+        """The same with digests of two files: predictions, and what the calibrator made of them."""
+        known = self
+        if source is not None:
+            known = replace(known, applied_to=Origin(Path(source)).sha256)
+        if target is not None:
+            known = replace(known, made=Origin(Path(target)).sha256)
+        return known
+
+    def in_sample(self, origin: Origin) -> str:
+        """A sentence if calibrated scores of these predictions are known to be in-sample, else "".
+
+        Args:
+            origin: Of the predictions that the calibrator is applied to, or of those that it made.
+        """
+        if self.fitted_on is None or origin.sha256 is None:
+            return ""
+        if origin.sha256 == self.made and self.applied_to != self.fitted_on:
+            return ""
+        if origin.sha256 not in (self.made, self.fitted_on):
+            return ""
+        if self.part is not None and origin.part == replace(self.part, index=1 - self.part.index):
+            return ""
+        some = "these cases"
+        if self.part is not None:
+            some = "some of these cases"
+        return f"In-sample: the calibrator was fitted on {some}, so its numbers look better here than on new cases."
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is known, as plain JSON values."""
+        known = {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
+
+
+def warn_if_in_sample(provenance: Provenance, origin: Origin) -> None:
+    """Warn if the calibrated scores of predictions are in-sample."""
+    sentence = provenance.in_sample(origin)
+    if sentence and origin.path is not None:
+        sentence = f"{origin.path}: {sentence}"
+    if sentence:
+        warnings.warn(sentence, CalibrantWarning, stacklevel=2)
 
 
 @dataclass(frozen=True)
@@ -78,16 +153,19 @@ class Calibrator(ABC):
     Computed in float64 whatever comes in. NumPy in, NumPy out; torch in, torch out (same device, without gradient).
     float32 and float64 keep their type, half precision comes back as float32.
 
-    `fit` never leaves the fit set with a larger negative log-likelihood than it came with: where the fitted map would,
-    the identity is kept, `identity_` is True and a `CalibrantWarning` says so.
+    `fit` never makes the negative log-likelihood of the fit set larger. If the fitted map would, the identity is kept,
+    `identity_` is True and a `CalibrantWarning` says so.
 
     Attributes:
         n_classes_: Number of classes K of the fit set.
         identity_: Whether `transform` is a plain softmax.
         summary_: A `FitSummary`.
-        verified_: False where it was read from a file without a digest, as 0.1.0 wrote them: nobody can tell whether
-            such a file was changed.
+        verified_: False if it was read from a file without a digest: nobody can tell whether such a file was changed.
         provenance_: Which predictions it was fitted on, as far as that is known.
+        depends_on_level: Whether adding a number to all logits of a row changes the result.
+
+    A subclass names its `method` and states `_fit`, `_formula`, `_state` and `_set_state`. Add it to `METHODS` to use
+    it by name; files that hold it can be read as soon as the class exists.
 
     >>> rows = Predictions.from_logits([[4.0, 0.0], [0.0, 3.0], [2.0, 0.0]], [0, 1, 1])
     >>> from calibrant.calibration import TemperatureScaling
@@ -101,7 +179,7 @@ class Calibrator(ABC):
     summary_: FitSummary
     verified_: bool = True
     provenance_: Provenance = Provenance()
-    _repr_html_ = calibrator_html
+    depends_on_level: ClassVar[bool] = False
 
     # -- what a subclass says ------------------------------------------------------------------------------------
 
@@ -110,8 +188,8 @@ class Calibrator(ABC):
         """Learn from checked arrays and set the fitted attributes."""
 
     @abstractmethod
-    def _log_probabilities(self, logits: Matrix) -> Floats:
-        """Calibrated log-probabilities, finite, of a block of checked logits."""
+    def _formula(self, operations: Operations, logits: Any) -> Any:
+        """Calibrated log-probabilities, finite, of float64 logits: what NumPy, ONNX and torch compute."""
 
     @abstractmethod
     def _state(self) -> dict[str, Any]:
@@ -121,9 +199,17 @@ class Calibrator(ABC):
     def _set_state(self, state: dict[str, Any]) -> None:
         """Restore fitted values; `n_classes_` is already set. Raises on anything malformed."""
 
-    def _telling(self, logits: Matrix, targets: Integers) -> tuple[Matrix, Integers, tuple[str, ...]]:
-        """The cases that say something about the map, and a note where others are left out."""
+    def _useful(self, logits: Matrix, targets: Integers) -> tuple[Matrix, Integers, tuple[str, ...]]:
+        """The cases that say something about the map, and a note if others are left out."""
         return logits, targets, ()
+
+    def numbers_to_learn(self, n_classes: int) -> int:  # noqa: ARG002 (most maps need few cases)
+        """`select_calibrator` leaves the method out if there are fewer cases than this."""
+        return 0
+
+    def fitted_numbers(self) -> dict[str, float]:
+        """Fitted values that are worth showing, by name; a temperature has one, most maps have too many."""
+        return {}
 
     def _check_parameters(self) -> None:  # noqa: B027 (a calibrator without parameters has nothing to check)
         """Refuse parameters outside their range."""
@@ -138,21 +224,25 @@ class Calibrator(ABC):
                 of them, or pass their logarithm.
             targets: With an array: shape (n,), integers in 0..K-1, at least two of the classes present.
         """
-        provenance = Provenance.of(logits) if isinstance(logits, Predictions) else Provenance()
+        provenance = Provenance()
+        if isinstance(logits, Predictions):
+            provenance = Provenance.of(logits)
         matrix, labels = check_fit(*as_arrays(logits, targets))
         self._check_parameters()
         self.provenance_ = provenance
         self.n_classes_, self.identity_ = matrix.shape[1], True
-        matrix, labels, left_out = self._telling(matrix, labels)
+        matrix, labels, left_out = self._useful(matrix, labels)
         before = self._mean_nll(matrix, labels)
         self.identity_ = False
         progress = self._fit(matrix, labels)
         progress = replace(progress, notes=(*left_out, *progress.notes))
-        after = before if self.identity_ else self._mean_nll(matrix, labels)
+        after = before
+        if not self.identity_:
+            after = self._mean_nll(matrix, labels)
         return self._conclude(progress, len(labels), before, after)
 
     def _conclude(self, progress: Progress, cases: int, before: float, after: float) -> Self:
-        """Keep the fitted map, or the identity where that has the smaller NLL on the fit set; say what happened."""
+        """Keep the fitted map, or the identity if that has the smaller NLL on the fit set, and warn of notes."""
         notes = progress.notes
         # Both sums carry rounding of about 1e-15; a fit that only ties is kept.
         if not after <= before + 1e-12 * (1.0 + abs(before)):
@@ -175,18 +265,20 @@ class Calibrator(ABC):
             raise invalid("predictions", rule, f"{predictions.n_classes} classes", "Use predictions of the same model.")
         self.refuse_other_kind(predictions.kind)
         names = self.provenance_.class_names
-        ordered = predictions if names is None else in_order_of(names, predictions, where="predictions")
+        ordered = predictions
+        if names is not None:
+            ordered = in_order_of(names, predictions, where="predictions")
         calibrated = ordered.with_logits(self.transform_logits(ordered.as_logits()))
         calibrated.origin = replace(predictions.origin, calibrated_by=self.digest)
         return calibrated
 
     def refuse_other_kind(self, kind: Kind) -> None:
-        """Refuse logits for a map fitted on probabilities, and the other way round, where it is another map there.
+        """Refuse scores of another kind than those of the fit if the map depends on it.
 
         Vector and matrix scaling depend on the level of a row of logits, which its probabilities have lost.
         """
         fitted = self.provenance_.kind
-        if self.method in ("vector", "matrix") and not self.identity_ and fitted not in (None, kind):
+        if self.depends_on_level and not self.identity_ and fitted not in (None, kind):
             way_out = "Use predictions of that kind, or temperature, beta or dirichlet, which do not depend on it."
             raise invalid("predictions", f"be {fitted}, as {self.method} scaling was fitted on", kind, way_out)
 
@@ -221,40 +313,46 @@ class Calibrator(ABC):
         """Class indices 0..K-1."""
         return np.arange(self.n_classes_)
 
-    def to_module(self) -> CalibrationModule:
-        """The fitted map as a torch module: logits in, calibrated log-probabilities out.
+    def record(self, recorder: Recorder, logits: Symbol) -> Symbol:
+        """Add the steps of the fitted map to a recorder: float64 logits in, calibrated log-probabilities out.
 
-        For inside a network: on its device, with gradient, and in what is exported from it. Maps with steps are rounded
-        towards the cases of their fit set: what differs from an edge in the twelfth digit only lies on it.
+        ONNX files and torch modules repeat these steps. The edges of steps are moved by a relative 1e-12, so that a
+        case of the fit set stays on its side if another library rounds its probability differently.
         """
         self._refuse_unfitted()
-        return CalibrationModule() if self.identity_ else self._module()
+        if self.identity_:
+            return recorder.log_softmax(logits)
+        recorded: Symbol = self._formula(recorder, logits)
+        return recorded
 
     def describe(self) -> str:
         """A few words on what the fitted calibrator does, for sentences such as "calibrated by ..."."""
         self._refuse_unfitted()
-        return "a map that changes nothing" if self.identity_ else self._described()
+        if self.identity_:
+            return "a map that changes nothing"
+        return self._described()
 
     def _described(self) -> str:
         return f"the {self.method} map"
 
-    def _module(self) -> CalibrationModule:
-        raise invalid("calibrator", "have a torch module to be part of a network", self.method, "Use transform.")
-
     def _map(self, logits: ArrayT, *, exponentiate: bool) -> ArrayT:
         matrix = self._check_fitted(logits)
         warn_if_probabilities(matrix, stacklevel=4)
-        result = np.empty(
-            matrix.shape, dtype=np.float64 if as_array("logits", logits).dtype == np.float64 else np.float32
-        )
+        result: Matrix = np.empty(matrix.shape, dtype=np.float32)
+        if as_array("logits", logits).dtype == np.float64:
+            result = np.empty(matrix.shape, dtype=np.float64)
         for rows in _blocks(matrix):
             block = self._block(matrix[rows])
-            result[rows] = np.exp(block) if exponentiate else block
+            if exponentiate:
+                np.exp(block, out=block)
+            result[rows] = block
         mapped: ArrayT = like(result, logits)
         return mapped
 
     def _block(self, logits: Matrix) -> Floats:
-        return log_softmax(logits) if self.identity_ else self._log_probabilities(logits)
+        if self.identity_:
+            return log_softmax(logits)
+        return np.asarray(self._formula(NUMPY, logits.astype(np.float64)))
 
     def _mean_nll(self, logits: Matrix, targets: Integers) -> float:
         sums = (mean_nll(self._block(logits[rows]), targets[rows]) * len(targets[rows]) for rows in _blocks(logits))
@@ -270,7 +368,7 @@ class Calibrator(ABC):
                 f"this {type(self).__name__} is not fitted yet: call fit(logits, targets) or load(path) first."
             )
 
-    # -- scikit-learn manners, without importing it --------------------------------------------------------------
+    # -- scikit-learn's protocol, without importing it -----------------------------------------------------------
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
@@ -302,6 +400,25 @@ class Calibrator(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.get_params().items())})"
+
+    def _repr_html_(self) -> str:
+        """Parameters and the result of the fit, for a notebook."""
+        rows: list[tuple[str, object]] = list(self.get_params().items())
+        if not hasattr(self, "summary_"):
+            return Overview(f"{type(self).__name__}, not fitted yet", rows).html()
+        summary = self.summary_
+        rows.append(("classes", self.n_classes_))
+        rows += [(name, f"{value:.4f}") for name, value in self.fitted_numbers().items()]
+        rows.append(("fitted on", f"{summary.cases:,} cases"))
+        rows.append(("their NLL before", f"{summary.nll_before:.4f}"))
+        # The same cases: what it is worth on others is not known from them.
+        rows.append(("their NLL after", f"{summary.nll_after:.4f} (the cases of the fit themselves)"))
+        if self.identity_:
+            rows.append(("map", "changes nothing"))
+        if not summary.converged:
+            rows.append(("fit", "did not converge"))
+        rows += [("note", note) for note in summary.notes]
+        return Overview(type(self).__name__, rows).html()
 
     # -- on disk -------------------------------------------------------------------------------------------------
 
@@ -392,12 +509,3 @@ def _restore(kind: type[Any], file: _File, fitted: Any) -> Any:
     calibrator._set_state(fitted)  # noqa: SLF001 (the same family)
     calibrator.provenance_ = file.provenance()
     return calibrator
-
-
-def finite_array(values: Any, shape: tuple[int, ...]) -> Floats:
-    """A float64 array of this shape from JSON; anything else is refused. -1 in `shape` stands for any length."""
-    array = np.asarray(values, dtype=np.float64)
-    fits = array.ndim == len(shape) and all(want in (-1, have) for want, have in zip(shape, array.shape, strict=True))
-    if not fits or not np.isfinite(array).all():
-        raise ValueError(f"an array of shape {shape} with finite values is missing")
-    return array

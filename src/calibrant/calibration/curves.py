@@ -1,19 +1,27 @@
-"""Maps that bend probabilities one number at a time: isotonic regression and histogram binning."""
+"""Maps of one probability at a time: isotonic regression, histogram binning and beta calibration."""
 
+import math
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+from scipy.optimize import isotonic_regression, minimize
+from scipy.special import expit
 
-from calibrant.calibration._arrays import Floats, Integers, Matrix, log_softmax
-from calibrant.calibration.base import Calibrator, Progress, finite_array
-from calibrant.calibration.curve_module import CurveModule, identity_pieces, level_pieces, linear_pieces
-from calibrant.calibration.module import CalibrationModule
+from calibrant.calibration.arrays import Floats, Integers, Matrix, finite_array, log_softmax
+from calibrant.calibration.base import Calibrator, Progress
+from calibrant.calibration.operations import NUMPY, Curves, Operations, log_of_rest
 from calibrant.checks import whole
 from calibrant.errors import invalid
 
 Mode = Literal["one-vs-rest", "top-label"]
+_LARGEST_SLOPE = 1e3
+# Beta calibration: how each free number enters (a, b, c), and how many of the free numbers are slopes.
+_BASES = {
+    "abm": (np.eye(3), 2),
+    "am": (np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), 1),
+    "ab": (np.array([[1.0, 0.0], [0.0, 1.0], [math.log(2.0), -math.log(2.0)]]), 2),
+}
 
 
 class _CurveCalibration(Calibrator):
@@ -31,18 +39,8 @@ class _CurveCalibration(Calibrator):
 
     @staticmethod
     @abstractmethod
-    def _bend(curve: Floats, probability: Floats) -> Floats:
-        """Apply a curve."""
-
-    @staticmethod
-    @abstractmethod
-    def _pieces(curve: Floats) -> Floats:
-        """A curve as the straight pieces of a `CurveModule`."""
-
-    def _module(self) -> CalibrationModule:
-        pieces = [identity_pieces() if curve is None else self._pieces(curve) for curve in self.curves_]
-        top = self.mode == "top-label"
-        return CurveModule(pieces, n_classes=self.n_classes_, prior_weight=self.prior_weight_, top_label=top)
+    def _bend(operations: Operations, probabilities: Any, curves: Curves) -> Any:
+        """Apply curve k to column k."""
 
     def _fit(self, logits: Matrix, targets: Integers) -> Progress:
         p = np.exp(log_softmax(logits))
@@ -50,78 +48,92 @@ class _CurveCalibration(Calibrator):
         self.prior_weight_ = 1.0 / (len(targets) + 1.0)
         self.curves_: list[Floats | None]
         right = p.argmax(axis=1) == targets
-        notes = ["every case is classified correctly, which cannot tell over- from underconfidence. Fit on more cases"]
-        notes = notes if right.all() else []
+        notes = []
+        if right.all():
+            note = "every case is classified correctly, which cannot tell over- from underconfidence"
+            notes.append(f"{note}. Fit on more cases")
         if self.mode == "top-label":
             self.curves_ = [self._curve(p.max(axis=1), right.astype(np.float64))]
             return Progress(notes=tuple(notes))
-        # Two classes are one question: the curve of class 1 settles both.
-        classes = [1] if self.n_classes_ == 2 else list(range(self.n_classes_))
-        present = np.bincount(targets, minlength=self.n_classes_) > 0
-        self.curves_ = [
-            self._curve(p[:, k], (targets == k).astype(np.float64)) if present[k] else None for k in classes
-        ]
-        missing = [k for k in classes if not present[k]]
+        self.curves_, missing = [], []
+        for k in _mapped_classes(self.n_classes_):
+            hit = (targets == k).astype(np.float64)
+            if hit.any():
+                self.curves_.append(self._curve(p[:, k], hit))
+            else:
+                self.curves_.append(None)
+                missing.append(k)
         if missing:
             count = f"{len(missing)} of {self.n_classes_} classes (first: {missing[0]})"
             notes.append(f"{count} without a case in the fit set: their probabilities are kept")
         return Progress(notes=tuple(notes))
 
-    def _log_probabilities(self, logits: Matrix) -> Floats:
-        p = np.exp(log_softmax(logits))
-        q = self._top_label(p) if self.mode == "top-label" else self._one_vs_rest(p)
-        return np.asarray(np.log((1.0 - self.prior_weight_) * q + self.prior_weight_ / self.n_classes_))
+    def _formula(self, operations: Operations, logits: Any) -> Any:
+        p = operations.exp(operations.log_softmax(logits))
+        if self.mode == "top-label":
+            q = self._top_label(operations, p)
+        elif self.n_classes_ == 2:
+            one = self._bend(operations, operations.columns(p, [1]), self.curves_)
+            q = operations.join(1.0 - one, one)
+        else:
+            bent = self._bend(operations, p, self.curves_)
+            # If every curve says 0, there is nothing to share out, and the row stays as it is.
+            bent = operations.where(operations.row_sum(bent) > 0.0, bent, p)
+            q = bent / operations.row_sum(bent)
+        return operations.log((1.0 - self.prior_weight_) * q + self.prior_weight_ / self.n_classes_)
 
-    def _one_vs_rest(self, p: Floats) -> Floats:
-        if self.n_classes_ == 2:
-            (curve,) = self.curves_
-            one = p[:, 1] if curve is None else self._bend(curve, p[:, 1])
-            return np.stack([1.0 - one, one], axis=1)
-        columns = [p[:, k] if curve is None else self._bend(curve, p[:, k]) for k, curve in enumerate(self.curves_)]
-        q = np.stack(columns, axis=1)
-        total = q.sum(axis=1, keepdims=True)
-        # Where every curve says 0 there is nothing to share out: such a row stays as it came.
-        q = np.where(total > 0, q, p)
-        return np.asarray(q / q.sum(axis=1, keepdims=True))
-
-    def _top_label(self, p: Floats) -> Floats:
-        rows, top = np.arange(len(p)), p.argmax(axis=1)
-        confidence = p[rows, top]
-        rest = p.copy()
-        rest[rows, top] = 0.0
-        mass = rest.sum(axis=1)
-        share = np.where(mass[:, None] > 0, rest / np.where(mass > 0, mass, 1.0)[:, None], 1.0 / (p.shape[1] - 1))
-        share[rows, top] = 0.0
-        (curve,) = self.curves_
-        assert curve is not None
+    def _top_label(self, operations: Operations, p: Any) -> Any:
+        """Bend the top probability and share the rest out in the old proportions."""
+        where = operations.where
+        is_top = operations.is_top(p, self.n_classes_)
+        rest = where(is_top, 0.0, p)
+        mass = operations.row_sum(rest)
+        share = where(mass > 0.0, rest / where(mass > 0.0, mass, 1.0), 1.0 / (self.n_classes_ - 1))
+        share = where(is_top, 0.0, share)
         # No lower than what keeps the predicted class on top, by a margin that float32 shows: about 1/2 at most.
-        runner_up = share.max(axis=1)
-        bent = np.maximum(self._bend(curve, confidence), runner_up / (1.0 + runner_up) + 1e-6)
-        q = share * (1.0 - bent)[:, None]
-        q[rows, top] = bent
-        return np.asarray(q)
+        runner_up = operations.row_max(share)
+        bent = self._bend(operations, operations.row_max(p), self.curves_)
+        bent = operations.maximum(bent, runner_up / (1.0 + runner_up) + 1e-6)
+        return where(is_top, bent, share * (1.0 - bent))
 
     def _state(self) -> dict[str, Any]:
-        curves = [None if curve is None else curve.tolist() for curve in self.curves_]
+        curves: list[Any] = []
+        for curve in self.curves_:
+            curves.append(curve)
+            if curve is not None:
+                curves[-1] = curve.tolist()
         return {"curves": curves, "prior_weight": self.prior_weight_}
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        wanted = 1 if self.mode == "top-label" or self.n_classes_ == 2 else self.n_classes_
-        curves = [None if curve is None else finite_array(curve, (2, -1)) for curve in state["curves"]]
+        wanted = len(_mapped_classes(self.n_classes_))
+        if self.mode == "top-label":
+            wanted = 1
+        curves: list[Floats | None] = []
+        for values in state["curves"]:
+            curves.append(None)
+            if values is not None:
+                curves[-1] = _checked_curve(values)
         if len(curves) != wanted or (self.mode == "top-label" and curves[0] is None):
             raise ValueError(f"{wanted} curves are needed")
-        for curve in curves:
-            if curve is not None and not _is_curve(curve):
-                raise ValueError("a curve with rising knots and values in 0..1 is needed")
         self.curves_ = curves
         self.prior_weight_ = float(state["prior_weight"])
         if not 0 < self.prior_weight_ < 1:
             raise ValueError(f"prior_weight {self.prior_weight_}")
 
 
-def _is_curve(curve: Floats) -> bool:
-    knots, values = curve
-    return curve.shape[1] > 0 and bool((np.diff(knots) >= 0).all() and values.min() >= 0 and values.max() <= 1)
+def _mapped_classes(n_classes: int) -> list[int]:
+    """The classes that have a map. Two classes need one: that of class 1 settles both."""
+    if n_classes == 2:
+        return [1]
+    return list(range(n_classes))
+
+
+def _checked_curve(values: Any) -> Floats:
+    curve = finite_array(values, (2, -1))
+    knots, heights = curve
+    if not len(knots) or (np.diff(knots) < 0).any() or heights.min() < 0 or heights.max() > 1:
+        raise ValueError("a curve with rising knots and values in 0..1 is needed")
+    return curve
 
 
 class IsotonicCalibration(_CurveCalibration):
@@ -156,19 +168,15 @@ class IsotonicCalibration(_CurveCalibration):
         return np.stack([knots[keep], values[keep]])
 
     @staticmethod
-    def _bend(curve: Floats, probability: Floats) -> Floats:
-        return np.asarray(np.interp(probability, curve[0], curve[1]))
-
-    @staticmethod
-    def _pieces(curve: Floats) -> Floats:
-        return linear_pieces(*curve)
+    def _bend(operations: Operations, probabilities: Any, curves: Curves) -> Any:
+        return operations.interpolate(probabilities, curves)
 
 
 class HistogramBinning(_CurveCalibration):
     """The observed frequency of each bin (Zadrozny and Elkan 2001). A bin is (lo, hi]; 0 falls into the first.
 
     Args:
-        n_bins: Number of bins; with equal mass fewer where probabilities tie.
+        n_bins: Number of bins; with equal mass fewer if probabilities tie.
         strategy: "equal-mass" puts as many cases into each bin, which bounds the error of each (Gupta and Ramdas 2021);
             "equal-width" divides 0..1 evenly, and an empty bin keeps its centre.
         mode: "one-vs-rest" or "top-label", as in `IsotonicCalibration`.
@@ -213,11 +221,102 @@ class HistogramBinning(_CurveCalibration):
         return np.stack([edges, np.where(cases > 0, hits / np.maximum(cases, 1), np.clip(centres, 0.0, 1.0))])
 
     @staticmethod
-    def _bend(curve: Floats, probability: Floats) -> Floats:
-        edges, values = curve
-        which = np.searchsorted(edges, np.minimum(probability, 1.0), side="left")
-        return np.asarray(values[np.minimum(which, len(values) - 1)])
+    def _bend(operations: Operations, probabilities: Any, curves: Curves) -> Any:
+        return operations.steps(probabilities, curves)
 
-    @staticmethod
-    def _pieces(curve: Floats) -> Floats:
-        return level_pieces(*curve)
+
+class BetaCalibration(Calibrator):
+    """logit q = a log(p) - b log(1 - p) + c,  a, b >= 0  (Kull, Silva Filho and Flach 2017).
+
+    The identity is a = b = 1, c = 0. For more than two classes each class gets its own map against the rest, and rows
+    are renormalised. log(1 - p) comes from the logits of the other classes, so nothing is clipped. A class whose cases
+    are perfectly separated from the rest has no finite optimum and keeps its probabilities; a warning says so.
+
+    Args:
+        parameters: "abm" all three, "am" one slope (a = b), "ab" no shift (1/2 stays 1/2).
+
+    Attributes:
+        maps_: Shape (K, 3), the a, b, c of each class; for two classes one row, that of class 1.
+    """
+
+    method: ClassVar[str] = "beta"
+
+    def __init__(self, *, parameters: Literal["abm", "am", "ab"] = "abm") -> None:
+        self.parameters = parameters
+        self._check_parameters()
+
+    def _check_parameters(self) -> None:
+        if self.parameters not in ("abm", "am", "ab"):
+            raise invalid("parameters", "be 'abm', 'am' or 'ab'", repr(self.parameters))
+
+    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
+        logs = log_softmax(logits)
+        rest = log_of_rest(NUMPY, logs)
+        classes = _mapped_classes(self.n_classes_)
+        self.maps_ = np.tile([1.0, 1.0, 0.0], (len(classes), 1))
+        separated, stuck, iterations, at_bound = [], [], 0, False
+        for row, k in enumerate(classes):
+            hit = targets == k
+            if not hit.any() or _separated(logs[:, k], hit):
+                separated.append(k)
+                continue
+            found = _fit_one(logs[:, k], -rest[:, k], hit.astype(np.float64), self.parameters)
+            self.maps_[row] = found.x
+            iterations = max(iterations, int(found.nit))
+            at_bound |= bool((found.x[:2] >= _LARGEST_SLOPE).any())
+            if not (found.success or np.abs(found.jac).max() <= 1e-4):
+                stuck.append(k)
+        notes = []
+        if separated:
+            notes.append(
+                f"{len(separated)} of {len(classes)} maps (first: class {separated[0]}) have no case or no overlap "
+                "with the rest in the fit set, so no optimum; they stay the identity"
+            )
+        if stuck:
+            notes.append(f"the optimum was not reached for {len(stuck)} classes (first: {stuck[0]})")
+        if at_bound:
+            notes.append(f"a slope reached its bound of {_LARGEST_SLOPE:g}")
+        return Progress(not stuck, at_bound or bool(separated), iterations, tuple(notes))
+
+    def _formula(self, operations: Operations, logits: Any) -> Any:
+        logs = operations.log_softmax(logits)
+        rest = log_of_rest(operations, logs)
+        if self.n_classes_ == 2:
+            logs, rest = operations.columns(logs, [1]), operations.columns(rest, [1])
+        score = self.maps_[:, 0] * logs - self.maps_[:, 1] * rest + self.maps_[:, 2]
+        log_hit = -operations.softplus(-score)
+        if self.n_classes_ == 2:
+            return operations.join(-operations.softplus(score), log_hit)
+        return operations.log_softmax(log_hit)
+
+    def _state(self) -> dict[str, Any]:
+        return {"maps": self.maps_.tolist()}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        self.maps_ = finite_array(state["maps"], (len(_mapped_classes(self.n_classes_)), 3))
+        if (self.maps_[:, :2] < 0).any():
+            raise ValueError("slopes of at least 0 are needed")
+
+
+def _separated(scores: Floats, hit: Any) -> bool:
+    return bool(scores[hit].min() > scores[~hit].max())
+
+
+def _fit_one(log_p: Floats, minus_log_rest: Floats, hit: Floats, parameters: str) -> Any:
+    """Minimise the log-loss of one map under its constraints; returns SciPy's result with x = (a, b, c)."""
+    basis, slopes = _BASES[parameters]
+    features = np.stack([log_p, minus_log_rest, np.ones_like(log_p)], axis=1) @ basis
+    scale = np.maximum(np.abs(features).mean(axis=0), 1e-12)
+    scaled = features / scale
+
+    def loss(free: Floats) -> tuple[float, Floats]:
+        score = scaled @ free
+        value = float(np.logaddexp(0.0, score).mean() - (score * hit).mean())
+        return value, scaled.T @ (expit(score) - hit) / len(hit)
+
+    bounds = [(0.0, _LARGEST_SLOPE * s) for s in scale[:slopes]] + [(None, None)] * (len(scale) - slopes)
+    start = np.where(np.arange(len(scale)) < slopes, scale, 0.0)  # the identity: slopes of 1, no shift
+    options = {"maxiter": 2000, "ftol": 1e-15, "gtol": 1e-9}
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    found.x = basis @ (found.x / scale)
+    return found

@@ -8,12 +8,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from calibrant.calibration._arrays import Floats, Integers, Matrix, as_arrays, check_fit, log_softmax
-from calibrant.calibration._folds import check_folds, stratified_folds
 from calibrant.calibration.affine import DirichletScaling, MatrixScaling, VectorScaling
+from calibrant.calibration.arrays import (
+    Floats,
+    Integers,
+    Matrix,
+    as_arrays,
+    check_fit,
+    check_folds,
+    stratified_folds,
+)
 from calibrant.calibration.base import Calibrator, Progress
-from calibrant.calibration.beta import BetaCalibration
-from calibrant.calibration.curves import HistogramBinning, IsotonicCalibration
+from calibrant.calibration.curves import BetaCalibration, HistogramBinning, IsotonicCalibration
+from calibrant.calibration.operations import Operations
 from calibrant.calibration.temperature import TemperatureScaling
 from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
@@ -30,8 +37,8 @@ class NoCalibration(Calibrator):
         self.identity_ = True
         return Progress()
 
-    def _log_probabilities(self, logits: Matrix) -> Floats:
-        return log_softmax(logits)
+    def _formula(self, operations: Operations, logits: Any) -> Any:
+        return operations.log_softmax(logits)
 
     def _state(self) -> dict[str, Any]:
         return {}
@@ -41,7 +48,8 @@ class NoCalibration(Calibrator):
             raise ValueError("no fitted values are expected")
 
 
-# From the fewest to the most numbers to learn; on an exact tie the earlier one wins.
+# Every calibrator by name, from the fewest to the most numbers to learn; on an exact tie the earlier one wins. A
+# calibrator of your own can be added: METHODS["mine"] = Mine.
 METHODS: dict[str, Callable[[], Calibrator]] = {
     "none": NoCalibration,
     "temperature": TemperatureScaling,
@@ -80,8 +88,8 @@ class Selection(Displayed):
     Attributes:
         name: Key in `METHODS`.
         calibrator: Fitted on all cases.
-        candidates: Best first; empty where one method was asked for and nothing was compared.
-        reason: One sentence for a person; empty where nothing was compared.
+        candidates: Best first; empty if nothing was compared.
+        reason: One sentence for a person; empty if nothing was compared.
     """
 
     name: str
@@ -90,14 +98,14 @@ class Selection(Displayed):
     reason: str
 
     def to_dict(self) -> dict[str, Any] | None:
-        """The comparison as plain JSON values; None where nothing was compared."""
+        """The comparison as plain JSON values; None if nothing was compared."""
         if not self.candidates:
             return None
         return {"reason": self.reason, "candidates": [asdict(candidate) for candidate in self.candidates]}
 
     def _overview(self) -> Overview:
         rows = [(each.name, f"{each.nll:.4f}", _behind(each)) for each in self.candidates]
-        headings = ("held-out", "NLL", "behind the best") if rows else ()
+        headings = ("held-out", "NLL", "behind the best")[: 3 * bool(rows)]
         return Overview(f"{self.name}. {self.reason}".rstrip(), rows, headings)
 
     def describe(self) -> str:
@@ -108,16 +116,17 @@ class Selection(Displayed):
             lines += [f"  {each.name:<14} {each.nll:.4f}  {_behind(each)}".rstrip() for each in self.candidates]
             lines += [f"Chosen: {self.reason}"]
         calibrator = self.calibrator
-        temperature = getattr(calibrator, "temperature_", None)
-        found = "" if temperature is None else f", temperature {temperature:.4f}"
-        lines += [f"Fitted {calibrator} on {calibrator.summary_.cases:,} cases{found}."]
+        numbers = "".join(f", {name} {value:.4f}" for name, value in calibrator.fitted_numbers().items())
+        lines += [f"Fitted {calibrator} on {calibrator.summary_.cases:,} cases{numbers}."]
         if calibrator.identity_ and calibrator.method != "none":
             lines += ["No map was kept: the probabilities stay as they are."]
         return "\n".join(lines)
 
 
 def _behind(candidate: Candidate) -> str:
-    return f"{candidate.behind:.4f} ± {candidate.standard_error:.4f}" if candidate.standard_error else ""
+    if candidate.standard_error == 0:
+        return ""
+    return f"{candidate.behind:.4f} ± {candidate.standard_error:.4f}"
 
 
 def make_calibrator(name: str) -> Calibrator:
@@ -191,17 +200,19 @@ def fit_calibrator(
 
 
 def warn_if_worse(before: Predictions, after: Predictions, *, used: Sequence[str] = ()) -> None:
-    """Warn where calibrated predictions have a larger NLL than raw ones by more than chance (two standard errors).
+    """Warn if calibrated predictions have a larger NLL than raw ones by more than two standard errors.
 
     Args:
         before: The raw predictions.
         after: The calibrated ones.
-        used: Methods that are not to be advised, because they were asked for or found best.
+        used: Methods that the warning does not advise, because they were asked for or found best.
     """
     change = np.minimum(after.nll, 1e6) - np.minimum(before.nll, 1e6)
     if change.mean() > 2.0 * change.std() / len(change) ** 0.5:
         others = [name for name in ("temperature", "best") if name not in used]
-        advice = f"or use the method {' or '.join(others)}" if others else "or leave the scores as they are"
+        advice = "or leave the scores as they are"
+        if others:
+            advice = f"or use the method {' or '.join(others)}"
         warnings.warn(
             f"calibration made the NLL of the predictions it was applied to larger: {before.nll.mean():.4g} before, "
             f"{after.nll.mean():.4g} after. Fit on more cases, {advice}.",
@@ -251,12 +262,11 @@ def select_calibrator(
 
 
 def _worth_trying(cases: int, n_classes: int) -> tuple[str, ...]:
-    """Full matrices are left out where they have more numbers to learn than there are cases.
+    """All methods but full matrices with more numbers to learn than there are cases.
 
-    Then the regulariser all but turns them into temperature scaling, and with 100 classes that takes minutes.
+    The regulariser would all but turn them into temperature scaling, and with 100 classes that takes minutes.
     """
-    too_many = ("dirichlet", "matrix") if n_classes * (n_classes + 1) > cases else ()
-    return tuple(name for name in METHODS if name not in too_many)
+    return tuple(name for name, make in METHODS.items() if make().numbers_to_learn(n_classes) <= cases)
 
 
 def _compare(name: str, loss: Floats, best: Floats) -> Candidate:
@@ -272,5 +282,6 @@ def _reason(candidates: Sequence[Candidate], folds: int) -> str:
         return f"{start}; nothing else was tried."
     second = candidates[1]
     gap = f"{second.name} is {second.behind:.4f} ± {second.standard_error:.4f} behind"
-    clear = second.behind > 2 * second.standard_error
-    return f"{start}; {gap}{'' if clear else ', which is within the noise: either will do'}."
+    if second.behind > 2 * second.standard_error:
+        return f"{start}; {gap}."
+    return f"{start}; {gap}, which is within the noise: either will do."

@@ -1,18 +1,27 @@
-"""Temperature scaling: one number that softens or sharpens every prediction alike."""
+"""Temperature scaling: one number that softens or sharpens every prediction.
+
+`fit_parts` finds it for folders of predictions that do not fit in memory, because Newton's method needs only sums.
+"""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration._arrays import Floats, Integers, Matrix, log_softmax
-from calibrant.calibration.base import Calibrator, FitSummary, Progress
-from calibrant.calibration.module import AffineModule, CalibrationModule
+from calibrant.calibration.arrays import Floats, Integers, Matrix, log_softmax, mean_nll
+from calibrant.calibration.base import Calibrator, FitSummary, Progress, Provenance
+from calibrant.calibration.operations import Operations
 from calibrant.checks import positive, whole
-from calibrant.errors import invalid
-from calibrant.predictions import stands_for_zero
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import atomic_folder
+from calibrant.predictions import Kind, Predictions, Scan, load_part, logits_of, scan, stands_for_zero
+from calibrant.scale import Executor, map_parts
 
 # Rows per pass: 512 x 100 doubles stay in the second-level cache, which makes a pass twice as fast.
 _ROWS = 512
@@ -23,10 +32,10 @@ FEWEST_CASES = 50
 
 
 def temperature_share(cases: int, least: float = 0.1) -> float:
-    """Which share of labelled cases a temperature should have where a threshold is chosen on the rest.
+    """Share of labelled cases to fit a temperature on if a threshold is chosen on the others.
 
-    One number needs few cases, and the more are left, the more can be promised: `least`, or 100 cases where that is
-    more, but no more than half for that.
+    One number needs few cases, and the more are left, the more can be promised: `least`, or 100 cases if that is more,
+    but then at most half.
 
     >>> [temperature_share(cases) for cases in (5000, 500, 120)]
     [0.1, 0.2, 0.5]
@@ -44,9 +53,9 @@ class TemperatureScaling(Calibrator):
     inside a bracket, started on a small part of the cases, so that about three passes over all of them remain. The
     predicted class never changes.
 
-    Cases whose true class has a probability of exactly 0 are left out, with a warning: no temperature changes it.
-    Where every case is classified correctly the likelihood grows for ever as T goes to 0 (the data are separable). No
-    temperature is then justified: T stays 1 and a warning says so.
+    Cases whose true class has a probability of exactly 0 are left out, with a warning: no temperature changes it. If
+    every case is classified correctly, the likelihood grows without bound as T goes to 0. No temperature is justified
+    then: T stays 1 and a warning says so.
 
     Args:
         bounds: Smallest and largest T that may be chosen. An optimum outside is set to the nearer one, with a warning.
@@ -92,10 +101,9 @@ class TemperatureScaling(Calibrator):
         if not fine:
             raise invalid("bounds", "be (low, high) with 0 < low <= 1 <= high", repr(self.bounds))
 
-    def _telling(self, logits: Matrix, targets: Integers) -> tuple[Matrix, Integers, tuple[str, ...]]:
-        possible = possible_rows(logits, targets)
-        left_out = impossible_note(len(targets) - int(possible.sum()), len(targets))
-        return (logits[possible], targets[possible], left_out) if left_out else (logits, targets, ())
+    def _useful(self, logits: Matrix, targets: Integers) -> tuple[Matrix, Integers, tuple[str, ...]]:
+        useful_logits, useful_targets = _without_zeros(logits, targets)
+        return useful_logits, useful_targets, _note_of_zeros(len(targets) - len(useful_targets), len(targets))
 
     def _fit(self, logits: Matrix, targets: Integers) -> Progress:
         return self._solve(ScalingProblem.build(logits, targets))
@@ -121,14 +129,15 @@ class TemperatureScaling(Calibrator):
             notes.append(f"the optimum was not reached in {passes} passes")
         return Progress(converged=converged, at_bound=at_bound, iterations=passes, notes=tuple(notes))
 
-    def _log_probabilities(self, logits: Matrix) -> Floats:
-        return log_softmax(logits.astype(np.float64) / self.temperature_)
+    def _formula(self, operations: Operations, logits: Any) -> Any:
+        return operations.log_softmax(logits / self.temperature_)
 
     def _described(self) -> str:
         return f"the temperature {self.temperature_:.4f}"
 
-    def _module(self) -> CalibrationModule:
-        return AffineModule(1.0 / self.temperature_, 0.0)
+    def fitted_numbers(self) -> dict[str, float]:
+        """The temperature."""
+        return {"temperature": self.temperature_}
 
     def _state(self) -> dict[str, Any]:
         return {"temperature": self.temperature_}
@@ -140,18 +149,21 @@ class TemperatureScaling(Calibrator):
         self.temperature_ = temperature
 
 
-def possible_rows(logits: Matrix, targets: Integers) -> NDArray[np.bool_]:
-    """Rows whose true class has a probability above 0.
+def _without_zeros(logits: Matrix, targets: Integers) -> tuple[Matrix, Integers]:
+    """The cases whose true class has a probability above 0.
 
-    A probability of 0 (a forest in which no tree votes for the class) stays 0 at every temperature, so such a case
-    tells nothing about it. Its stand-in logit, about -744, would rule the fit: 19 of 3,600 cases of a random forest
-    made a temperature of 142, and an ECE of 67 %, where the others make 0.66 and 1.3 %.
+    A probability of 0 (a forest in which no tree votes for the class) stays 0 at every temperature, so such a case says
+    nothing about it. Its stand-in logit, about -744, would dominate the fit: 19 of 3,600 cases of a random forest led
+    to a temperature of 142 and an ECE of 67 %, the others to 0.66 and 1.3 %.
     """
-    return ~stands_for_zero(logits[np.arange(len(targets)), targets])
+    possible = ~stands_for_zero(logits[np.arange(len(targets)), targets])
+    if possible.all():
+        return logits, targets
+    return logits[possible], targets[possible]
 
 
-def impossible_note(left_out: int, cases: int) -> tuple[str, ...]:
-    """What is said of cases whose true class has a probability of 0; nothing where there are none."""
+def _note_of_zeros(left_out: int, cases: int) -> tuple[str, ...]:
+    """A note on cases whose true class has a probability of 0; empty if there are none."""
     if left_out == cases:
         rule = "give the true class of at least one case a probability above 0"
         raise invalid("predictions", rule, f"0 in all {cases:,} cases", "Check that the classes are in order.")
@@ -197,7 +209,9 @@ class ScalingProblem:
         """Every n-th case: a start for Newton's method that costs next to nothing."""
         step = max(1, len(self.target) // PILOT)
         pilot = ScalingProblem(self.logits[::step], self.largest[::step], self.target[::step])
-        return self if pilot.is_separable() else pilot
+        if pilot.is_separable():
+            return self
+        return pilot
 
     def derivatives(self, inverse: float) -> tuple[float, float]:
         """First and second derivative of the mean NLL in the inverse temperature, in blocks that stay in the cache."""
@@ -221,28 +235,204 @@ class ScalingProblem:
 
 
 def softening(logits: Matrix, targets: Integers) -> float:
-    """1 / T for the T of the smallest NLL, where that is above 1, else 1: separable cases would want T = 0."""
+    """1 / T for the T of at least 1 with the smallest NLL; separable cases would want T = 0."""
     return _minimise(ScalingProblem.build(logits, targets), 1.0, 1e-12, 1.0)[0]
 
 
 def _minimise(problem: TemperatureProblem, start: float, low: float, high: float) -> tuple[float, bool, int]:
     """Newton's method inside a shrinking bracket: the inverse temperature, whether it converged, the passes made."""
-    inverse, bottom, top = min(max(start, low), high), low, high
+    inverse = min(max(start, low), high)
+    bottom, top = low, high
     untried = {low, high}
     for passes in range(1, 101):
         slope, curvature = problem.derivatives(inverse)
         untried.discard(inverse)
         if (inverse == low and slope >= 0) or (inverse == high and slope <= 0):
             return inverse, True, passes
-        bottom, top = (bottom, inverse) if slope > 0 else (inverse, top)
-        step = -slope / curvature if curvature > 0 else math.copysign(math.inf, -slope)
+        if slope > 0:
+            top = inverse
+        else:
+            bottom = inverse
+        step = math.copysign(math.inf, -slope)
+        if curvature > 0:
+            step = -slope / curvature
         following = inverse + step
         if not bottom <= following <= top:
-            # Too bold. Look at the bound once, then halve the bracket on the logarithmic scale.
-            end = top if step > 0 else bottom
-            following = end if end in untried else math.sqrt(bottom * top)
+            # Too far. Look at the bound once, then halve the bracket on the logarithmic scale.
+            following = math.sqrt(bottom * top)
+            if step > 0 and top in untried:
+                following = top
+            elif step <= 0 and bottom in untried:
+                following = bottom
         elif abs(step) <= 1e-7 * inverse:
             # The error squares with each step: after one this small another pass could only confirm it.
             return following, True, passes
         inverse = following
     return inverse, False, passes
+
+
+# -- predictions that do not fit in memory -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the first pass finds out about a part. All but `rows` is about the cases that are fitted on."""
+
+    rows: int
+    cases: int
+    nll: float
+    classes: NDArray[np.bool_]
+    separable: bool
+    pilot: tuple[Matrix, Integers]
+
+
+def fit_parts(
+    source: str | Path,
+    method: str = "temperature",
+    *,
+    kind: Kind | None = None,
+    columns: Mapping[str, str] | None = None,
+    executor: Executor | None = None,
+) -> TemperatureScaling:
+    """The temperature that `TemperatureScaling().fit` finds on all rows, from sums over parts in about five passes.
+
+    Args:
+        source: Labelled predictions; each file of a folder is a part.
+        method: "temperature"; all others need all rows at once.
+        kind: What the scores are, for files that do not say.
+        columns: The name of the target's column, if it is another one.
+        executor: Where parts are read; None for this process, one after the other.
+    """
+    if method != "temperature":
+        raise invalid(
+            "method", "be temperature for a folder that is read in parts", repr(method), "Fit it on a sample."
+        )
+    parts, opened = _parts(source, kind, columns, executor)
+    step = max(1, (opened.n_rows or 0) // PILOT)
+    firsts = accumulate((part.n_rows or 0 for part in parts), initial=0)
+    seen = list(map_parts(partial(_look, step=step), list(zip(parts, firsts, strict=False)), executor))
+    rows, cases = sum(one.rows for one in seen), sum(one.cases for one in seen)
+    left_out = _note_of_zeros(rows - cases, rows)
+    classes = np.any([one.classes for one in seen], axis=0)
+    if classes.sum() < 2:
+        raise invalid("targets", "hold at least two classes", f"one class in all {cases} cases")
+    scaling = TemperatureScaling()
+    scaling.n_classes_, scaling.identity_ = opened.n_classes, False
+    scaling.provenance_ = Provenance(opened.kind, opened.class_names or ())
+    progress = scaling._solve(_Parts(parts, seen, executor))  # noqa: SLF001 (the same module)
+    progress = replace(progress, notes=(*left_out, *progress.notes))
+    before = sum(one.nll for one in seen) / cases
+    after = before
+    if not scaling.identity_:
+        after = sum(map_parts(partial(_nll, scaling=scaling), parts, executor)) / cases
+    return scaling._conclude(progress, cases, before, after)  # noqa: SLF001 (the same module)
+
+
+def calibrate_parts(
+    calibrator: Calibrator,
+    source: str | Path,
+    target: str | Path,
+    *,
+    kind: Kind | None = None,
+    columns: Mapping[str, str] | None = None,
+    executor: Executor | None = None,
+) -> None:
+    """Write the calibrated rows of each part into a new folder, as `part-00000.parquet` and so on.
+
+    Args:
+        calibrator: The fitted calibrator.
+        source: Predictions with targets; each file of a folder is a part.
+        target: A folder that does not exist yet; it appears when all parts are written.
+        kind: What the scores are, for files that do not say.
+        columns: The names of the target's and the id's columns, if they are others.
+        executor: Where parts are calibrated; None for this process, one after the other.
+    """
+    parts, _ = _parts(source, kind, columns, executor)
+    with atomic_folder(target) as draft:
+        if executor is not None:
+            executor.check_shared(draft)
+        files = [draft / f"part-{number:05}.parquet" for number in range(len(parts))]
+        for _ in map_parts(partial(_write, calibrator=calibrator), list(zip(parts, files, strict=True)), executor):
+            pass
+
+
+def _parts(
+    source: str | Path, kind: Kind | None, columns: Mapping[str, str] | None, executor: Executor | None
+) -> tuple[list[Scan], Scan]:
+    opened = scan(Path(source).absolute(), kind=kind, columns=columns)
+    parts = [part for part in opened.parts() if part.n_rows != 0]
+    if not parts:
+        raise InvalidInput(f"{source} must have at least one row, got none.")
+    if executor is not None:
+        executor.check_shared(Path(parts[0].where), Path(parts[-1].where))
+    return parts, opened
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The mean NLL over all parts as a function of the inverse temperature."""
+
+    parts: Sequence[Scan]
+    seen: Sequence[_Seen]
+    executor: Executor | None
+
+    def is_separable(self) -> bool:
+        return all(one.separable for one in self.seen)
+
+    def pilot(self) -> "_Parts | ScalingProblem":
+        rows = (np.concatenate([one.pilot[place] for one in self.seen]) for place in (0, 1))
+        pilot = ScalingProblem.build(*rows)
+        if pilot.is_separable():
+            return self
+        return pilot
+
+    def derivatives(self, inverse: float) -> tuple[float, float]:
+        sums = list(map_parts(partial(_derivatives, inverse=inverse), self.parts, self.executor))
+        cases = sum(one.cases for one in self.seen)
+        return sum(one for one, _ in sums) / cases, sum(other for _, other in sums) / cases
+
+
+# What runs for each part, perhaps on another machine.
+
+
+def _arrays(part: Scan) -> tuple[Matrix, Integers]:
+    """Logits and targets; the first pass has checked them."""
+    blocks = list(part.blocks(ids=False, extras=()))
+    scores = np.concatenate([block.scores for block in blocks])
+    targets = np.concatenate([block.targets for block in blocks if block.targets is not None])
+    return _without_zeros(logits_of(scores, part.kind, part.precision), targets)
+
+
+def _look(item: tuple[Scan, int], *, step: int) -> _Seen:
+    part, first = item
+    predictions: Predictions = load_part(part)
+    logits, targets = _without_zeros(predictions.as_logits(), predictions.targets)
+    if len(targets) == 0:
+        return _Seen(len(predictions), 0, 0.0, np.zeros(predictions.n_classes, bool), True, (logits, targets))
+    classes = np.bincount(targets, minlength=predictions.n_classes) > 0
+    every = slice(-first % step, None, step)
+    separable = ScalingProblem.build(logits, targets).is_separable()
+    nll = float(mean_nll(log_softmax(logits), targets)) * len(targets)
+    # Copies: views would keep the whole part in memory until the fit ends.
+    pilot = logits[every].copy(), targets[every].copy()
+    return _Seen(len(predictions), len(targets), nll, classes, separable, pilot)
+
+
+def _derivatives(part: Scan, *, inverse: float) -> tuple[float, float]:
+    logits, targets = _arrays(part)
+    if len(targets) == 0:
+        return 0.0, 0.0
+    slope, curvature = ScalingProblem.build(logits, targets).derivatives(inverse)
+    return slope * len(targets), curvature * len(targets)
+
+
+def _nll(part: Scan, *, scaling: TemperatureScaling) -> float:
+    logits, targets = _arrays(part)
+    if len(targets) == 0:
+        return 0.0
+    return float(mean_nll(log_softmax(logits.astype(np.float64) / scaling.temperature_), targets)) * len(targets)
+
+
+def _write(item: tuple[Scan, Path], *, calibrator: Calibrator) -> None:
+    part, target = item
+    calibrator(load_part(part)).save(target)

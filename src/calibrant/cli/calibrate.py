@@ -3,26 +3,12 @@
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag, Out
 from calibrant.cli._say import answer, steps
 from calibrant.errors import CalibrantWarning
 from calibrant.scale import Executor, make_executor, refuse_on_cluster
-
-Method = Literal[
-    "best",
-    "none",
-    "temperature",
-    "isotonic-top",
-    "histogram-top",
-    "vector",
-    "beta",
-    "histogram",
-    "isotonic",
-    "dirichlet",
-    "matrix",
-]
 
 
 def calibrate(
@@ -31,7 +17,7 @@ def calibrate(
     *,
     apply: Path | None = None,
     out: Out = None,
-    method: Method = "temperature",
+    method: str = "temperature",
     share: float | None = None,
     folds: int = 5,
     seed: int = 0,
@@ -50,7 +36,8 @@ def calibrate(
         out: Calibrated predictions (.npz). Default: beside the predictions they come from, as NAME.calibrated.npz. The
             policy is written beside them as NAME.policy.json; if SOURCE belongs to a run and this is left out, into the
             run as policy.json.
-        method: The calibrator; "best" compares all of them by cross-validated NLL on the validation predictions.
+        method: The calibrator: none, temperature, isotonic-top, histogram-top, vector, beta, histogram, isotonic,
+            dirichlet or matrix; "best" compares all of them by cross-validated NLL on the validation predictions.
         share: Fit on this random share of the validation predictions; "route fit" then chooses a rule on the
             others. Default: on all of them.
         folds: Folds of the comparison.
@@ -116,7 +103,7 @@ def _over_parts(
     fitted_on: Path,
     applied_to: Path,
     target: Path,
-    method: Method,
+    method: str,
     place: Executor,
     *,
     as_json: bool,

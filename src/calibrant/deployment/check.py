@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.deployment.decider import Decider
+from calibrant.deployment.graph import output_names
 from calibrant.deployment.inputs import Arrays
-from calibrant.deployment.onnx_file import OUTPUTS, SCORES, SHORTLIST, open_session
+from calibrant.deployment.onnx_file import open_session
 from calibrant.display import ShownFields
 from calibrant.errors import CheckFailed
 from calibrant.predictions import probabilities_of
@@ -49,7 +50,7 @@ def compare_onnx(path: str | Path, decider: Decider, arrays: Arrays, *, name: st
         name: What to call the file in messages.
 
     Raises:
-        CheckFailed: The file computes something else, or automates nothing where the rule does.
+        CheckFailed: The file computes something else, or automates nothing although the rule does.
     """
     place = name or str(path)
     session = open_session(Path(path).read_bytes(), place)
@@ -65,9 +66,12 @@ def compare_onnx(path: str | Path, decider: Decider, arrays: Arrays, *, name: st
             automated, by_file = automated + int(python.sum()), by_file + int(file.sum())
             differ += int((python != file).sum())
     if automated and not by_file:
-        why = "the cases lie outside the ranges that it was exported for" if _strange(decider, arrays) else "it differs"
-        told = f"the rule automates {automated} of {total} cases and the file none: {why}"
-        raise CheckFailed(f"{place} was not written: {told}.")
+        why = "it differs"
+        if _strange(decider, arrays):
+            why = "the cases lie outside the ranges that it was exported for"
+        raise CheckFailed(
+            f"{place} was not written: the rule automates {automated} of {total} cases and the file none: {why}."
+        )
     return ExportCheck(total, automated, largest, differ)
 
 
@@ -76,8 +80,7 @@ def _compare(
 ) -> tuple[float, NDArray[np.bool_], NDArray[np.bool_]]:
     """The largest difference, and which cases Python and the file automate."""
     contents = decider.contents
-    names = [*OUTPUTS, SCORES, *([SHORTLIST] if contents.policy.shortlist is not None else [])]
-    probabilities, predicted, automate, scores, *listed = session.run(names, part)
+    probabilities, predicted, automate, scores, *listed = session.run(output_names(contents.policy), part)
     own = decider.score(part)
     gap = float(np.abs(probabilities_of(scores, contents.kind) - probabilities_of(own, contents.kind)).max())
     if not gap <= TOLERANCE:
@@ -86,7 +89,7 @@ def _compare(
     routed = judged.routed
     inside = np.logical_and.reduce([spec.inside(part[spec.name]) for spec in contents.inputs])
     off = float(np.abs(judged.probabilities - probabilities).max())
-    # A decision may differ only where the probability is the threshold itself, or two classes are equally probable.
+    # A decision may differ only if the probability is the threshold itself, or two classes are equally probable.
     near = np.abs(routed.confidence - contents.policy.routing.thresholds[routed.predicted]) <= _HEAD_TOLERANCE
     top = np.sort(judged.probabilities, axis=1)
     tied = top[:, -1] - top[:, -2] <= _HEAD_TOLERANCE

@@ -17,7 +17,7 @@ from calibrant.deployment.contents import Contents, weights_digest
 from calibrant.deployment.decision import Decision, Extra
 from calibrant.deployment.inputs import Arrays, InputSpec, arrange, read_specs
 from calibrant.deployment.log import DecisionLog
-from calibrant.deployment.module import Network, input_names
+from calibrant.deployment.module import as_network, input_names
 from calibrant.errors import InvalidInput, invalid
 
 Score = Callable[[Arrays], NDArray[Any]]
@@ -234,13 +234,13 @@ def policy_for(n_classes: int, policy: PolicyLike | None, class_names: Sequence[
 
 def prepare(
     model: nn.Module, example: Any, ranges: Mapping[str, tuple[float, float]] | None
-) -> tuple[Network, tuple[InputSpec, ...], int]:
+) -> tuple[nn.Module, tuple[InputSpec, ...], int]:
     """A model behind one signature, what its inputs are, and its number of classes; tried on two cases."""
     if not isinstance(model, nn.Module):
         raise invalid("model", "be a torch.nn.Module", type(model).__name__, _EXPORT_IT)
     tensors, by_name = input_names(model, example)
     specs = read_specs(tensors, ranges)
-    network = Network(model.eval(), [spec.name for spec in specs], by_name=by_name).eval()
+    network = as_network(model.eval(), [spec.name for spec in specs], by_name=by_name).eval()
     try:
         with torch.no_grad():
             scores: Any = network(*(values[:2].to(_device(model)) for values in tensors.values()))
@@ -252,7 +252,7 @@ def prepare(
     return network, specs, int(scores.shape[1])
 
 
-def torch_scores(network: Network, specs: Sequence[InputSpec]) -> Score:
+def torch_scores(network: nn.Module, specs: Sequence[InputSpec]) -> Score:
     """A torch network as a function of arrays."""
 
     def score(arrays: Arrays) -> NDArray[Any]:

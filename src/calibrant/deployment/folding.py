@@ -1,35 +1,41 @@
-"""A temperature inside the last layer of a network: the same file, the same cost, calibrated probabilities."""
+"""Fold a temperature into the last layer of a network, so that its own softmax is calibrated."""
 
 import copy
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from calibrant.checks import positive
 from calibrant.errors import invalid
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
 _ROUNDING = 1e-5
 
 
-def fold_temperature(model: nn.Module, temperature: float, example: Tensor) -> nn.Module:
+def fold_temperature(model: "nn.Module", temperature: float, example: "Tensor") -> "nn.Module":
     """A copy of a network whose last layer is divided by a temperature, so that its softmax is calibrated.
 
-    Whatever runs the network then needs no division of its own: any runtime, any export, a plain state dict. Decisions
-    at a threshold may differ from those of a division in the last digit, so a file with a rule keeps the two apart.
+    Any runtime, export or plain state dict then gives calibrated probabilities. Decisions at a threshold may differ in
+    the last digit from those of a division, so `export_onnx` does not fold a temperature of a policy.
 
     Args:
-        model: A classifier that ends in a linear layer (or a convolution) with nothing behind it but pooling.
+        model: A classifier that ends in a linear layer (or a convolution) with nothing after it but pooling.
         temperature: Above 0; `TemperatureScaling.temperature_`.
-        example: Inputs as the network takes them; which layer is the last one is found out on them.
+        example: Inputs as the network takes them; used to find the last layer.
 
     Raises:
         InvalidInput: No layer of the network can take the temperature.
 
+    >>> import torch
+    >>> from torch import nn
     >>> network = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
     >>> images = torch.rand(2, 1, 2, 2)
     >>> torch.allclose(fold_temperature(network, 1.5, images)(images), network(images) / 1.5)
     True
     """
+    import torch
+    from torch import nn
+
     positive("temperature", temperature)
     folded = copy.deepcopy(model).eval()
     with torch.no_grad():
@@ -43,10 +49,10 @@ def fold_temperature(model: nn.Module, temperature: float, example: Tensor) -> n
             if torch.allclose(found, wanted, rtol=_ROUNDING, atol=_ROUNDING):
                 _divide(layer, temperature)
                 return folded
-    way_out = "Leave the temperature to the calibrator: export_onnx(run) applies it behind the network."
+    way_out = "Export it with a policy instead: the file then applies the temperature after the network."
     raise invalid("model", "end in a linear layer that gives the logits", type(model).__name__, way_out)
 
 
-def _divide(layer: nn.Module, by: float) -> None:
+def _divide(layer: "nn.Module", by: float) -> None:
     for value in layer.parameters():
         value.copy_(value.double() / by)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from calibrant.checks import as_array
 from calibrant.errors import did_you_mean, invalid
 
 Arrays = dict[str, NDArray[Any]]
@@ -52,7 +51,7 @@ class InputSpec:
 
     def arrange(self, values: Any) -> NDArray[Any]:
         """Cases of this input as an array (n, ...) of the right type; refuses another shape or kind of numbers."""
-        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else _array(self, values)
+        array = _array(self, values)
         kinds = "iu" if self.whole else "iuf"
         if array.dtype.kind not in kinds or array.dtype == np.bool_:
             wanted = "whole numbers" if self.whole else "numbers"
@@ -110,6 +109,8 @@ def _named(specs: Sequence[InputSpec], given: Any) -> Mapping[str, Any]:
 
 
 def _array(spec: InputSpec, values: Any) -> NDArray[Any]:
+    if hasattr(values, "detach"):  # a torch tensor, perhaps on another device
+        values = values.detach().cpu()
     _check_rows(spec, values)
     try:
         return np.asarray(values)
@@ -130,7 +131,7 @@ def _check_rows(spec: InputSpec, values: Any) -> None:
         lengths: set[int] = set()
         below: list[Any] = []
         for row in rows:
-            if isinstance(row, np.ndarray | Tensor):
+            if isinstance(row, np.ndarray) or hasattr(row, "detach"):
                 continue  # it has a type and a shape of its own, which are checked later
             if isinstance(row, int | float) and not isinstance(row, bool):
                 raise invalid(argument, f"have the shape ({shape})", tuple(sizes))
@@ -145,7 +146,8 @@ def _check_rows(spec: InputSpec, values: Any) -> None:
             raise invalid(argument, f"have the shape ({shape})", tuple(sizes))
         rows = below
     for kind in set(map(type, rows)):
-        if kind is bool or not issubclass(kind, int | float | np.number | np.ndarray | Tensor):
+        numeric = issubclass(kind, int | float | np.number | np.ndarray) or hasattr(kind, "detach")
+        if kind is bool or not numeric:
             raise invalid(argument, "hold numbers", _in_words(kind))
 
 
@@ -153,9 +155,7 @@ def _in_words(kind: type) -> str:
     return _JSON_KINDS.get(kind, kind.__name__)
 
 
-def read_specs(
-    example: Mapping[str, Tensor], ranges: Mapping[str, tuple[float, float]] | None
-) -> tuple[InputSpec, ...]:
+def read_specs(example: Mapping[str, Any], ranges: Mapping[str, tuple[float, float]] | None) -> tuple[InputSpec, ...]:
     """What the inputs are, as found in an example.
 
     The range of an input is, unless it is given: from 0 to 1 for images on that scale; for whole numbers from the
@@ -171,18 +171,19 @@ def read_specs(
         if name not in example:
             raise invalid("ranges", "name inputs of the model", repr(name), did_you_mean(name, example))
     specs = []
-    for name, values in example.items():
-        dtype = str(values.dtype).removeprefix("torch.")
-        if values.numel() == 0 or not bool(torch.isfinite(values.double()).all()):
+    for name, given in example.items():
+        values = as_array(name, given)
+        dtype = str(given.dtype).removeprefix("torch.")
+        if values.size == 0 or not np.isfinite(values).all():
             raise invalid(f"example of {name!r}", "hold finite numbers", "none or others")
-        low, high = _found(values) if name not in known else _given(name, known[name])
+        low, high = _given(name, known[name]) if name in known else _found(values)
         specs.append(InputSpec(name, dtype, tuple(values.shape[1:]), low, high))
     return tuple(specs)
 
 
-def _found(values: Tensor) -> tuple[float, float]:
+def _found(values: NDArray[Any]) -> tuple[float, float]:
     low, high = float(values.min()), float(values.max())
-    if not values.is_floating_point():
+    if values.dtype.kind != "f":
         return low, high
     if values.ndim == 4 and low >= -IMAGE_SLACK and high <= 1.0 + IMAGE_SLACK:
         return -IMAGE_SLACK, 1.0 + IMAGE_SLACK

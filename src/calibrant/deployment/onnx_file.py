@@ -26,13 +26,13 @@ _AGAIN = "Export it again: calibrant export."
 
 
 def library(name: str, extra: str = "export") -> Any:
-    """A library that is imported where it is used; one line where it is missing."""
+    """Import a library when it is used, with one line on how to install it if it is missing."""
     with importing("this", name, extra):
         return import_module(name)
 
 
 def add_facts(proto: Any, facts: dict[str, str]) -> None:
-    """Write metadata into a model, and room for the seal."""
+    """Write metadata into a model, and a placeholder for the seal."""
     for key, value in {**facts, SEAL: _EMPTY_SEAL}.items():
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, value
@@ -71,8 +71,8 @@ def open_session(content: bytes, where: str) -> Any:
     try:
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        told = one_line(error, most=200).removesuffix(".")
-        raise InvalidInput(f"{where} cannot be run by onnxruntime: {told}.") from error
+        message = one_line(error, most=200).removesuffix(".")
+        raise InvalidInput(f"{where} cannot be run by onnxruntime: {message}.") from error
 
 
 def open_onnx(path: str | Path) -> tuple[Contents, Callable[[Arrays], NDArray[Any]]]:

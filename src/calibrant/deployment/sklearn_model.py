@@ -1,4 +1,4 @@
-"""scikit-learn classifiers as ONNX files that decide: skl2onnx converts the estimator, the rest is as for networks."""
+"""Export scikit-learn classifiers: skl2onnx converts the estimator, the policy follows it. No torch is needed."""
 
 import hashlib
 import warnings
@@ -7,35 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from calibrant.decisions import PolicyLike
 from calibrant.deployment.contents import Contents
 from calibrant.deployment.decider import Decider, policy_for
-from calibrant.deployment.inputs import INPUTS, Arrays, InputSpec, read_specs
-from calibrant.deployment.module import Head, inside_of
-from calibrant.deployment.onnx_file import OUTPUTS, SCORES, SHORTLIST, library, open_session
+from calibrant.deployment.graph import deployable
+from calibrant.deployment.inputs import INPUTS, Arrays, read_specs
+from calibrant.deployment.onnx_file import library, open_session
 from calibrant.errors import InvalidInput, invalid
 
-# The newest that torch's exporter writes by itself; both halves of the file must have the same.
+# The oldest that has every operator of the policy.
 OPSET = 18
-_PREFIX = "estimator_"
-
-
-class Tail(nn.Module):
-    """From an estimator's probabilities, and its inputs for their ranges, to decisions."""
-
-    def __init__(self, head: Head, spec: InputSpec) -> None:
-        super().__init__()
-        self.head, self.spec = head, spec
-
-    def forward(self, scores: Tensor, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Probabilities, predicted, automate, and the shortlist where there is one."""
-        probabilities, predicted, automate, *listed = self.head(scores)
-        automate = automate & inside_of(self.spec, inputs)
-        return probabilities, predicted, automate, *(each & ~automate[:, None] for each in listed)
 
 
 def export_estimator(
@@ -54,10 +37,10 @@ def export_estimator(
         path: Where to write.
         policy: A policy or its file; None for none.
         example: Real rows, shape (n, features).
-        ranges: Of `inputs`, where they are known.
+        ranges: Smallest and largest number of `inputs`, if they are known.
         class_names: By default the estimator's classes as text.
     """
-    from calibrant.deployment.onnx import Exported, trace, write_checked
+    from calibrant.deployment.onnx import Exported, write_checked
 
     if not callable(getattr(estimator, "predict_proba", None)) or not hasattr(estimator, "classes_"):
         rule = "be a run, a torch.nn.Module or a fitted scikit-learn classifier with predict_proba"
@@ -65,9 +48,9 @@ def export_estimator(
     rows = np.asarray(example)
     if rows.ndim != 2 or len(rows) < 2 or rows.dtype.kind not in "iuf":
         raise invalid("example", "be numbers of shape (n, features), n >= 2", f"{rows.dtype} {rows.shape}")
-    proto, dtype, raw = _convert(estimator, rows)
-    (spec,) = read_specs({INPUTS: torch.from_numpy(rows.astype(dtype))}, ranges)
-    names = tuple(map(str, estimator.classes_)) if class_names is None else tuple(class_names)
+    proto, dtype = _convert(estimator, rows)
+    (spec,) = read_specs({INPUTS: rows.astype(dtype)}, ranges)
+    names = tuple(map(str, class_names or estimator.classes_))
     own = policy_for(len(estimator.classes_), policy, names)
     contents = Contents(
         inputs=(spec,),
@@ -75,36 +58,32 @@ def export_estimator(
         kind="probabilities",
         policy=own,
     )
-    smallest = 1e-45 if raw.dtype == np.float32 else 5e-324
-    head = Head(own, kind="probabilities", smallest=smallest)
-    outputs = [*OUTPUTS, *([] if own.shortlist is None else [SHORTLIST])]
-    tensors = [torch.from_numpy(raw), torch.from_numpy(rows[:2].astype(dtype))]
-    tail = trace(Tail(head, spec).eval(), tensors, ["estimator_scores", INPUTS], outputs, opset=OPSET, packed=False)
-    joined = _join(proto, tail)
     decider = Decider.of(contents, _scores(estimator))
-    written: Exported = write_checked(joined, path, decider, {INPUTS: rows.astype(dtype)})
+    written: Exported = write_checked(
+        deployable(proto, contents, output=1), path, decider, {INPUTS: rows.astype(dtype)}
+    )
     return written
 
 
 def _scores(estimator: Any) -> Any:
     def score(arrays: Arrays) -> NDArray[Any]:
         with warnings.catch_warnings():
-            # An estimator that was fitted on a table with named columns says that an array has none.
+            # An estimator that was fitted on a table with named columns warns that an array has none.
             warnings.simplefilter("ignore")
             return np.asarray(estimator.predict_proba(arrays[INPUTS]))
 
     return score
 
 
-def _convert(estimator: Any, rows: NDArray[Any]) -> tuple[Any, str, NDArray[Any]]:
-    """The estimator as ONNX, the type of its inputs, and its probabilities of the first two rows.
+def _convert(estimator: Any, rows: NDArray[Any]) -> tuple[Any, str]:
+    """The estimator as ONNX, and the type of its inputs.
 
-    In double precision where the converter and the runtime can do it: linear models then equal scikit-learn's to the
-    last digits. Trees can be had in single precision alone.
+    In double precision if the converter and the runtime can do it: linear models then equal scikit-learn's to the last
+    digits. Trees exist in single precision only.
     """
     skl2onnx = library("skl2onnx", "sklearn-export")
     types = library("skl2onnx.common.data_types", "sklearn-export")
-    told = ""
+    message = ""
     for dtype, kind in (("float64", types.DoubleTensorType), ("float32", types.FloatTensorType)):
         try:
             with warnings.catch_warnings():
@@ -117,32 +96,9 @@ def _convert(estimator: Any, rows: NDArray[Any]) -> tuple[Any, str, NDArray[Any]
                 )
             session = open_session(proto.SerializeToString(), "the estimator")
             output = session.get_outputs()[1].name
-            return proto, dtype, np.asarray(session.run([output], {INPUTS: rows[:2].astype(dtype)})[0])
-        except Exception as error:  # noqa: BLE001 (the other type may do; what is said last is shown)
-            told = " ".join(str(error).split())[:200]
-    raise InvalidInput(f"skl2onnx cannot convert {type(estimator).__name__}: {told}")
-
-
-def _join(estimator: Any, tail: Any) -> Any:
-    """One model of two: the estimator's probabilities become the tail's scores."""
-    onnx = library("onnx")
-    first = onnx.compose.add_prefix_graph(estimator.graph, _PREFIX, rename_inputs=False)
-    made = first.output[1].name
-    for node in tail.graph.node:
-        for at, name in enumerate(node.input):
-            if name == "estimator_scores":
-                node.input[at] = made
-    passed = onnx.helper.make_node("Identity", [made], [SCORES], name="scores")
-    scores = onnx.helper.make_tensor_value_info(SCORES, first.output[1].type.tensor_type.elem_type, ["n", None])
-    graph = onnx.helper.make_graph(
-        [*first.node, passed, *tail.graph.node],
-        "calibrant",
-        [each for each in first.input if each.name == INPUTS],
-        [*tail.graph.output, scores],
-        initializer=[*first.initializer, *tail.graph.initializer],
-    )
-    versions = {each.domain: each.version for each in estimator.opset_import} | {"": OPSET}
-    versions |= {each.domain: each.version for each in tail.opset_import}
-    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in versions.items()]
-    ir_version = max(estimator.ir_version, tail.ir_version)
-    return onnx.helper.make_model(graph, opset_imports=imports, functions=list(tail.functions), ir_version=ir_version)
+            session.run([output], {INPUTS: rows[:2].astype(dtype)})
+        except Exception as error:  # noqa: BLE001 (the other type may work; the last message is shown)
+            message = " ".join(str(error).split())[:200]
+        else:
+            return proto, dtype
+    raise InvalidInput(f"skl2onnx cannot convert {type(estimator).__name__}: {message}")

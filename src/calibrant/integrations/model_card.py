@@ -105,9 +105,11 @@ def _section(
         "",
         "![Reliability diagram: accuracy over confidence](reliability.png)",
     ]
-    temperature = getattr(calibrator, "temperature_", None)
-    if temperature is not None:
-        lines += ["", f"**Temperature {temperature:.4f}**: divide the logits by it before the softmax."]
+    numbers = {}
+    if calibrator is not None:
+        numbers = calibrator.fitted_numbers()
+    if "temperature" in numbers:
+        lines += ["", f"**Temperature {numbers['temperature']:.4f}**: divide the logits by it before the softmax."]
     elif calibrator is not None:
         lines += ["", f"The calibrated scores come from `{type(calibrator).__name__}` of Calibrant."]
     if rule is not None:

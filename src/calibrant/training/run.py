@@ -220,6 +220,12 @@ class Run(RunFolder):
             raise InvalidInput(f"the newest checkpoint of run {self.path} does not fit its network: {told}") from error
         return model.eval()
 
+    def export_to_onnx(self, path: str | Path | None = None, **options: Any) -> Any:
+        """Write network and policy as one ONNX file; `calibrant.training.export.export_run` has the options."""
+        from calibrant.training.export import export_run
+
+        return export_run(self, path, **options)
+
     @property
     def trained_epochs(self) -> int:
         """Epochs of the finished run; a budget may have made them fewer than the recipe's."""

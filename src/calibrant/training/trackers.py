@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from calibrant.calibration import TemperatureScaling
 from calibrant.errors import CalibrantWarning, InvalidInput, importing, one_line
 from calibrant.files import read_json, write_json
 from calibrant.metrics import evaluate
@@ -165,16 +164,15 @@ def _epoch_figures(line: dict[str, Any]) -> dict[str, float]:
 
 
 def _results(run: Run) -> dict[str, float]:
-    """Test metrics of a finished run, raw and calibrated by the run's temperature."""
+    """Test metrics of a finished run: as the network says it, and behind the run's temperature."""
     test = run.predictions("test")
-    results = {}
-    predictions = {"test": test}
+    results: dict[str, float] = {}
+    judged = {"test": test}
     policy = run.policy()
-    if policy is not None and isinstance(policy.calibrator, TemperatureScaling):
-        results["temperature"] = policy.calibrator.temperature_
-        predictions["test_calibrated"] = policy.calibrate(test)
-    for prefix, scores in predictions.items():
-        for name, value in evaluate(scores).values().items():
-            if value is not None:
-                results[f"{prefix}/{name}"] = float(value)
+    if policy is not None and policy.calibrator is not None:
+        results |= policy.calibrator.fitted_numbers()
+        judged["test_calibrated"] = policy.calibrate(test)
+    for prefix, predictions in judged.items():
+        values = evaluate(predictions).values()
+        results |= {f"{prefix}/{name}": float(value) for name, value in values.items() if value is not None}
     return results

@@ -2,8 +2,17 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.calibration import METHODS, TemperatureScaling, make_calibrator
+from calibrant.calibration import (
+    METHODS,
+    Calibrator,
+    Progress,
+    TemperatureScaling,
+    make_calibrator,
+    select_calibrator,
+)
+from calibrant.decisions import Policy
 from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.integrations.calibration_module import CalibrationModule
 
 
 def cases(classes, seed=0):
@@ -24,7 +33,7 @@ def test_a_module_maps_like_its_calibrator(method, classes):
     # NumPy and torch may round apart, becomes 1e-10.
     close = 1e-9 if method.startswith("isotonic") else 1e-12
     for matrix in (logits, far):
-        mapped = fitted.to_module()(torch.from_numpy(matrix))
+        mapped = CalibrationModule(fitted)(torch.from_numpy(matrix))
         np.testing.assert_allclose(mapped.numpy(), fitted.transform_logits(matrix), rtol=close, atol=close)
         assert torch.isfinite(mapped).all()
     assert fitted.identity_ == (method == "none")
@@ -33,7 +42,7 @@ def test_a_module_maps_like_its_calibrator(method, classes):
 @pytest.mark.parametrize("method", [name for name in METHODS if not name.startswith(("isotonic", "histogram"))])
 def test_a_module_has_the_gradient_of_its_map(method):
     logits, targets = cases(4)
-    module = make_calibrator(method).fit(logits, targets).to_module()
+    module = CalibrationModule(make_calibrator(method).fit(logits, targets))
     torch.autograd.gradcheck(module, torch.from_numpy(logits[:5]).requires_grad_())
 
 
@@ -42,11 +51,10 @@ def test_a_module_has_the_gradient_of_its_map(method):
 def test_a_module_compiles_and_exports(method):
     torch._dynamo.reset()  # it counts what was compiled before, over all tests, and gives up at eight
     logits, targets = cases(4)
-    module = make_calibrator(method).fit(logits, targets).to_module()
+    module = CalibrationModule(make_calibrator(method).fit(logits, targets))
     rows = torch.from_numpy(logits[:20])
     batch = {"logits": {0: torch.export.Dim("batch")}}
     for other in (
-        torch.jit.script(module),
         torch.jit.trace(module, rows[:3]),
         torch.export.export(module, (rows[:3],), dynamic_shapes=batch).module(),
         torch.compile(module, fullgraph=True, backend="aot_eager"),
@@ -56,13 +64,12 @@ def test_a_module_compiles_and_exports(method):
 
 def test_precision_and_state():
     logits, targets = cases(3)
-    module = make_calibrator("vector").fit(logits, targets).to_module()
+    module = CalibrationModule(make_calibrator("vector").fit(logits, targets))
     rows = torch.from_numpy(logits[:10])
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         mapped = module(rows.to(dtype))
         assert mapped.dtype == torch.float32
         torch.testing.assert_close(mapped, module(rows.to(dtype).double()).float(), rtol=0, atol=0)
-    assert set(module.state_dict()) == {"weight", "bias"}
     assert not list(module.parameters())
 
 
@@ -70,7 +77,7 @@ def test_precision_and_state():
 def test_a_network_that_is_cast_keeps_its_map(method):
     logits, targets = cases(4)
     fitted = make_calibrator(method).fit(logits, targets)
-    network = torch.nn.Sequential(torch.nn.Identity(), fitted.to_module())
+    network = torch.nn.Sequential(torch.nn.Identity(), CalibrationModule(fitted))
     rows = torch.from_numpy(logits[:20])
     expected = fitted.transform_logits(rows)
     for cast in (network.float(), network.half(), network.to(torch.bfloat16), network.double()):
@@ -82,7 +89,7 @@ def test_a_map_that_is_not_kept_is_a_plain_softmax():
     fitted = TemperatureScaling().fit(truth, (truth + np.random.default_rng(1).gumbel(size=truth.shape)).argmax(axis=1))
     fitted.identity_ = True
     rows = torch.from_numpy(truth)
-    torch.testing.assert_close(fitted.to_module()(rows), torch.log_softmax(rows, dim=1), rtol=0, atol=1e-15)
+    torch.testing.assert_close(CalibrationModule(fitted)(rows), torch.log_softmax(rows, dim=1), rtol=0, atol=1e-15)
 
 
 def test_a_case_of_the_fit_set_stays_on_its_side_of_a_step():
@@ -90,7 +97,7 @@ def test_a_case_of_the_fit_set_stays_on_its_side_of_a_step():
     logits, targets = cases(3)
     for method in ("histogram", "histogram-top"):
         fitted = make_calibrator(method).fit(logits, targets)
-        expected, module = fitted.transform_logits(logits), fitted.to_module()
+        expected, module = fitted.transform_logits(logits), CalibrationModule(fitted)
         for shift in (0.0, 1e-15, -1e-15, 7.0):
             mapped = module(torch.from_numpy(logits * (1 + shift) if abs(shift) < 1 else logits + shift)).numpy()
             np.testing.assert_allclose(mapped, expected, rtol=1e-9, atol=1e-9)
@@ -102,10 +109,52 @@ def test_a_class_without_a_case_keeps_its_probability():
     for method in ("isotonic", "histogram"):
         with pytest.warns(CalibrantWarning, match="without a case"):
             fitted = make_calibrator(method).fit(logits[kept], targets[kept])
-        mapped = fitted.to_module()(torch.from_numpy(logits)).numpy()
+        mapped = CalibrationModule(fitted)(torch.from_numpy(logits)).numpy()
         np.testing.assert_allclose(mapped, fitted.transform_logits(logits), rtol=1e-9, atol=1e-9)
+
+
+class Halved(Calibrator):
+    """A calibrator of a user: known outside the package alone."""
+
+    method = "halved"
+
+    def _fit(self, logits, targets):
+        return Progress()
+
+    def _formula(self, operations, logits):
+        return operations.log_softmax(0.5 * logits)
+
+    def _state(self):
+        return {}
+
+    def _set_state(self, state):
+        assert state == {}
+
+
+def test_a_calibrator_of_your_own_works_like_the_others(monkeypatch, tmp_path):
+    monkeypatch.setitem(METHODS, "halved", Halved)
+    logits, targets = cases(3)
+    selection = select_calibrator(logits, targets, methods=("none", "halved"))
+    assert selection.name == "halved"
+    fitted = selection.calibrator
+    Policy(3, fitted).save(tmp_path / "policy.json")
+    again = Policy.load(tmp_path / "policy.json").calibrator
+    assert type(again) is Halved
+    rows = torch.from_numpy(logits)
+    expected = torch.log_softmax(rows / 2, dim=1)
+    for mapped in (again.transform_logits(rows), CalibrationModule(again)(rows)):
+        torch.testing.assert_close(mapped, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_only_maps_of_the_level_change_with_it(method):
+    """Adding a number to a row changes no probability; a map may depend on it only if it says so."""
+    logits, targets = cases(4)
+    fitted = make_calibrator(method).fit(logits, targets)
+    shifted = fitted.transform(logits[:50] + np.arange(50)[:, None] / 8)
+    assert np.allclose(shifted, fitted.transform(logits[:50]), rtol=1e-9, atol=1e-12) != fitted.depends_on_level
 
 
 def test_an_unfitted_calibrator_is_refused():
     with pytest.raises(InvalidInput, match="is not fitted yet"):
-        TemperatureScaling().to_module()
+        CalibrationModule(TemperatureScaling())

@@ -1,17 +1,20 @@
-"""Checks at the door and the few float64 formulas that every calibrator shares."""
+"""Checks of logits and targets, stratified folds, and the few float64 formulas that every calibrator shares."""
 
-from typing import Any, TypeVar
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from calibrant.checks import as_array, labels
+from calibrant.checks import as_array, labels, whole
 from calibrant.errors import invalid
 from calibrant.predictions import Predictions, warn_if_probabilities
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 # NumPy in, NumPy out; torch in, torch out.
-ArrayT = TypeVar("ArrayT", NDArray[Any], torch.Tensor)
+ArrayT = TypeVar("ArrayT", NDArray[Any], "Tensor")
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Matrix = NDArray[np.floating[Any]]
@@ -20,8 +23,9 @@ _LARGEST = 1e30
 
 
 def like(probabilities: NDArray[Any], template: Any) -> Any:
-    """Hand `probabilities` back in the container, and on the device, that `template` came in."""
-    if isinstance(template, torch.Tensor):
+    """Return `probabilities` in the container of `template`, and on its device."""
+    torch = sys.modules.get("torch")  # without it nobody can have passed a tensor
+    if torch is not None and isinstance(template, torch.Tensor):
         return torch.from_numpy(probabilities).to(template.device)
     return probabilities
 
@@ -30,10 +34,10 @@ def as_arrays(logits: Any, targets: Any) -> tuple[Any, Any]:
     """Logits and targets of predictions, or the two arrays as they are."""
     if not isinstance(logits, Predictions):
         if targets is None:
-            raise invalid("targets", "be given beside an array of logits", "none")
+            raise invalid("targets", "be given with an array of logits", "none")
         return logits, targets
     if targets is not None:
-        raise invalid("targets", "be left out where predictions are given, which hold them", type(targets).__name__)
+        raise invalid("targets", "be left out with predictions, which hold them", type(targets).__name__)
     return logits.as_logits(), logits.targets
 
 
@@ -48,7 +52,7 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     if matrix.dtype.kind not in "iuf":
         raise invalid("logits", "be floating-point numbers", matrix.dtype)
     if matrix.dtype not in (np.float32, np.float64):  # half precision, whole numbers, the other byte order
-        matrix = matrix.astype(np.float32 if matrix.dtype == np.float16 else np.float64)
+        matrix = matrix.astype({np.dtype(np.float16): np.float32}.get(matrix.dtype, np.float64))
     if classes is not None and matrix.shape[1] != classes:
         raise invalid(
             "logits",
@@ -59,16 +63,20 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     fine = np.abs(matrix) <= _LARGEST  # False for NaN too
     if not fine.all():
         row = int(np.argmin(fine.all(axis=1)))
-        rule = f"be at most {_LARGEST:g} in size" if np.isfinite(matrix[row]).all() else "be finite"
+        rule = "be finite"
+        if np.isfinite(matrix[row]).all():
+            rule = f"be at most {_LARGEST:g} in size"
         raise invalid("logits", rule, f"{matrix[row]} in row {row}", "Remove or repair such rows first.")
     return matrix
 
 
 def _as_rows(shape: tuple[int, ...]) -> str:
-    """How to get one row a prediction from logits of another shape."""
+    """How to get one row per prediction from logits of another shape."""
+    if len(shape) > 2:
+        return "Make one row of each pixel or position first."
     if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1):
         return "One logit z of a binary classifier is the same as two: np.stack([0 * z, z], axis=1) with z of (n,)."
-    return "Make one row of each pixel or position first." if len(shape) > 2 else ""
+    return ""
 
 
 def check_targets(targets: Any, shape: tuple[int, ...]) -> Integers:
@@ -88,8 +96,7 @@ def check_fit(logits: Any, targets: Any) -> tuple[Matrix, Integers]:
             f"class {classes[0]} in all {len(classes)} cases",
             "A calibrator learns from cases that differ: fit on a sample of the whole stream.",
         )
-    shifted = matrix - matrix.max(axis=1, keepdims=True) if _first_rows_agree(matrix) else None
-    if shifted is not None and np.ptp(shifted, axis=0).max() <= 1e-12 * max(1.0, float(np.abs(shifted).max())):
+    if _all_rows_agree(matrix):
         raise invalid(
             "logits",
             "differ between cases",
@@ -100,10 +107,13 @@ def check_fit(logits: Any, targets: Any) -> tuple[Matrix, Integers]:
     return matrix, classes
 
 
-def _first_rows_agree(matrix: Matrix) -> bool:
+def _all_rows_agree(matrix: Matrix) -> bool:
     # Two rows settle it for any live model, so that the full test costs nothing in practice.
     first = matrix[:2] - matrix[:2].max(axis=1, keepdims=True)
-    return bool(np.allclose(first[0], first[-1], rtol=1e-9, atol=1e-12))
+    if not np.allclose(first[0], first[-1], rtol=1e-9, atol=1e-12):
+        return False
+    shifted = matrix - matrix.max(axis=1, keepdims=True)
+    return bool(np.ptp(shifted, axis=0).max() <= 1e-12 * max(1.0, float(np.abs(shifted).max())))
 
 
 def log_softmax(logits: Matrix) -> Floats:
@@ -114,20 +124,48 @@ def log_softmax(logits: Matrix) -> Floats:
     return shifted
 
 
-def log_one_minus(log_probabilities: Floats) -> Floats:
-    """log(1 - p) for each entry of rows of log-probabilities, exact also where p rounds to 1.
-
-    For p <= 1/2 it is log1p(-p). At most one entry of a row is larger; there the others are summed instead.
-    """
-    result = np.log1p(-np.minimum(np.exp(log_probabilities), 0.5))
-    rows, columns = np.nonzero(log_probabilities > np.log(0.5))
-    others = np.exp(log_probabilities[rows])
-    others[np.arange(len(rows)), columns] = 0.0
-    # The smallest double stands for "none": the logarithm stays finite where every other class underflowed.
-    result[rows, columns] = np.log(np.maximum(others.sum(axis=1), np.finfo(np.float64).tiny))
-    return result
-
-
 def mean_nll(log_probabilities: Floats, targets: Integers) -> float:
     """Mean negative log-likelihood of the targets."""
     return float(-np.take_along_axis(log_probabilities, targets[:, None], axis=1).mean())
+
+
+def finite_array(values: Any, shape: tuple[int, ...]) -> Floats:
+    """A float64 array of this shape from JSON; anything else is refused. -1 in `shape` stands for any length."""
+    array = np.asarray(values, dtype=np.float64)
+    fits = array.ndim == len(shape) and all(want in (-1, have) for want, have in zip(shape, array.shape, strict=True))
+    if not fits or not np.isfinite(array).all():
+        raise ValueError(f"an array of shape {shape} with finite values is missing")
+    return array
+
+
+def stratified_folds(targets: Integers, folds: int, seed: int) -> Integers:
+    """The fold 0..folds-1 of each case. Every class is spread as evenly as possible.
+
+    Not scikit-learn's, which warns of classes with fewer cases than folds and is not needed by anything else here.
+
+    Args:
+        targets: Class indices, shape (n,).
+        folds: At least 2.
+        seed: The same seed gives the same folds on every machine.
+    """
+    order = np.random.default_rng(seed).permutation(len(targets))
+    order = order[np.argsort(targets[order], kind="stable")]
+    # Dealt like cards, class after class without a break, so that the folds also end up equally large.
+    fold = np.empty(len(targets), dtype=np.int64)
+    fold[order] = np.arange(len(targets)) % folds
+    for held_out in range(folds):
+        rest = targets[fold != held_out]
+        if len(rest) == len(targets) or len(rest) == 0 or (rest == rest[0]).all():
+            raise invalid(
+                "targets",
+                f"hold enough cases of two classes for {folds} folds",
+                f"{len(targets)} cases",
+                "Use more cases or fewer folds.",
+            )
+    return fold
+
+
+def check_folds(folds: Any, seed: Any) -> None:
+    """Refuse fewer than two folds and seeds that are not whole numbers."""
+    whole("folds", folds, 2)
+    whole("seed", seed, 0)

@@ -1,0 +1,353 @@
+"""The operations that calibrators are written in: NumPy computes them, or a `Recorder` writes them down.
+
+A calibrator states its map once, as a function of logits and of these operations. NumPy applies it. A `Recorder` runs
+the same function on symbols and keeps the steps, whose names and meanings are those of ONNX, so that an ONNX file or a
+torch module can repeat them in float64.
+"""
+
+# ruff: noqa: D102 (`Operations` documents the methods of both classes)
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration.arrays import Floats, log_softmax
+
+# A curve: row 0 holds rising knots or upper edges, row 1 the values there. None leaves a column as it is.
+Curves = Sequence[Floats | None]
+# A case of the fit set lies on the edge of a step, and the softmax of another library differs in the last digits. Edges
+# that are a little higher keep such a case on its side, (lo, hi].
+_NUDGE = 1e-12
+
+
+class Operations(Protocol):
+    """What a map may use besides + - * / and comparisons; x has the shape (n, columns)."""
+
+    def exp(self, x: Any) -> Any:
+        """Exponential of each entry."""
+
+    def log(self, x: Any) -> Any:
+        """Logarithm of each entry."""
+
+    def log_one_minus(self, x: Any) -> Any:
+        """log(1 - x) of entries of at most 1/2."""
+
+    def softplus(self, x: Any) -> Any:
+        """log(1 + exp(x)) without overflow."""
+
+    def maximum(self, x: Any, y: Any) -> Any:
+        """The larger of two entries."""
+
+    def minimum(self, x: Any, y: Any) -> Any:
+        """The smaller of two entries."""
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        """Choose x if the condition holds, else y."""
+
+    def row_sum(self, x: Any) -> Any:
+        """Sum of each row, shape (n, 1)."""
+
+    def row_max(self, x: Any) -> Any:
+        """Largest entry of each row, shape (n, 1)."""
+
+    def is_top(self, x: Any, columns: int) -> Any:
+        """True at the largest entry of each row, the first of equal ones."""
+
+    def columns(self, x: Any, which: Sequence[int]) -> Any:
+        """Some columns."""
+
+    def join(self, *parts: Any) -> Any:
+        """Arrays side by side."""
+
+    def product(self, x: Any, matrix: Floats) -> Any:
+        """Matrix product."""
+
+    def log_softmax(self, x: Any) -> Any:
+        """Log-softmax of each row."""
+
+    def interpolate(self, x: Any, curves: Curves) -> Any:
+        """Column k by the straight lines of curve k; level before its first knot and after its last."""
+
+    def steps(self, x: Any, curves: Curves) -> Any:
+        """Column k by the steps of curve k, each (lo, hi]."""
+
+
+class NumPyOperations:
+    """Compute at once. See `Operations`."""
+
+    exp = staticmethod(np.exp)
+    log = staticmethod(np.log)
+    maximum = staticmethod(np.maximum)
+    minimum = staticmethod(np.minimum)
+    where = staticmethod(np.where)
+    log_softmax = staticmethod(log_softmax)
+
+    def log_one_minus(self, x: Floats) -> Floats:
+        return np.asarray(np.log1p(-x))
+
+    def softplus(self, x: Floats) -> Floats:
+        return np.asarray(np.logaddexp(0.0, x))
+
+    def row_sum(self, x: Floats) -> Floats:
+        return np.asarray(x.sum(axis=1, keepdims=True))
+
+    def row_max(self, x: Floats) -> Floats:
+        return np.asarray(x.max(axis=1, keepdims=True))
+
+    def is_top(self, x: Floats, columns: int) -> NDArray[np.bool_]:
+        return np.asarray(np.arange(columns) == x.argmax(axis=1, keepdims=True))
+
+    def columns(self, x: Floats, which: Sequence[int]) -> Floats:
+        # NumPy lays picked columns out by columns; sums over rows would then depend on how many rows there are.
+        return np.ascontiguousarray(x[:, list(which)])
+
+    def join(self, *parts: Floats) -> Floats:
+        return np.concatenate(parts, axis=1)
+
+    def product(self, x: Floats, matrix: Floats) -> Floats:
+        return np.asarray(x @ matrix)
+
+    def interpolate(self, x: Floats, curves: Curves) -> Floats:
+        result = x.copy()
+        for k, curve in enumerate(curves):
+            if curve is not None:
+                result[:, k] = np.interp(x[:, k], curve[0], curve[1])
+        return result
+
+    def steps(self, x: Floats, curves: Curves) -> Floats:
+        result = x.copy()
+        for k, curve in enumerate(curves):
+            if curve is not None:
+                edges, values = curve
+                which = np.searchsorted(edges, np.minimum(x[:, k], 1.0), side="left")
+                result[:, k] = values[np.minimum(which, len(values) - 1)]
+        return result
+
+
+NUMPY = NumPyOperations()
+
+
+# -- recording ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation of ONNX: its name, the names of what it reads and writes, and its attributes."""
+
+    operator: str
+    inputs: tuple[str, ...]
+    output: str
+    attributes: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Symbol:
+    """Stands for an array while a map is recorded. Arithmetic on it adds steps."""
+
+    recorder: "Recorder"
+    name: str
+
+    __array_ufunc__ = None  # arrays leave the arithmetic to the symbol
+
+    def __add__(self, other: Any) -> "Symbol":
+        return self.recorder.step("Add", self, other)
+
+    def __sub__(self, other: Any) -> "Symbol":
+        return self.recorder.step("Sub", self, other)
+
+    def __mul__(self, other: Any) -> "Symbol":
+        return self.recorder.step("Mul", self, other)
+
+    def __truediv__(self, other: Any) -> "Symbol":
+        return self.recorder.step("Div", self, other)
+
+    def __radd__(self, other: Any) -> "Symbol":
+        return self.recorder.step("Add", other, self)
+
+    def __rsub__(self, other: Any) -> "Symbol":
+        return self.recorder.step("Sub", other, self)
+
+    def __rmul__(self, other: Any) -> "Symbol":
+        return self.recorder.step("Mul", other, self)
+
+    def __rtruediv__(self, other: Any) -> "Symbol":
+        return self.recorder.step("Div", other, self)
+
+    def __neg__(self) -> "Symbol":
+        return self.recorder.step("Neg", self)
+
+    def __gt__(self, other: Any) -> "Symbol":
+        return self.recorder.step("Greater", self, other)
+
+    def __lt__(self, other: Any) -> "Symbol":
+        return self.recorder.step("Less", self, other)
+
+    def __ge__(self, other: Any) -> "Symbol":
+        return self.recorder.step("GreaterOrEqual", self, other)
+
+    def __le__(self, other: Any) -> "Symbol":
+        return self.recorder.step("LessOrEqual", self, other)
+
+    def __and__(self, other: Any) -> "Symbol":
+        return self.recorder.step("And", self, other)
+
+    def __or__(self, other: Any) -> "Symbol":
+        return self.recorder.step("Or", self, other)
+
+    def __invert__(self) -> "Symbol":
+        return self.recorder.step("Not", self)
+
+
+@dataclass
+class Recorder:
+    """Write operations down instead of computing them. See `Operations`.
+
+    Attributes:
+        prefix: Begins the name of everything that is recorded.
+        steps_taken: The steps in order.
+        constants: Arrays that the steps read, by name.
+    """
+
+    prefix: str = ""
+    steps_taken: list[Step] = field(default_factory=list)
+    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    def input(self, name: str) -> Symbol:
+        """An array that is there when the steps are repeated."""
+        return Symbol(self, name)
+
+    def step(self, operator: str, *inputs: Any, output: str | None = None, **attributes: Any) -> Symbol:
+        """Record one operation. Numbers and arrays among its inputs become constants."""
+        names = tuple(self._name(value) for value in inputs)
+        result = Symbol(self, output or f"{self.prefix}step_{len(self.steps_taken)}")
+        self.steps_taken.append(Step(operator, names, result.name, attributes))
+        return result
+
+    def _name(self, value: Any) -> str:
+        if isinstance(value, Symbol):
+            return value.name
+        array = np.asarray(value)
+        for name, known in self.constants.items():
+            if known.dtype == array.dtype and np.array_equal(known, array):
+                return name
+        name = f"{self.prefix}constant_{len(self.constants)}"
+        self.constants[name] = array
+        return name
+
+    def exp(self, x: Symbol) -> Symbol:
+        return self.step("Exp", x)
+
+    def log(self, x: Symbol) -> Symbol:
+        return self.step("Log", x)
+
+    def log_one_minus(self, x: Symbol) -> Symbol:
+        return self.log(1.0 - x)
+
+    def softplus(self, x: Symbol) -> Symbol:
+        return self.maximum(x, 0.0) + self.log(1.0 + self.exp(-self.step("Abs", x)))
+
+    def maximum(self, x: Any, y: Any) -> Symbol:
+        return self.step("Max", x, y)
+
+    def minimum(self, x: Any, y: Any) -> Symbol:
+        return self.step("Min", x, y)
+
+    def where(self, condition: Symbol, x: Any, y: Any) -> Symbol:
+        return self.step("Where", condition, x, y)
+
+    def row_sum(self, x: Symbol) -> Symbol:
+        return self.step("ReduceSum", x, np.array([1]), keepdims=1)
+
+    def row_max(self, x: Symbol) -> Symbol:
+        return self.step("ReduceMax", x, np.array([1]), keepdims=1)
+
+    def is_top(self, x: Symbol, columns: int) -> Symbol:
+        return self.step("Equal", self.step("ArgMax", x, axis=1, keepdims=1), np.arange(columns)[None])
+
+    def columns(self, x: Symbol, which: Sequence[int]) -> Symbol:
+        return self.step("Gather", x, np.array(which, dtype=np.int64), axis=1)
+
+    def join(self, *parts: Symbol) -> Symbol:
+        return self.step("Concat", *parts, axis=1)
+
+    def product(self, x: Symbol, matrix: Floats) -> Symbol:
+        return self.step("MatMul", x, np.ascontiguousarray(matrix))
+
+    def log_softmax(self, x: Symbol) -> Symbol:
+        shifted = x - self.row_max(x)
+        return shifted - self.log(self.row_sum(self.exp(shifted)))
+
+    def softmax(self, x: Symbol) -> Symbol:
+        """Softmax of each row."""
+        powers = self.exp(x - self.row_max(x))
+        return powers / self.row_sum(powers)
+
+    def interpolate(self, x: Symbol, curves: Curves) -> Symbol:
+        return self._look_up(x, _pieces(curves, _lines))
+
+    def steps(self, x: Symbol, curves: Curves) -> Symbol:
+        return self._look_up(x, _pieces(curves, _levels))
+
+    def _look_up(self, x: Symbol, pieces: Sequence[Floats]) -> Symbol:
+        """Column k by the straight pieces of curve k: where a piece begins, the value there, the slope.
+
+        A piece holds what lies above its beginning, up to and including that of the next. It is found by halving.
+        """
+        rounds = max(int(max(each.shape[1] for each in pieces) - 1).bit_length(), 1)
+        length = 2**rounds
+        table = np.zeros((3, len(pieces), length))
+        table[0] = np.inf  # nothing lies above infinity, so the padding is never found
+        for k, each in enumerate(pieces):
+            table[:, k, : each.shape[1]] = each
+        starts, values, slopes = table.reshape(3, -1)
+        x = self.minimum(x, 1.0)
+        # Zeros in the shape of x, plus where the table of each column begins.
+        place = self.step("Cast", x < -1.0, to="int64") + np.arange(len(pieces))[None] * length
+        for level in reversed(range(rounds)):
+            further = place + np.array(2**level)
+            place = self.where(self.step("Gather", starts, further, axis=0) < x, further, place)
+        begin = self.step("Gather", starts, place, axis=0)
+        value = self.step("Gather", values, place, axis=0)
+        slope = self.step("Gather", slopes, place, axis=0)
+        # Below the first beginning a curve is level.
+        return value + slope * (self.maximum(x, begin) - begin)
+
+
+def _pieces(curves: Curves, convert: Callable[[Floats, Floats], Floats]) -> list[Floats]:
+    """Straight pieces of each curve: where a piece begins, the value there, the slope."""
+    pieces = []
+    for curve in curves:
+        identity = np.array([[0.0], [0.0], [1.0]])
+        pieces.append(identity)
+        if curve is not None:
+            pieces[-1] = convert(curve[0], curve[1])
+    return pieces
+
+
+def _lines(knots: Floats, values: Floats) -> Floats:
+    """Straight lines between points, level before the first and after the last."""
+    width = np.diff(knots)
+    slopes = np.divide(np.diff(values), width, out=np.zeros(len(width)), where=width > 0)
+    return np.stack([knots, values, np.append(slopes, 0.0)])
+
+
+def _levels(edges: Floats, values: Floats) -> Floats:
+    """Steps: a value for each bin (lo, hi], given the upper edges."""
+    starts = np.concatenate([[-1.0], edges[:-1] * (1.0 + _NUDGE)])
+    return np.stack([starts, values, np.zeros(len(values))])
+
+
+def log_of_rest(operations: Operations, log_p: Any) -> Any:
+    """log(1 - p) of each entry of rows of log-probabilities, exact also if p rounds to 1.
+
+    At most one entry of a row is above 1/2. For that one the others are summed instead.
+    """
+    p = operations.exp(log_p)
+    large = log_p > np.log(0.5)
+    others = operations.row_sum(operations.where(large, 0.0, p))
+    # The smallest normal number stands for "none", so that the logarithm stays finite.
+    of_large = operations.log(operations.maximum(others, np.finfo(np.float64).tiny))
+    return operations.where(large, of_large, operations.log_one_minus(operations.minimum(p, 0.5)))
