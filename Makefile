@@ -51,7 +51,7 @@ clean:
 
 # What a user runs; the developer's set below adds tests and the peers we compare with.
 .venv/.run: pyproject.toml constraints.txt | .venv/bin/python
-	$(INSTALL) -e ".[tensorboard]"
+	$(INSTALL) -e ".[train,tensorboard]"
 	touch $@
 
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python

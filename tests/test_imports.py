@@ -47,11 +47,12 @@ def module_level(tree: ast.Module) -> list[ast.stmt]:
         if isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING"):
             waiting += statement.orelse
             continue
-        waiting += [child for child in ast.walk(statement) if isinstance(child, ast.stmt) and child is not statement]
+        waiting += [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt)]
+        handlers = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.ExceptHandler)]
+        waiting += [child for handler in handlers for child in handler.body]
     return statements
 
 
-@pytest.mark.xfail(strict=True, reason="the judging half is being taken off torch, package by package")
 def test_the_judging_half_stands_alone():
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
@@ -80,6 +81,7 @@ def test_a_planted_violation_is_found(place, source, module):
     ("place", "source"),
     [
         ("metrics/a.py", "def f():\n    import torch"),
+        ("metrics/a.py", "class A:\n    def f(self):\n        import torch"),
         ("metrics/a.py", "if TYPE_CHECKING:\n    import torch\nfrom calibrant.predictions import Predictions"),
         ("training/a.py", "import torch\nfrom calibrant.losses import Brier"),
         ("cli/a.py", "from calibrant.training import train"),

@@ -15,8 +15,8 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from calibrant import losses
-from calibrant.distributed import global_rows, global_sum
 from calibrant.errors import InvalidInput
+from calibrant.losses.distributed import global_rows, global_sum
 
 N, FEATURES, CLASSES = 24, 6, 4
 SHARDS = {2: {"equal": (12, 12), "unequal": (23, 1)}, 3: {"equal": (8, 8, 8), "unequal": (5, 1, 18)}}

@@ -1,12 +1,13 @@
 """`calibrant export`: a run, or a model of your own, as one ONNX file with calibration and routing inside."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from calibrant.cli._flags import Json, Out, PolicyFile, Repeated, Switch, TrustCode
 from calibrant.cli._say import answer
+from calibrant.errors import importing, invalid
 from calibrant.files import refuse_overwriting
 
 
@@ -45,8 +46,13 @@ def export(
 
     if out is not None:
         refuse_overwriting([out], [weights, cases, policy])
+    if (run is None) == (model is None):
+        got = "neither" if run is None else "both"
+        raise invalid("what is exported", "be a run folder or --model module:function", got)
+    if run is not None and weights is not None:
+        raise invalid("weights", "be left out for a run, which has its own", str(weights))
     written = export_onnx(
-        open_model(run, model, weights),
+        _open_run(run) if run is not None else open_model(str(model), weights),
         out,
         policy=policy,
         raw=raw,
@@ -55,3 +61,9 @@ def export(
         ranges=parse_ranges(input_range),
     )
     answer(written.describe(), written.to_dict(), as_json=as_json)
+
+
+def _open_run(path: Path) -> Any:
+    with importing("the export of a run", "torch", "train"):
+        from calibrant.training import Run
+    return Run.open(path)

@@ -4,21 +4,23 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 from uuid import uuid4
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from calibrant.decisions import Policy, PolicyLike, as_policy
 from calibrant.deployment.contents import Contents, weights_digest
 from calibrant.deployment.decision import Decision, Extra
 from calibrant.deployment.inputs import Arrays, InputSpec, arrange, read_specs
 from calibrant.deployment.log import DecisionLog
-from calibrant.deployment.module import as_network, input_names
+from calibrant.deployment.module import as_network, input_names, is_module
 from calibrant.errors import InvalidInput, invalid
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 Score = Callable[[Arrays], NDArray[Any]]
 Outside = Literal["refuse", "review"]
@@ -42,16 +44,17 @@ class Decider:
         outside: What happens to a case with a number outside the range of its input: "refuse" raises, "review" sends it
             to a person. A number that is not finite is always refused.
 
+    >>> import torch
     >>> from calibrant.decisions import Policy, RoutingRule
     >>> policy = Policy(2, rule=RoutingRule(threshold=0.9, n_classes=2, class_names=("cat", "dog")))
-    >>> decider = Decider(nn.Identity(), example=torch.tensor([[-9.0, 9.0], [9.0, -9.0]]), policy=policy)
+    >>> decider = Decider(torch.nn.Identity(), example=torch.tensor([[-9.0, 9.0], [9.0, -9.0]]), policy=policy)
     >>> [(each.predicted, each.decision) for each in decider.decide([[4.0, 0.0], [0.5, 0.6]])]
     [(0, 'auto'), (1, 'review')]
     """
 
     def __init__(
         self,
-        model: nn.Module,
+        model: "nn.Module",
         *,
         example: Any,
         policy: PolicyLike | None = None,
@@ -233,11 +236,13 @@ def policy_for(n_classes: int, policy: PolicyLike | None, class_names: Sequence[
 
 
 def prepare(
-    model: nn.Module, example: Any, ranges: Mapping[str, tuple[float, float]] | None
-) -> tuple[nn.Module, tuple[InputSpec, ...], int]:
+    model: "nn.Module", example: Any, ranges: Mapping[str, tuple[float, float]] | None
+) -> tuple["nn.Module", tuple[InputSpec, ...], int]:
     """A model behind one signature, what its inputs are, and its number of classes; tried on two cases."""
-    if not isinstance(model, nn.Module):
+    if not is_module(model):
         raise invalid("model", "be a torch.nn.Module", type(model).__name__, _EXPORT_IT)
+    import torch
+
     tensors, by_name = input_names(model, example)
     specs = read_specs(tensors, ranges)
     network = as_network(model.eval(), [spec.name for spec in specs], by_name=by_name).eval()
@@ -246,14 +251,15 @@ def prepare(
             scores: Any = network(*(values[:2].to(_device(model)) for values in tensors.values()))
     except Exception as error:
         raise InvalidInput(f"model must take its example: {type(error).__name__}: {str(error)[:200]}") from error
-    if not isinstance(scores, Tensor) or scores.ndim != 2 or scores.shape[1] < 2:
-        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    if not isinstance(scores, torch.Tensor) or scores.ndim != 2 or scores.shape[1] < 2:
+        got = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
         raise invalid("model", "give logits of shape (cases, classes)", got)
     return network, specs, int(scores.shape[1])
 
 
-def torch_scores(network: nn.Module, specs: Sequence[InputSpec]) -> Score:
+def torch_scores(network: "nn.Module", specs: Sequence[InputSpec]) -> Score:
     """A torch network as a function of arrays."""
+    import torch
 
     def score(arrays: Arrays) -> NDArray[Any]:
         device = _device(network)
@@ -264,12 +270,14 @@ def torch_scores(network: nn.Module, specs: Sequence[InputSpec]) -> Score:
     return score
 
 
-def _device(model: nn.Module) -> torch.device:
+def _device(model: "nn.Module") -> "torch.device":
+    import torch
+
     return next((each.device for each in model.parameters()), torch.device("cpu"))
 
 
 def _one(values: Any) -> Any:
-    return values[None] if isinstance(values, np.ndarray | Tensor) else [values]
+    return values[None] if hasattr(values, "ndim") else [values]
 
 
 def _odd(spec: InputSpec, case: NDArray[Any]) -> str:

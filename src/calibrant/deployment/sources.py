@@ -1,36 +1,26 @@
-"""What can be exported from files: a run, or a model of your own with weights and example."""
+"""Models of your own for the export: the function that makes one, its weights and example cases from files."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
 
 from calibrant.deployment.inputs import IMAGES, INPUTS
+from calibrant.deployment.module import is_module
 from calibrant.errors import InvalidInput, invalid, one_line
 from calibrant.own_code import load, own_code_at_work
 from calibrant.predictions import Npz
-from calibrant.training import Run
 
 
-def open_model(run: str | Path | None = None, factory: str | None = None, weights: str | Path | None = None) -> Any:
-    """A run, or what a function of your own returns; what `export_onnx` takes.
+def open_model(factory: str, weights: str | Path | None = None) -> Any:
+    """What a function of your own returns; `export_onnx` takes it.
 
     Args:
-        run: A run folder.
         factory: `module:function`; called without arguments it gives a `torch.nn.Module` or a fitted scikit-learn
             classifier. Naming it here is to trust it.
         weights: For a torch module: a `.safetensors` file with its state dict.
     """
-    if (run is None) == (factory is None):
-        got = "neither" if run is None else "both"
-        raise invalid("what is exported", "be a run folder or --model module:function", got)
-    if run is not None:
-        if weights is not None:
-            raise invalid("weights", "be left out for a run, which has its own", str(weights))
-        return Run.open(run)
-    assert factory is not None
     make = load(factory, kind="model", trusted=True)
     with own_code_at_work(f"model {factory} raised"):
         model = make()
@@ -41,11 +31,11 @@ def open_model(run: str | Path | None = None, factory: str | None = None, weight
 
 def load_weights(model: Any, path: str | Path) -> None:
     """Fill a torch module with the tensors of a `.safetensors` file, which must be just its own."""
+    if not is_module(model):
+        raise invalid("weights", "be left out for what is no torch.nn.Module", type(model).__name__)
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if not isinstance(model, nn.Module):
-        raise invalid("weights", "be left out for what is no torch.nn.Module", type(model).__name__)
     try:
         tensors = load_file(path)
     except FileNotFoundError as error:
@@ -58,7 +48,7 @@ def load_weights(model: Any, path: str | Path) -> None:
         raise InvalidInput(f"weights {path} do not fit the model: {one_line(error, most=250)}") from error
 
 
-def read_example(path: str | Path) -> Tensor | dict[str, Tensor]:
+def read_example(path: str | Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
     """Cases from an `.npz`: one array for each input, by its name.
 
     An array `images` or `inputs` alone is the one input of a model that is not called by name.
@@ -70,9 +60,8 @@ def read_example(path: str | Path) -> Tensor | dict[str, Tensor]:
             raise invalid(f"{path}: {name[:40]}", "hold numbers, one row for each case", f"{array.dtype} {array.shape}")
     if not arrays:
         raise invalid(str(path), "hold an array for each input", "none")
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    (first, *others) = tensors
-    return tensors[first] if not others and first in (IMAGES, INPUTS) else tensors
+    (first, *others) = arrays
+    return arrays[first] if not others and first in (IMAGES, INPUTS) else arrays
 
 
 def parse_ranges(texts: Sequence[str] | None) -> dict[str, tuple[float, float]] | None:

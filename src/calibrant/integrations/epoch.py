@@ -10,9 +10,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from calibrant import distributed
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import atomic_write, parse_json
+from calibrant.losses import distributed
 from calibrant.pruning import ConfidencePruner
 
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from calibrant import distributed
 from calibrant.checks import fraction
 from calibrant.errors import CalibrantWarning, InvalidInput, importing, invalid
 from calibrant.files import as_path
 from calibrant.integrations.judging import Judgement, judge
+from calibrant.losses import distributed
 from calibrant.predictions import Predictions
 
 with importing("this adapter", "Lightning", "train"):

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import not_negative
-from calibrant.distributed import global_sum, is_distributed
 from calibrant.losses.batch import Batch
+from calibrant.losses.distributed import global_sum, is_distributed
 
 
 def _own_code(inherited: Callable[..., Tensor], cls: type) -> Callable[..., Tensor]:

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import labels, require_tensor
-from calibrant.distributed import is_distributed
 from calibrant.errors import invalid
+from calibrant.losses.distributed import is_distributed
 from calibrant.losses.functional import pick
 
 _TWO_LOGITS = "One logit z of a binary classifier is the same as two: torch.cat([torch.zeros_like(z), z], dim=1)."

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import positive, whole
-from calibrant.distributed import global_rows
 from calibrant.errors import did_you_mean, invalid
 from calibrant.losses import functional
 from calibrant.losses.base import Loss
 from calibrant.losses.batch import Batch
+from calibrant.losses.distributed import global_rows
 
 
 class _GapLoss(Loss):

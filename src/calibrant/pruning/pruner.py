@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant import distributed
 from calibrant.checks import whole
 from calibrant.errors import CalibrantError, invalid
+from calibrant.losses import distributed
 from calibrant.pruning import inputs
 from calibrant.pruning.audit import PruningReport, find_suspects
 from calibrant.pruning.overview import audit_of, report_of

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant import distributed
 from calibrant.errors import CalibrantError, invalid
+from calibrant.losses import distributed
 from calibrant.pruning import inputs
 from calibrant.pruning.policies import Policy
 from calibrant.pruning.state import PruningState

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
-from calibrant.distributed import global_sum
+from calibrant.losses.distributed import global_sum
 
 
 class GlobalBatchNorm2d(nn.BatchNorm2d):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.distributed import global_sum
 from calibrant.integrations.device_bins import accumulate_bins
 from calibrant.losses import Loss
+from calibrant.losses.distributed import global_sum
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.batches import BatchSource, ResidentBatches, TrainingBatch
 from calibrant.training.layers import convolutions
