@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.studies import group_tables, read_groups
+from calibrant.report import read_groups
+from calibrant.studies import group_tables
 from calibrant.training import Run
 
 

@@ -27,6 +27,9 @@ app = App(
 
 # Flags of 0.1.0, and what they are called today.
 # Import paths, not functions: `calibrant --help` must not wait for torch.
+# What `calibrant[train]` installs beside the judging half.
+_OF_TRAIN = ("torch", "lightning", "torchmetrics", "safetensors", "sklearn", "tomli_w")
+
 _COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("calibrant.cli.demo:demo", "Train on handwritten digits, judge real predictions, write a page."),
     "train": ("calibrant.cli.train:train", "Train a classifier and leave a run folder."),
@@ -109,6 +112,11 @@ def _run(arguments: Sequence[str]) -> int:
         return _complain(f"{error} See: calibrant {' '.join(error.command_chain or ())} --help", code=2)
     except (CalibrantError, CycloptsError) as error:
         return _complain(error, code=2)
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in _OF_TRAIN:
+            raise
+        return _complain(f"this needs {name}. Install it with: pip install 'calibrant[train]'", code=2)
     except KeyboardInterrupt as error:
         return _complain(error if error.args else "interrupted", code=130)
     return 0

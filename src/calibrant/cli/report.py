@@ -56,13 +56,15 @@ def report(
             order.
         figures: Folder for the same pictures as SVG and PNG files.
     """
-    from calibrant.report import read_entries, require_matplotlib, save_figures, write_report
-    from calibrant.studies import holds_study, read_groups, report_study
+    from calibrant.report import read_entries, read_groups, require_matplotlib, save_figures, write_report
+    from calibrant.runs import holds_study
 
     shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
     shared |= {"data_dir": data_dir, "n_bins": n_bins} | ({} if title is None else {"title": title})
     shared["groups"] = groups if group_file is None else read_groups(group_file)
     if holds_study(sources):
+        from calibrant.studies import report_study
+
         own: dict[str, Any] = {"policy": policy, "name": name, "images": images}
         own |= {"kind": kind, "columns": columns, "figures": figures}
         _tell(report_study(sources, out, not_for_studies=own, raw=raw, **shared), [], as_json=as_json)

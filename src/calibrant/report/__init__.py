@@ -20,6 +20,7 @@ from calibrant.report.figures import (
     threshold_curves,
     training_time_bars,
 )
+from calibrant.report.groups import read_groups
 from calibrant.report.monitored import build_monitor_page, write_monitor_page
 from calibrant.report.page import build_page, write_report
 from calibrant.report.sections import Section
@@ -62,6 +63,7 @@ __all__ = [
     "pareto_picture",
     "percent_axis",
     "read_entries",
+    "read_groups",
     "reliability_diagram",
     "reliability_grid",
     "require_matplotlib",

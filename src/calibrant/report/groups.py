@@ -1,7 +1,11 @@
 """A model group by group on the page: a table with intervals that hold in all groups, the worst named, and pictures."""
 
+from pathlib import Path
+
+from calibrant.errors import invalid
+from calibrant.files import as_path
 from calibrant.metrics import Evaluation, GroupedEvaluation, Groups, evaluate_groups, label
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, read_table
 from calibrant.report.figures.reliability import group_reliability
 from calibrant.report.sections import Section
 from calibrant.report.wording import confidence
@@ -70,3 +74,11 @@ def _cell(result: Evaluation, metric: str) -> str:
         return "-"
     interval = "" if ends is None else f" ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})"
     return f"{100 * value:.2f}{interval}"
+
+
+def read_groups(path: str | Path) -> list[str]:
+    """Read the group of each test case, in the order of the test set, from a CSV file with a column `group`."""
+    columns = read_table(as_path(path, "groups"))
+    if "group" not in columns:
+        raise invalid(str(path), "have one column group", ", ".join(columns) or "none")
+    return columns["group"]

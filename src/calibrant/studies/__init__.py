@@ -1,10 +1,10 @@
 """Many runs side by side: compare methods, vary one setting, record results, search for settings."""
 
 from calibrant.studies.ablation import ABLATIONS, METHOD, ablation_spec, ablation_table
-from calibrant.studies.by_group import group_tables, read_groups
+from calibrant.studies.by_group import group_tables
 from calibrant.studies.controls import at_budgets, curve_line, find_controls, has_plan
 from calibrant.studies.measuring import record_run, record_runs
-from calibrant.studies.outputs import holds_study, report_study, run_ablation, run_study
+from calibrant.studies.outputs import report_study, run_ablation, run_study
 from calibrant.studies.records import Record, read_records, write_record
 from calibrant.studies.result_tables import metric_label, paper_tables, percent
 from calibrant.studies.study_folder import Study, plan_study
@@ -32,13 +32,11 @@ __all__ = [
     "find_controls",
     "group_tables",
     "has_plan",
-    "holds_study",
     "metric_label",
     "paper_tables",
     "percent",
     "plan_study",
     "plan_sweep",
-    "read_groups",
     "read_records",
     "record_run",
     "record_runs",

@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant.errors import invalid
-from calibrant.files import as_path
 from calibrant.metrics import FEWEST_RESAMPLES, Evaluation, GroupedEvaluation, Groups, column_of, evaluate_groups
-from calibrant.predictions import Predictions, read_table
+from calibrant.predictions import Predictions
 from calibrant.studies.study_folder import Study
 from calibrant.tables import Table
 from calibrant.training import Run
@@ -54,14 +52,6 @@ def _of_group(grouped: GroupedEvaluation, group: str | None) -> Evaluation:
     if group is None:
         return grouped.overall
     return grouped.groups[group]
-
-
-def read_groups(path: str | Path) -> list[str]:
-    """Read the group of each test case, in the order of the test set, from a CSV file with a column `group`."""
-    columns = read_table(as_path(path, "groups"))
-    if "group" not in columns:
-        raise invalid(str(path), "have one column group", ", ".join(columns) or "none")
-    return columns["group"]
 
 
 def group_tables(study: Study, groups: Groups) -> list[Table]:

@@ -10,12 +10,12 @@ from typing import Any
 
 from calibrant.display import preformatted
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, invalid
-from calibrant.files import as_path, write_json, write_text
+from calibrant.files import write_json, write_text
 from calibrant.metrics import Groups
-from calibrant.report import ReportEntry, Section, save_figure, write_report
+from calibrant.report import ReportEntry, Section, read_groups, save_figure, write_report
 from calibrant.scale import Executor
 from calibrant.studies.ablation import ablation_figure, ablation_table, choose_by_validation
-from calibrant.studies.by_group import group_tables, read_groups
+from calibrant.studies.by_group import group_tables
 from calibrant.studies.controls import budget_figure
 from calibrant.studies.records import write_record
 from calibrant.studies.result_tables import calibrated_tables, control_table, paper_tables, percent
@@ -313,11 +313,6 @@ def _sections(results: Results, extra: Sequence[Table] = ()) -> list[Section]:
 
 
 _CURVE = "Error, NLL and what may be automated over the share of updates, with a line for each plan and its control."
-
-
-def holds_study(sources: Sequence[str | Path]) -> bool:
-    """Return whether one of the folders is a study."""
-    return any((as_path(path) / "study.toml").is_file() for path in sources)
 
 
 def report_study(
