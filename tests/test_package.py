@@ -45,9 +45,7 @@ def test_without_a_public_repository_nothing_is_linked_that_is_not_there(build):
 
 def test_the_version_is_the_same_everywhere():
     assert f"version: {calibrant.__version__}\n" in (ROOT / "CITATION.cff").read_text()
-    newest, date = re.findall(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
-    assert newest == calibrant.__version__
-    assert f"date-released: {date}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {calibrant.__version__}, not released yet\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
 @pytest.mark.parametrize(
