@@ -213,8 +213,9 @@ def test_raw_scores_pass_the_calibrator_of_the_policy(calibrant, calibrated, tmp
 
 
 def test_calibrated_scores_are_refused_and_seen_cases_are_named(calibrant, calibrated, tmp_path):
-    code, _, err = calibrant("route", "check", calibrated, tmp_path / "made.npz")
-    assert (code, "calibrated already" in err) == (2, True)
+    for command in (("check",), ("apply", "-o", tmp_path / "d.csv")):
+        code, _, err = calibrant("route", command[0], calibrated, tmp_path / "made.npz", *command[1:])
+        assert (code, "calibrated already" in err) == (2, True)
     code, _, err = calibrant("route", "check", calibrated, tmp_path / "held.npz")
     assert (code, "the rule of this policy saw cases of" in err) == (0, True)
     for command in ("check", "shortlist"):

@@ -25,6 +25,7 @@ from calibrant.files import check_format, content_digest, read_json, write_with_
 from calibrant.predictions import (
     SUM_TOLERANCE,
     Kind,
+    Origin,
     Precision,
     Predictions,
     as_class_names,
@@ -142,7 +143,7 @@ class Policy(Displayed):
             )
         if self.calibrator is None:
             return in_order_of(self.class_names, predictions, where="predictions")
-        self._refuse_twice(predictions)
+        self.refuse_calibrated(predictions.origin)
         return self.calibrator(in_order_of(self.class_names, predictions, where="predictions"))
 
     def probabilities(
@@ -220,9 +221,9 @@ class Policy(Displayed):
         if n_classes != self.n_classes:
             raise invalid("scores", f"have the policy's {self.n_classes} classes", n_classes)
 
-    def _refuse_twice(self, predictions: Predictions) -> None:
-        assert self.calibrator is not None
-        made, origin = self.calibrator.provenance_.made, predictions.origin
+    def refuse_calibrated(self, origin: Origin) -> None:
+        """Refuse predictions that are calibrated already, as far as their origin says."""
+        made = None if self.calibrator is None else self.calibrator.provenance_.made
         if origin.calibrated_by is not None or (made is not None and made == origin.sha256):
             where = "" if origin.path is None else f" ({origin.path})"
             raise InvalidInput(f"These predictions are calibrated already{where}. Pass the raw scores of the model.")

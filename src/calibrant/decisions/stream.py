@@ -20,6 +20,7 @@ from calibrant.predictions import (
     Block,
     DistinctIds,
     Kind,
+    Origin,
     Scan,
     names_or_numbers,
     scan,
@@ -103,6 +104,7 @@ class Router:
                 way_out = did_you_mean(name, known) if known else "There are no other columns."
                 raise invalid("keep", f"name columns of {opened.where} that decisions have not", repr(name), way_out)
         if self.policy.calibrator is not None:
+            self.policy.refuse_calibrated(Origin(Path(source)))
             self.policy.calibrator.refuse_other_kind(opened.kind)
         # Columns may stand in any order; names decide.
         return opened.with_class_names(names_or_numbers(self.policy.class_names, self.policy.n_classes))
