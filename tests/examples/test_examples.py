@@ -58,7 +58,7 @@ def test_it_learns_and_ends_calibrated(name, run, tmp_path):
     assert judgement.calibrated.nll <= judgement.raw.nll + 0.01
     assert judgement.policy.automates
     assert len(Predictions.load(tmp_path / "judged" / "predictions" / "test.npz")) > 500
-    assert Policy.load(tmp_path / "judged" / "policy.json") == judgement.policy
+    assert Policy.load(tmp_path / "judged" / "policy.json").digest == judgement.policy.digest
     if name.startswith("huggingface"):
         assert "calibrated" in (tmp_path / "trained" / "README.md").read_text()
         assert json.loads((tmp_path / "trained" / "config.json").read_text())["architectures"]
