@@ -5,7 +5,7 @@ import re
 import pytest
 from tutorial_pages import PAGES, run_page
 
-from calibrant.decisions import RoutingRule
+from calibrant.decisions import Policy
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in PAGES.glob("*.md")))
@@ -18,7 +18,7 @@ def test_every_block_runs_and_commands_print_what_is_written(page, tmp_path, mon
     ran, found = run_page(PAGES / page)
     assert ran == len(blocks)
     if page.startswith("1"):
-        assert RoutingRule.load(tmp_path / "rule.json").automates
+        assert Policy.load(tmp_path / "policy.json").automates
         assert "What may the photo sorter decide alone?" in (tmp_path / "boss.html").read_text()
     if page.startswith("2"):
         assert found["run"].summary["test"]["test_error"] < 0.1

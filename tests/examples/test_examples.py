@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from calibrant import Predictions
-from calibrant.decisions import RoutingRule
+from calibrant.decisions import Policy
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Chance is a tenth for the digits and a quarter for the sentences.
@@ -56,9 +56,9 @@ def test_it_learns_and_ends_calibrated(name, run, tmp_path):
     judgement = found["judgement"]
     assert judgement.raw.test_error == pytest.approx(1 - found["accuracy"], abs=1e-6)
     assert judgement.calibrated.nll <= judgement.raw.nll + 0.01
-    assert judgement.rule.automates
+    assert judgement.policy.automates
     assert len(Predictions.load(tmp_path / "judged" / "predictions" / "test.npz")) > 500
-    assert RoutingRule.load(tmp_path / "judged" / "rule.json").threshold == judgement.rule.threshold
+    assert Policy.load(tmp_path / "judged" / "policy.json").digest == judgement.policy.digest
     if name.startswith("huggingface"):
         assert "calibrated" in (tmp_path / "trained" / "README.md").read_text()
         assert json.loads((tmp_path / "trained" / "config.json").read_text())["architectures"]
