@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc
 
 from calibrant import Predictions
-from calibrant.decisions import choose_threshold
+from calibrant.decisions import fit_policy
 from calibrant.deployment import Stream, promise_capital, watch
 
 PROMISED, LEVEL = 0.99, 0.05
@@ -112,8 +112,8 @@ def whole_alarms(cases: int, seed: int, stream: int) -> dict[str, tuple[bool, fl
     """Which tests of `watch` gave an alarm in one stream, and their levels; the rule is chosen on cases of its own."""
     rng = np.random.default_rng([seed, stream])
     reference = draw(2000, rng)
-    rule = choose_threshold(reference, 0.95)
-    result = watch(Stream.of_predictions(rule, draw(cases, rng)), reference=reference, level=LEVEL)
+    policy = fit_policy(reference, 0.95, calibrator=None)
+    result = watch(Stream.of_predictions(policy, draw(cases, rng)), reference=reference, level=LEVEL)
     found = {signal.about: (signal.alarm is not None, signal.level) for signal in result.signals}
     return {**found, "any": (bool(result.alarms), LEVEL)}
 

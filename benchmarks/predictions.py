@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from calibrant import Predictions
-from calibrant.decisions import RoutingRule
+from calibrant.decisions import Policy, RoutingRule
 
 CLASSES, PARTS = 10, 64
 
@@ -104,10 +104,10 @@ def run_commands(folder: Path, rows: int, *, as_csv: bool = False) -> None:
         print(f"CSV, {told}, {source.stat().st_size / 1e6:.0f} MB")
     else:
         print(f"Parquet, {told} in {PARTS} files")
-    RoutingRule(threshold=0.9, n_classes=CLASSES).save(folder / "rule.json")
+    Policy(CLASSES, rule=RoutingRule(threshold=0.9, n_classes=CLASSES)).save(folder / "policy.json")
     for name, arguments in (
         ("evaluate", ["evaluate", source]),
-        ("route apply", ["route", "apply", folder / "rule.json", source, "-o", folder / out]),
+        ("route apply", ["route", "apply", folder / "policy.json", source, "-o", folder / out]),
     ):
         wall, processor, peak = command(*arguments)
         print(f"  {name:12} {wall:7.1f} s wall {processor:7.1f} s processor {peak:7.0f} MB {rows / wall:12,.0f} rows/s")

@@ -20,7 +20,15 @@ import psutil
 import torch
 from torch.nn.functional import cross_entropy
 
-from calibrant.pruning import ConfidencePruner, Every, Forgetting, LowestConfidence, Policy, RandomSubset, Unbiased
+from calibrant.pruning import (
+    ConfidencePruner,
+    Every,
+    Forgetting,
+    LowestConfidence,
+    PruningPolicy,
+    RandomSubset,
+    Unbiased,
+)
 from calibrant.training.models import build_model
 
 
@@ -98,7 +106,7 @@ class PeakMemory:
         self.megabytes = (self._highest - self._before) / 2**20
 
 
-def one_step(policy: Policy, n: int, classes: int, device: torch.device) -> tuple[float, float, float]:
+def one_step(policy: PruningPolicy, n: int, classes: int, device: torch.device) -> tuple[float, float, float]:
     """Seconds and extra megabytes of one `step()`, and the size of the score table."""
     rng = np.random.default_rng(0)
     pruner = ConfidencePruner(

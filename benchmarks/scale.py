@@ -55,7 +55,7 @@ def step(what: str, folder: Path, cpus: int | None) -> dict[str, object]:
     """Run one step here; Ray gets this many cores."""
     from calibrant import Predictions, evaluate
     from calibrant.calibration import fit_parts
-    from calibrant.decisions import choose_threshold, route_parts
+    from calibrant.decisions import fit_policy, route_parts
     from calibrant.deployment import read_stream, watch
     from calibrant.metrics import evaluate_parts
     from calibrant.scale import make_executor
@@ -78,13 +78,15 @@ def step(what: str, folder: Path, cpus: int | None) -> dict[str, object]:
         elif what.startswith("fit_parts"):
             found = {"temperature": fit_parts(folder, executor=executor).temperature_}
         else:
-            rule = choose_threshold(Predictions.load(min(folder.iterdir())), 0.8)
+            policy = fit_policy(Predictions.load(min(folder.iterdir())), 0.8, calibrator=None)
             started, first = time.perf_counter(), os.times()
             if what.startswith("route_parts"):
-                found = dataclasses.asdict(route_parts(rule, folder, folder.with_name("decisions"), executor=executor))
+                found = dataclasses.asdict(
+                    route_parts(policy, folder, folder.with_name("decisions"), executor=executor)
+                )
                 shutil.rmtree(folder.with_name("decisions"))
             else:
-                found = watch(read_stream(folder, rule, executor=executor)).to_dict()
+                found = watch(read_stream(folder, policy, executor=executor)).to_dict()
         seconds, last = time.perf_counter() - started, os.times()
     return {
         "seconds": seconds,

@@ -34,7 +34,7 @@ from torch import nn
 
 from calibrant import Predictions
 from calibrant.calibration import make_calibrator
-from calibrant.decisions import choose_shortlist, choose_threshold
+from calibrant.decisions import Policy, choose_shortlist, choose_threshold
 from calibrant.deployment import Decider, export_onnx
 from calibrant.training.models import build_model
 
@@ -157,7 +157,7 @@ def compare(case: Case, folder: Path) -> str:
     calibrator = make_calibrator(method).fit(some)
     rule = choose_threshold(calibrator(for_rule), target_accuracy)
     shortlist = choose_shortlist(calibrator(for_list), 0.9, rule=rule)
-    parts = {"calibrator": calibrator, "rule": rule, "shortlist": shortlist}
+    policy = Policy(said.n_classes, calibrator, rule, shortlist)
     first = {key: values[:LABELLED] for key, values in arrays.items()}
     path = folder / "model.onnx"
     single = len(first) == 1
@@ -165,9 +165,9 @@ def compare(case: Case, folder: Path) -> str:
     if single and isinstance(model, nn.Module):
         example = torch.from_numpy(example)
     ranges = {key: (float(v.min()), float(v.max())) for key, v in arrays.items()}
-    export_onnx(model, path, example=example, ranges=ranges, **parts)
+    export_onnx(model, path, example=example, ranges=ranges, policy=policy)
     rows = {key: values[LABELLED:] for key, values in arrays.items()}
-    routed = rule.route(calibrator(new))
+    routed = policy.decide(new)
     decider = Decider.load(path)
     decisions = decider.decide(rows)
     automate = np.array([each.automate for each in decisions])

@@ -12,7 +12,7 @@ from chaos_serve import labelled_log
 from safetensors.numpy import load_file
 
 from calibrant import samples
-from calibrant.decisions import choose_threshold
+from calibrant.decisions import fit_policy
 from calibrant.studies.sweeps import SAME_SETTINGS
 
 CLOCKS = {"seconds", "train_seconds", "later_seconds", "samples_per_second", "timing", "environment"}
@@ -62,10 +62,10 @@ def monitor(out: Path) -> list[str]:
 
 
 def judged_cases(folder: Path) -> None:
-    """What the commands that judge a model read: labelled predictions and a rule."""
+    """What the commands that judge a model read: labelled predictions and a policy."""
     for part in ("val", "test"):
         samples.load("cifar10-resnet32-nll", part).subset(np.arange(1000)).save(folder / f"{part}.npz")
-    choose_threshold(samples.load("cifar10-resnet32-nll", "val"), 0.97).save(folder / "rule.json")
+    fit_policy(samples.load("cifar10-resnet32-nll", "val"), 0.97).save(folder / "policy.json")
 
 
 def finished_run(folder: Path) -> None:
@@ -159,9 +159,9 @@ def jobs() -> list[Job]:
         Job("sweep", sweep, sweep, sweep_content),
         Job("ablate", ablate, ablate, study_content),
         Job("monitor", monitor, monitor, visible_content, labelled_log),
-        once("report", "./test.npz", "--rule", "./rule.json", "--n-resamples", "20", output="page.html"),
-        once("route fit", "./val.npz", "--target-accuracy", "0.97", output="rule.json"),
-        once("route apply", "./rule.json", "./test.npz", output="decisions.csv"),
+        once("report", "./test.npz", "--policy", "./policy.json", "--n-resamples", "20", output="page.html"),
+        once("route fit", "./val.npz", "--target-accuracy", "0.97", output="policy.json"),
+        once("route apply", "./policy.json", "./test.npz", output="decisions.csv"),
         once("calibrate", "./val.npz", "--apply", "./test.npz", output="calibrated.npz"),
         once("record", "./run", prepare=finished_run),
         once("export", "./run", output="model.onnx", prepare=finished_run),

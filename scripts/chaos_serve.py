@@ -25,7 +25,7 @@ from chaos_lives import Fault, Life, start
 from torch import nn
 
 from calibrant import samples
-from calibrant.decisions import choose_threshold
+from calibrant.decisions import fit_policy
 from calibrant.deployment import Decider, DecisionLog, export_onnx
 
 CLIENTS, CASES = 3, 5
@@ -33,11 +33,11 @@ _SAMPLE = "cifar10-resnet32-nll"
 
 
 def export(path: Path) -> None:
-    """A network that gives its input back, and a rule for it: logits of CIFAR-10 are the inputs."""
+    """A network that gives its input back, and a policy for it: logits of CIFAR-10 are the inputs."""
     cases = samples.load(_SAMPLE, "val")
     example = torch.from_numpy(cases.logits[:50].astype(np.float32))
-    rule = choose_threshold(cases, 0.97)
-    export_onnx(nn.Identity(), path, example=example, ranges={"inputs": (-60, 60)}, rule=rule, uncalibrated=True)
+    policy = fit_policy(cases, 0.97)
+    export_onnx(nn.Identity(), path, example=example, ranges={"inputs": (-60, 60)}, policy=policy)
 
 
 def labelled_log(folder: Path) -> None:

@@ -22,7 +22,7 @@ from PIL import Image
 import calibrant
 from calibrant import samples
 from calibrant.cli import run
-from calibrant.decisions import choose_threshold
+from calibrant.decisions import fit_policy
 
 SHOWN = 12
 
@@ -70,22 +70,16 @@ def predictions() -> None:
     generator = np.random.default_rng(0)
     guesses = calibrant.Predictions.from_logits(generator.normal(size=(500, 3)), generator.integers(3, size=500))
     guesses.save("guesses.npz")
-    choose_threshold(guesses, target_accuracy=0.99).save("nothing.json")
+    fit_policy(guesses, target_accuracy=0.99, calibrator=None).save("nothing.json")
 
 
-def raw_rule() -> None:
-    answer("route fit val.npz --target-accuracy 0.98 -o raw-rule.json")
+def calibrated() -> None:
+    answer("route fit val.npz --calibrate --target-accuracy 0.98 -o policy.json")
     answer("calibrate val.npz --apply test.npz -o calibrated.npz")
 
 
-def python_rule() -> None:
-    read = calibrant.Predictions.load("val.npz")
-    in_memory = calibrant.Predictions.from_logits(read.logits, read.targets, class_names=read.class_names)
-    choose_threshold(in_memory, target_accuracy=0.98).save("python-rule.json")
-
-
-def newer_rule() -> None:
-    content = json.loads(Path("raw-rule.json").read_text())
+def newer_policy() -> None:
+    content = json.loads(Path("policy.json").read_text())
     Path("newer.json").write_text(json.dumps({**content, "version": 99}))
 
 
@@ -98,13 +92,12 @@ THINGS = [
     Thing("CMYK: read as RGB", "data check folder:print", print_pictures),
     Thing("intervals by default", "evaluate test.npz", predictions),
     Thing("and without", "evaluate test.npz --n-resamples 0"),
-    Thing("a rule that automates nothing keeps no promise", "route check nothing.json guesses.npz"),
-    Thing("a rule of raw scores on calibrated ones", "route check raw-rule.json calibrated.npz", raw_rule),
-    Thing("and one that Python chose on arrays", "route check python-rule.json calibrated.npz", python_rule),
+    Thing("a policy that automates nothing keeps no promise", "route check nothing.json guesses.npz"),
+    Thing("scores that are calibrated already", "route check policy.json calibrated.npz", calibrated),
     Thing("in-sample numbers are named so", "calibrate val.npz --apply val.npz -o in-sample.npz"),
     Thing("and later", "evaluate in-sample.npz --n-resamples 0"),
     Thing("a recipe by its name, misspelt", "train --recipe cifar10-resnet05 --out run2"),
-    Thing("a file of a newer version", "route check newer.json test.npz", newer_rule),
+    Thing("a file of a newer version", "route check newer.json test.npz", newer_policy),
     Thing("the flags of old commands", "evaluate test.npz --bootstrap 100"),
     Thing(
         "torchvision that is missing, or its weights",

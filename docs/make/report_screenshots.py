@@ -15,8 +15,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from calibrant import samples
-from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import choose_threshold
+from calibrant.decisions import fit_policy
 from calibrant.report import write_report
 
 # Name, width, height, colour scheme.
@@ -27,10 +26,8 @@ HERE = Path(__file__).resolve().parents[1] / "screenshots"
 def sample_page(path):
     """CIFAR-10, ResNet-32: a temperature from a fifth of the validation images, a rule from the rest."""
     name = "cifar10-resnet32-nll-averaged"
-    some, rest = samples.load(name, "val").split(0.2, seed=0)
-    calibrator = TemperatureScaling().fit(some)
-    rule = choose_threshold(calibrator(rest), target_accuracy=0.99)
-    return write_report({"ResNet-32": samples.load(name)}, path, calibrator=calibrator, rule=rule)
+    policy = fit_policy(samples.load(name, "val"), target_accuracy=0.99, share=0.2)
+    return write_report({"ResNet-32": samples.load(name)}, path, policy=policy)
 
 
 def photograph(browser, page_path, name, width, height, scheme):

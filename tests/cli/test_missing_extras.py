@@ -27,9 +27,7 @@ def files(tmp_path):
     [
         ("lightning.fabric", "train", ("train", "--data", "digits", "--out", "new"), "training.engine._training_data"),
         ("optuna", "study", ("sweep", "--data", "digits", "--out", "new"), "studies.sweeps.load_data"),
-        ("jinja2", "report", ("report", "p.npz", "--out", "new.html"), "report.page.method_contents"),
-        ("plotly", "report", ("report", "p.npz", "--out", "new.html"), "report.page.method_contents"),
-        ("matplotlib", "report", ("report", "p.npz", "--out", "new.html", "--figures", "new"), "report.write_report"),
+        ("matplotlib", "figures", ("report", "p.npz", "--out", "new.html", "--figures", "new"), "report.write_report"),
         ("onnx", "export", ("export", "run", "--out", "new.onnx"), "training.export._images"),
         ("onnxscript", "export", ("export", "run", "--out", "new.onnx"), "training.export._images"),
         ("onnxruntime", "export", ("export", "run", "--out", "new.onnx"), "training.export._images"),

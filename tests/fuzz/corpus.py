@@ -44,36 +44,35 @@ def _calibrant(*arguments: object) -> None:
 def _routing(folder: Path) -> None:
     val, fresh = folder / "val.npz", folder / "fresh.npz"
     _calibrant("calibrate", val, "--apply", folder / "test.npz", "--out", folder / "scaled.npz", "--share", 0.4)
-    (folder / "scaled.calibrator.json").rename(folder / "calibrator.json")
-    fit = ("--target-accuracy", 0.8, "--calibrator", folder / "calibrator.json")
-    _calibrant("route", "fit", val, *fit, "--out", folder / "rule.json")
-    behind = ("--calibrator", folder / "calibrator.json")
-    _calibrant("route", "shortlist", folder / "rule.json", fresh, *behind, "--out", folder / "shortlist.json")
+    policy = folder / "policy.json"
+    fit = ("--target-accuracy", 0.8, "--policy", folder / "scaled.policy.json")
+    _calibrant("route", "fit", val, *fit, "--out", policy)
+    _calibrant("route", "shortlist", policy, fresh)
 
 
 def _later(folder: Path) -> None:
-    """What comes after a rule: decisions, their log, labels, predictions in parts, and bodies for a service."""
-    from calibrant.decisions import RoutingRule
+    """What comes after a policy: decisions, their log, labels, predictions in parts, and bodies for a service."""
+    from calibrant.decisions import Policy
     from calibrant.deployment import Decision, DecisionLog
 
-    fresh, behind = folder / "fresh.npz", ("--calibrator", folder / "calibrator.json")
+    fresh = folder / "fresh.npz"
     for suffix in ("csv", "parquet"):
-        _calibrant("route", "apply", folder / "rule.json", fresh, *behind, "--out", folder / f"decisions.{suffix}")
+        _calibrant("route", "apply", folder / "policy.json", fresh, "--out", folder / f"decisions.{suffix}")
     cases = Predictions.load(fresh)
     labels = [f"fresh-{row},{CLASSES[k]}" for row, k in enumerate(cases.targets[:300].tolist())]
     (folder / "labels.csv").write_text("\n".join(["id,target", *labels]) + "\n")
     (folder / "parts").mkdir()
     for number in range(2):
         cases.subset(np.arange(200) + 200 * number).save(folder / "parts" / f"{number}.parquet")
-    rule = RoutingRule.load(folder / "rule.json")
+    policy = Policy.load(folder / "policy.json")
     with DecisionLog(folder / "decisions.db", model="0" * 64, n_classes=3, class_names=CLASSES) as log:
-        digest = log.add_rule(rule)
+        digest = log.add_policy(policy)
         confidence = np.linspace(0.4, 1.0, 60).tolist()
         made = [
-            Decision(f"case-{n}", n % 3, c, c >= rule.thresholds[n % 3], (0, 1), extras={"site": n % 2})
+            Decision(f"case-{n}", n % 3, c, c >= policy.routing.thresholds[n % 3], (0, 1), extras={"site": n % 2})
             for n, c in enumerate(confidence)
         ]
-        log.append(made, rule=digest)
+        log.append(made, policy=digest)
         log.label_all({f"case-{n}": CLASSES[n % 3] for n in range(40)})
     body = {"inputs": [[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]], "ids": ["a", "b"], "extras": [{"site": "north"}, {"age": 4}]}
     (folder / "body.json").write_text(json.dumps(body))

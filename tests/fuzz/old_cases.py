@@ -129,7 +129,7 @@ def _many_rows(path: str, rows: int) -> Callable[[], object]:
 
 def _two_classes() -> None:
     made.logits("two.npz", 2000, 2)()
-    assert run(["route", "fit", "two.npz", "--target-accuracy", "0.9", "--out", "rule2.json"]) == 0
+    assert run(["route", "fit", "two.npz", "--target-accuracy", "0.9", "--out", "policy2.json"]) == 0
 
 
 def _interrupt_two() -> object:
@@ -163,7 +163,7 @@ def _killed_apply() -> object:
     before = set(Path().iterdir())
     child = os.fork()
     if not child:
-        os._exit(run(shlex.split("route apply rule2.json rows.csv --out killed.csv")))
+        os._exit(run(shlex.split("route apply policy2.json rows.csv --out killed.csv")))
     time.sleep(2.0)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -172,7 +172,7 @@ def _killed_apply() -> object:
 
 
 _SHORT = npy("(200000, 3)", body=bytes(960))
-_ROUTE = "route apply rule.json test.npz --calibrator calibrator.json --out decisions.csv"
+_ROUTE = "route apply policy.json test.npz --out decisions.csv"
 _TRAIN = (
     "train --data folder:pictures --model tiny --epochs 1 --method nll --out trained "
     "--set optimiser.batch_size=8 --set engine.accelerator=cpu"
@@ -219,10 +219,10 @@ CASES = (
         after=_epochs,
     ),
     Case(5, "30 of 400 rules automated another number", "cheapest_threshold(logits), 400 times", call=_ulps),
-    Case(5, "another decision without a word", _ROUTE, flipped("rule.json", r'"threshold": 0\.\d')),
-    Case(5, "another decision without a word", _ROUTE, flipped("calibrator.json", r"\d\.\d")),
+    Case(5, "another decision without a word", _ROUTE, flipped("policy.json", r'"threshold": 0\.\d')),
+    Case(5, "another decision without a word", _ROUTE, flipped("policy.json", r'"temperature": \d\.\d')),
     Case(5, "849 of 1,000 unseen", "evaluate test.parquet", _flip_parquet),
-    Case(5, "took the last one", _ROUTE, swap("rule.json", "{", '{"n_classes": 3, ')),
+    Case(5, "took the last one", _ROUTE, swap("policy.json", "{", '{"n_classes": 3, ')),
     Case(
         6,
         "OverflowError",
@@ -243,7 +243,7 @@ CASES = (
     Case(
         7,
         "broke the output",
-        "route apply rule.json nulls.parquet --calibrator calibrator.json --out d.parquet",
+        "route apply policy.json nulls.parquet --out d.parquet",
         _null_ids,
     ),
     Case(
@@ -267,18 +267,18 @@ CASES = (
             },
         ),
     ),
-    Case(9, "8 to 11 GB", _ROUTE, edit("rule.json", n_classes=10**9)),
+    Case(9, "8 to 11 GB", _ROUTE, edit("policy.json", part="rule", n_classes=10**9)),
     Case(9, "4 GB from 17 MB", "evaluate zeros.npz", made.zeros("zeros.npz", 4000)),
     Case(9, "4 GB from four pictures", "data check folder:pictures", lambda: made.pictures(13_000)),
     Case(9, "hang, MemoryError or OverflowError", "data check folder:pictures?size=30000"),
     Case(9, "tried to allocate it", "evaluate x.npz", archive("x.npz", {"logits": npy(f"({10**12}, 2)")})),
     Case(9, "minutes in the parser", "evaluate x.npz", archive("x.npz", {"logits": npy(f"({'-' * 9000}1,)")})),
     Case(9, "quadratic", "route apply many.json many.npz --out d.csv", lambda: made.many_names("many.npz")),
-    Case(10, "RecursionError", _ROUTE, text("rule.json", _DEEP)),
-    Case(10, "ValueError", _ROUTE, text("rule.json", f'{{"n_classes": {_DIGITS}}}')),
+    Case(10, "RecursionError", _ROUTE, text("policy.json", _DEEP)),
+    Case(10, "ValueError", _ROUTE, text("policy.json", f'{{"n_classes": {_DIGITS}}}')),
     Case(10, "RecursionError", "train --recipe x.toml --out new", text("x.toml", f"a = {_DEEP}")),
-    Case(10, "TypeError", _ROUTE, edit("calibrator.json", method=["temperature"])),
-    Case(10, "UnicodeEncodeError", _ROUTE, edit("rule.json", class_names=["\ud800", "b", "c"])),
+    Case(10, "TypeError", _ROUTE, edit("policy.json", part="calibrator", method=["temperature"])),
+    Case(10, "UnicodeEncodeError", _ROUTE, edit("policy.json", class_names=["\ud800", "b", "c"])),
     Case(10, "a traceback", "report run", edit("run/summary.json", samples_seen="many")),
     Case(10, "a traceback", "record run --out recorded", edit("run/summary.json", test={"ece": "small"})),
     Case(
@@ -322,7 +322,7 @@ CASES = (
     Case(
         12,
         "363 s for 20 million rows",
-        "route apply rule2.json rows.csv --out decisions.csv",
+        "route apply policy2.json rows.csv --out decisions.csv",
         made.both(_many_rows("rows.csv", 1_000_000), _two_classes),
     ),
 )

@@ -15,6 +15,8 @@ import numpy as np
 from PIL import Image
 
 from calibrant import Predictions
+from calibrant.decisions import Policy, RoutingRule
+from calibrant.files import content_digest
 
 EVIL = "from pathlib import Path\nPath('it_ran').touch()\ndef f(*_, **__):\n    Path('it_ran').touch()\n"
 Make = Callable[[], None]
@@ -23,13 +25,17 @@ Make = Callable[[], None]
 # Files are made in the working directory, which is a copy of the corpus.
 
 
-def edit(path: str, **members: object) -> Make:
-    """Change members of a JSON object, and leave its digest out as files of 0.1.0 do."""
+def edit(path: str, *, part: str | None = None, **members: object) -> Make:
+    """Change members of a JSON object, or of one of its parts; a digest is computed anew, so that it does not tell."""
 
     def make() -> None:
         content = json.loads(Path(path).read_text())
-        content.pop("sha256", None)
-        Path(path).write_text(json.dumps({**content, **members}))
+        signed = content.pop("sha256", None) is not None
+        changed = content if part is None else content[part]
+        changed.update(members)
+        if signed:
+            content["sha256"] = content_digest(content)
+        Path(path).write_text(json.dumps(content))
 
     return make
 
@@ -172,11 +178,9 @@ def class_folder(name: bytes) -> None:
 
 
 def many_names(path: str, classes: int = 60_000) -> None:
-    """A rule of many class names, and predictions that have them in another order."""
+    """A policy of many class names, and predictions that have them in another order."""
     names = [f"class {number}" for number in range(classes)]
-    rule = json.loads(Path("rule.json").read_text())
-    rule.pop("sha256")
-    Path("many.json").write_text(json.dumps({**rule, "n_classes": classes, "class_names": names}))
+    Policy(classes, rule=RoutingRule(0.9, classes), class_names=tuple(names)).save("many.json")
     scores = np.zeros((1, classes), dtype=np.float32)
     Predictions.from_logits(scores, [0], class_names=names[::-1]).save(path)
 

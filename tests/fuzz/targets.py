@@ -117,16 +117,10 @@ _READERS: dict[str, Callable[[Path], tuple[Any, Any]]] = {
 }
 
 
-def _unless_unsigned(name: str) -> Right:
-    """With a digest in it, a file that is read means what it meant; `expected.csv` holds that answer."""
-
-    def right(here: Path, out: str) -> bool | None:
-        del out
-        if "sha256" not in json.loads((here / name).read_text()):
-            return None  # as files of 0.1.0 are: whatever they say counts
-        return (here.parent / "out.csv").read_text() == (here / "expected.csv").read_text()
-
-    return right
+def _same_decisions(here: Path, out: str) -> bool:
+    """A policy that is read decides as the undamaged one did; `expected.csv` holds those decisions."""
+    del out
+    return (here.parent / "out.csv").read_text() == (here / "expected.csv").read_text()
 
 
 # readers without a command of their own -------------------------------------------------------------------------------
@@ -203,11 +197,11 @@ def _audit(here: Path) -> Any:
     return load_audit(here / "run" / "pruning.npz").kept_share
 
 
-def _calibrator(here: Path) -> Any:
+def _policy(here: Path) -> Any:
     from calibrant import Predictions
-    from calibrant.calibration import Calibrator
+    from calibrant.decisions import Policy
 
-    return Calibrator.load(here / "calibrator.json")(Predictions.load(here / "test.npz"))
+    return Policy.load(here / "policy.json").decide(Predictions.load(here / "test.npz"))
 
 
 def _found(here: Path) -> Any:
@@ -226,8 +220,8 @@ def _served(here: Path) -> Any:
 
     example = tensor([[-9.0] * 3, [9.0] * 3])
     with TemporaryDirectory() as place:
-        behind = {"calibrator": here / "calibrator.json", "rule": here / "rule.json"}
-        decider = Decider(nn.Identity(), example=example, **behind, log=Path(place) / "log.db")
+        log = Path(place) / "log.db"
+        decider = Decider(nn.Identity(), example=example, policy=here / "policy.json", log=log)
         told = _Service(decider, MOST_CASES, MOST_BYTES).decide(_read((here / "body.json").read_bytes(), CasesBody))
         assert decider.log is not None
         decider.log.close()
@@ -265,12 +259,11 @@ def _network_input(here: Path) -> Any:
 
 
 def _watch(name: str, *more: str) -> tuple[str, ...]:
-    return ("monitor", f"{{here}}/{name}", "--rule", "{here}/rule.json", *more, "--json")
+    return ("monitor", f"{{here}}/{name}", "--policy", "{here}/policy.json", *more, "--json")
 
 
-_APPLY = ("route", "apply", "{here}/rule.json", "{here}/test.npz", "--calibrator", "{here}/calibrator.json")
-_APPLY = (*_APPLY, "--shortlist", "{here}/shortlist.json", "--out", "{out}.csv")
-_ROUTED = ("rule.json", "test.npz", "calibrator.json", "shortlist.json", "expected.csv")
+_APPLY = ("route", "apply", "{here}/policy.json", "{here}/test.npz", "--out", "{out}.csv")
+_ROUTED = ("policy.json", "test.npz", "expected.csv")
 _RUN_FILES = ("run/*.toml", "run/*.json", "run/*.jsonl", "run/*.npz", "run/predictions/*", "run/checkpoints/*")
 _PAUSED = tuple(pattern.replace("run/", "paused/") for pattern in _RUN_FILES)
 
@@ -280,11 +273,8 @@ TARGETS = (
         for name in ("test.npz", "test.csv", "test.parquet")
     ),
     Target("route test.csv", ("test.csv",), _ROUTED, tuple(part.replace(".npz", ".csv") for part in _APPLY)),
-    *(
-        Target(f"route {name}", (name,), _ROUTED, _APPLY, right=_unless_unsigned(name))
-        for name in ("rule.json", "calibrator.json", "shortlist.json")
-    ),
-    Target("calibrator", ("calibrator.json",), ("test.npz",), call=_calibrator),
+    Target("route policy.json", ("policy.json",), _ROUTED, _APPLY, right=_same_decisions),
+    Target("policy", ("policy.json",), ("test.npz",), call=_policy),
     Target("recipe", ("recipe.toml",), call=_recipe),
     Target("study", ("study.toml",), call=_study),
     Target("records", ("records/*",), ("records",), call=_records),
@@ -297,23 +287,23 @@ TARGETS = (
         ("data", "check", "folder:{here}/pictures", "--json"),
         renames=True,
     ),
-    Target("monitor decisions.csv", ("decisions.csv",), ("rule.json",), _watch("decisions.csv")),
-    Target("monitor decisions.parquet", ("decisions.parquet",), ("rule.json",), _watch("decisions.parquet")),
+    Target("monitor decisions.csv", ("decisions.csv",), ("policy.json",), _watch("decisions.csv")),
+    Target("monitor decisions.parquet", ("decisions.parquet",), ("policy.json",), _watch("decisions.parquet")),
     Target(
         "monitor labels.csv",
         ("labels.csv",),
-        ("rule.json", "decisions.csv"),
+        ("policy.json", "decisions.csv"),
         _watch("decisions.csv", "--labels", "{here}/labels.csv"),
     ),
     Target(
         "monitor parts",
         ("parts/*",),
-        ("parts", "rule.json", "calibrator.json"),
-        _watch("parts", "--calibrator", "{here}/calibrator.json"),
+        ("parts", "policy.json"),
+        _watch("parts"),
     ),
     Target("monitor decisions.db", ("decisions.db",), command=("monitor", "{here}/decisions.db", "--json")),
     Target("find in decisions.db", ("decisions.db",), call=_found),
-    Target("serve body", ("body.json",), ("rule.json", "calibrator.json"), call=_served),
+    Target("serve body", ("body.json",), ("policy.json",), call=_served),
     Target("serve labels", ("told.json",), ("decisions.db",), call=_labelled),
     Target("stream pictures", ("pictures/*/*",), ("pictures",), call=_streamed, renames=True),
     Target("weights", ("run/checkpoints/*",), ("run",), call=_weights),

@@ -17,7 +17,7 @@ from calibrant.pruning import (
     Every,
     LowestConfidence,
     OnPlateau,
-    Policy,
+    PruningPolicy,
     Quota,
     RandomSubset,
     Unbiased,
@@ -104,7 +104,7 @@ def test_a_static_subset_never_exceeds_the_budget():
 
 def test_a_policy_that_does_not_choose_by_class_meets_the_sum():
     @dataclass(frozen=True)
-    class Anywhere(Policy):
+    class Anywhere(PruningPolicy):
         fraction: float = 0.5
         obeys: bool = True
         redraws: ClassVar[bool] = True

@@ -19,7 +19,7 @@ from calibrant.pruning import (
     Forgetting,
     HighestConfidence,
     LowestConfidence,
-    Policy,
+    PruningPolicy,
     Quota,
     RandomSubset,
     Snapshot,
@@ -274,7 +274,7 @@ def test_drawing_ends_with_the_schedule():
     assert pruner.weights(torch.arange(40)).tolist() == [1.0] * 40
 
 
-class EveryOther(Policy):
+class EveryOther(PruningPolicy):
     """A policy of the user's: in each class, the samples at odd places leave."""
 
     uses_scores = False

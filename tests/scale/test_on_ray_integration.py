@@ -14,8 +14,8 @@ import pytest
 from pyarrow.parquet import read_table
 
 from calibrant import Predictions, evaluate
-from calibrant.calibration import Calibrator, TemperatureScaling
-from calibrant.decisions import choose_threshold, route_parts
+from calibrant.calibration import TemperatureScaling
+from calibrant.decisions import Policy, choose_threshold, route_parts
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics import evaluate_parts
 from calibrant.scale import Task, make_executor, run_tasks
@@ -89,11 +89,11 @@ def test_parts_on_a_cluster_give_the_numbers_of_one_machine(on_ray, calibrant, t
     whole = _write_parts(Path("parts"))
     found = evaluate_parts("parts", executor=on_ray).values()
     assert found == pytest.approx(evaluate(whole).values(), rel=1e-12)
-    rule = choose_threshold(whole, 0.7)
-    rule.save("rule.json")
-    code, out, err = calibrant("route", "apply", "rule.json", "parts", "--out", "decided", *ON_RAY)
+    policy = Policy(3, rule=choose_threshold(whole, 0.7))
+    policy.save("policy.json")
+    code, out, err = calibrant("route", "apply", "policy.json", "parts", "--out", "decided", *ON_RAY)
     assert (code, err) == (0, "")
-    counts = route_parts(rule, "parts", "decided-here")
+    counts = route_parts(policy, "parts", "decided-here")
     assert f"{counts.automated:,} of {counts.cases:,}" in out
     assert read_table("decided").equals(read_table("decided-here"))
 
@@ -104,7 +104,7 @@ def test_a_temperature_of_parts_on_a_cluster_is_that_of_all_rows(on_ray, calibra
     code, out, err = calibrant("calibrate", "parts", "--apply", "parts", "--out", "fitted", "--json", *ON_RAY)
     assert (code, err) == (0, "")
     here = TemperatureScaling().fit(whole)
-    assert Calibrator.load("fitted.calibrator.json").temperature_ == pytest.approx(here.temperature_, rel=1e-9)
+    assert Policy.load("fitted.policy.json").calibrator.temperature_ == pytest.approx(here.temperature_, rel=1e-9)
     assert json.loads(out)["after"]["nll"] == pytest.approx(evaluate(here(whole)).nll, rel=1e-9)
     together = Predictions.load("fitted")
     np.testing.assert_allclose(together.probabilities, here(whole).probabilities, rtol=1e-9)
@@ -114,11 +114,11 @@ def test_a_temperature_of_parts_on_a_cluster_is_that_of_all_rows(on_ray, calibra
 @pytest.mark.parametrize("kind", ["predictions", "decisions"])
 def test_monitoring_parts_on_a_cluster_says_what_one_machine_says(on_ray, calibrant, tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
-    rule = choose_threshold(_write_parts(Path("predictions")), 0.7)
-    rule.save("rule.json")
+    policy = Policy(3, rule=choose_threshold(_write_parts(Path("predictions")), 0.7))
+    policy.save("policy.json")
     if kind == "decisions":
-        route_parts(rule, "predictions", "decisions")
-    monitored = ("monitor", kind, "--rule", "rule.json", "--json")
+        route_parts(policy, "predictions", "decisions")
+    monitored = ("monitor", kind, "--policy", "policy.json", "--json")
     on_cluster, here = calibrant(*monitored, *ON_RAY), calibrant(*monitored)
     assert json.loads(on_cluster[1]) == json.loads(here[1])
     assert on_cluster == here

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calibrant.checks import as_array, labels, number, require_tensor, whole
 from calibrant.errors import invalid
-from calibrant.pruning.policies import Policy
+from calibrant.pruning.policies import PruningPolicy
 
 _MOST_CLASSES = 2**20
 """A hash or an id that is given as a label would ask for a table of its size."""
@@ -76,7 +76,7 @@ def check_options(*, ema: float, seed: int) -> None:
     whole("seed", seed, 0)
 
 
-def check_fixed_batches(fixed: bool, policy: Policy | None, scoring: str) -> None:
+def check_fixed_batches(fixed: bool, policy: PruningPolicy | None, scoring: str) -> None:
     """Refuse fixed batches where they would make a plan mean nothing."""
     if fixed and (policy is None or policy.redraws):
         raise invalid("fixed_batches", f"be False with policy {policy}", True, "Its draws would change nothing.")

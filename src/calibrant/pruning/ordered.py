@@ -100,7 +100,7 @@ class Selective(OnePool):
         if self.by not in ("rank", "error"):
             raise invalid("by", "be 'rank' or 'error'", repr(self.by))
 
-    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> Self:  # noqa: ARG002 (Policy's)
+    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> Self:  # noqa: ARG002 (PruningPolicy's)
         """A copy that lets as many rest as asked."""
         return replace(self, counted=True)
 

@@ -54,7 +54,7 @@ class Choice:
     quota: Quota | None = None
 
 
-class Policy(ABC):
+class PruningPolicy(ABC):
     """Base of all policies; subclass it for your own.
 
     `quota` fixes, from the class sizes alone, how many leave: that is what makes the number of steps known ahead.
@@ -101,7 +101,7 @@ class Policy(ABC):
         """The most samples of each class that may leave a pool of these sizes at once, whatever the rate."""
         return [max(size - minimum, 0) for size in sizes]
 
-    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "Policy":
+    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "PruningPolicy":
         """A copy whose free rate lets `leave` samples leave, on average over the draws.
 
         This is how a plan meets a budget. The pruner computes from the budget, the schedule and `anneal` how many
@@ -116,7 +116,7 @@ class Policy(ABC):
             leave: Mean number of samples that leave.
             sizes: Class sizes of the full set.
         """
-        copy: Policy = replace(self, **{self.free: float(leave / sum(sizes))})  # type: ignore[type-var]
+        copy: PruningPolicy = replace(self, **{self.free: float(leave / sum(sizes))})  # type: ignore[type-var]
         return copy
 
     def __repr__(self) -> str:
@@ -130,7 +130,7 @@ _SHOW = object()
 
 
 @dataclass(frozen=True)
-class _Cut(Policy):
+class _Cut(PruningPolicy):
     """The lowest `floor(fraction * n_k)` of each class `k`, by some key, leave."""
 
     fraction: float
@@ -265,7 +265,7 @@ class Forgetting(_Cut):
 
 
 @dataclass(frozen=True)
-class RandomSubset(Policy):
+class RandomSubset(PruningPolicy):
     """Each epoch, a random `floor(fraction * n_k)` of each class rests; drawn anew every epoch. All weights are 1.
 
     Args:
@@ -290,7 +290,7 @@ class RandomSubset(Policy):
 
 
 @dataclass(frozen=True, repr=False)
-class Unbiased(Policy):
+class Unbiased(PruningPolicy):
     """Each epoch a random part of the well-learned samples rests, and the rest of them weigh more.
 
     Well learned are the `m = floor(share * n_k)` samples of class `k` with the highest EMA confidence. Exactly

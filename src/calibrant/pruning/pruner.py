@@ -17,7 +17,7 @@ from calibrant.losses import distributed
 from calibrant.pruning import inputs
 from calibrant.pruning.audit import PruningReport, find_suspects
 from calibrant.pruning.overview import audit_of, report_of
-from calibrant.pruning.policies import Policy, Snapshot
+from calibrant.pruning.policies import PruningPolicy, Snapshot
 from calibrant.pruning.ranks import assert_agreement, mean_over_ranks, short_digest
 from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, Sharding, batch_numbers, generator_for, steps_in
 from calibrant.pruning.schedules import Schedule
@@ -70,7 +70,7 @@ class ConfidencePruner:
         self,
         targets: Tensor | NDArray[Any] | Sequence[int],
         *,
-        policy: Policy | None = None,
+        policy: PruningPolicy | None = None,
         schedule: Schedule | None = None,
         ema: float = 0.3,
         seed: int = 0,
@@ -206,7 +206,7 @@ class ConfidencePruner:
         if state.member_sizes() != [size - out for size, out in zip(sizes, leave, strict=True)]:
             raise CalibrantError(f"{policy} let other numbers of samples go than its quota says; choose must obey it.")
 
-    def _snapshot(self, pool: slice | NDArray[np.intp], policy: Policy) -> Snapshot:
+    def _snapshot(self, pool: slice | NDArray[np.intp], policy: PruningPolicy) -> Snapshot:
         if policy.uses_scores:
             check_observed(self.table, self._state, policy)
         block = self.global_batch_size or (self.batch_size or 1) * distributed.world_size()

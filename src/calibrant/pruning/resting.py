@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import number
 from calibrant.errors import invalid
-from calibrant.pruning.policies import Choice, Policy, Snapshot
+from calibrant.pruning.policies import Choice, PruningPolicy, Snapshot
 from calibrant.pruning.selection import Mask, Quota, exact_fraction, lowest
 from calibrant.pruning.table import LOSS_COLUMNS
 from calibrant.pruning.weighing import Weighting, check_weighting, weigh
@@ -21,7 +21,7 @@ _MOST = 0.9
 """Under a budget at most this part of those that qualify rests, so that no weight exceeds 10."""
 
 
-class OnePool(Policy):
+class OnePool(PruningPolicy):
     """Base of policies that draw anew each epoch, all classes in one pool; how many rest follows from the scores."""
 
     redraws: ClassVar[bool] = True
@@ -62,7 +62,7 @@ class Resting(OnePool):
         """Nine tenths of each class, limited by the class floor."""
         return [max(min(int(_MOST * size), size - minimum), 0) for size in sizes]
 
-    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> Self:  # noqa: ARG002 (Policy's)
+    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> Self:  # noqa: ARG002 (PruningPolicy's)
         """A copy that lets as many rest as asked."""
         return replace(self, counted=True)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from calibrant.errors import CalibrantError, invalid
 from calibrant.losses import distributed
 from calibrant.pruning import inputs
-from calibrant.pruning.policies import Policy
+from calibrant.pruning.policies import PruningPolicy
 from calibrant.pruning.state import PruningState
 from calibrant.pruning.table import ScoreTable
 
@@ -25,7 +25,7 @@ Scorer = Callable[[Tensor], Iterable[tuple[Tensor, Tensor]]]
 """Takes indices, int64 on the CPU, and yields batches `(indices, logits)` that hold each of them once."""
 
 
-def check_scoring(scoring: str, policy: Policy | None) -> None:
+def check_scoring(scoring: str, policy: PruningPolicy | None) -> None:
     """Refuse a way of scoring that is unknown, or that the policy has no use for."""
     if scoring not in get_args(Scoring):
         raise invalid("scoring", f"be one of {', '.join(get_args(Scoring))}", repr(scoring))
@@ -73,7 +73,7 @@ def score_samples(
     return len(wanted)
 
 
-def check_observed(table: ScoreTable, state: PruningState, policy: Policy) -> None:
+def check_observed(table: ScoreTable, state: PruningState, policy: PruningPolicy) -> None:
     """Refuse a choice by scores where there are none, and note where some samples have none."""
     samples = len(state.labels)
     unseen = samples - int(np.count_nonzero(table.column("count")))

@@ -12,7 +12,7 @@ import numpy as np
 from calibrant.checks import number
 from calibrant.errors import CalibrantError, CalibrantWarning, invalid
 from calibrant.pruning.budget import Rest, apportion, updates_of
-from calibrant.pruning.policies import Choice, Policy, Snapshot
+from calibrant.pruning.policies import Choice, PruningPolicy, Snapshot
 from calibrant.pruning.schedules import Every, Schedule
 from calibrant.pruning.selection import Quota, exact_fraction
 
@@ -48,7 +48,7 @@ class Timetable:
     """
 
     sizes: tuple[int, ...]
-    policy: Policy | None
+    policy: PruningPolicy | None
     schedule: Schedule | None
     epochs: int | None
     anneal: int
@@ -56,7 +56,7 @@ class Timetable:
     rest: Rest | None = None
 
     def __post_init__(self) -> None:
-        _check_kind("policy", self.policy, Policy, "LowestConfidence(0.1)")
+        _check_kind("policy", self.policy, PruningPolicy, "LowestConfidence(0.1)")
         _check_kind("schedule", self.schedule, Schedule, "Every(10, start=40)")
         if self.policy is None and self.schedule is not None:
             raise invalid("schedule", "be left out without a policy", self.schedule, "Nothing would ever leave.")
@@ -187,7 +187,7 @@ class Timetable:
             raise invalid("epochs", f"equal the pruner's own ({self.epochs}) with anneal", epochs)
 
 
-def check_quota(policy: Policy, quota: Quota, sizes: Sequence[int]) -> None:
+def check_quota(policy: PruningPolicy, quota: Quota, sizes: Sequence[int]) -> None:
     """Refuse a policy that does not count class by class, or that keeps no sample at all."""
     fits = len(quota.leave) == len(sizes) and all(0 <= out <= n for out, n in zip(quota.leave, sizes, strict=True))
     if not fits:
@@ -197,7 +197,7 @@ def check_quota(policy: Policy, quota: Quota, sizes: Sequence[int]) -> None:
         raise invalid(f"policy {policy}", "keep at least one sample", f"a quota of all {sum(sizes)}")
 
 
-def checked_choice(policy: Policy, pool: Snapshot, leave: Sequence[int]) -> Choice:
+def checked_choice(policy: PruningPolicy, pool: Snapshot, leave: Sequence[int]) -> Choice:
     """What the policy chooses; refused where one of your own does not say it of each sample of the pool."""
     choice = policy.choose(pool, leave)
     stay, rows = np.asarray(choice.stay), len(pool.targets)

@@ -8,8 +8,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+
 from calibrant import __version__
-from calibrant.errors import importing, invalid, printable
+from calibrant.errors import invalid, printable
 from calibrant.files import as_path, write_text
 from calibrant.metrics import DEFAULT_N_BINS, FEWEST_RESAMPLES, Groups, default_resamples
 from calibrant.report.comparison import comparison
@@ -103,8 +106,6 @@ def build_page(
     """The page of `write_report` as text; the same sources give the same text."""
     if n_resamples is not None and 0 != n_resamples < FEWEST_RESAMPLES:
         raise invalid("n_resamples", f"be a whole number of at least {FEWEST_RESAMPLES}, or 0 for none", n_resamples)
-    # First, because measuring takes long and a package may be missing.
-    environment, scripts = page_environment(), _scripts()
     entries = read_entries(sources)
     if n_resamples is None:
         n_resamples = 1000 if all(default_resamples(entry.predictions) for entry in entries) else 0
@@ -122,29 +123,33 @@ def build_page(
         _add_promises(method, each)
     columns, rows = comparison(methods, threshold)
     palettes = {"light": PALETTE, "dark": DARK_PALETTE}
-    html: str = environment.get_template("page.html.j2").render(
-        title=title,
-        version=__version__,
-        sources=len(entries),
-        methods=methods,
-        details=[_details(entry, **settings) for entry in made],
-        shown=shown,
-        calibrations=_calibrations(shown, methods),
-        columns=columns,
-        promised=[each.entry.name for each in shown if each.promised],
-        rows=rows,
-        n_resamples=n_resamples,
-        same_cases=all(same_cases(made[0].predictions, entry.predictions) for entry in made),
-        style=asset("page.css"),
-        scripts=scripts,
-        security=content_security(scripts.values()),
-        data=embeddable({"threshold": threshold, "palettes": palettes, "methods": methods}),
-        per_thousand=per_thousand,
-        fixed=fixed,
-        sections=sections,
-        **settings,
+    scripts = _scripts()
+    return (
+        page_environment()
+        .get_template("page.html.j2")
+        .render(
+            title=title,
+            version=__version__,
+            sources=len(entries),
+            methods=methods,
+            details=[_details(entry, **settings) for entry in made],
+            shown=shown,
+            calibrations=_calibrations(shown, methods),
+            columns=columns,
+            promised=[each.entry.name for each in shown if each.promised],
+            rows=rows,
+            n_resamples=n_resamples,
+            same_cases=all(same_cases(made[0].predictions, entry.predictions) for entry in made),
+            style=asset("page.css"),
+            scripts=scripts,
+            security=content_security(scripts.values()),
+            data=embeddable({"threshold": threshold, "palettes": palettes, "methods": methods}),
+            per_thousand=per_thousand,
+            fixed=fixed,
+            sections=sections,
+            **settings,
+        )
     )
-    return html
 
 
 def _add_promises(method: dict[str, Any], shown: Shown) -> None:
@@ -160,11 +165,8 @@ def _target(entries: Sequence[ReportEntry]) -> Path:
     return Path("report.html") if run is None or len(entries) > 1 else run.report_path
 
 
-def page_environment() -> Any:
+def page_environment() -> Environment:
     """Templates with the filters of our pages; what is put into them is escaped."""
-    with importing("the report", "jinja2", "report"):
-        from jinja2 import Environment, PackageLoader
-        from markupsafe import Markup
     loader = PackageLoader("calibrant.report", "assets")
     environment = Environment(
         autoescape=True,
@@ -235,10 +237,8 @@ def _scripts() -> dict[str, str]:
 
 
 def plotly_script() -> str:
-    """Plotly itself, or one line on how to get it."""
-    with importing("the report", "plotly", "report"):
-        folder = resources.files("plotly")
-    return folder.joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
+    """Plotly itself."""
+    return resources.files("plotly").joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
 
 
 def content_security(scripts: Iterable[str]) -> str:

@@ -60,8 +60,8 @@ _Arguments = ParamSpec("_Arguments")
 
 
 def require_matplotlib() -> None:
-    """One line on how to get matplotlib where it is missing."""
-    with importing("a figure", "matplotlib", "report"):
+    """Say how to install matplotlib if it is missing."""
+    with importing("a figure", "matplotlib", "figures"):
         import matplotlib as mpl  # noqa: F401
 
 

@@ -11,7 +11,7 @@ from calibrant.training import methods
 MINE = '''
 import numpy as np
 from calibrant.losses import CrossEntropy, PerSampleLoss
-from calibrant.pruning import Choice, Policy, Quota
+from calibrant.pruning import Choice, PruningPolicy, Quota
 
 
 class Margin(PerSampleLoss):
@@ -60,7 +60,7 @@ def clash(*, huber_weight: float = 1.0):
     return CrossEntropy()
 
 
-class Half(Policy):
+class Half(PruningPolicy):
     """The first `part` of each class rests."""
     redraws = True
     uses_scores = False
@@ -87,7 +87,7 @@ class Starting(Half):
     def __init__(self, start: int = 1):
         super().__init__()
 
-class Unfinished(Policy):
+class Unfinished(PruningPolicy):
     pass
 '''
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from calibrant.errors import did_you_mean, invalid
 from calibrant.losses import Loss
 from calibrant.own_code import own_parts
-from calibrant.pruning import Policy
+from calibrant.pruning import PruningPolicy
 from calibrant.training.methods.own import own_addition, own_loss
 from calibrant.training.methods.plan import Blueprint, Part
 from calibrant.training.methods.table import ADDED, PRUNING, TERMS, from_row, is_plain, names
@@ -25,7 +25,7 @@ def find(name: str) -> Blueprint:
         return from_row(name)
     begin, additions = _beginning(name, name.split("+"))
     terms: list[Part[Loss]] = list(begin.terms)
-    plans: list[Part[Policy]] = []
+    plans: list[Part[PruningPolicy]] = []
     for addition in additions:
         term, plan = _addition(name, addition)
         if plan is not None:
@@ -68,7 +68,7 @@ def _beginning(name: str, parts: Sequence[str]) -> tuple[Blueprint, Sequence[str
     raise invalid("method", "be one of the known methods", repr(name), did_you_mean(name, [*names(), "module:name"]))
 
 
-def _addition(name: str, addition: str) -> tuple[Part[Loss] | None, Part[Policy] | None]:
+def _addition(name: str, addition: str) -> tuple[Part[Loss] | None, Part[PruningPolicy] | None]:
     """A term, or a plan: one of the two is None."""
     if ":" in addition:
         return own_addition(addition)

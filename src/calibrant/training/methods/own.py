@@ -1,8 +1,8 @@
 """Losses, terms and plans that a user brings as `module:name`.
 
 `mine.py` lies where the command is run; `mine:Hinge` is the class of a `calibrant.losses.Loss`, `mine:MyPlan` that of a
-`calibrant.pruning.Policy`, or a function that returns one. Its parameters are the method's settings, their defaults the
-recommended values.
+`calibrant.pruning.PruningPolicy`, or a function that returns one. Its parameters are the method's settings, their
+defaults the recommended values.
 """
 
 import inspect
@@ -13,7 +13,7 @@ from typing import Any
 from calibrant.errors import invalid
 from calibrant.losses import Loss
 from calibrant.own_code import load, own_code_at_work
-from calibrant.pruning import Policy
+from calibrant.pruning import PruningPolicy
 from calibrant.training.methods.plan import RESERVED, Part, Setting, Value
 from calibrant.training.methods.table import plan_settings
 
@@ -24,12 +24,12 @@ def own_loss(path: str) -> Part[Loss]:
     return Part(path, _settings_of(factory, path), partial(_build_loss, factory, path))
 
 
-def own_addition(path: str) -> tuple[Part[Loss] | None, Part[Policy] | None]:
+def own_addition(path: str) -> tuple[Part[Loss] | None, Part[PruningPolicy] | None]:
     """A term or a plan, whichever it makes from its defaults; the other is None."""
     factory = load(path, kind="method")
     settings = _settings_of(factory, path)
     made = _call(factory, path, {key: setting.value for key, setting in settings.items()})
-    if isinstance(made, Policy):
+    if isinstance(made, PruningPolicy):
         always = plan_settings(redraws=made.redraws)
         if taken := [key for key in settings if key in always]:
             rule = "differ from those that every plan has"
@@ -38,7 +38,7 @@ def own_addition(path: str) -> tuple[Part[Loss] | None, Part[Policy] | None]:
     if isinstance(made, Loss):
         return Part(path, settings, partial(_build_loss, factory, path)), None
     way_out = "docs/losses shows how to write a loss, docs/pruning.md a policy."
-    rule = "return a calibrant.losses.Loss or a calibrant.pruning.Policy"
+    rule = "return a calibrant.losses.Loss or a calibrant.pruning.PruningPolicy"
     raise invalid(f"method {path}", rule, type(made).__name__, way_out)
 
 
@@ -81,14 +81,16 @@ def _build_loss(factory: Callable[..., Any], path: str, settings: Mapping[str, A
     made = _call(factory, path, settings)
     if isinstance(made, Loss):
         return made
-    if isinstance(made, Policy):
+    if isinstance(made, PruningPolicy):
         raise invalid("method", "begin with a loss", repr(path), "A plan comes last: nll+module:name.")
     way_out = "Subclass PerSampleLoss or Loss of calibrant.losses: docs/losses shows how."
     raise invalid(f"method {path}", "return a calibrant.losses.Loss", type(made).__name__, way_out)
 
 
-def _build_policy(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> Policy:
+def _build_policy(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> PruningPolicy:
     made = _call(factory, path, settings)
-    if not isinstance(made, Policy):
-        raise invalid(f"method {path}", "return a calibrant.pruning.Policy with all settings", type(made).__name__)
+    if not isinstance(made, PruningPolicy):
+        raise invalid(
+            f"method {path}", "return a calibrant.pruning.PruningPolicy with all settings", type(made).__name__
+        )
     return made

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from calibrant.losses import Loss
-from calibrant.pruning import Policy, Schedule, Scoring
+from calibrant.pruning import PruningPolicy, Schedule, Scoring
 
 T = TypeVar("T")
 Value = float | int | str | bool
@@ -46,7 +46,7 @@ class Method:
 class PruningPlan:
     """What `calibrant.pruning.ConfidencePruner` needs to know beyond the data and the seed."""
 
-    policy: Policy
+    policy: PruningPolicy
     schedule: Schedule
     ema: float
     anneal: float
@@ -106,7 +106,7 @@ class Blueprint:
     """A method before its numbers are filled in: from the table, or from the user's own code."""
 
     terms: tuple[Part[Loss], ...]
-    pruning: Part[Policy] | None
+    pruning: Part[PruningPolicy] | None
     source: str
     differs: Mapping[str, Setting] = field(default_factory=dict)
 

@@ -18,7 +18,7 @@ from calibrant.pruning import (
     InfoBatch,
     LowestConfidence,
     OrderDP,
-    Policy,
+    PruningPolicy,
     RandomSubset,
     RePB,
     Selective,
@@ -205,12 +205,12 @@ ADDED = {
 """What may be added to a loss, as it is written in a method's name; every other entry of `TERMS` is a loss."""
 
 _ALWAYS = ("start", "ema", "anneal", "minimum_per_class")
-_LOWEST = Part[Policy](
+_LOWEST = Part[PruningPolicy](
     "the least confident by EMA leave for good, class by class",
     _settings("fraction", "interval", *_ALWAYS, "within", "readmit", "scoring", "fixed_batches"),
     lambda s: LowestConfidence(s["fraction"], within=s["within"], readmit=s["readmit"]),
 )
-PRUNING: dict[str, Part[Policy]] = {
+PRUNING: dict[str, Part[PruningPolicy]] = {
     "p": replace(
         _LOWEST,
         text="the least confident now leave for good, class by class",
