@@ -89,8 +89,8 @@ _FIRST: tuple[_Column, ...] = (
 _SECOND: tuple[_Column, ...] = (
     ("ECE(S95)", _test("ece@0.95"), "ece"),
     ("ECE(S95) +TS", _scaled("ece@0.95"), "ece"),
-    ("|S95|", _test("share@0.95"), "share"),
-    ("|S95| +TS", _scaled("share@0.95"), "share"),
+    ("|S95|", _test("share@0.95"), "share@0.95"),
+    ("|S95| +TS", _scaled("share@0.95"), "share@0.95"),
 )
 
 
@@ -130,10 +130,10 @@ def _automated(key: str) -> Callable[[Row], Estimate]:
 
 
 _AUTOMATED: tuple[_Column, ...] = (
-    ("at 98 %", _automated("share@0.98"), "share"),
-    ("at 98 % +TS", _automated("scaled_share@0.98"), "share"),
-    ("at 99 %", _automated("share@0.99"), "share"),
-    ("at 99 % +TS", _automated("scaled_share@0.99"), "share"),
+    ("at 98 %", _automated("share@0.98"), "share@0.95"),
+    ("at 98 % +TS", _automated("scaled_share@0.98"), "share@0.95"),
+    ("at 99 %", _automated("share@0.99"), "share@0.95"),
+    ("at 99 % +TS", _automated("scaled_share@0.99"), "share@0.95"),
     ("right", _automated("accuracy@0.99"), None),
 )
 
