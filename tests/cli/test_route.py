@@ -213,7 +213,12 @@ def test_raw_scores_pass_the_calibrator_of_the_policy(calibrant, calibrated, tmp
 
 
 def test_calibrated_scores_are_refused_and_seen_cases_are_named(calibrant, calibrated, tmp_path):
+    # Also if another calibrator made them.
+    other = ("--apply", tmp_path / "held.npz", "-o", tmp_path / "other.npz")
+    assert calibrant("calibrate", tmp_path / "fit.npz", *other)[0] == 0
     for command in (("check",), ("apply", "-o", tmp_path / "d.csv")):
+        code, _, err = calibrant("route", command[0], calibrated, tmp_path / "other.npz", *command[1:])
+        assert (code, "calibrated already" in err) == (2, True)
         code, _, err = calibrant("route", command[0], calibrated, tmp_path / "made.npz", *command[1:])
         assert (code, "calibrated already" in err) == (2, True)
     code, _, err = calibrant("route", "check", calibrated, tmp_path / "held.npz")

@@ -25,7 +25,6 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
-# Flags of 0.1.0, and what they are called today.
 # Import paths, not functions: `calibrant --help` must not wait for torch.
 # What `calibrant[train]` installs beside the judging half.
 _OF_TRAIN = ("torch", "lightning", "torchmetrics", "safetensors", "sklearn", "tomli_w")

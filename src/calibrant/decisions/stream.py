@@ -22,6 +22,7 @@ from calibrant.predictions import (
     Kind,
     Origin,
     Scan,
+    calibrated_by,
     names_or_numbers,
     scan,
     table_writer,
@@ -104,7 +105,8 @@ class Router:
                 way_out = did_you_mean(name, known) if known else "There are no other columns."
                 raise invalid("keep", f"name columns of {opened.where} that decisions have not", repr(name), way_out)
         if self.policy.calibrator is not None:
-            self.policy.refuse_calibrated(Origin(Path(source)))
+            path = Path(source)
+            self.policy.refuse_calibrated(Origin(path, calibrated_by=calibrated_by(path)))
             self.policy.calibrator.refuse_other_kind(opened.kind)
         # Columns may stand in any order; names decide.
         return opened.with_class_names(names_or_numbers(self.policy.class_names, self.policy.n_classes))

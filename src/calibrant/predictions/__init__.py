@@ -14,7 +14,7 @@ from calibrant.predictions.checks import (
 )
 from calibrant.predictions.columns import parse_columns
 from calibrant.predictions.core import Origin, Predictions, RowsPart, in_order_of, load_part, require_predictions
-from calibrant.predictions.npz import Npz, read_npz
+from calibrant.predictions.npz import Npz, calibrated_by, read_npz
 from calibrant.predictions.reader import Block, DistinctIds, Scan, prediction_files, scan
 from calibrant.predictions.rows import check_tops, logits_of, probabilities_of, share, stands_for_zero
 from calibrant.predictions.source import check_unfolded
@@ -34,6 +34,7 @@ __all__ = [
     "as_class_names",
     "as_scores",
     "as_targets",
+    "calibrated_by",
     "check_tops",
     "check_unfolded",
     "in_order_of",

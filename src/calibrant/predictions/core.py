@@ -19,6 +19,7 @@ from calibrant.errors import InvalidInput, invalid, naming
 from calibrant.files import as_path, atomic_write, sha256_of
 from calibrant.predictions import checks
 from calibrant.predictions.checks import Precision, class_order, names_or_numbers
+from calibrant.predictions.npz import CALIBRATED_BY, calibrated_by
 from calibrant.predictions.reader import ENDINGS, Scan, load_content, prediction_files, scan
 from calibrant.predictions.rows import (
     Rows,
@@ -423,6 +424,8 @@ class Predictions:
             arrays["class_names"] = np.asarray(self._class_names)
         if self._precision == "bfloat16":
             arrays["precision"] = np.asarray("bfloat16")  # NumPy stores it as float32
+        if self.origin.calibrated_by is not None:
+            arrays[CALIBRATED_BY] = np.asarray(self.origin.calibrated_by)
         for name, column in self._extras.items():
             arrays[name] = column.astype(np.str_) if column.dtype == object else column
         with atomic_write(path) as temporary, temporary.open("wb") as handle:
@@ -481,7 +484,7 @@ class Predictions:
             opened = scan(source, kind=kind, columns=columns, class_names=class_names)
             on_disk = opened.is_large if mmap == "auto" else mmap
             self = cls._load(opened, mmap=on_disk)
-        self.origin = Origin(Path(source))
+        self.origin = Origin(Path(source), calibrated_by=calibrated_by(Path(source)))
         return self
 
     @classmethod

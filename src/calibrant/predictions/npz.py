@@ -59,7 +59,8 @@ _DAMAGED = (
 
 _SCORES = ("logits", "probabilities", "scores")
 _ROLES = {"target": "targets", "id": "ids"}
-_KNOWN = (*_SCORES, *_ROLES.values(), "class_names", "precision")
+CALIBRATED_BY = "calibrated_by"
+_KNOWN = (*_SCORES, *_ROLES.values(), "class_names", "precision", CALIBRATED_BY)
 
 
 @dataclass(frozen=True)
@@ -339,3 +340,13 @@ def _rows(archive: Npz, name: str, step: int) -> Iterator[NDArray[Any]]:
         return archive.rows(name, step)
     values = archive.read(name)
     return (values[start : start + step] for start in range(0, len(values), step))
+
+
+def calibrated_by(path: Path) -> str | None:
+    """Digest of the calibrator that made the scores of an `.npz` file; None if it does not say, and for other files."""
+    if path.suffix.lower() != ".npz" or not path.is_file():
+        return None
+    with Npz(path) as archive:
+        if CALIBRATED_BY not in archive.names:
+            return None
+        return str(np.atleast_1d(archive.read(CALIBRATED_BY))[0])[:64]
