@@ -172,9 +172,12 @@ def _worth(plans: Sequence[Finding]) -> str:
     better, worse = words.count("better"), words.count("worse")
     if better > worse and better == len(words):
         return "**Pruning beats fewer epochs** in every plan that was run beside its control."
-    counts = f"{better} better, {worse} worse, {len(words) - better - worse} not told apart"
-    head = "and some plans do" if better > worse else "and we cannot show that it does"
-    return f"**Pruning has to beat fewer epochs, {head}** (plans beside their control, by NLL: {counts})."
+    inconclusive = len(words) - better - worse
+    counts = (
+        f"{better} of {len(words)} plans better than their control by NLL, {worse} worse, {inconclusive} inconclusive"
+    )
+    head = "Some pruning plans beat shorter training" if better > worse else "Pruning did not beat shorter training"
+    return f"**{head}**: {counts}."
 
 
 _CONTROL = (

@@ -106,8 +106,8 @@ def test_a_default_that_saw_more_than_its_control_has_no_row_but_is_named(runs):
     ("gain", "verdict", "words"),
     [
         (0.1, "better", "**Pruning beats fewer epochs** in every plan"),
-        (-0.1, "worse", "0 better, 1 worse, 0 not told apart"),
-        (0.0, "cannot tell", "and we cannot show that it does"),
+        (-0.1, "worse", "0 of 1 plans better than their control by NLL, 1 worse, 0 inconclusive"),
+        (0.0, "cannot tell", "Pruning did not beat shorter training"),
     ],
 )
 def test_sentences_follow_the_verdicts_and_name_the_control(runs, gain, verdict, words):

@@ -31,7 +31,7 @@ class CalibrationCallback(pl.Callback):
     What cannot be judged (too few cases, labels of one class) is a warning: the training is not lost for it.
 
     Args:
-        folder: Gets predictions, calibrator, rule and page.
+        folder: Gets predictions, policy and page.
         target_accuracy: What the rule is to promise.
         class_names: One for each class.
 
