@@ -37,7 +37,8 @@ command = [sys.executable, "-m", "calibrant", "serve", "../../export/tried/run/m
 server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 address = server.stdout.readline().split()[-1]
 body = json.dumps({"inputs": [[[[0.0] * 8] * 8]]}).encode()
-print(json.load(urllib.request.urlopen(address + "/decisions", data=body))["decisions"][0]["decision"])
+request = urllib.request.Request(address + "/decisions", data=body, headers={"content-type": "application/json"})
+print(json.load(urllib.request.urlopen(request))["decisions"][0]["decision"])
 server.terminate()
 server.wait()
 """
