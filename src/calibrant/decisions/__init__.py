@@ -14,11 +14,10 @@ from calibrant.decisions.describe import (
     describe_shortlist,
 )
 from calibrant.decisions.mix import note_weights, sample_by_weights
-from calibrant.decisions.parts import route_parts
 from calibrant.decisions.policy import FILE_NAME, Policy, PolicyLike, as_policy, class_label, fit_policy
 from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, Routed, RoutingRule
 from calibrant.decisions.shortlist import Shortlist, ShortlistCheck, check_shortlist, choose_shortlist
-from calibrant.decisions.stream import RouteCounts, route_file
+from calibrant.decisions.stream import RouteCounts, route_file, route_parts
 from calibrant.decisions.verdict import Verdict, check_policy
 
 __all__ = [
