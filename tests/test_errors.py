@@ -1,10 +1,11 @@
 import importlib
 import importlib.metadata
+import logging
 import sys
 
 import pytest
 
-from calibrant.errors import InvalidInput, did_you_mean, importing, invalid, outdated
+from calibrant.errors import InvalidInput, at_level, did_you_mean, importing, invalid, outdated
 
 
 def test_the_error_is_a_value_error_with_rule_value_and_way_out():
@@ -54,3 +55,12 @@ def test_an_imported_package_outside_our_bounds_is_named_with_the_remedy(tmp_pat
     assert outdated() == "quite-old 1.5 does not fit: this needs quite-old>=2.0. Run: pip install 'quite-old>=2.0'"
     needed.pop()
     assert outdated() is None
+
+
+def test_levels_come_back_also_after_an_error():
+    log = logging.getLogger("calibrant.test.logs")
+    log.setLevel(logging.INFO)
+    with pytest.raises(RuntimeError), at_level(logging.ERROR, log.name):
+        assert log.level == logging.ERROR
+        raise RuntimeError
+    assert log.level == logging.INFO

@@ -1,5 +1,6 @@
 """Errors and their messages: the argument, the rule, the value, and what to do."""
 
+import logging
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -173,3 +174,22 @@ def our_fault(error: BaseException) -> str:
         f"this is a fault of calibrant, and nothing was checked or promised: {type(error).__name__}{place}: {message}. "
         "Please report it, with the traceback that the same command shows with CALIBRANT_DEBUG=1."
     )
+
+
+@contextmanager
+def at_level(level: int, *names: str) -> Iterator[None]:
+    """Let loggers pass only messages of at least `level` inside the block, and restore them after it.
+
+    >>> with at_level(logging.ERROR, "noisy"):
+    ...     logging.getLogger("noisy").isEnabledFor(logging.WARNING)
+    False
+    """
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger, old in zip(loggers, before, strict=True):
+            logger.setLevel(old)

@@ -16,7 +16,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from calibrant.checks import labels
 from calibrant.decisions import FILE_NAME, Policy
-from calibrant.display import Displayed, Overview
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid
 from calibrant.files import (
     atomic_write,
@@ -27,6 +26,7 @@ from calibrant.files import (
     sha256_of,
 )
 from calibrant.predictions import Kind, Predictions, read_npz
+from calibrant.tables import Displayed, Table
 
 Split = Literal["val", "test"]
 RECIPE = "recipe.toml"
@@ -183,9 +183,9 @@ class RunFolder(Displayed):
         """Some of the samples that the run trained on, if they are at hand. Needs `calibrant[train]`."""
         return None
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         state = "finished" if self.finished else "not finished"
-        return Overview(f"{self.path}, {state}", [("method", self.method)])
+        return Table(f"{self.path}, {state}", [("method", self.method)])
 
 
 class Sample(NamedTuple):
@@ -346,13 +346,13 @@ class PruningAudit(Displayed):
     class_sizes: NDArray[np.int64]
     settings: dict[str, Any]
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         rows = [
             ("left for good", f"{int((self.left >= 0).sum()):,}"),
             ("train in the coming epoch", f"{int(self.kept.sum()):,}"),
             ("sample updates", f"{int(self.kept_counts.sum()):,} of {len(self.index) * len(self.kept_counts):,}"),
         ]
-        return Overview(f"{len(self.index):,} samples, {len(self.kept_counts)} epochs", rows)
+        return Table(f"{len(self.index):,} samples, {len(self.kept_counts)} epochs", rows)
 
     @property
     def kept_share(self) -> NDArray[np.float64]:

@@ -24,7 +24,6 @@ from calibrant.calibration.arrays import (
 )
 from calibrant.calibration.operations import NUMPY, Operations, Recorder, Symbol
 from calibrant.checks import as_array
-from calibrant.display import Overview, ShownFields
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
 from calibrant.files import MOST_CLASSES, check_format, content_digest, read_json, typed, write_with_digest
 from calibrant.predictions import (
@@ -36,6 +35,7 @@ from calibrant.predictions import (
     require_predictions,
     warn_if_probabilities,
 )
+from calibrant.tables import ShownFields, Table
 
 FORMAT = "calibrant-calibrator"
 VERSION = 1
@@ -405,7 +405,7 @@ class Calibrator(ABC):
         """Parameters and the result of the fit, for a notebook."""
         rows: list[tuple[str, object]] = list(self.get_params().items())
         if not hasattr(self, "summary_"):
-            return Overview(f"{type(self).__name__}, not fitted yet", rows).html()
+            return Table(f"{type(self).__name__}, not fitted yet", rows).html()
         summary = self.summary_
         rows.append(("classes", self.n_classes_))
         rows += [(name, f"{value:.4f}") for name, value in self.fitted_numbers().items()]
@@ -418,7 +418,7 @@ class Calibrator(ABC):
         if not summary.converged:
             rows.append(("fit", "did not converge"))
         rows += [("note", note) for note in summary.notes]
-        return Overview(type(self).__name__, rows).html()
+        return Table(type(self).__name__, rows).html()
 
     # -- on disk -------------------------------------------------------------------------------------------------
 

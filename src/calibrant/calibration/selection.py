@@ -22,9 +22,9 @@ from calibrant.calibration.base import Calibrator, Progress
 from calibrant.calibration.curves import BetaCalibration, HistogramBinning, IsotonicCalibration
 from calibrant.calibration.operations import Operations
 from calibrant.calibration.temperature import TemperatureScaling
-from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
 from calibrant.predictions import Predictions, require_predictions
+from calibrant.tables import Displayed, ShownFields, Table
 
 
 class NoCalibration(Calibrator):
@@ -103,10 +103,10 @@ class Selection(Displayed):
             return None
         return {"reason": self.reason, "candidates": [asdict(candidate) for candidate in self.candidates]}
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         rows = [(each.name, f"{each.nll:.4f}", _behind(each)) for each in self.candidates]
         headings = ("held-out", "NLL", "behind the best")[: 3 * bool(rows)]
-        return Overview(f"{self.name}. {self.reason}".rstrip(), rows, headings)
+        return Table(f"{self.name}. {self.reason}".rstrip(), rows, headings)
 
     def describe(self) -> str:
         """What was compared and fitted, for a person."""

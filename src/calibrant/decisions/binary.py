@@ -10,9 +10,9 @@ from scipy.special import bdtr
 from calibrant.checks import fraction, whole
 from calibrant.decisions.base import Part
 from calibrant.decisions.bounds import cases_without_error, interval
-from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Predictions, in_order_of, names_or_numbers, require_predictions
+from calibrant.tables import Displayed, ShownFields, Table
 
 Decision = Literal["negative", "positive", "review"]
 
@@ -146,9 +146,9 @@ class BinaryRule(Displayed, Part):
             rows.append(("note", self.note))
         return rows
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         names = names_or_numbers(self.class_names, 2)
-        return Overview(f"positive is {names[self.positive]}", self.overview_rows())
+        return Table(f"positive is {names[self.positive]}", self.overview_rows())
 
     def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
         """`predictions` in the order of the rule's two classes, by their names; refused where they have others."""

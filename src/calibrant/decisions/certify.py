@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from calibrant.checks import positive
 from calibrant.decisions.bounds import check_numbers, cluster_p_value, error_p_value
-from calibrant.display import ShownFields
 from calibrant.errors import invalid
+from calibrant.tables import ShownFields
 
 Starts = Sequence[float] | Mapping[float, float]
 

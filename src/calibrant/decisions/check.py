@@ -6,10 +6,10 @@ import numpy as np
 
 from calibrant.decisions.bounds import interval
 from calibrant.decisions.rule import RoutingRule
-from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import InvalidInput
 from calibrant.metrics import group_rows
 from calibrant.predictions import Predictions, names_or_numbers
+from calibrant.tables import Displayed, ShownFields, Table
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class PromiseCheck(Displayed):
     held: bool
     reached: bool
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         from calibrant.decisions.describe import check_overview
 
         return check_overview(self)

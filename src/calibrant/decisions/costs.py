@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from calibrant.checks import as_array, positive
 from calibrant.decisions.rule import Costs, Evidence
-from calibrant.display import ShownFields
 from calibrant.errors import invalid
 from calibrant.files import as_path
 from calibrant.predictions import Predictions, names_or_numbers, read_table, shortened
+from calibrant.tables import ShownFields
 
 CostMatrix = Sequence[Sequence[float]] | NDArray[Any]
 

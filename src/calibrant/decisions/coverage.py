@@ -10,9 +10,9 @@ from calibrant.decisions.bounds import check_numbers, interval
 from calibrant.decisions.choose import build_evidence, route_all
 from calibrant.decisions.costs import CostMatrix, check_costs
 from calibrant.decisions.rule import Routed, RoutingRule
-from calibrant.display import ShownFields
 from calibrant.errors import invalid
 from calibrant.predictions import Predictions
+from calibrant.tables import ShownFields
 
 
 @dataclass(frozen=True)

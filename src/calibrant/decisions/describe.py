@@ -5,9 +5,9 @@ from calibrant.decisions.coverage import CoverageRow
 from calibrant.decisions.rule import RoutingRule
 from calibrant.decisions.shortlist import Shortlist, ShortlistCheck
 from calibrant.decisions.stream import RouteCounts
-from calibrant.display import FEW, Overview
 from calibrant.metrics import plain_table
 from calibrant.predictions import names_or_numbers
+from calibrant.tables import FEW, Table
 
 
 def describe_rule(rule: RoutingRule, rows: list[CoverageRow]) -> str:
@@ -35,7 +35,7 @@ def describe_rule(rule: RoutingRule, rows: list[CoverageRow]) -> str:
     return "\n".join(lines)
 
 
-def rule_overview(rule: RoutingRule) -> Overview:
+def rule_overview(rule: RoutingRule) -> Table:
     """Promise, thresholds and evidence, one below the other."""
     rows: list[tuple[str, object]] = []
     if rule.target_accuracy is not None and rule.confidence is not None:
@@ -52,7 +52,7 @@ def rule_overview(rule: RoutingRule) -> Overview:
         rows.append(("cost per 1,000 cases", costs))
     if rule.note:
         rows.append(("note", rule.note))
-    return Overview(f"{rule.n_classes} classes", rows)
+    return Table(f"{rule.n_classes} classes", rows)
 
 
 def _threshold_rows(rule: RoutingRule) -> list[tuple[str, object]]:
@@ -69,7 +69,7 @@ def _threshold_rows(rule: RoutingRule) -> list[tuple[str, object]]:
     return rows
 
 
-def shortlist_overview(shortlist: Shortlist) -> Overview:
+def shortlist_overview(shortlist: Shortlist) -> Table:
     """Promise, level and evidence, one below the other."""
     rows: list[tuple[str, object]] = [
         ("promised coverage", f"{shortlist.coverage:g}, with probability {shortlist.confidence:g}"),
@@ -79,7 +79,7 @@ def shortlist_overview(shortlist: Shortlist) -> Overview:
         ("mean length", f"{shortlist.mean_length:.2f}"),
         *([("note", shortlist.note)] if shortlist.note else []),
     ]
-    return Overview(f"{shortlist.n_classes} classes", rows)
+    return Table(f"{shortlist.n_classes} classes", rows)
 
 
 def _group_table(rule: RoutingRule) -> str:
@@ -111,7 +111,7 @@ def describe_check(result: PromiseCheck) -> str:
     return f"{plain_table(tuple(overview.columns), rows)}\n{overview.title}"
 
 
-def check_overview(result: PromiseCheck) -> Overview:
+def check_overview(result: PromiseCheck) -> Table:
     """The verdict, and a row for each group."""
     headings = ("group", "automated", "wrong", "accuracy %", f"{100 * result.confidence:g} % interval", "promise held")
     rows = [
@@ -127,12 +127,12 @@ def check_overview(result: PromiseCheck) -> Overview:
     ]
     if not result.tested:
         sentence = f"No case is automated: {result.cases:,} cases say nothing about the promised accuracy."
-        return Overview(sentence, rows, headings)
+        return Table(sentence, rows, headings)
     verdict = "is contradicted by"
     if result.held:
         verdict = "holds on" if result.reached else "is missed, but by no more than chance, on"
     sentence = f"The promised accuracy of {100 * result.target_accuracy:.6g} % {verdict} {result.cases:,} cases."
-    return Overview(sentence, rows, headings)
+    return Table(sentence, rows, headings)
 
 
 def describe_shortlist(shortlist: Shortlist) -> str:

@@ -19,7 +19,6 @@ from calibrant.decisions.binary import BinaryRule
 from calibrant.decisions.choose import choose_threshold
 from calibrant.decisions.rule import Routed, RoutingRule
 from calibrant.decisions.shortlist import Shortlist
-from calibrant.display import Displayed, Overview
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid
 from calibrant.files import check_format, content_digest, read_json, write_with_digest
 from calibrant.predictions import (
@@ -36,6 +35,7 @@ from calibrant.predictions import (
     refuse_scores,
     require_predictions,
 )
+from calibrant.tables import Displayed, Table
 
 FILE_NAME = "policy.json"
 _FORMAT = "calibrant-policy"
@@ -306,7 +306,7 @@ class Policy(Displayed):
             return f"{calibration} The rule promises nothing, so every case goes to a person."
         return f"{calibration} {self.rule.note}{listed}"
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         from calibrant.decisions.describe import rule_overview, shortlist_overview
 
         calibration = "none" if self.calibrator is None else self.calibrator.describe()
@@ -319,7 +319,7 @@ class Policy(Displayed):
             rows.append(("rule", "none: every case goes to a person"))
         if self.shortlist is not None:
             rows += [(f"shortlist: {name}", value) for name, value in shortlist_overview(self.shortlist).rows]
-        return Overview(f"{self.n_classes} classes", rows)
+        return Table(f"{self.n_classes} classes", rows)
 
 
 PolicyLike = Policy | str | Path

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction, whole
 from calibrant.decisions.base import Part
-from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES
 from calibrant.predictions import (
@@ -24,6 +23,7 @@ from calibrant.predictions import (
     refuse_scores,
     require_predictions,
 )
+from calibrant.tables import Displayed, ShownFields, Table
 
 _ROWS_SHOWN = 5
 
@@ -47,7 +47,7 @@ class Routed(Displayed):
         """`auto` or `review`, one per row."""
         return np.where(self.automate, "auto", "review").tolist()  # type: ignore[no-any-return] # NumPy types tolist as Any
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         rows: list[tuple[object, ...]] = [
             (row, "auto" if self.automate[row] else "review", self.predicted[row], f"{self.confidence[row]:.4f}")
             for row in range(min(len(self.automate), _ROWS_SHOWN))
@@ -55,7 +55,7 @@ class Routed(Displayed):
         if len(self.automate) > _ROWS_SHOWN:
             rows.append((f"{len(self.automate) - _ROWS_SHOWN:,} more", "", "", ""))
         title = f"{int(self.automate.sum()):,} of {len(self.automate):,} cases are automated"
-        return Overview(title, rows, ("row", "decision", "predicted", "confidence"))
+        return Table(title, rows, ("row", "decision", "predicted", "confidence"))
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class RoutingRule(Displayed, Part):
             del content["costs"]["matrix"]
         return content
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         from calibrant.decisions.describe import rule_overview
 
         return rule_overview(self)

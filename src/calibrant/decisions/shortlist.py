@@ -12,9 +12,9 @@ from calibrant.checks import fraction
 from calibrant.decisions.base import Part
 from calibrant.decisions.bounds import cases_without_error, interval
 from calibrant.decisions.rule import RoutingRule
-from calibrant.display import Displayed, Overview
 from calibrant.errors import invalid
 from calibrant.predictions import Kind, Predictions, names_or_numbers, require_predictions, shortened
+from calibrant.tables import Displayed, Table
 
 # Matrix products round differently in blocks of another size, so that a calibrator may give other last digits. A level
 # that is a little lower lists the same classes all the same, and it keeps the promise.
@@ -62,7 +62,7 @@ class Shortlist(Displayed, Part):
         fraction("confidence", self.confidence)
         self.reader()
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         from calibrant.decisions.describe import shortlist_overview
 
         return shortlist_overview(self)
@@ -194,16 +194,16 @@ class ShortlistCheck(Displayed):
     mean_length: float
     held: bool
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         if self.covered is None:
-            return Overview("No case goes to a person: nothing is said of the shortlist.")
+            return Table("No case goes to a person: nothing is said of the shortlist.")
         rows = [
             ("true class off the list", f"{self.missed:,}"),
             ("interval", f"{100 * self.low:.2f} to {100 * self.high:.2f} %"),
             ("classes listed, mean", f"{self.mean_length:.2f}"),
             ("promise contradicted", "no" if self.held else "YES"),
         ]
-        return Overview(f"the true class is listed in {100 * self.covered:.2f} % of {self.cases:,} cases", rows)
+        return Table(f"the true class is listed in {100 * self.covered:.2f} % of {self.cases:,} cases", rows)
 
 
 def check_shortlist(

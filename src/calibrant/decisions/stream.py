@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from calibrant.decisions.policy import Policy, name_lists
 from calibrant.decisions.rule import Routed
-from calibrant.display import ShownFields
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, atomic_folder, atomic_stream
 from calibrant.predictions import (
@@ -31,6 +30,7 @@ from calibrant.predictions import (
     table_writer,
 )
 from calibrant.scale import Executor, fold
+from calibrant.tables import ShownFields
 
 COLUMNS = ("id", "decision", "predicted", "class", "confidence")
 SHORTLIST = "shortlist"

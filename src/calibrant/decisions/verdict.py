@@ -7,8 +7,8 @@ from calibrant.decisions.check import PromiseCheck, check_promise
 from calibrant.decisions.describe import describe_check, describe_shortlist_check
 from calibrant.decisions.policy import Policy
 from calibrant.decisions.shortlist import Shortlist, ShortlistCheck, check_shortlist
-from calibrant.display import ShownFields
 from calibrant.predictions import Predictions
+from calibrant.tables import ShownFields
 
 
 @dataclass(frozen=True)

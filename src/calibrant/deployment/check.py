@@ -11,9 +11,9 @@ from calibrant.deployment.decider import Decider
 from calibrant.deployment.graph import output_names
 from calibrant.deployment.inputs import Arrays
 from calibrant.deployment.onnx_file import open_session
-from calibrant.display import ShownFields
 from calibrant.errors import CheckFailed
 from calibrant.predictions import probabilities_of
+from calibrant.tables import ShownFields
 
 # Between the probabilities of two libraries for the same network.
 TOLERANCE = 1e-5

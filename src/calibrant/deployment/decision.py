@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.display import ShownFields
+from calibrant.tables import ShownFields
 
 Extra = str | int | float | bool | None
 

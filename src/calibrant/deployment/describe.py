@@ -2,8 +2,8 @@
 
 from calibrant.deployment.signals import PROMISED, GroupShare, Signal
 from calibrant.deployment.watch import Watched
-from calibrant.display import Overview
 from calibrant.metrics import plain_table
+from calibrant.tables import Table
 
 SIGNAL_HEADINGS = ("test", "of", "cases", "expected", "seen", "interval", "false alarms", "evidence", "alarm at case")
 
@@ -131,9 +131,9 @@ def describe(watched: Watched) -> str:
     return "\n".join(lines)
 
 
-def watched_overview(watched: Watched) -> Overview:
+def watched_overview(watched: Watched) -> Table:
     """What to know first, and a row for each test."""
-    return Overview(headline(watched), [row_of(each) for each in watched.signals], SIGNAL_HEADINGS)
+    return Table(headline(watched), [row_of(each) for each in watched.signals], SIGNAL_HEADINGS)
 
 
 def signal_table(watched: Watched) -> str:

@@ -17,9 +17,8 @@ from calibrant.deployment.graph import deployable
 from calibrant.deployment.inputs import Arrays, InputSpec
 from calibrant.deployment.module import input_names, is_module, normalised
 from calibrant.deployment.onnx_file import CONTENTS, SCORES, add_facts, library, sealed
-from calibrant.errors import InvalidInput, invalid, one_line
+from calibrant.errors import InvalidInput, at_level, invalid, one_line
 from calibrant.files import atomic_write
-from calibrant.logs import at_level
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from calibrant.deployment.betting import error_bounds, likeliest_start, log_ratios, promise_capital, rank_capital
 from calibrant.deployment.ranks import conformal_ranks
-from calibrant.display import ShownFields
+from calibrant.tables import ShownFields
 
 About = Literal[
     "promise", "shortlist", "sensitivity", "specificity", "share automated", "confidence", "predicted classes"

@@ -21,9 +21,9 @@ from calibrant.deployment.signals import (
     sameness_signal,
 )
 from calibrant.deployment.stream import Stream
-from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.predictions import Predictions, names_or_numbers
+from calibrant.tables import Displayed, Table
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,7 +81,7 @@ class Watched(Displayed):
         identity = None if stream.ids is None else str(stream.ids[case - 1])
         return {"case": case, "id": identity, "time": None if stream.times is None else str(stream.times[case - 1])}
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         from calibrant.deployment.describe import watched_overview
 
         return watched_overview(self)

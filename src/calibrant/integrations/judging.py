@@ -6,12 +6,12 @@ from pathlib import Path
 from calibrant.calibration import FEWEST_CASES, temperature_share, warn_if_worse
 from calibrant.checks import fraction
 from calibrant.decisions import FILE_NAME, Policy, fit_policy
-from calibrant.display import Displayed, Overview
 from calibrant.errors import invalid
 from calibrant.files import as_path
 from calibrant.metrics import Evaluation, evaluate, label
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.report import write_report
+from calibrant.tables import Displayed, Table
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,7 +30,7 @@ class Judgement(Displayed):
     calibrated: Evaluation
     page: Path
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         rows = [
             ("calibrated by", "", "nothing" if self.policy.calibrator is None else self.policy.calibrator.describe()),
             *(
@@ -39,7 +39,7 @@ class Judgement(Displayed):
             ),
             ("may be automated", "", f"{self.policy.routing.automation_rate:.1%}"),
         ]
-        return Overview(str(self.page), rows, ("", "raw", "calibrated"))
+        return Table(str(self.page), rows, ("", "raw", "calibrated"))
 
 
 def judge(

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import whole
-from calibrant.display import ShownFields
 from calibrant.predictions import Precision, Predictions, share
+from calibrant.tables import ShownFields
 
 Floats = NDArray[np.float64]
 _FEW_EDGES = 100  # twice their number fits in a byte

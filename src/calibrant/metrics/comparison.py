@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.display import Overview, ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.binning import check_bins
 from calibrant.metrics.clusters import Sample, clustered_differences, effective_rows
@@ -25,6 +24,7 @@ from calibrant.metrics.intervals import Resampled, resample_models
 from calibrant.metrics.metric import definition
 from calibrant.metrics.weights import Weights, check_clusters, check_weights
 from calibrant.predictions import Predictions, require_predictions
+from calibrant.tables import ShownFields, Table
 
 Verdict = Literal["better", "worse", "cannot tell"]
 # With fewer rows than this in a high-confidence set (or in all) the verdict is "cannot tell".
@@ -78,12 +78,12 @@ class Comparison(Result):
         content["rows"] = [{name: _plain(value) for name, value in row.items()} for row in content["rows"]]
         return content
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         from calibrant.metrics.tables import comparison_overview
 
         return comparison_overview(self)
 
-    def _summary(self) -> Overview:
+    def _summary(self) -> Table:
         from calibrant.metrics.tables import comparison_overview
 
         return comparison_overview(self, main=True)

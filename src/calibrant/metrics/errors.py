@@ -9,12 +9,12 @@ from scipy import fft
 
 from calibrant.checks import whole
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.display import ShownFields
 from calibrant.metrics.binning import Bins, Floats, bin_edges, bin_index, check_bins, debiased_errors, edge_precision
 from calibrant.metrics.confidences import Confidences, RowConfidences
 from calibrant.metrics.metric import Chunk, read_chunks
 from calibrant.metrics.weights import Weights, check_weights
 from calibrant.predictions import Precision, Predictions, require_predictions
+from calibrant.tables import ShownFields
 
 # Smallest bandwidth of the smooth ECE: two cells of its grid.
 _SMALLEST = 1e-3

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction, whole
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import typed
 from calibrant.metrics.binning import Floats, bin_edges, check_bins, edge_precision, rounded
@@ -20,6 +19,7 @@ from calibrant.metrics.errors import NoiseFloor, confidences_of, noise_bins, sim
 from calibrant.metrics.metric import METRICS, SET_METRICS, read_chunks, set_metric
 from calibrant.metrics.weights import Weights, check_clusters, check_weights, weighted_sum
 from calibrant.predictions import Predictions, require_predictions
+from calibrant.tables import Displayed, ShownFields, Table
 
 Interval = tuple[float, float]
 FEWEST_RESAMPLES = 20
@@ -187,12 +187,12 @@ class Evaluation(Result):
             raise invalid("content", "be an undamaged evaluation", f"no value of {undefined[0]}")
         return evaluation
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         from calibrant.metrics.tables import evaluation_overview
 
         return evaluation_overview(self)
 
-    def _summary(self) -> Overview:
+    def _summary(self) -> Table:
         from calibrant.metrics.tables import evaluation_overview
 
         return evaluation_overview(self, main=True)

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from calibrant.checks import as_array
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.display import FEW, Displayed, Overview, ShownFields
 from calibrant.errors import invalid
 from calibrant.metrics.comparison import Comparison, compare
 from calibrant.metrics.errors import class_gap_sums
@@ -17,6 +16,7 @@ from calibrant.metrics.evaluation import Evaluation, Result, evaluate
 from calibrant.metrics.metric import higher_is_better
 from calibrant.metrics.weights import Groups, Weights, check_weights, column_of
 from calibrant.predictions import Predictions, names_or_numbers
+from calibrant.tables import FEW, Displayed, ShownFields, Table
 
 # A column with more values than this names rows, not groups.
 _MOST_GROUPS = 1000
@@ -100,7 +100,7 @@ class GroupedEvaluation(Result):
 
         return groups_table(self)
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         from calibrant.metrics.tables import groups_overview
 
         return groups_overview(self)
@@ -220,10 +220,10 @@ class ClassEvaluation(Displayed):
         ]
         return ("class", "cases", "error %", "predicted", "said - true share %", "ECE %"), percent
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         headings, rows = self.rows()
         more = [(f"{len(rows) - FEW:,} more", *[""] * (len(headings) - 1))] if len(rows) > FEW else []
-        return Overview(self.describe(), [*rows[:FEW], *more], headings)
+        return Table(self.describe(), [*rows[:FEW], *more], headings)
 
     def describe(self) -> str:
         """One sentence for a person."""

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
-from calibrant.display import ShownFields
 from calibrant.metrics.binning import Floats, edge_precision
 from calibrant.metrics.confidences import Confidences, Order
 from calibrant.metrics.evaluation import Evaluation, Interval
 from calibrant.metrics.inversion import Plausible, calibration_errors
 from calibrant.metrics.metric import METRICS, SET_METRICS, definition, mean_metrics, row_values, set_metric
 from calibrant.predictions import Predictions
+from calibrant.tables import ShownFields
 
 # Counts of one block of resamples; eight arrays of this many float64 are about 35 MB.
 _BLOCK = 2**19

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.display import ShownFields
 from calibrant.errors import invalid
 from calibrant.metrics.binning import Floats
 from calibrant.metrics.confidences import Confidences
 from calibrant.predictions import Predictions
+from calibrant.tables import ShownFields
 
 Family = Literal["mean", "share", "calibration", "ranking", "table"]
 Influence = Callable[[Floats, Floats], tuple[float, Floats, Floats]]

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma
 
-from calibrant.display import ShownFields
 from calibrant.metrics.binning import Floats
 from calibrant.metrics.confidences import Confidences, Step
 from calibrant.metrics.errors import confidences_of
 from calibrant.metrics.metric import Chunk, read_chunks
 from calibrant.metrics.weights import Weights, check_weights, weighted_sum
 from calibrant.predictions import Predictions, require_predictions
+from calibrant.tables import ShownFields
 
 
 def accuracy(predictions: Predictions, *, weights: Weights | None = None) -> float:

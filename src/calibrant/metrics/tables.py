@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from calibrant.display import Overview
 from calibrant.errors import printable
 from calibrant.metrics.metric import definition, label
+from calibrant.tables import Table
 
 if TYPE_CHECKING:
     from calibrant.metrics.comparison import Comparison
@@ -44,7 +44,7 @@ def _with_interval(name: str, result: "Evaluation") -> str:
     return f"{text}\n{' to '.join(_number(name, end) for end in ends)}"
 
 
-def evaluation_overview(evaluation: "Evaluation", *, main: bool = False) -> Overview:
+def evaluation_overview(evaluation: "Evaluation", *, main: bool = False) -> Table:
     """One row per metric, or per main metric."""
     ends = evaluation.intervals
     headings, rows = ["metric", "value"], []
@@ -60,10 +60,10 @@ def evaluation_overview(evaluation: "Evaluation", *, main: bool = False) -> Over
     else:
         headings.append(f"{100 * (evaluation.level or 0):g} % interval")
     title = f"{evaluation.n} rows, {evaluation.n_classes} classes, {evaluation.n_bins} bins"
-    return Overview(title, rows, headings)
+    return Table(title, rows, headings)
 
 
-def comparison_overview(comparison: "Comparison", *, main: bool = False) -> Overview:
+def comparison_overview(comparison: "Comparison", *, main: bool = False) -> Table:
     """One row per metric, or per main metric: both values, the difference, its interval, the verdict."""
     rows = []
     for row in comparison.rows:
@@ -72,10 +72,10 @@ def comparison_overview(comparison: "Comparison", *, main: bool = False) -> Over
         values = _number(row.name, row.a), _number(row.name, row.b), _number(row.name, row.difference, signed=True)
         rows.append((label(row.name), *values, _range(row.name, row.interval, signed=True), row.verdict))
     title = f"{comparison.n} rows, {comparison.n_resamples} paired resamples"
-    return Overview(title, rows, ("metric", "a", "b", "b - a", f"{100 * comparison.level:g} % interval", "b is"))
+    return Table(title, rows, ("metric", "a", "b", "b - a", f"{100 * comparison.level:g} % interval", "b is"))
 
 
-def groups_overview(grouped: "GroupedEvaluation") -> Overview:
+def groups_overview(grouped: "GroupedEvaluation") -> Table:
     """One row for each group, all rows first, without intervals."""
     shown = [name for name in grouped.overall.values() if definition(name).main]
     rows = []
@@ -83,13 +83,13 @@ def groups_overview(grouped: "GroupedEvaluation") -> Overview:
         values = result.values()
         rows.append((group, f"{result.n:,}", *(_number(name, values[name]) for name in shown)))
     title = f"{len(grouped.groups)} groups, worst by test error: {grouped.worst()}"
-    return Overview(title, rows, ("group", "rows", *map(label, shown)))
+    return Table(title, rows, ("group", "rows", *map(label, shown)))
 
 
 def groups_table(grouped: "GroupedEvaluation") -> str:
     """One row for each group, all rows first, with intervals, and which group is worst."""
     shown = [name for name in grouped.overall.values() if definition(name).main]
-    table = Table(box=box.SIMPLE)
+    table = RichTable(box=box.SIMPLE)
     table.add_column("group", overflow="fold")
     for heading in ("rows", *map(label, shown)):
         table.add_column(heading, justify="right")
@@ -117,7 +117,7 @@ def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
     """One set of predictions with its intervals, or several side by side."""
     if len(evaluations) == 1:
         return next(iter(evaluations.values())).table()
-    table = Table(box=box.SIMPLE)
+    table = RichTable(box=box.SIMPLE)
     table.add_column("metric")
     for name in evaluations:
         table.add_column(Text(printable(name)), justify="right", overflow="fold")
@@ -138,9 +138,9 @@ def evaluations_dict(evaluations: Mapping[str, "Result"]) -> dict[str, Any]:
     return {name: evaluation.to_dict() for name, evaluation in evaluations.items()}
 
 
-def rendered(overview: Overview) -> str:
+def rendered(overview: Table) -> str:
     """An overview as plain text."""
-    table = Table(box=box.SIMPLE, title=overview.title)
+    table = RichTable(box=box.SIMPLE, title=overview.title)
     for heading in overview.columns:
         table.add_column(heading, justify="left" if heading in {"metric", "b is"} else "right")
     for row in overview.rows:
@@ -150,7 +150,7 @@ def rendered(overview: Overview) -> str:
 
 def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> str:
     """Any table as plain text; nothing in it is read as markup."""
-    table = Table(box=box.SIMPLE, title=Text(title) if title else None)
+    table = RichTable(box=box.SIMPLE, title=Text(title) if title else None)
     for heading in headings:
         table.add_column(Text(heading), overflow="fold")
     for row in rows:
@@ -158,7 +158,7 @@ def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, title
     return _render(table, width=_UNLIMITED)
 
 
-def _render(table: Table, width: int = 120) -> str:
+def _render(table: RichTable, width: int = 120) -> str:
     out = io.StringIO()
     Console(file=out, width=width, color_system=None).print(table)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n")

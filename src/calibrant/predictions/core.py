@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction
 from calibrant.defaults import Kind
-from calibrant.display import Overview
 from calibrant.errors import InvalidInput, invalid, naming
 from calibrant.files import as_path, atomic_write, sha256_of
 from calibrant.predictions import checks
@@ -33,6 +32,7 @@ from calibrant.predictions.rows import (
 )
 from calibrant.predictions.source import OnDisk
 from calibrant.predictions.table_files import table_writer
+from calibrant.tables import Table
 
 # Rows that a notebook shows.
 _SHOWN_ROWS = 5
@@ -507,7 +507,7 @@ class Predictions:
             rows.append((row, names[target], names[predicted], f"{scores[predicted]:.4f}", right))
         if len(self) > _SHOWN_ROWS:
             rows.append((f"{len(self) - _SHOWN_ROWS:,} more", "", "", "", ""))
-        return Overview(repr(self), rows, ("row", "target", "predicted", "confidence", "right")).html()
+        return Table(repr(self), rows, ("row", "target", "predicted", "confidence", "right")).html()
 
 
 def load_part(part: Scan) -> Predictions:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.display import Displayed, Overview, ShownFields
 from calibrant.pruning.table import ScoreTable
+from calibrant.tables import Displayed, ShownFields, Table
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class PruningReport(Displayed):
     suspects: list[Suspect]
     seconds: float | None = None
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         rows: list[tuple[str, object]] = [
             ("trained on in the last epoch", f"{self.kept_by_epoch[-1]:,}" if self.kept_by_epoch else "-"),
             ("in the coming epoch", f"{sum(self.class_kept):,}"),
@@ -86,7 +86,7 @@ class PruningReport(Displayed):
             ("likely wrong labels", len(self.suspects)),
             *((f"epoch {each.epoch}", each.text) for each in self.notes),
         ]
-        return Overview(f"{self.samples:,} samples, {self.epoch} epochs done", rows)
+        return Table(f"{self.samples:,} samples, {self.epoch} epochs done", rows)
 
     @property
     def saved(self) -> int:

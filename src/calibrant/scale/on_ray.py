@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from calibrant import __version__
-from calibrant.errors import CalibrantError, InvalidInput, importing, invalid, one_line
-from calibrant.lock import try_lock
-from calibrant.logs import at_level
+from calibrant.errors import CalibrantError, InvalidInput, at_level, importing, invalid, one_line
+from calibrant.files import try_lock
 from calibrant.scale.processes import ChildProcess
 from calibrant.scale.work import Ended, Part, Result, Task
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibrant.display import preformatted
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, invalid
 from calibrant.files import write_json, write_text
 from calibrant.metrics import Groups
@@ -22,7 +21,7 @@ from calibrant.studies.result_tables import calibrated_tables, control_table, pa
 from calibrant.studies.study_folder import Study, make_progress
 from calibrant.studies.study_spec import StudySpec, file_word
 from calibrant.studies.summaries import Results
-from calibrant.tables import Table, counted
+from calibrant.tables import Table, counted, preformatted
 from calibrant.training import Run
 
 

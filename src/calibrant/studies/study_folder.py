@@ -11,10 +11,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from calibrant.display import Displayed
 from calibrant.errors import CheckFailed, InvalidInput, invalid, printable
-from calibrant.files import as_path, output_error, read_json, write_json
-from calibrant.lock import locked
+from calibrant.files import as_path, locked, output_error, read_json, write_json
 from calibrant.predictions import Predictions
 from calibrant.scale import Ended, Executor, Task, run_tasks
 from calibrant.studies.controls import against_controls, at_budgets, plans_without_control
@@ -22,7 +20,7 @@ from calibrant.studies.measuring import digests, record_run, scaled_by
 from calibrant.studies.records import Record
 from calibrant.studies.study_spec import PlannedRun, StudySpec
 from calibrant.studies.summaries import ImageNoise, Results, summarise
-from calibrant.tables import Table, counted
+from calibrant.tables import Displayed, Table, counted
 from calibrant.training import Run, check_inputs, flatten, method_settings, state_of, trained_data
 
 _CONCURRENCY = TypeAdapter(dict[str, Annotated[int, Field(ge=1, lt=2**31)]])

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calibrant.display import Displayed, ShownFields
 from calibrant.errors import invalid
 from calibrant.metrics import (
     Comparison,
@@ -23,7 +22,7 @@ from calibrant.metrics import (
 )
 from calibrant.predictions import Predictions
 from calibrant.studies.records import TABLED, Record
-from calibrant.tables import Table
+from calibrant.tables import Displayed, ShownFields, Table
 
 COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "nll", "aurc")
 # A temperature never changes the predicted class.

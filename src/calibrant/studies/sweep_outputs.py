@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calibrant.display import preformatted
 from calibrant.errors import CheckFailed
 from calibrant.files import write_json, write_text
 from calibrant.report import pareto_picture, save_figure
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.studies.search import TrialStopped
 from calibrant.studies.sweeps import SAME_SETTINGS, Sweep, SweepSpec
-from calibrant.tables import Table, counted
+from calibrant.tables import Table, counted, preformatted
 from calibrant.training import check_inputs, make_reporter
 
 if TYPE_CHECKING:

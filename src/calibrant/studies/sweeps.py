@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError
 
-from calibrant.display import Displayed
 from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput, importing, invalid
 from calibrant.files import as_path, content_digest, output_error, parse_json, read_toml, write_text
 from calibrant.studies.search import (
@@ -26,7 +25,7 @@ from calibrant.studies.search import (
     recipe_key,
     search_space,
 )
-from calibrant.tables import Table, counted
+from calibrant.tables import Displayed, Table, counted
 from calibrant.training import (
     Quiet,
     Recipe,

@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import torch
 from torch import distributed as dist
 
-from calibrant.errors import CalibrantError, InvalidInput
-from calibrant.logs import at_level
+from calibrant.errors import CalibrantError, InvalidInput, at_level
 from calibrant.runs import is_run
 from calibrant.training.progress import Quiet, Reporter
 from calibrant.training.recipe import first_difference

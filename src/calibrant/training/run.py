@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from calibrant.display import Overview
 from calibrant.errors import CalibrantError, InvalidInput
-from calibrant.files import output_error, write_json
-from calibrant.lock import locked
+from calibrant.files import locked, output_error, write_json
 from calibrant.metrics import Evaluation, label
 from calibrant.own_code import is_own, require
 from calibrant.runs import RECIPE, RunFolder, Sample, is_run
+from calibrant.tables import Table
 from calibrant.training.checkpoint import Checkpoint, newest_checkpoint, saved_log
 from calibrant.training.data import Dataset, load_dataset, split_validation
 from calibrant.training.models import ModelInput, build_model
@@ -124,7 +123,7 @@ class Run(RunFolder):
         warned = "".join(f"\nwarning: {text}" for text in summary.get("warnings", ()))
         return f"{Evaluation.from_dict(summary['test']).table()}\ntrained on {cost}; run folder: {self.path}{warned}"
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         """The settings and, if the run is finished, the results. A damaged folder is shown with its damage."""
         recipe = self.recipe
         rows: list[tuple[str, object]] = [
@@ -136,12 +135,12 @@ class Run(RunFolder):
         try:
             if not self.finished:
                 rows.append(("state", f"{len(self.epochs())} of {recipe.epochs} epochs done"))
-                return Overview(str(self.path), rows)
+                return Table(str(self.path), rows)
             rows.append(("state", f"finished, {self.trained_epochs} epochs"))
             summary = self.summary
             test = Evaluation.from_dict(summary["test"])
         except (CalibrantError, OSError) as error:
-            return Overview(str(self.path), [*rows, ("damaged", error)])
+            return Table(str(self.path), [*rows, ("damaged", error)])
         rows += [
             ("sample updates", f"{summary['seen_share']:.1%}"),
             (label("test_error"), f"{100 * test.test_error:.2f} %"),
@@ -149,7 +148,7 @@ class Run(RunFolder):
             (label("ece"), f"{100 * test.ece:.2f} %"),
             *(("warning", text) for text in summary.get("warnings", ())),
         ]
-        return Overview(str(self.path), rows)
+        return Table(str(self.path), rows)
 
     def test_images(self, targets: NDArray[np.int64], data_dir: str | Path | None = None) -> NDArray[np.uint8] | None:
         """The test images of the data set, (n, H, W, C); None if they are not at hand or do not fit the targets."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.errors import InvalidInput, importing, invalid
-from calibrant.logs import at_level
+from calibrant.errors import InvalidInput, at_level, importing, invalid
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
 from calibrant.training.balance import balanced_loss

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import labels
-from calibrant.display import FEW, Displayed, Overview
 from calibrant.errors import invalid
+from calibrant.tables import FEW, Displayed, Table
 
 
 @dataclass(frozen=True)
@@ -142,20 +142,20 @@ class Dataset(Displayed):
             return tuple(f"{split}-{row:06d}" for row in chosen)
         return tuple(part.ids[row] for row in chosen)
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         counts = [part.labels.bincount(minlength=self.n_classes).tolist() for part in (self.train, self.test)]
         rows: list[tuple[object, ...]] = [("all", len(self.train), len(self.test))]
         rows += list(zip(self.class_names, *counts, strict=True))[:FEW]
         if self.n_classes > FEW:
             rows.append((f"{self.n_classes - FEW:,} more classes", *(sum(each[FEW:]) for each in counts)))
         shown = [(name, *(f"{number:,}" for number in numbers)) for name, *numbers in rows]
-        return Overview(self._headline, shown, ("class", "train", "test"))
+        return Table(self._headline, shown, ("class", "train", "test"))
 
-    def _summary(self) -> Overview:
+    def _summary(self) -> Table:
         rows = [("training images", f"{len(self.train):,}"), ("test images", f"{len(self.test):,}")]
         names = ", ".join([*self.class_names[:5], *(["..."] if self.n_classes > 5 else [])])
         others = (("classes", names), ("origin", self.origin), ("verified", self.verified))
-        return Overview(self._headline, [*rows, *((name, text) for name, text in others if text)])
+        return Table(self._headline, [*rows, *((name, text) for name, text in others if text)])
 
     @property
     def _headline(self) -> str:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from calibrant.display import Displayed, Overview
 from calibrant.errors import InvalidInput, invalid
+from calibrant.tables import Displayed, Table
 from calibrant.training.data.dataset import Augmentation, Dataset, channel_histogram, histogram_statistics
 from calibrant.training.data.decoder import Decoder, Picture, Unreadable, different_sizes
 from calibrant.training.data.folder import FolderPictures, Form, Listing, decode_listing, list_folder, refused
@@ -134,7 +134,7 @@ class StreamedDataset(Displayed):
     augmentation: Augmentation
     origin: str = ""
 
-    def _overview(self) -> Overview:
+    def _overview(self) -> Table:
         channels, height, width = self.image_shape
         rows = [
             ("training pictures", f"{len(self.train):,}"),
@@ -143,7 +143,7 @@ class StreamedDataset(Displayed):
             ("decoded as", f"{width} x {height}, {channels} channels"),
             ("origin", self.origin or "-"),
         ]
-        return Overview(f"{self.name}, {self.n_classes} classes, read from disk as needed", rows)
+        return Table(f"{self.name}, {self.n_classes} classes, read from disk as needed", rows)
 
     @property
     def n_classes(self) -> int:

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.errors import InvalidInput, importing, invalid, one_line
+from calibrant.errors import InvalidInput, at_level, importing, invalid, one_line
 from calibrant.files import read_json
-from calibrant.logs import at_level
 from calibrant.training.models.inputs import ModelInput
 from calibrant.training.models.weights import head_of, refuse_misfits
 

@@ -4,23 +4,23 @@ import sys
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.lock import locked
+from calibrant.files import locked
 
 _WITHOUT_FCNTL = """
 import sys, types
 sys.modules["fcntl"] = None
 calls = []
 sys.modules["msvcrt"] = types.SimpleNamespace(LK_NBLCK=2, locking=lambda *given: calls.append(given[1:]))
-import calibrant.lock
+import calibrant.files
 from pathlib import Path
-with calibrant.lock.locked(Path(sys.argv[1]), busy="taken"):
+with calibrant.files.locked(Path(sys.argv[1]), busy="taken"):
     print(calls)
 """
 
 _TRY = """
 import sys
 from pathlib import Path
-from calibrant.lock import locked
+from calibrant.files import locked
 with locked(Path(sys.argv[1]), busy="taken"):
     print("got it")
 """
@@ -42,7 +42,7 @@ def test_a_lock_that_windows_refuses_is_the_same_error(tmp_path, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("calibrant.lock.fcntl.flock", refuse)
+    monkeypatch.setattr("calibrant.files.fcntl.flock", refuse)
     with pytest.raises(InvalidInput, match="taken"), locked(tmp_path / ".lock", busy="taken"):
         pass
 
