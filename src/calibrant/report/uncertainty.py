@@ -43,7 +43,9 @@ def uncertainties(
     groups = [together, *([i] for i in range(len(methods)) if i not in together)]
     for group in groups:
         own_evaluations = [evaluations[i] for i in group]
-        resampled = resample_models([methods[i] for i in group], own_evaluations, n_resamples=n_resamples)
+        resampled = resample_models(
+            [methods[i] for i in group], own_evaluations, n_resamples=n_resamples, paired=len(group) > 1
+        )
         for i, own in zip(group, resampled, strict=True):
             rows = differences(resampled[0], own) if i in together and i != 0 else ()
             verdicts = {row.name: str(row.verdict) for row in rows if row.verdict != "cannot tell"}
