@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Evaluation, Predictions, evaluate
-from calibrant.predictions.source import OnDisk
+from calibrant.predictions.rows import OnDisk
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def logits():
 @pytest.fixture(params=[1, 7, 2**18])
 def block(request, monkeypatch):
     """Blocks of two rows, of some, and all at once."""
-    monkeypatch.setattr("calibrant.predictions.source._BLOCK_CELLS", request.param)
+    monkeypatch.setattr("calibrant.predictions.columns._BLOCK_CELLS", request.param)
 
 
 def write(path, logits, *, names=NAMES, ids=True, targets=True, prefix="logit_"):

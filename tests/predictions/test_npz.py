@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.predictions import Npz, check_unfolded, read_npz
+from calibrant.predictions import Npz, read_npz
+from calibrant.predictions.columns import check_unfolded
 
 
 def npy(array=None, *, header=None, body=b"", version=(1, 0)):

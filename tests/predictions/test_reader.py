@@ -9,7 +9,8 @@ from pyarrow import parquet
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.predictions import DistinctIds, parse_columns, scan
+from calibrant.predictions import parse_columns, scan
+from calibrant.predictions.reader import DistinctIds
 
 FORMATS = ("npz", "csv", "parquet")
 SCORES = np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 0.0], [0.0, 4.0], [2.0, 1.0]])
@@ -18,7 +19,7 @@ SCORES = np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 0.0], [0.0, 4.0], [2.0, 1.0]])
 @pytest.fixture(params=[1, 4, 2**19])
 def block(request, monkeypatch):
     """Blocks of one row, of some, and all at once."""
-    monkeypatch.setattr("calibrant.predictions.source._BLOCK_CELLS", request.param)
+    monkeypatch.setattr("calibrant.predictions.columns._BLOCK_CELLS", request.param)
 
 
 def write(path, columns, names=("a", "b"), prefix="logit_"):
@@ -238,7 +239,7 @@ def test_a_damaged_page_of_ours_is_found(tmp_path):
 
 
 def test_parquet_that_declares_far_more_than_it_holds_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("calibrant.predictions.source._HARMLESS", 2**25)
+    monkeypatch.setattr("calibrant.predictions.columns._HARMLESS", 2**25)
     zeros = pa.array(np.zeros(5_000_000, np.float32))
     parquet.write_table(pa.table({"logit_0": zeros, "logit_1": zeros}), tmp_path / "p.parquet")
     with pytest.raises(InvalidInput, match="unfold to at most 20 times its size"):

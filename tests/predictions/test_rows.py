@@ -7,8 +7,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.predictions import rows as module
-from calibrant.predictions import share
-from calibrant.predictions.rows import FEW_CLASSES, check_rows, check_tops
+from calibrant.predictions.rows import FEW_CLASSES, check_rows, check_tops, share
 
 LAYOUTS = {
     "by rows": np.ascontiguousarray,

@@ -16,7 +16,7 @@ from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput, OutputError
 from calibrant.predictions import reader
 from calibrant.predictions import rows as row_pass
-from calibrant.predictions.source import OnDisk, spool
+from calibrant.predictions.rows import OnDisk, spool
 
 NAMES = ["cat", 'a "quoted", one', "<b>ü</b>"]
 
@@ -112,7 +112,7 @@ def test_a_mapped_file_is_read_once_and_gives_the_same_evaluation(tmp_path, monk
 @pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
 def test_files_larger_than_a_block_are_read_whole(tmp_path, monkeypatch, write, mmap):
-    monkeypatch.setattr("calibrant.predictions.source._BLOCK_CELLS", 20)
+    monkeypatch.setattr("calibrant.predictions.columns._BLOCK_CELLS", 20)
     predictions = some()
     write(tmp_path / "p.npz", logits=predictions.scores, targets=predictions.targets)
     same(predictions, Predictions.load(tmp_path / "p.npz", mmap=mmap))
@@ -121,14 +121,14 @@ def test_files_larger_than_a_block_are_read_whole(tmp_path, monkeypatch, write, 
 @pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_tables_larger_than_a_block_are_read_whole(tmp_path, monkeypatch, suffix, mmap):
-    monkeypatch.setattr("calibrant.predictions.source._BLOCK_CELLS", 20)
+    monkeypatch.setattr("calibrant.predictions.columns._BLOCK_CELLS", 20)
     predictions = some(ids=[f"row {i}" for i in range(50)])
     predictions.save(tmp_path / f"p.{suffix}")
     same(predictions, Predictions.load(tmp_path / f"p.{suffix}", mmap=mmap), exact=False)
 
 
 def test_a_bad_cell_in_a_later_block_is_named_by_its_row(tmp_path, monkeypatch):
-    monkeypatch.setattr("calibrant.predictions.source._BLOCK_CELLS", 20)
+    monkeypatch.setattr("calibrant.predictions.columns._BLOCK_CELLS", 20)
     lines = ["target,logit_0,logit_1", *["0,1.0,2.0"] * 50]
     lines[1 + 37] = "0,1.0,x"
     (tmp_path / "p.csv").write_text("\n".join(lines))

@@ -9,7 +9,8 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.predictions import read_table, scan, table_columns, table_writer
+from calibrant.predictions import read_table, scan, table_writer
+from calibrant.predictions.table_files import table_columns
 
 HEADER = "id,target,logit_a,logit_b"
 GOOD = {

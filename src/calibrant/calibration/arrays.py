@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from calibrant.checks import as_array, labels, whole
 from calibrant.errors import invalid
-from calibrant.predictions import Predictions, warn_if_probabilities
+from calibrant.predictions import Predictions
+from calibrant.predictions.rows import warn_if_probabilities
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -26,15 +26,8 @@ from calibrant.calibration.operations import NUMPY, Operations, Recorder, Symbol
 from calibrant.checks import as_array
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
 from calibrant.files import MOST_CLASSES, check_format, content_digest, read_json, typed, write_with_digest
-from calibrant.predictions import (
-    Kind,
-    Origin,
-    Predictions,
-    RowsPart,
-    in_order_of,
-    require_predictions,
-    warn_if_probabilities,
-)
+from calibrant.predictions import Kind, Origin, Predictions, RowsPart, in_order_of, require_predictions
+from calibrant.predictions.rows import warn_if_probabilities
 from calibrant.tables import ShownFields, Table
 
 FORMAT = "calibrant-calibrator"

@@ -20,7 +20,9 @@ from calibrant.calibration.operations import Operations
 from calibrant.checks import positive, whole
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import atomic_folder
-from calibrant.predictions import Kind, Predictions, Scan, load_part, logits_of, scan, stands_for_zero
+from calibrant.predictions import Kind, Predictions, Scan, scan
+from calibrant.predictions.core import load_part
+from calibrant.predictions.rows import logits_of, stands_for_zero
 from calibrant.scale import Executor, map_parts
 
 # Rows per pass: 512 x 100 doubles stay in the second-level cache, which makes a pass twice as fast.

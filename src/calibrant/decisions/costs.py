@@ -12,7 +12,8 @@ from calibrant.checks import as_array, positive
 from calibrant.decisions.rule import Costs, Evidence
 from calibrant.errors import invalid
 from calibrant.files import as_path
-from calibrant.predictions import Predictions, names_or_numbers, read_table, shortened
+from calibrant.predictions import Predictions, names_or_numbers, read_table
+from calibrant.predictions.columns import shortened
 from calibrant.tables import ShownFields
 
 CostMatrix = Sequence[Sequence[float]] | NDArray[Any]

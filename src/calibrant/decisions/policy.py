@@ -21,20 +21,9 @@ from calibrant.decisions.rule import Routed, RoutingRule
 from calibrant.decisions.shortlist import Shortlist
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid
 from calibrant.files import check_format, content_digest, read_json, write_with_digest
-from calibrant.predictions import (
-    SUM_TOLERANCE,
-    Kind,
-    Origin,
-    Precision,
-    Predictions,
-    as_class_names,
-    as_scores,
-    in_order_of,
-    logits_of,
-    names_or_numbers,
-    refuse_scores,
-    require_predictions,
-)
+from calibrant.predictions import Kind, Origin, Predictions, in_order_of, names_or_numbers, require_predictions
+from calibrant.predictions.columns import as_class_names
+from calibrant.predictions.rows import SUM_TOLERANCE, Precision, as_scores, logits_of, refuse_scores
 from calibrant.tables import Displayed, Table
 
 FILE_NAME = "policy.json"

@@ -11,18 +11,9 @@ from calibrant.checks import fraction, whole
 from calibrant.decisions.base import Part
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES
-from calibrant.predictions import (
-    SUM_TOLERANCE,
-    Kind,
-    Precision,
-    Predictions,
-    as_class_names,
-    as_scores,
-    in_order_of,
-    probabilities_of,
-    refuse_scores,
-    require_predictions,
-)
+from calibrant.predictions import Kind, Predictions, in_order_of, require_predictions
+from calibrant.predictions.columns import as_class_names
+from calibrant.predictions.rows import SUM_TOLERANCE, Precision, as_scores, probabilities_of, refuse_scores
 from calibrant.tables import Displayed, ShownFields, Table
 
 _ROWS_SHOWN = 5

@@ -18,17 +18,9 @@ from calibrant.decisions.policy import Policy, name_lists
 from calibrant.decisions.rule import Routed
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, atomic_folder, atomic_stream
-from calibrant.predictions import (
-    Block,
-    DistinctIds,
-    Kind,
-    Origin,
-    Scan,
-    calibrated_by,
-    names_or_numbers,
-    scan,
-    table_writer,
-)
+from calibrant.predictions import Block, Kind, Origin, Scan, names_or_numbers, scan, table_writer
+from calibrant.predictions.npz import calibrated_by
+from calibrant.predictions.reader import DistinctIds
 from calibrant.scale import Executor, fold
 from calibrant.tables import ShownFields
 

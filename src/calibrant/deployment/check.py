@@ -12,7 +12,7 @@ from calibrant.deployment.graph import output_names
 from calibrant.deployment.inputs import Arrays
 from calibrant.deployment.onnx_file import open_session
 from calibrant.errors import CheckFailed
-from calibrant.predictions import probabilities_of
+from calibrant.predictions.rows import probabilities_of
 from calibrant.tables import ShownFields
 
 # Between the probabilities of two libraries for the same network.

@@ -15,17 +15,9 @@ from calibrant.decisions import Policy, RoutingRule
 from calibrant.deployment.stream import Log, Stream, needed_columns
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path
-from calibrant.predictions import (
-    Kind,
-    Predictions,
-    Scan,
-    load_part,
-    names_or_numbers,
-    prediction_files,
-    read_table,
-    scan,
-    table_columns,
-)
+from calibrant.predictions import Kind, Predictions, Scan, names_or_numbers, prediction_files, read_table, scan
+from calibrant.predictions.core import load_part
+from calibrant.predictions.table_files import table_columns
 from calibrant.scale import Executor, map_parts
 
 _COLUMNS = ("id", "decision", "predicted", "confidence")

@@ -21,7 +21,8 @@ from calibrant.deployment.stored import (
 )
 from calibrant.deployment.tables import Database, sqlalchemy, tables, url_of
 from calibrant.errors import InvalidInput, OutputError, did_you_mean, invalid
-from calibrant.predictions import as_class_names, names_or_numbers
+from calibrant.predictions import names_or_numbers
+from calibrant.predictions.columns import as_class_names
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

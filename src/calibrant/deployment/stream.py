@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from calibrant.checks import labels
 from calibrant.decisions import BinaryRule, Policy, RoutingRule, Shortlist
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.predictions import DistinctIds, Predictions
+from calibrant.predictions import Predictions
+from calibrant.predictions.reader import DistinctIds
 
 Ints = NDArray[np.int64]
 # Columns of extras that fit into memory.

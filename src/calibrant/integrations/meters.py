@@ -18,7 +18,9 @@ from calibrant.defaults import DEFAULT_N_BINS, Kind
 from calibrant.errors import InvalidInput, importing, invalid
 from calibrant.integrations.device_bins import accumulate_bins, device_edges
 from calibrant.metrics.binning import bin_edges, rounded
-from calibrant.predictions import SUM_TOLERANCE, Precision, Predictions, as_targets, check_tops
+from calibrant.predictions import Predictions
+from calibrant.predictions.columns import as_targets
+from calibrant.predictions.rows import SUM_TOLERANCE, Precision, check_tops
 
 with importing("a meter", "torchmetrics", "train"):
     from torchmetrics import Metric

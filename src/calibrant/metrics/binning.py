@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import whole
-from calibrant.predictions import Precision, Predictions, share
+from calibrant.predictions import Predictions
+from calibrant.predictions.rows import Precision, share
 from calibrant.tables import ShownFields
 
 Floats = NDArray[np.float64]

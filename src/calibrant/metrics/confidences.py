@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.metrics.binning import Bins, Floats, bin_edges, rounded, sum_bins
-from calibrant.predictions import Precision
+from calibrant.predictions.rows import Precision
 
 CELLS = 2048
 """Cells of the grid on [0, 1] for the smooth ECE."""

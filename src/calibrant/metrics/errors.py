@@ -13,7 +13,8 @@ from calibrant.metrics.binning import Bins, Floats, bin_edges, bin_index, check_
 from calibrant.metrics.confidences import Confidences, RowConfidences
 from calibrant.metrics.metric import Chunk, read_chunks
 from calibrant.metrics.weights import Weights, check_weights
-from calibrant.predictions import Precision, Predictions, require_predictions
+from calibrant.predictions import Predictions, require_predictions
+from calibrant.predictions.rows import Precision
 from calibrant.tables import ShownFields
 
 # Smallest bandwidth of the smooth ECE: two cells of its grid.

@@ -22,7 +22,8 @@ from calibrant.metrics.binning import Bins, Floats, check_bins, debiased_errors
 from calibrant.metrics.confidences import MergedConfidences, Ranked, sort_keys, spread_residuals
 from calibrant.metrics.errors import NoiseBin, noise_bins, simulate_noise
 from calibrant.metrics.evaluation import Evaluation, Sums, check_thresholds, finish, read_sums
-from calibrant.predictions import SUM_TOLERANCE, Kind, Predictions, Scan, refuse_scores, scan
+from calibrant.predictions import Kind, Predictions, Scan, scan
+from calibrant.predictions.rows import SUM_TOLERANCE, refuse_scores
 from calibrant.scale import Executor, map_parts
 
 EXACT_ROWS = 2**27

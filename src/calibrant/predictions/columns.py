@@ -1,22 +1,178 @@
-"""The meaning of the columns of a table, or of the arrays of a file: targets, ids, scores, and everything else."""
+"""What belongs to scores (targets, ids, class names, other columns), and what each column of a file means."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.checks import as_array, labels
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.predictions.checks import PREFIXES, first_repeated, shortened
+from calibrant.predictions.rows import PRECISIONS, OnDisk, Precision
 
+# Prefixes of the columns that hold scores, and what these scores are ("scores": the file does not say).
+PREFIXES = {"logit_": "logits", "probability_": "probabilities", "prob_": "probabilities", "score_": "scores"}
+# Names that other columns cannot have, because files use them for targets, ids and scores.
+_RESERVED = ("target", "id", "targets", "ids", "logits", "probabilities", "scores", "class_names", "precision", "")
+_LONGEST_ID = 1000
 ROLES = ("target", "id")
 # Names of an index without a name: as pandas writes it, as it reads it back, and as it puts it into Parquet.
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")
 # A class number. Tools that convert numbers to floats (one missing value is enough) write 1.0 for 1.
 _WHOLE = re.compile(r"([0-9]{1,9})(?:\.0*)?")
+# Scores of one block: 4 MB of float64.
+_BLOCK_CELLS = 2**19
+# Real data unfolds to a few times its size; a file that unfolds to more than this was made to fill memory.
+_MOST_UNFOLDED = 10
+# A small file may hold zeros only. This many bytes do no harm, although metrics may need five times as many.
+_HARMLESS = 2**26
+_STORE_AGAIN = "If the data is really so, write it again without compression."
+
+
+def as_targets(targets: Any, rows: int, classes: int) -> NDArray[np.int64]:
+    """Check one integer label in 0..K-1 per row."""
+    values = labels("targets", as_array("targets", targets), rows=rows, n_classes=classes)
+    return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def as_ids(ids: Any, rows: int) -> NDArray[Any] | None:
+    """Check one distinct string or integer per row."""
+    if ids is None:
+        return None
+    values = as_array("ids", ids)
+    if values.dtype == object and all(isinstance(value, str) for value in values.ravel()):
+        check_id_lengths(values.ravel())
+        values = values.astype(np.str_)
+    if values.dtype.kind not in "iuU":
+        raise invalid("ids", "be strings or integers", f"dtype {values.dtype}")
+    if values.shape != (rows,):
+        raise invalid("ids", f"have shape ({rows},), one per row", f"shape {values.shape}")
+    unique, first = np.unique(values, return_index=True)
+    if len(unique) < rows:
+        again = int(np.setdiff1d(np.arange(rows), first)[0])
+        raise invalid("ids", "be distinct", f"{values[again].item()!r} again in row {again}")
+    return values
+
+
+def check_id_lengths(ids: NDArray[Any]) -> None:
+    """Refuse long ids: in an array of text every id takes as much memory as the longest, and results repeat ids."""
+    longest = max(map(len, ids), default=0)
+    if longest > _LONGEST_ID:
+        raise invalid("ids", f"have at most {_LONGEST_ID} characters", f"one of {longest}")
+
+
+def as_class_names(names: Sequence[str] | NDArray[Any] | None, classes: int) -> tuple[str, ...] | None:
+    """Check one distinct, non-empty string per class."""
+    if names is None:
+        return None
+    result = tuple(names.tolist() if isinstance(names, np.ndarray) else names)
+    if isinstance(names, str) or not all(isinstance(name, str) and name for name in result):
+        raise invalid("class_names", "be non-empty strings", repr(names))
+    if len(result) != classes:
+        raise invalid("class_names", f"name all {classes} classes", f"{len(result)} names")
+    again = first_repeated(result)
+    if again is not None:
+        raise invalid("class_names", "be distinct", f"{again!r} twice")
+    return result
+
+
+def first_repeated(names: Sequence[str]) -> str | None:
+    """Return the first name that occurs a second time, or None."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def as_extras(extras: Mapping[str, Any] | None, rows: int) -> dict[str, NDArray[Any]]:
+    """Check one number or string per row in each of the other columns, and return read-only arrays."""
+    checked = {}
+    for name, column in (extras or {}).items():
+        if not isinstance(name, str) or name in _RESERVED or name.startswith(("logit_", "probability_", "prob_")):
+            raise invalid("extras", "have names that are not those of targets, ids or scores", repr(name))
+        values = as_array(f"extras[{name!r}]", column)
+        plain = values.dtype.kind in "biufU" or all(isinstance(value, str) for value in values.ravel())
+        if not plain or values.shape != (rows,):
+            rule = f"hold {rows} numbers or strings, one per row"
+            raise invalid(f"extras[{name!r}]", rule, f"dtype {values.dtype} of shape {values.shape}")
+        checked[name] = values.view()
+        checked[name].flags.writeable = False
+    return checked
+
+
+def as_rows(mask: Any, rows: int) -> NDArray[Any]:
+    """Check a boolean mask or integer row numbers for `subset`, and return row numbers."""
+    values = as_array("mask", mask)
+    if values.dtype == bool:
+        if values.shape != (rows,):
+            raise invalid("mask", f"have shape ({rows},)", f"shape {values.shape}")
+        chosen = np.flatnonzero(values)
+    elif values.dtype.kind in "iu" and values.ndim == 1:
+        chosen = values
+        if chosen.size and (chosen.min() < 0 or chosen.max() >= rows):
+            raise invalid("mask", f"hold row numbers in 0..{rows - 1}", f"{chosen.min()}..{chosen.max()}")
+    else:
+        raise invalid("mask", "be booleans, one per row, or row numbers", f"{values.dtype} of shape {values.shape}")
+    if chosen.size == 0:
+        raise InvalidInput("mask must keep at least one row, got none.")
+    return chosen
+
+
+def class_order(
+    wanted: Sequence[str] | None, names: Sequence[str] | None, classes: int, *, where: str
+) -> list[int] | None:
+    """Find the place of each wanted class among `names`. Names decide, not positions.
+
+    Classes without names are called 0..K-1, as in the columns of a table. If `names` are these numbers, classes are put
+    in the order of their numbers. Any other difference in names is an error.
+
+    Args:
+        wanted: Names in the order wanted, or None.
+        names: Names in the present order, or None.
+        classes: Number of classes.
+        where: What the error calls `names`.
+
+    Returns:
+        The places, or None if the order is already as wanted.
+    """
+    numbers = names_or_numbers(None, classes)
+    wanted = tuple(wanted or numbers)
+    names = tuple(names or numbers)
+    if set(wanted) != set(names):
+        if set(names) != set(numbers):
+            raise _other_names(wanted, names, where=where)
+        wanted = numbers
+    if wanted == names:
+        return None
+    place = {name: k for k, name in enumerate(names)}
+    return [place[name] for name in wanted]
+
+
+def _other_names(wanted: tuple[str, ...], names: tuple[str, ...], *, where: str) -> InvalidInput:
+    known = set(wanted)
+    unknown = shortened([name for name in names if name not in known])
+    if wanted == names_or_numbers(None, len(wanted)):
+        way_out = "To use these names, fit on predictions that have them."
+        return invalid(where, f"name the classes 0..{len(wanted) - 1}", unknown, way_out)
+    return invalid(where, f"name the classes {shortened(wanted)}", unknown)
+
+
+def shortened(names: Sequence[str], most: int = 5) -> str:
+    """Join the first `most` names for a message."""
+    shown = [name[:40] for name in names[:most]]
+    if len(names) > most:
+        shown.append("...")
+    return ", ".join(shown)
+
+
+def names_or_numbers(class_names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
+    """Return the class names, or 0..K-1 as text if there are none."""
+    return tuple(class_names or map(str, range(n_classes)))
 
 
 @dataclass(frozen=True)
@@ -224,3 +380,165 @@ class Labels:
         if texts[places[row]] == str(len(self._by_name)):
             way_out = "Class numbers are counted from 0."
         raise invalid(self._where, rule, f"{value} in row {first_row + row}", way_out)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The columns to read.
+
+    Attributes:
+        target: Whether to read the targets.
+        id: Whether to read the ids.
+        extras: Names of other columns to read.
+        scores: Whether to read the scores.
+    """
+
+    target: bool = False
+    id: bool = False
+    extras: Sequence[str] = ()
+    scores: bool = True
+
+
+@dataclass(frozen=True)
+class RawBlock:
+    """Some rows as a file has them.
+
+    Attributes:
+        rows: Number of rows.
+        scores: Shape (rows, K), classes in the file's order; None if they were not wanted.
+        target: Distinct targets and, for each row, the index of its target among them; None if not wanted.
+        ids: One string or integer per row, or None.
+        extras: Other columns by name.
+    """
+
+    rows: int
+    scores: NDArray[Any] | None
+    target: tuple[Sequence[Any], NDArray[Any]] | None = None
+    ids: NDArray[Any] | None = None
+    extras: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+class PredictionSource:
+    """A file of one format, or several. Each call of `read` opens it again.
+
+    Attributes:
+        where: The file, for messages.
+        layout: The meaning of each column.
+        class_names: One per class, or None.
+        dtype: Type of the scores.
+        precision: Precision of the scores; differs from `dtype` for bfloat16, which NumPy lacks.
+        rows: Number of rows, or None if only reading the file shows it.
+        typed: Whether columns have types; False if all of them are text.
+        stored: Bytes of the file.
+        unfolded: Bytes that the content takes in memory, as far as the file declares it.
+    """
+
+    where: str
+    layout: Layout
+    class_names: tuple[str, ...] | None
+    dtype: np.dtype[Any]
+    precision: Precision
+    rows: int | None
+    typed: bool
+    stored: int
+    unfolded: int
+
+    def read(self, wanted: Wanted) -> Iterator[RawBlock]:
+        """Yield the rows in order, block by block."""
+        raise NotImplementedError
+
+    def columns_beside_scores(self, wanted: Wanted) -> list[str]:
+        """Return the names of the wanted columns that are not scores."""
+        names = list(wanted.extras)
+        if wanted.target and self.layout.target is not None:
+            names.append(self.layout.target)
+        if wanted.id and self.layout.id is not None:
+            names.append(self.layout.id)
+        return names
+
+    def on_disk(self) -> "OnDisk | None":
+        """Return the scores in the file itself, if they can be read there without unpacking."""
+        return None
+
+    def count(self) -> int:
+        """Return the number of rows, and remember it in `rows`."""
+        if self.rows is None:
+            self.rows = sum(block.rows for block in self.read(Wanted(scores=False)))
+        return self.rows
+
+
+class Parts(PredictionSource):
+    """Several files of one format, read one after the other. They have the same columns, in any order.
+
+    Args:
+        where: The folder or pattern, for messages.
+        sources: The files. Scores get the widest type among them.
+    """
+
+    def __init__(self, where: str, sources: Sequence[PredictionSource]) -> None:
+        first = sources[0]
+        self.where = where
+        self.sources = sources
+        self.layout = first.layout
+        self.class_names = first.class_names
+        self.typed = first.typed
+        self.rows = None
+        if all(source.rows is not None for source in sources):
+            self.count()
+        self.dtype = np.result_type(*(source.dtype for source in sources))
+        self.precision = PRECISIONS[self.dtype.itemsize]
+        if all(source.precision == "bfloat16" for source in sources):
+            self.precision = "bfloat16"
+        for source in sources:
+            source.dtype = self.dtype
+            source.precision = self.precision
+        self.stored = sum(source.stored for source in sources)
+        self.unfolded = sum(source.unfolded for source in sources)
+        check_unfolded(where, self.unfolded, self.stored, most=20)
+
+    def read(self, wanted: Wanted) -> Iterator[RawBlock]:
+        """Yield the rows of all files in order."""
+        for source in self.sources:
+            yield from source.read(wanted)
+
+    def count(self) -> int:
+        """Return the number of rows of all files, and remember it in `rows`."""
+        self.rows = sum(source.count() for source in self.sources)
+        return self.rows
+
+
+def check_columns_there(where: str, there: Sequence[str], layout: Layout) -> None:
+    """Refuse a later file of a folder that lacks a column of the first one."""
+    own = [name for name in (layout.target, layout.id) if name is not None]
+    for name in (*own, *layout.headings, *layout.extras):
+        if name not in there:
+            raise InvalidInput(f"{where}: column {name[:40]!r} is not there. There are: {shortened(there, 12)}.")
+
+
+def check_unfolded(
+    where: str, unfolded: int, stored: int, way_out: str = _STORE_AGAIN, *, most: int = _MOST_UNFOLDED
+) -> None:
+    """Refuse a file that would take far more memory than it has bytes, before anything is allocated.
+
+    Args:
+        where: The file, for the message.
+        unfolded: Bytes that its content would take.
+        stored: Bytes of the file.
+        way_out: What the user can do.
+        most: The largest allowed ratio of the two.
+    """
+    if unfolded > max(_HARMLESS, most * stored):
+        rule = f"unfold to at most {most} times its size"
+        raise invalid(where, rule, f"{unfolded / 2**20:,.0f} MB in a file of {stored / 2**20:,.2f} MB", way_out)
+
+
+def block_rows(columns: int) -> int:
+    """Return the number of rows of a block."""
+    return max(1, _BLOCK_CELLS // columns)
+
+
+def texts(values: Sequence[Any]) -> NDArray[Any]:
+    """Put Python strings into an array of objects, in which no entry takes as much memory as the longest."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array

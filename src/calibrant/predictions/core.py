@@ -16,12 +16,23 @@ from calibrant.checks import fraction
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid, naming
 from calibrant.files import as_path, atomic_write, sha256_of
-from calibrant.predictions import checks
-from calibrant.predictions.checks import Precision, class_order, names_or_numbers
+from calibrant.predictions.columns import (
+    as_class_names,
+    as_extras,
+    as_ids,
+    as_rows,
+    as_targets,
+    class_order,
+    names_or_numbers,
+)
 from calibrant.predictions.npz import CALIBRATED_BY, calibrated_by
 from calibrant.predictions.reader import ENDINGS, Scan, load_content, prediction_files, scan
 from calibrant.predictions.rows import (
+    OnDisk,
+    Precision,
     Rows,
+    as_scores,
+    both_classes,
     check_rows,
     chunks,
     load_chunk,
@@ -29,8 +40,8 @@ from calibrant.predictions.rows import (
     logits_of,
     probabilities_of,
     read_chunk,
+    warn_if_probabilities,
 )
-from calibrant.predictions.source import OnDisk
 from calibrant.predictions.table_files import table_writer
 from calibrant.tables import Table
 
@@ -172,7 +183,7 @@ class Predictions:
         >>> Predictions.from_binary([0.2, 0.9], [0, 1], kind="probabilities").probabilities.round(1).tolist()
         [[0.8, 0.2], [0.1, 0.9]]
         """
-        return cls._make(kind, checks.both_classes(scores, kind), targets, ids, class_names, extras)
+        return cls._make(kind, both_classes(scores, kind), targets, ids, class_names, extras)
 
     @classmethod
     def _make(
@@ -186,20 +197,20 @@ class Predictions:
         precision: Precision | None = None,
     ) -> Self:
         """Check all parts and put them together. Pass `precision` if it is not that of the scores."""
-        values, own_precision = checks.as_scores(kind, scores, kind)
+        values, own_precision = as_scores(kind, scores, kind)
         rows, classes = values.shape
         self = cls._join(
             kind,
             precision or own_precision,
             values,
-            checks.as_targets(targets, rows, classes),
-            checks.as_ids(ids, rows),
-            checks.as_class_names(class_names, classes),
-            checks.as_extras(extras, rows),
+            as_targets(targets, rows, classes),
+            as_ids(ids, rows),
+            as_class_names(class_names, classes),
+            as_extras(extras, rows),
         )
         _ = self._rows  # reads the scores, which checks their values
         if kind == "logits":
-            checks.warn_if_probabilities(values, stacklevel=4)
+            warn_if_probabilities(values, stacklevel=4)
         return self
 
     @classmethod
@@ -363,16 +374,16 @@ class Predictions:
         >>> len(predictions.subset(predictions.confidence > 0.8))
         1
         """
-        rows = checks.as_rows(mask, len(self))
+        rows = as_rows(mask, len(self))
         ids = self.ids
         part = self._join(
             self._kind,
             self._precision,
             self._scores[rows],
             self._targets[rows],
-            None if ids is None else checks.as_ids(ids[rows], len(rows)),
+            None if ids is None else as_ids(ids[rows], len(rows)),
             self._class_names,
-            checks.as_extras({name: values[rows] for name, values in self._extras.items()}, len(rows)),
+            as_extras({name: values[rows] for name, values in self._extras.items()}, len(rows)),
         )
         part.__dict__["_rows"] = self._rows.subset(rows)
         part.origin = Origin(calibrated_by=self.origin.calibrated_by)

@@ -18,24 +18,21 @@ from numpy.typing import NDArray
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
-from calibrant.predictions.checks import (
-    PRECISIONS,
-    Precision,
-    as_class_names,
-    check_shape,
-    names_or_numbers,
-    shortened,
-)
-from calibrant.predictions.columns import Layout, find_roles, resolve_kind
-from calibrant.predictions.source import (
-    OnDisk,
+from calibrant.predictions.columns import (
+    Layout,
     PredictionSource,
     RawBlock,
     Wanted,
+    as_class_names,
     block_rows,
     check_columns_there,
     check_unfolded,
+    find_roles,
+    names_or_numbers,
+    resolve_kind,
+    shortened,
 )
+from calibrant.predictions.rows import PRECISIONS, OnDisk, Precision, check_shape
 
 # NumPy writes at most some hundred bytes. Its parser takes long for hostile text of more than this.
 _LONGEST_HEADER = 2000

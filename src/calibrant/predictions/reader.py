@@ -15,18 +15,22 @@ from numpy.typing import NDArray
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
-from calibrant.predictions.checks import (
-    Precision,
+from calibrant.predictions.columns import (
+    Labels,
+    Layout,
+    Parts,
+    PredictionSource,
+    RawBlock,
+    Wanted,
     as_class_names,
+    check_columns,
     check_id_lengths,
-    check_shape,
     class_order,
     names_or_numbers,
     shortened,
 )
-from calibrant.predictions.columns import Labels, Layout, check_columns
 from calibrant.predictions.npz import NpzSource
-from calibrant.predictions.source import OnDisk, Parts, PredictionSource, RawBlock, Wanted, spool
+from calibrant.predictions.rows import OnDisk, Precision, check_shape, spool
 from calibrant.predictions.table_files import CsvSource, ParquetSource
 
 _FORMATS: dict[str, type[NpzSource | CsvSource | ParquetSource]] = {

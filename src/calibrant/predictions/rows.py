@@ -1,27 +1,38 @@
-"""Check every row and compute its confidence, prediction and NLL, in cache-sized chunks.
+"""Scores: the rules for them, and the confidence, prediction and NLL of every row, in cache-sized chunks.
 
 Chunks are shared by a few Python threads. A thread takes whole chunks, so that threads do not wait for each other after
 every operation.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self
+from tempfile import TemporaryFile
+from typing import IO, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.checks import as_array, is_bfloat16
 from calibrant.defaults import Kind
-from calibrant.errors import InvalidInput
-from calibrant.predictions.checks import SUM_TOLERANCE, Precision, refuse_scores
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid
 
-if TYPE_CHECKING:
-    from calibrant.predictions.source import OnDisk
+Precision = Literal["float16", "bfloat16", "float32", "float64"]
 
+PRECISIONS: dict[int, Precision] = {2: "float16", 4: "float32", 8: "float64"}
+# How far from 1 the sum of a row of probabilities may be. Half precision rounds each entry by up to 2^-11 (float16) or
+# 2^-9 (bfloat16) of its value, so a correct row can be off by that much.
+SUM_TOLERANCE: dict[Precision, float] = {"float16": 1e-3, "bfloat16": 5e-3, "float32": 1e-4, "float64": 1e-4}
+# Fewer rows than this may look like probabilities by chance.
+_FEWEST_TO_WARN = 10
+# A row of a hundred probabilities with three digits can miss 1 by this much.
+_ROUNDED = 0.05
 # Entries of a chunk. Half a million float64 are 4 MB: a chunk and its temporaries stay in the processor's cache, and
 # memory beyond the input stays far below 50 MB for any number of classes.
 CHUNK_ENTRIES = 2**19
@@ -34,6 +45,103 @@ _CHUNKS_PER_THREAD = 8
 
 # The smallest number that each precision can hold. It replaces a probability of 0 if its logarithm is needed.
 _SMALLEST: dict[Precision, float] = {"float16": 6e-8, "bfloat16": 1e-38, "float32": 1e-45, "float64": 5e-324}
+
+
+def as_scores(name: str, values: Any, kind: Kind) -> tuple[NDArray[Any], Precision]:
+    """Convert scores to an (n, K) array of floats, without a copy if possible; return it and its precision."""
+    precision: Precision | None = "bfloat16" if is_bfloat16(values) else None
+    array = as_array(name, values)
+    if array.dtype.kind in "iu":
+        array = array.astype(np.float64)
+    check_shape(name, array.shape, array.dtype, kind)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array, precision or PRECISIONS[array.dtype.itemsize]
+
+
+def both_classes(scores: Any, kind: Kind) -> NDArray[Any]:
+    """Compute the scores of two classes, shape (n, 2), from those of class 1 alone."""
+    values = as_array("scores", scores)
+    if kind not in ("logits", "probabilities"):
+        raise invalid("kind", "be 'logits' or 'probabilities'", repr(kind))
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1 or values.dtype.kind != "f":
+        way_out = "For two columns use from_logits or from_probabilities." if values.ndim == 2 else ""
+        raise invalid("scores", "be one floating-point number per row", f"{values.dtype} of {values.shape}", way_out)
+    if kind == "logits":
+        return np.stack([np.zeros_like(values), values], axis=1)
+    outside = ~((values >= 0) & (values <= 1))
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise invalid("scores", "lie in 0..1", f"{values[row]} in row {row}", "For logits say kind='logits'.")
+    # In float64, because 1 - p of a small float32 p is 1, and then p would be lost in the sum.
+    wide = values.astype(np.float64)
+    return np.stack([1.0 - wide, wide], axis=1)
+
+
+def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], kind: Kind) -> None:
+    """Refuse scores that are not (n, K) floating-point numbers with at least one row and two classes."""
+    if dtype.kind != "f" or dtype.itemsize > 8:
+        raise invalid(name, "hold floating-point numbers", f"dtype {dtype}")
+    way_out = ""
+    if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1 and shape[0]):
+        way_out = f"For one column, that of class 1 of two, use Predictions.from_binary(..., kind='{kind}')."
+    if len(shape) != 2:
+        raise invalid(name, "have shape (n, K)", f"shape {shape}", way_out)
+    if 0 in shape or shape[1] == 1:
+        raise invalid(name, "have at least one row and two classes", f"shape {shape}", way_out)
+
+
+def warn_if_probabilities(logits: NDArray[Any], *, stacklevel: int) -> None:
+    """Warn if values passed as logits look like probabilities. Nothing is changed."""
+    head = logits[:256]
+    # Rows of 0 and 1 are examples that somebody wrote by hand.
+    if len(head) < _FEWEST_TO_WARN or (head < 0).any() or (head > 2).any() or (head == head.round()).all():
+        return
+    if np.allclose(head.sum(axis=1, dtype=np.float64), 1.0, atol=SUM_TOLERANCE["bfloat16"]):
+        warnings.warn(
+            "logits: every row is non-negative and sums to 1, as probabilities do. They were taken as logits. If they "
+            "are probabilities, use Predictions.from_probabilities; in a file, the key probabilities or the columns "
+            "probability_CLASS.",
+            CalibrantWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def refuse_scores(name: str, scores: NDArray[Any], first_row: int, tolerance: float | None) -> None:
+    """Raise an error for the first bad row of a chunk that failed the fast test; return if all rows are correct.
+
+    Args:
+        name: The argument to name.
+        scores: Rows of a chunk.
+        first_row: Index of the chunk's first row.
+        tolerance: For probabilities, how far a row's sum may be from 1; None for logits.
+    """
+    wide = scores.astype(np.float64)
+    _refuse_cells(name, "be finite", wide, ~np.isfinite(wide), first_row, "Leave such rows out or find their cause.")
+    if tolerance is None:
+        return
+    _refuse_cells(name, "not be negative", wide, wide < 0, first_row, "For logits use from_logits.")
+    total = wide.sum(axis=1)
+    off = np.abs(total - 1.0) > tolerance
+    if off.any():
+        row = int(np.argmax(off))
+        way_out = "Rows are never renormalised silently: for logits use from_logits, else divide rows by their sums."
+        if abs(total[row] - 1) < _ROUNDED:
+            way_out = "If they were rounded, write more digits or divide each row by its sum."
+        if abs(total[row] - 100) < 1:
+            way_out = "These look like percentages: divide them by 100."
+        rule = f"sum to 1 within {tolerance:g} in every row"
+        raise invalid(name, rule, f"{total[row]:.6g} in row {first_row + row}", way_out)
+
+
+def _refuse_cells(
+    name: str, rule: str, scores: NDArray[Any], bad: NDArray[np.bool_], first_row: int, way_out: str
+) -> None:
+    if bad.any():
+        row, column = np.argwhere(bad)[0].tolist()
+        raise invalid(name, rule, f"{scores[row, column]:g} in row {first_row + row}, column {column}", way_out)
 
 
 @dataclass(frozen=True)
@@ -310,3 +418,85 @@ def stands_for_zero(logits: NDArray[Any]) -> NDArray[np.bool_]:
     [[False, True]]
     """
     return np.isin(logits, np.log(list(_SMALLEST.values())))
+
+
+class OnDisk:
+    """An (n, K) array in a file. Indexing with a slice or with row numbers reads these rows.
+
+    The file is read, not mapped: if another program cuts it off, a read fails with a message, whereas a mapped file
+    would end the process. Pages of a mapped file would also count as memory of this process. The file may be closed or
+    removed after the array was made.
+    """
+
+    def __init__(
+        self,
+        handle: IO[bytes],
+        shape: tuple[int, int],
+        dtype: np.dtype[Any],
+        *,
+        offset: int = 0,
+        order: Literal["F", "C"] = "C",
+        where: str = "a temporary file",
+    ) -> None:
+        self._file = os.fdopen(os.dup(handle.fileno()), "rb", buffering=0)
+        self._lock = threading.Lock()  # several threads read, and the file has one position
+        weakref.finalize(self, self._file.close)
+        self.shape = shape
+        self.dtype = dtype
+        self._offset = offset
+        self._order = order
+        self._where = where
+
+    def __getitem__(self, rows: slice | NDArray[Any]) -> NDArray[Any]:
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.shape[0])
+            return self._read(start, max(start, stop))
+        result = np.empty((len(rows), self.shape[1]), self.dtype)
+        order = np.argsort(rows, kind="stable")
+        for part in chunks(*self.shape):
+            first, last = np.searchsorted(rows, [part.start, part.stop], sorter=order)
+            if first < last:
+                chosen = order[first:last]
+                result[chosen] = self._read(part.start, part.stop)[rows[chosen] - part.start]
+        return result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Reach another process as a plain array."""
+        return np.asarray, (self[:],)
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        rows, columns = self.shape
+        result = np.empty((stop - start, columns), self.dtype, order=self._order)
+        if self._order == "C":
+            self._fill(result, start * columns)
+        else:
+            for column in range(columns):
+                self._fill(result[:, column], column * rows + start)
+        return result
+
+    def _fill(self, array: NDArray[Any], first: int) -> None:
+        """Fill a contiguous array with the entries of the file from number `first` on."""
+        content = array.reshape(-1).view(np.uint8)
+        place = self._offset + first * self.dtype.itemsize
+        while content.size:
+            try:
+                with self._lock:
+                    self._file.seek(place)
+                    count = self._file.readinto(content.data)
+            except OSError as error:
+                raise InvalidInput(f"{self._where} cannot be read: {error.strerror or error}.") from error
+            if not count:
+                raise InvalidInput(f"{self._where} was cut off while it was read. Write it again, then start again.")
+            content = content[count:]
+            place += count
+
+
+def spool(blocks: Iterable[NDArray[Any]], columns: int, dtype: np.dtype[Any]) -> OnDisk:
+    """Write blocks of rows to a temporary file, which is removed with the array or when the process ends."""
+    rows = 0
+    with TemporaryFile(prefix="calibrant-") as handle:
+        for block in blocks:
+            rows += len(block)
+            handle.write(np.ascontiguousarray(block, dtype).data)
+        handle.flush()
+        return OnDisk(handle, (rows, columns), dtype)

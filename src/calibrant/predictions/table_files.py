@@ -18,15 +18,16 @@ from pyarrow import parquet
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import reading
-from calibrant.predictions.checks import first_repeated
-from calibrant.predictions.columns import Layout, layout
-from calibrant.predictions.source import (
+from calibrant.predictions.columns import (
+    Layout,
     PredictionSource,
     RawBlock,
     Wanted,
     block_rows,
     check_columns_there,
     check_unfolded,
+    first_repeated,
+    layout,
     texts,
 )
 

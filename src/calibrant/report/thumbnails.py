@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import invalid
-from calibrant.predictions import Npz, shortened
+from calibrant.predictions import Npz
+from calibrant.predictions.columns import shortened
 
 Pixels = NDArray[np.uint8]
 # Longest side in the page; smaller pictures stay as they are and are enlarged by the browser without blurring.

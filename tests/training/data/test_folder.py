@@ -235,7 +235,7 @@ def black_png(width, height):
     ],
 )
 def test_small_files_that_unfold_to_much_are_refused_by_their_headers(tmp_path, monkeypatch, side, options, message):
-    monkeypatch.setattr("calibrant.predictions.source._HARMLESS", 2**25)
+    monkeypatch.setattr("calibrant.predictions.columns._HARMLESS", 2**25)
     content = black_png(side, 200 if side > 10_000 else side)
     if side > 10_000:  # a lie about the height, so that the file is made quickly
         header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)

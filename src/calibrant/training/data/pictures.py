@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.predictions import check_unfolded
+from calibrant.predictions.columns import check_unfolded
 from calibrant.training.data.decoder import (
     PIXELS_AT_ONCE,
     RESIZE,

@@ -7,7 +7,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.predictions.source import OnDisk, spool
+from calibrant.predictions.rows import OnDisk, spool
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
