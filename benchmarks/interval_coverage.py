@@ -32,12 +32,13 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant import Evaluation, Predictions, evaluate
-from calibrant.metrics import differences, evaluate_groups, resample_models
+from calibrant.metrics import evaluate_groups
 from calibrant.metrics.binning import bin_edges
 from calibrant.metrics.confidences import RowConfidences
-from calibrant.metrics.errors import smooth_errors
-from calibrant.metrics.intervals import Resampled, jeffreys
+from calibrant.metrics.functions import smooth_errors
+from calibrant.metrics.intervals import Resampled, jeffreys, resample_models
 from calibrant.metrics.inversion import calibration_errors
+from calibrant.metrics.model_comparison import differences
 
 BINS, THRESHOLDS, ROWS, NOISE, LEVEL = 15, (0.8, 0.95), 600_000, 0.6, 0.95
 GROUPS = (0.5, 0.3, 0.2)

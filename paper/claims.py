@@ -8,7 +8,7 @@ from typing import Literal
 
 from scipy.stats import t
 
-from calibrant.metrics import higher_is_better
+from calibrant.metrics.metric import higher_is_better
 from calibrant.studies import Record
 from paper.numbers import paper_rows
 

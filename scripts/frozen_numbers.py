@@ -34,6 +34,7 @@ import numpy as np
 # ---------------------------------------------------------------------------------------------------------------------
 from calibrant import calibration, decisions, deployment, metrics, samples
 from calibrant.errors import InvalidInput as Refused
+from calibrant.metrics.intervals import wilson
 from calibrant.predictions import Predictions
 
 Values = dict[str, Any]
@@ -345,7 +346,7 @@ def bound_numbers() -> Values:
     sizes, errors = np.arange(1, 41) % 6 + 1, (np.arange(40) % 13 == 0).astype(int)
     return {
         "clopper_pearson": [decisions.interval(hits, cases, confidence=0.9) for hits, cases in shares],
-        "wilson": [metrics.wilson(hits, cases, level=0.9) for hits, cases in shares],
+        "wilson": [wilson(hits, cases, level=0.9) for hits, cases in shares],
         "cases_at_rate": [decisions.cases_at_rate(*rate) for rate in rates],
         "cluster_p_value": [decisions.cluster_p_value(sizes, errors, most, 6) for most in (0.02, 0.1, 0.3)],
         "default_thresholds": decisions.default_thresholds(),

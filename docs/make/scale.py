@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "scale.md"
 IMAGENET_21K = (14_197_122, 21_841)  # images and classes of the release of 2011
@@ -78,21 +76,8 @@ def billion() -> str:
         if step in ("fit_parts", "route_parts"):
             same = [line for line in lines if line.parts == 8]  # memory goes with the size of a part
             shown = f"about {8 * per_row(same, 'peak') * 1e6:.0f} bytes per row of the largest part"
-        if step == "evaluate_parts":
-            shown = f"{counts_bytes(4) / 1e6:,.0f} MB of counts (arithmetic)"
         rows.append([step, f"{max(line.rows for line in lines):,}", f"{minutes:.0f} min", shown])
     return table(["step", "measured up to", "processor time", "memory beside that of Python and torch"], rows)
-
-
-def counts_bytes(classes: int) -> int:
-    """Memory of the counts of all float32 confidences: two of four bytes for each number from 1/K to 1."""
-    low, one = np.asarray([0.99 / classes, 1.0], dtype=np.float32).view(np.uint32).tolist()
-    return 8 * (one - low + 1)
-
-
-def counting() -> str:
-    classes = (2, 10, 1000, IMAGENET_21K[1])
-    return table(["classes", "counts"], [[f"{each:,}", f"{counts_bytes(each) / 1e6:,.0f} MB"] for each in classes])
 
 
 def pruning() -> tuple[float, float, float]:
@@ -131,7 +116,7 @@ def days() -> str:
 
 def filled(text: str) -> str:
     """The page with every table made anew."""
-    for make in (judging, parts, billion, counting, imagenet, days):
+    for make in (judging, parts, billion, imagenet, days):
         mark = f"<!-- {make.__name__} -->"
         before, _, rest = text.partition(mark)
         _, _, after = rest.partition("<!-- end -->")

@@ -7,7 +7,7 @@ import pytest
 
 from calibrant import Predictions, compare, evaluate
 from calibrant.errors import InvalidInput
-from calibrant.metrics.comparison import judge, rests_on_few
+from calibrant.metrics.model_comparison import judge, rests_on_few
 
 
 def model(rows=1500, sharpness=1.0, seed=0, **more):

@@ -10,6 +10,7 @@ import calibrant
 from calibrant import Evaluation, Predictions, evaluate
 from calibrant import metrics as m
 from calibrant.errors import InvalidInput
+from calibrant.metrics.intervals import wilson
 
 
 def calibrated(rows, seed=0, power=1.0):
@@ -119,7 +120,7 @@ def test_an_interval_that_is_mostly_undefined_is_left_out():
 def test_shares_of_rows_have_wilsons_interval():
     p = Predictions.from_probabilities([[0.98, 0.02]] * 4 + [[0.6, 0.4]] * 6, [0] * 7 + [1] * 3)
     found = evaluate(p, thresholds=(0.95,), n_resamples=20).intervals
-    expected = {"test_error": m.wilson(3, 10), "share@0.95": m.wilson(4, 10), "accuracy@0.95": m.wilson(4, 4)}
+    expected = {"test_error": wilson(3, 10), "share@0.95": wilson(4, 10), "accuracy@0.95": wilson(4, 4)}
     for name, ends in expected.items():
         assert found[name] == pytest.approx(tuple(map(float, ends)), abs=1e-12), name
 

@@ -5,7 +5,8 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput
-from calibrant.metrics import compare, compare_groups, evaluate_groups, group_rows, split_groups
+from calibrant.metrics import compare, compare_groups, evaluate_groups, split_groups
+from calibrant.metrics.subgroups import group_rows
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate
-from calibrant.metrics import percentiles
-from calibrant.metrics.intervals import Resampled, subtract
+from calibrant.metrics.intervals import Resampled, percentiles, subtract
 from calibrant.metrics.inversion import Plausible
 
 

@@ -9,16 +9,15 @@ from calibrant import Evaluation, Predictions, compare, evaluate
 from calibrant.errors import InvalidInput
 from calibrant.metrics import (
     METRICS,
-    SET_METRICS,
     Gates,
     Metric,
     evaluate_groups,
     evaluate_parts,
-    evaluations_table,
-    label,
     register_metric,
     unregister_metric,
 )
+from calibrant.metrics.metric import SET_METRICS, label
+from calibrant.metrics.metric_tables import evaluations_table
 
 
 def in_top_two(chunk):

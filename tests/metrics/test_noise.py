@@ -5,7 +5,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.metrics import expected_calibration_error, noise_floor
-from calibrant.metrics.errors import NoiseBin
+from calibrant.metrics.functions import NoiseBin
 
 
 def make(top, right):

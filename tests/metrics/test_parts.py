@@ -5,9 +5,7 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput
-from calibrant.metrics import METRICS, Confidences, Evaluation, evaluate_parts
-from calibrant.metrics.confidences import RowConfidences
-from calibrant.metrics.parts import KeyCounts, count_keys, rounding_errors
+from calibrant.metrics import Evaluation, evaluate_parts
 from calibrant.scale import Processes
 
 
@@ -24,43 +22,21 @@ def write_parts(folder, rows, *, kind="probabilities", dtype=np.float32, classes
     return make(scores, targets, class_names=names)
 
 
-@pytest.mark.parametrize("exact_rows", [10**9, 0], ids=["sorted", "counted"])
 @pytest.mark.parametrize(("kind", "dtype"), [("probabilities", np.float32), ("logits", np.float64)])
 @pytest.mark.parametrize("executor", [None, Processes()], ids=["none", "processes"])
-def test_parts_give_the_numbers_of_one_machine(tmp_path, kind, dtype, exact_rows, executor):
+def test_parts_give_the_numbers_of_one_machine(tmp_path, kind, dtype, executor):
     whole = write_parts(tmp_path / "parts", 60_000, kind=kind, dtype=dtype)
     settings = {"n_bins": 10, "thresholds": (0.5, 0.95, 1.0), "seed": 3}
     expected = evaluate(whole, **settings)
-    found = evaluate_parts(tmp_path / "parts", **settings, exact_rows=exact_rows, executor=executor)
+    found = evaluate_parts(tmp_path / "parts", **settings, executor=executor)
     assert (found.n, found.n_classes, found.n_bins) == (60_000, 4, 10)
-    errors = found.rounding or {}
-    assert bool(errors) == (kind == "logits" and exact_rows == 0)
     for name, value in expected.values().items():
         if value is None:
             assert found.values()[name] is None, name
             continue
-        assert found.values()[name] == pytest.approx(value, rel=1e-12, abs=1e-14 + errors.get(name, 0)), name
+        assert found.values()[name] == pytest.approx(value, rel=1e-12, abs=1e-14), name
     assert found.balanced_error == pytest.approx(expected.balanced_error, rel=1e-12)
     assert Evaluation.from_dict(found.to_dict()) == found
-
-
-def test_the_stated_errors_of_rounding_are_kept_and_small():
-    """Confidences that float32 cannot tell apart: the worst case for counting."""
-    rng = np.random.default_rng(1)
-    confidence = 0.9 + rng.integers(0, 50, 20_000) * 6e-8 + rng.random(20_000) * 3e-8
-    correct = rng.random(20_000) < 0.8
-    counts = KeyCounts(2, 20_000)
-    for part in np.array_split(np.arange(20_000), 3):
-        counts.add(*count_keys(confidence[part], correct[part]))
-    near = Confidences(counts.ranked(), 5, "float64")
-    exact = RowConfidences(confidence, correct, 5, "float64")
-    errors = rounding_errors(near.ranked, 5)
-    assert near.ranked.total == 20_000
-    off = {name: abs(METRICS[name].value(exact) - METRICS[name].value(near)) for name in errors}
-    assert all(off[name] <= errors[name] for name in errors)
-    assert all(off[name] > 0 for name in ("auroc", "aurc", "ks"))
-    assert errors["auroc"] < 0.02
-    assert errors["ks"] < 0.05
 
 
 def test_targets_are_read_alike_in_all_parts(tmp_path):

@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant import Predictions, evaluate
-from calibrant.metrics import METRICS, SET_METRICS, Confidences, resample_models, set_metric
+from calibrant.metrics import METRICS, Confidences
 from calibrant.metrics.confidences import Order
+from calibrant.metrics.intervals import resample_models
+from calibrant.metrics.metric import SET_METRICS, set_metric
 
 
 def make(rows, classes, seed, coarse):

@@ -139,7 +139,7 @@ def share_interval(hits, weights, clusters, level):
 
 
 def test_share_interval_of_independent_equal_rows_is_wilsons_but_for_students_t():
-    from calibrant.metrics import wilson
+    from calibrant.metrics.intervals import wilson
 
     hits = np.arange(400) < 80
     low, high = share_interval(hits, np.ones(400), np.arange(400), 0.95)

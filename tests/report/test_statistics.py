@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import binom
 
 from calibrant import Predictions
-from calibrant.metrics import wilson
+from calibrant.metrics.intervals import wilson
 from calibrant.report.statistics import automated, reliability_bands
 
 

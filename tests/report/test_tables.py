@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.metrics import wilson
+from calibrant.metrics.intervals import wilson
 from calibrant.report.tables import class_names, confident_mistakes, worst_classes
 
 # Class 0: 2 of 3 right; class 1: never predicted, 0 of 2; class 2: 1 of 1; class 3: no rows.

@@ -1,7 +1,7 @@
 import pytest
 
 from calibrant import Predictions, compare, evaluate
-from calibrant.metrics import wilson
+from calibrant.metrics.intervals import wilson
 from calibrant.report.statistics import automated
 from calibrant.report.uncertainty import same_cases, uncertainties
 

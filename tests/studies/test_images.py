@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from calibrant.metrics import evaluate, resample_models
+from calibrant.metrics import evaluate
+from calibrant.metrics.intervals import resample_models
 from calibrant.predictions import Predictions
 from calibrant.studies import summaries
 from calibrant.studies.summaries import ImageNoise, summarise

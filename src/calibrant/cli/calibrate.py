@@ -47,7 +47,8 @@ def calibrate(
     """
     from calibrant.calibration import fit_calibrator, warn_if_in_sample, warn_if_worse
     from calibrant.decisions import Policy
-    from calibrant.metrics import evaluate, evaluations_table
+    from calibrant.metrics import evaluate
+    from calibrant.metrics.metric_tables import evaluations_table
     from calibrant.runs import calibrated_paths, calibration_sources, load_predictions
 
     fitted_on, applied_to = calibration_sources(source, apply)
@@ -111,7 +112,8 @@ def _over_parts(
 ) -> None:
     from calibrant.calibration import calibrate_parts, fit_parts
     from calibrant.decisions import Policy
-    from calibrant.metrics import evaluate_parts, evaluations_table
+    from calibrant.metrics import evaluate_parts
+    from calibrant.metrics.metric_tables import evaluations_table
 
     calibrator = fit_parts(fitted_on, method, **names, executor=place)
     before = evaluate_parts(applied_to, thresholds=(0.95,), **names, executor=place)

@@ -52,22 +52,11 @@ def evaluate(
             the JSON; --min-accuracy; for the rows at or above the first threshold --min-share, --min-share-accuracy and
             --max-share-ece.
     """
-    from calibrant.metrics import (
-        NO_INTERVALS,
-        ClassEvaluation,
-        Evaluation,
-        Gates,
-        GroupedEvaluation,
-        default_resamples,
-        describe_rounding,
-        evaluate_classes,
-        evaluate_groups,
-        evaluate_parts,
-        evaluations_dict,
-        evaluations_table,
-        grouped_table,
-    )
+    from calibrant.metrics import Evaluation, Gates, evaluate_classes, evaluate_groups, evaluate_parts
     from calibrant.metrics import evaluate as evaluate_predictions
+    from calibrant.metrics.evaluation import NO_INTERVALS, default_resamples
+    from calibrant.metrics.metric_tables import evaluations_dict, evaluations_table, grouped_table
+    from calibrant.metrics.subgroups import ClassEvaluation, GroupedEvaluation
     from calibrant.runs import load_judged
 
     gates = Gates(**{name.replace("-", "_"): limit for name, limit in limits.items()})
@@ -109,8 +98,6 @@ def evaluate(
         for name, each in classes.items():
             say(f"{name}: {each.describe()}")
             say_table(*each.rows())
-        for line in describe_rounding(results):
-            say(line)
         if n_resamples is None and any(each.intervals is None for each in results.values()):
             say(NO_INTERVALS)
     broken = [line for name, result in judged.items() for line in gates.broken(result, name=name)]

@@ -7,7 +7,7 @@ import numpy as np
 from calibrant.decisions.bounds import interval
 from calibrant.decisions.rule import RoutingRule
 from calibrant.errors import InvalidInput
-from calibrant.metrics import group_rows
+from calibrant.metrics.subgroups import group_rows
 from calibrant.predictions import Predictions, names_or_numbers
 from calibrant.tables import Displayed, ShownFields, Table
 

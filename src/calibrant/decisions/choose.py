@@ -13,7 +13,7 @@ from calibrant.decisions.certify import Certificate, Starts, certify, parts_of
 from calibrant.decisions.costs import CostMatrix, CostModel, check_costs
 from calibrant.decisions.members import check_members, group_evidence, group_note
 from calibrant.decisions.rule import Evidence, GroupEvidence, Routed, RoutingRule
-from calibrant.metrics import Groups
+from calibrant.metrics.metric import Groups
 from calibrant.predictions import Predictions, require_predictions
 
 # With fewer cases than this at a threshold nothing is said about its error rate.

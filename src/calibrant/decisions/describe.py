@@ -5,7 +5,7 @@ from calibrant.decisions.coverage import CoverageRow
 from calibrant.decisions.rule import RoutingRule
 from calibrant.decisions.shortlist import Shortlist, ShortlistCheck
 from calibrant.decisions.stream import RouteCounts
-from calibrant.metrics import plain_table
+from calibrant.metrics.metric_tables import plain_table
 from calibrant.predictions import names_or_numbers
 from calibrant.tables import FEW, Table
 

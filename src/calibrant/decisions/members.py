@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from calibrant.decisions.rule import GroupEvidence
 from calibrant.errors import invalid
-from calibrant.metrics import Groups, column_of, group_rows
+from calibrant.metrics.metric import Groups, column_of
+from calibrant.metrics.subgroups import group_rows
 from calibrant.predictions import Predictions
 
 

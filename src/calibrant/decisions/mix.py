@@ -10,7 +10,7 @@ from calibrant.decisions.binary import BinaryRule
 from calibrant.decisions.rule import RoutingRule
 from calibrant.decisions.shortlist import Shortlist
 from calibrant.errors import invalid
-from calibrant.metrics import Weights, check_weights
+from calibrant.metrics.metric import Weights, check_weights
 from calibrant.predictions import Predictions
 
 

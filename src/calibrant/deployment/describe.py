@@ -2,7 +2,7 @@
 
 from calibrant.deployment.signals import PROMISED, GroupShare, Signal
 from calibrant.deployment.watch import Watched
-from calibrant.metrics import plain_table
+from calibrant.metrics.metric_tables import plain_table
 from calibrant.tables import Table
 
 SIGNAL_HEADINGS = ("test", "of", "cases", "expected", "seen", "interval", "false alarms", "evidence", "alarm at case")

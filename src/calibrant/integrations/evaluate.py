@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import invalid
-from calibrant.metrics import DEFAULT_N_BINS, evaluate
+from calibrant.metrics import evaluate
 from calibrant.predictions import Kind, Predictions
 
 

@@ -8,7 +8,8 @@ from calibrant.checks import fraction
 from calibrant.decisions import FILE_NAME, Policy, fit_policy
 from calibrant.errors import invalid
 from calibrant.files import as_path
-from calibrant.metrics import Evaluation, evaluate, label
+from calibrant.metrics import Evaluation, evaluate
+from calibrant.metrics.metric import label
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.report import write_report
 from calibrant.tables import Displayed, Table

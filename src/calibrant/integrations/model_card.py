@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.calibration import Calibrator
 from calibrant.decisions import RoutingRule
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import importing, one_line
 from calibrant.files import as_path, atomic_write, write_text
-from calibrant.metrics import DEFAULT_N_BINS, Evaluation, evaluate, label
+from calibrant.metrics import Evaluation, evaluate
+from calibrant.metrics.metric import label
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.report import reliability_diagram
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import InvalidInput, invalid
 from calibrant.integrations.epoch import RunningEpoch, read_state, share_scores, write_state
 from calibrant.integrations.evaluate import plain_metrics
 from calibrant.losses import Loss, distributed
-from calibrant.metrics import DEFAULT_N_BINS
 from calibrant.predictions import Predictions
 from calibrant.pruning import ConfidencePruner, Indexed, steps_in
 

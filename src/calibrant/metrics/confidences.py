@@ -1,11 +1,11 @@
 """Confidence and correctness of rows: all that calibration errors and ranking metrics read.
 
 A metric asks a `Confidences` object for sums over bins, sums on a grid, or a walk through the rows in the order of
-confidence. Rows, weighted rows, resamples and partitioned data all answer these questions, so a metric is written once.
+confidence. It answers for plain, weighted, resampled and partitioned rows alike, so a metric is written once.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,26 +15,21 @@ from numpy.typing import NDArray
 from calibrant.metrics.binning import Bins, Floats, bin_edges, rounded, sum_bins
 from calibrant.predictions.rows import Precision
 
-CELLS = 2048
-"""Cells of the grid on [0, 1] for the smooth ECE."""
+# Cells of the grid on [0, 1] for the smooth ECE.
+_CELLS = 2048
 # Numbers of one step of a walk: what a step needs stays below a few tens of megabytes.
 _STEP = 2**19
 
 
 @dataclass(frozen=True)
 class Step:
-    """Some groups of equal confidence in ascending order; all but the first are arrays of shape (resamples, groups).
+    """Some groups of equal confidence in ascending order; arrays have the shape (resamples, groups).
 
-    Attributes:
-        confidence: Of each group, shape (groups,).
-        size: Rows of each group, or the sum of their weights.
-        wrong: How many of them are wrong, or the sum of their weights.
-        count: Rows up to and including the group.
-        errors: Wrong rows up to and including the group.
-        gap: Sum of (confidence - correct) up to and including the group.
+    `size` and `wrong` are numbers of rows, or sums of their weights. `count`, `errors` and `gap` add up rows, wrong
+    rows and (confidence - correct) up to and including a group.
     """
 
-    confidence: Floats
+    confidence: Floats  # shape (groups,)
     size: Floats
     wrong: Floats
     count: Floats
@@ -155,8 +150,10 @@ class Ranked:
                 sums[:, used] = np.add.reduceat(values, cuts[used], axis=1, dtype=np.float64)
             return sums
 
-        square = None if self.square is None else add(self.square)
-        return Bins(edges, add(self.size), add(self._confidence_sum), add(self._right), square)
+        bins = Bins(edges, add(self.size), add(self._confidence_sum), add(self._right))
+        if self.square is None:
+            return bins
+        return replace(bins, square_sum=add(self.square))
 
     def equal_mass_cuts(self, n_bins: int, row: int = 0) -> NDArray[np.int64]:
         """Where bins of (almost) equal size begin and end, in groups: equal confidences stay together."""
@@ -184,7 +181,10 @@ class Ranked:
         return Bins(np.empty(0), *sums)
 
     def spread(self, cells: int) -> Floats:
-        """Sums of (confidence - correct) on a grid on [0, 1], shape (resamples, cells); see `spread_residuals`."""
+        """Sums of (confidence - correct) on a grid on [0, 1], shape (resamples, cells).
+
+        Each is shared by the two nearest centres of cells.
+        """
         total = np.zeros((len(self.size), cells + 1))
         for step in self.steps():
             low, part = grid_position(step.confidence, cells)
@@ -198,8 +198,10 @@ class Ranked:
     def above(self, threshold: float) -> "Ranked":
         """The groups with a confidence of at least `threshold`, a number of the confidences' type."""
         start = int(self.places(np.asarray([threshold]), side="left")[0])
-        square = None if self.square is None else self.square[:, start:]
-        return Ranked(self.confidence[start:], self.size[:, start:], self.wrong[:, start:], square)
+        inside = Ranked(self.confidence[start:], self.size[:, start:], self.wrong[:, start:])
+        if self.square is not None:
+            inside.square = self.square[:, start:]
+        return inside
 
 
 class Confidences:
@@ -215,7 +217,7 @@ class Confidences:
         all_rows: Number of all rows, or the sum of their weights, if these are a part of them.
     """
 
-    cells = CELLS
+    cells = _CELLS
 
     def __init__(
         self, ranked: Ranked, n_bins: int, precision: Precision, *, low: float = 0.0, all_rows: Floats | None = None
@@ -256,7 +258,9 @@ class Confidences:
     @property
     def all_rows(self) -> Floats:
         """The same as `rows` for all rows, if these are a high-confidence set."""
-        return self.rows if self._all_rows is None else self._all_rows
+        if self._all_rows is None:
+            return self.rows
+        return self._all_rows
 
     def above(self, threshold: float) -> "Confidences":
         """The rows with a confidence of at least `threshold`."""
@@ -271,10 +275,10 @@ class RowConfidences(Confidences):
     Args:
         confidence: Top probability of each row.
         correct: Whether the prediction is the target.
-        n_bins: Bins of every binned metric.
+        n_bins: As in `Confidences`, like `precision`, `low` and `all_rows`.
         precision: Precision of the confidences.
         weights: One weight per row; None if every row counts alike.
-        low: As in `Confidences`, like `all_rows`.
+        low: Least confidence of a high-confidence set.
         all_rows: Number of all rows, or the sum of their weights.
     """
 
@@ -305,54 +309,11 @@ class RowConfidences(Confidences):
     def above(self, threshold: float) -> "RowConfidences":
         """The rows with a confidence of at least `threshold`."""
         inside = self.confidence >= rounded(np.asarray([threshold]), self.precision)
-        weights = None if self.weights is None else self.weights[inside]
-        rows = self.confidence[inside], self.correct[inside], self.n_bins, self.precision, weights
-        return RowConfidences(*rows, low=threshold, all_rows=self.all_rows)
-
-
-class MergedConfidences(Confidences):
-    """The same for partitioned data: sums that were added over the parts, and the ranked rows of all parts.
-
-    Args:
-        ranked: The rows of all parts in order.
-        n_bins: Bins of every binned metric.
-        bins: Sums over bins on [low, 1] by `low`.
-        sets: The same of the high-confidence sets, by threshold.
-        spread: Sums on the grid.
-        low: As in `Confidences`, like `all_rows`.
-        all_rows: Number of all rows.
-    """
-
-    def __init__(
-        self,
-        ranked: Ranked,
-        n_bins: int,
-        *,
-        bins: dict[float, Bins],
-        sets: dict[float, dict[float, Bins]],
-        spread: Floats,
-        low: float = 0.0,
-        all_rows: Floats | None = None,
-    ) -> None:
-        super().__init__(ranked, n_bins, "float64", low=low, all_rows=all_rows)
-        self._bins, self._sets, self._spread = bins, sets, spread
-
-    @property
-    def spread(self) -> Floats:
-        """Sums of (confidence - correct) on a grid on [0, 1]."""
-        return self._spread
-
-    def above(self, threshold: float) -> "MergedConfidences":
-        """One of the high-confidence sets."""
-        return MergedConfidences(
-            self.ranked,
-            self.n_bins,
-            bins=self._sets[threshold],
-            sets={},
-            spread=self._spread,
-            low=threshold,
-            all_rows=self.all_rows,
-        )
+        rows = self.confidence[inside], self.correct[inside], self.n_bins, self.precision
+        above = RowConfidences(*rows, low=threshold, all_rows=self.all_rows)
+        if self.weights is not None:
+            above.weights = self.weights[inside]
+        return above
 
 
 def sort_keys(confidence: NDArray[Any], correct: NDArray[np.bool_]) -> NDArray[Any]:
@@ -372,21 +333,11 @@ def _starts(ordered: NDArray[Any]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.flatnonzero(np.diff(ordered)) + 1])
 
 
-def grid_position(confidence: Floats, cells: int = CELLS) -> tuple[NDArray[np.int64], Floats]:
+def grid_position(confidence: Floats, cells: int) -> tuple[NDArray[np.int64], Floats]:
     """The cell whose centre lies at or below each value, and how far the value is on the way to the next one."""
     position = np.clip(confidence * cells - 0.5, 0.0, cells - 1.0)
     low = position.astype(np.int64)
     return low, position - low
-
-
-def spread_residuals(confidence: NDArray[Any], correct: NDArray[np.bool_]) -> Floats:
-    """Sums of (confidence - correct) on the grid, each shared by the two nearest centres; shape (CELLS,)."""
-    wide = confidence.astype(np.float64, copy=False)
-    residual = wide - correct
-    low, part = grid_position(wide)
-    spread = np.bincount(low, residual * (1.0 - part), CELLS + 1)
-    spread[1:] += np.bincount(low, residual * part, CELLS)
-    return np.asarray(spread[:CELLS])
 
 
 class Order:

@@ -1,23 +1,33 @@
-"""`evaluate`: every metric of one set of predictions in one result."""
+"""`evaluate`: every metric of one set of predictions in one result; `Gates`: limits on them for a pipeline."""
 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction, whole
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import typed
 from calibrant.metrics.binning import Floats, bin_edges, check_bins, edge_precision, rounded
 from calibrant.metrics.confidences import Confidences, RowConfidences
-from calibrant.metrics.errors import NoiseFloor, confidences_of, noise_bins, simulate_noise
-from calibrant.metrics.metric import METRICS, SET_METRICS, read_chunks, set_metric
-from calibrant.metrics.weights import Weights, check_clusters, check_weights, weighted_sum
+from calibrant.metrics.functions import NoiseFloor, confidences_of, noise_bins, simulate_noise
+from calibrant.metrics.metric import (
+    METRICS,
+    SET_METRICS,
+    Metric,
+    Weights,
+    check_clusters,
+    optional_weights,
+    read_chunks,
+    set_metric,
+    weighted_sum,
+)
+from calibrant.metrics.metric_tables import evaluation_overview, rendered
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.tables import Displayed, ShownFields, Table
 
@@ -93,8 +103,6 @@ class Result(Displayed):
 
     def table(self) -> str:
         """A table for people, in percent, with intervals if there are any."""
-        from calibrant.metrics.tables import rendered
-
         return rendered(self._overview())
 
 
@@ -114,8 +122,6 @@ class Evaluation(Result):
         intervals: Metric name (for a set: "share@0.95") to its interval; None unless asked for.
         level: Level of the intervals; None without them.
         balanced_error: Mean over classes of the class's error; see `evaluate_classes` for each class.
-        rounding: Largest errors of metrics that were computed from rounded confidences, by name; None if all are exact,
-            which is so except in `evaluate_parts` of very many rows.
     """
 
     n: int
@@ -128,7 +134,6 @@ class Evaluation(Result):
     intervals: Mapping[str, Interval] | None = None
     level: float | None = None
     balanced_error: float | None = None
-    rounding: Mapping[str, float] | None = None
 
     def __getattr__(self, name: str) -> Any:
         """The value of a metric by its name."""
@@ -157,9 +162,8 @@ class Evaluation(Result):
         if self.intervals is not None:
             content["intervals"] = {name: [_finite(end) for end in ends] for name, ends in self.intervals.items()}
             content["level"] = self.level
-        for name in ("balanced_error", "rounding"):
-            if getattr(self, name) is not None:
-                content[name] = getattr(self, name)
+        if self.balanced_error is not None:
+            content["balanced_error"] = self.balanced_error
         return content
 
     @classmethod
@@ -188,34 +192,27 @@ class Evaluation(Result):
         return evaluation
 
     def _overview(self) -> Table:
-        from calibrant.metrics.tables import evaluation_overview
-
         return evaluation_overview(self)
 
     def _summary(self) -> Table:
-        from calibrant.metrics.tables import evaluation_overview
-
         return evaluation_overview(self, main=True)
 
 
 def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    if value is None or not math.isfinite(value):
+        return None
+    return value
 
 
 def _number(value: float | None) -> float:
-    return math.inf if value is None else value
+    if value is None:
+        return math.inf
+    return value
 
 
 @dataclass
 class Sums:
-    """What rows add to an evaluation; sums of parts add up.
-
-    Attributes:
-        rows: Number of rows.
-        metrics: Sum of each metric of the families "mean", "share" and "table", by name.
-        class_rows: Rows of each class, or the sum of their weights.
-        class_wrong: How many of them are wrong, or the sum of their weights.
-    """
+    """What rows add to an evaluation, which adds up over parts: sums of metrics, and rows and errors of each class."""
 
     rows: int
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -241,15 +238,15 @@ def read_sums(predictions: Predictions, n_bins: int, weights: Floats | None = No
             confidence = np.empty(len(predictions), dtype=chunk.confidence.dtype)
         confidence[part], correct[part] = chunk.confidence, chunk.correct
         for metric in METRICS.values():
+            before = totals.get(metric.name, 0.0)
             if metric.reads_rows:
-                totals[metric.name] = totals.get(metric.name, 0.0) + weighted_sum(
-                    metric.row_values(chunk), chunk.weights
-                )
+                totals[metric.name] = before + weighted_sum(metric.row_values(chunk), chunk.weights)
             elif metric.family == "table":
-                totals[metric.name] = totals.get(metric.name, 0.0) + metric.compute(chunk)
-    wrong = predictions.targets[~correct]
-    own_weights = None if weights is None else weights[~correct]
-    counts = np.bincount(predictions.targets, weights, classes), np.bincount(wrong, own_weights, classes)
+                totals[metric.name] = before + metric.compute(chunk)
+    wrong_targets, wrong_weights = predictions.targets[~correct], weights
+    if weights is not None:
+        wrong_weights = weights[~correct]
+    counts = np.bincount(predictions.targets, weights, classes), np.bincount(wrong_targets, wrong_weights, classes)
     rows = RowConfidences(confidence, correct, n_bins, precision, weights)
     return Sums(len(predictions), totals, *counts), rows
 
@@ -310,7 +307,7 @@ def evaluate(
     check_bins(n_bins)
     limits = check_thresholds(thresholds)
     check_resamples(n_resamples, level, seed)
-    own_weights = None if weights is None else check_weights(predictions, weights)
+    own_weights = optional_weights(predictions, weights)
     own_clusters = check_clusters(predictions, clusters)
     sums, rows = read_sums(predictions, n_bins, own_weights)
     floor = simulate_noise(noise_bins(rows.confidence, n_bins, rows.precision, own_weights), seed=seed)
@@ -325,9 +322,9 @@ def evaluate(
         return replace(evaluation, intervals=resampled.intervals(), level=level)
     from calibrant.metrics.clusters import Sample, clustered_intervals
 
-    sample = Sample(
-        np.ones(len(predictions)) if own_weights is None else own_weights, own_clusters, n_resamples, seed, level
-    )
+    if own_weights is None:
+        own_weights = np.ones(len(predictions))
+    sample = Sample(own_weights, own_clusters, n_resamples, seed, level)
     return replace(evaluation, intervals=clustered_intervals(predictions, sample, evaluation), level=level)
 
 
@@ -352,12 +349,89 @@ def check_resamples(n_resamples: int, level: float, seed: int = 0) -> None:
 
 
 def default_resamples(predictions: Predictions) -> int:
-    """Draws behind intervals that nobody asked for: 200 if they take about two seconds at most, else none.
-
-    Args:
-        predictions: What will be evaluated. 100,000 rows take 2.3 s of computing, whatever the number of classes.
+    """Draws behind intervals that nobody asked for: 200 up to 100,000 rows, which take 2.3 s of computing; else none.
 
     >>> default_resamples(Predictions.from_probabilities([[0.98, 0.02]], [0]))
     200
     """
-    return 200 if len(predictions) <= MOST_ROWS_BY_DEFAULT else 0
+    if len(predictions) > MOST_ROWS_BY_DEFAULT:
+        return 0
+    return 200
+
+
+# -- limits for a pipeline ---------------------------------------------------------------------------------------------
+
+# Metrics of the first high-confidence set, and the accuracy of all rows, which is no metric of its own.
+_OTHERS: dict[str, Literal["min", "max"]] = {
+    "accuracy": "min",
+    "share": "min",
+    "share_accuracy": "min",
+    "share_ece": "max",
+}
+
+
+class Gates:
+    """Limits on metrics, as fractions (0.02 for 2 %).
+
+    Args:
+        limits: `max_NAME` for a metric that is better if it is lower, `min_NAME` for one that is better if it is
+            higher; NAME as in `calibrant.metrics.METRICS`. Also `min_accuracy`, and for the rows at or above the first
+            threshold `min_share`, `min_share_accuracy` and `max_share_ece`. None is no limit.
+
+    >>> from calibrant import Predictions, evaluate
+    >>> Gates(max_ece=0.1).broken(evaluate(Predictions.from_probabilities([[0.8, 0.2]], [1])))
+    ['ece 0.8 is above the limit 0.1']
+    """
+
+    def __init__(self, **limits: float | None) -> None:
+        known = limit_names()
+        for name in limits:
+            if name not in known:
+                raise invalid(name, "be the name of a limit", repr(name), did_you_mean(name, known))
+        self.limits = {name: limit for name, limit in limits.items() if limit is not None}
+
+    def check(self, thresholds: Sequence[float]) -> None:
+        """Refuse limits that cannot hold: a share outside 0..1, or one about the first of no thresholds."""
+        for name, limit in self.limits.items():
+            metric = name[4:]
+            if metric.startswith("share") and not thresholds:
+                raise invalid(name, "be used with thresholds", "none")
+            is_share = metric not in METRICS or METRICS[metric].percent
+            if is_share and not 0.0 <= limit <= 1.0:
+                raise invalid(name, "be a fraction in 0..1", limit, "Write 0.02 for 2 %.")
+
+    def broken(self, result: Evaluation, *, name: str = "") -> list[str]:
+        """One short sentence for each limit that does not hold; `name` says in it what was evaluated."""
+        values = result.values()
+        values["accuracy"] = 1.0 - result.test_error
+        if result.thresholds:
+            first = result.thresholds[0]
+            values |= {"share": first.share, "share_accuracy": first.accuracy, "share_ece": first.ece}
+        prefix = ""
+        if name:
+            prefix = f"{name}: "
+        sentences = []
+        for limit_name, limit in self.limits.items():
+            side, metric = limit_name[:3], limit_name[4:]
+            value = values.get(metric)
+            if value is None:
+                sentences.append(f"{prefix}{metric} is not defined here, so {limit_name} cannot hold")
+            elif side == "max" and value > limit:
+                sentences.append(f"{prefix}{metric} {value:.6g} is above the limit {limit:g}")
+            elif side == "min" and value < limit:
+                sentences.append(f"{prefix}{metric} {value:.6g} is below the limit {limit:g}")
+        return sentences
+
+
+def limit_names() -> list[str]:
+    """The names of all limits that `Gates` takes."""
+    names = [f"{side}_{name}" for name, metric in METRICS.items() for side in _sides(metric)]
+    return names + [f"{side}_{name}" for name, side in _OTHERS.items()]
+
+
+def _sides(metric: Metric) -> tuple[str, ...]:
+    if metric.better == "higher":
+        return ("min",)
+    if metric.better == "lower":
+        return ("max",)
+    return ("min", "max")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from calibrant.metrics.binning import Bins, Floats, bin_edges, rounded
 from calibrant.metrics.confidences import Confidences, Ranked
-from calibrant.metrics.errors import confidences_of
+from calibrant.metrics.functions import confidences_of
 from calibrant.metrics.metric import METRICS, SET_METRICS, Metric, set_metric
 from calibrant.predictions import Predictions
 

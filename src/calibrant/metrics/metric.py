@@ -1,6 +1,6 @@
 """`Metric`: what a metric is. Values, weights, parts, intervals, comparisons, gates and tables follow from it.
 
-The built-in metrics are listed in `calibrant.metrics.catalogue`. `register_metric` adds one from outside the package.
+The built-in metrics are listed in `calibrant.metrics.functions`. `register_metric` adds one from outside the package.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,12 +12,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import invalid
+from calibrant.checks import as_array
+from calibrant.errors import did_you_mean, invalid
 from calibrant.metrics.binning import Floats
 from calibrant.metrics.confidences import Confidences
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, require_predictions
 from calibrant.tables import ShownFields
 
+Weights = str | Sequence[float] | NDArray[Any]
+"""Importance weights: the name of an extra column, or one number per row."""
+Groups = str | Sequence[Any] | NDArray[Any]
+"""The name of an extra column, or one value per row."""
 Family = Literal["mean", "share", "calibration", "ranking", "table"]
 Influence = Callable[[Floats, Floats], tuple[float, Floats, Floats]]
 _FAMILIES = ("mean", "share", "calibration", "ranking", "table")
@@ -251,3 +256,55 @@ def read_chunks(
 def mean_metrics() -> list[Metric]:
     """The metrics that are means over rows."""
     return [metric for metric in METRICS.values() if metric.reads_rows]
+
+
+# -- columns of predictions: weights, clusters and groups --------------------------------------------------------------
+
+
+def column_of(predictions: Predictions, column: Groups, argument: str) -> NDArray[Any]:
+    """One value for each row: an extra column by its name, or the values themselves."""
+    if isinstance(column, str):
+        if column not in predictions.extras:
+            known = list(predictions.extras)
+            way_out = did_you_mean(column, known) if known else "There are no other columns."
+            raise invalid(argument, "be a column of the predictions", repr(column), way_out)
+        return predictions.extras[column]
+    values = as_array(argument, column)
+    if values.shape != (len(predictions),):
+        raise invalid(argument, f"hold {len(predictions)} values, one per row", f"shape {values.shape}")
+    return values
+
+
+def check_weights(predictions: Predictions, weights: Weights) -> Floats:
+    """One weight per row, scaled to a mean of 1, so that only ratios matter and equal weights change nothing."""
+    require_predictions(predictions)
+    values = column_of(predictions, weights, "weights")
+    try:
+        numbers = values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise invalid("weights", "be numbers", str(error)) from error
+    if not np.isfinite(numbers).all() or (numbers < 0).any() or not (numbers > 0).any():
+        raise invalid("weights", "be finite, not negative, and not all 0", f"{numbers.min()} to {numbers.max()}")
+    return np.asarray(numbers / numbers.mean())
+
+
+def check_clusters(predictions: Predictions, clusters: Weights | None) -> NDArray[np.int64]:
+    """The number of each row's cluster, from 0 on; without clusters each row is its own."""
+    if clusters is None:
+        return np.arange(len(predictions))
+    names = [str(value) for value in column_of(predictions, clusters, "clusters").tolist()]
+    return np.unique(names, return_inverse=True)[1]
+
+
+def optional_weights(predictions: Predictions, weights: Weights | None) -> Floats | None:
+    """The same, or None if every row counts alike."""
+    if weights is None:
+        return None
+    return check_weights(predictions, weights)
+
+
+def weighted_sum(values: NDArray[Any], weights: Floats | None) -> float:
+    """Sum of one value per row; rows without weight do not count, even if their value is infinite."""
+    if weights is None:
+        return float(values.sum())
+    return float((weights * np.where(weights > 0.0, values, 0.0)).sum())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from calibrant.metrics import higher_is_better, set_metric
+from calibrant.metrics.metric import higher_is_better, set_metric
 from calibrant.report.judged import TARGETS
 from calibrant.report.wording import DASH, confidence, fixed, percent
 

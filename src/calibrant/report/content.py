@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics import Evaluation, edge_precision, evaluate
+from calibrant.metrics import Evaluation, evaluate
+from calibrant.metrics.binning import edge_precision
 from calibrant.predictions import Predictions
 from calibrant.report.audit import pruning_content
 from calibrant.report.entries import ReportEntry

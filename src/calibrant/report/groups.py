@@ -4,7 +4,9 @@ from pathlib import Path
 
 from calibrant.errors import invalid
 from calibrant.files import as_path
-from calibrant.metrics import Evaluation, GroupedEvaluation, Groups, evaluate_groups, label
+from calibrant.metrics import Evaluation, evaluate_groups
+from calibrant.metrics.metric import Groups, label
+from calibrant.metrics.subgroups import GroupedEvaluation
 from calibrant.predictions import Predictions, read_table
 from calibrant.report.figures.reliability import group_reliability
 from calibrant.report.sections import Section

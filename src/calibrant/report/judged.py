@@ -19,7 +19,7 @@ from calibrant.decisions import (
 from calibrant.deployment import Decider
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import sha256_of
-from calibrant.metrics import wilson
+from calibrant.metrics.intervals import wilson
 from calibrant.predictions import Predictions
 from calibrant.report.entries import ReportEntry
 from calibrant.report.statistics import Automated

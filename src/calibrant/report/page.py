@@ -12,9 +12,11 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from calibrant import __version__
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import invalid, printable
 from calibrant.files import as_path, write_text
-from calibrant.metrics import DEFAULT_N_BINS, FEWEST_RESAMPLES, Groups, default_resamples
+from calibrant.metrics.evaluation import FEWEST_RESAMPLES, default_resamples
+from calibrant.metrics.metric import Groups
 from calibrant.report.comparison import comparison
 from calibrant.report.content import method_contents, run_content
 from calibrant.report.entries import ReportEntry, Sources, read_entries

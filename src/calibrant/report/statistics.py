@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.metrics import DEFAULT_N_BINS, Bins, confident_set, reliability_bins, wilson
+from calibrant.defaults import DEFAULT_N_BINS
+from calibrant.metrics import Bins, confident_set, reliability_bins
+from calibrant.metrics.intervals import wilson
 from calibrant.predictions import Predictions, require_predictions
 
 Floats = NDArray[np.float64]

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrant.errors import printable
-from calibrant.metrics import is_confident, wilson
+from calibrant.metrics.evaluation import is_confident
+from calibrant.metrics.intervals import wilson
 from calibrant.predictions import Predictions, names_or_numbers
 
 

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant.metrics import Evaluation, differences, resample_models, share_intervals
+from calibrant.metrics import Evaluation
+from calibrant.metrics.intervals import resample_models, share_intervals
+from calibrant.metrics.model_comparison import differences
 from calibrant.predictions import Predictions
 
 

@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant.metrics import FEWEST_RESAMPLES, Evaluation, GroupedEvaluation, Groups, column_of, evaluate_groups
+from calibrant.metrics import Evaluation, evaluate_groups
+from calibrant.metrics.evaluation import FEWEST_RESAMPLES
+from calibrant.metrics.metric import Groups, column_of
+from calibrant.metrics.subgroups import GroupedEvaluation
 from calibrant.predictions import Predictions
 from calibrant.studies.study_folder import Study
 from calibrant.tables import Table

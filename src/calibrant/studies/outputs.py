@@ -10,7 +10,7 @@ from typing import Any
 
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, invalid
 from calibrant.files import write_json, write_text
-from calibrant.metrics import Groups
+from calibrant.metrics.metric import Groups
 from calibrant.report import ReportEntry, Section, read_groups, save_figure, write_report
 from calibrant.scale import Executor
 from calibrant.studies.ablation import ablation_figure, ablation_table, choose_by_validation

@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from calibrant.errors import InvalidInput, invalid, printable
 from calibrant.files import as_path, content_digest, read_json, write_json
-from calibrant.metrics import Evaluation, rests_on_few
+from calibrant.metrics import Evaluation
+from calibrant.metrics.model_comparison import rests_on_few
 from calibrant.own_code import is_own
 from calibrant.studies.study_spec import Text, file_word, printable_text
 from calibrant.training import Recipe, flatten, paper_recipe

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from calibrant.metrics import Evaluation, evaluate, higher_is_better
-from calibrant.metrics import label as common_label
+from calibrant.metrics import Evaluation, evaluate
+from calibrant.metrics.metric import higher_is_better
+from calibrant.metrics.metric import label as common_label
 from calibrant.studies.measuring import CONFIDENCE
 from calibrant.studies.study_folder import Study
 from calibrant.studies.summaries import Estimate, PairedDifference, Results, Row, estimate

@@ -9,17 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant.errors import invalid
-from calibrant.metrics import (
-    Comparison,
-    Resampled,
-    Verdict,
-    compare,
-    evaluate,
-    higher_is_better,
-    percentiles,
-    resample_models,
-    rests_on_few,
-)
+from calibrant.metrics import Comparison, compare, evaluate
+from calibrant.metrics.intervals import Resampled, percentiles, resample_models
+from calibrant.metrics.metric import higher_is_better
+from calibrant.metrics.model_comparison import Verdict, rests_on_few
 from calibrant.predictions import Predictions
 from calibrant.studies.records import TABLED, Record
 from calibrant.tables import Displayed, ShownFields, Table

@@ -13,7 +13,8 @@ from torch import nn
 
 from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.files import locked, output_error, write_json
-from calibrant.metrics import Evaluation, label
+from calibrant.metrics import Evaluation
+from calibrant.metrics.metric import label
 from calibrant.own_code import is_own, require
 from calibrant.runs import RECIPE, RunFolder, Sample, is_run
 from calibrant.tables import Table

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.files import as_path
-from calibrant.metrics import DEFAULT_N_BINS, Groups
+from calibrant.metrics.metric import Groups
 from calibrant.report.audit import names_of
 from calibrant.report.entries import ReportEntry, Sources, read_entries
 from calibrant.report.figures.coverage import accuracy_coverage_curves, risk_coverage_curves, threshold_curves

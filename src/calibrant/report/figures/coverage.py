@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrant import metrics
+from calibrant.defaults import DEFAULT_N_BINS
+from calibrant.metrics.metric import Weights
 from calibrant.predictions import Predictions
 from calibrant.report.entries import check_methods
 from calibrant.report.statistics import Floats, automated_over
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 def accuracy_coverage_curves(
     methods: Mapping[str, Predictions],
     *,
-    weights: metrics.Weights | None = None,
+    weights: Weights | None = None,
     title: str = "",
     ax: "Axes | None" = None,
 ) -> "Figure":
@@ -48,7 +50,7 @@ def accuracy_coverage_curves(
 def risk_coverage_curves(
     methods: Mapping[str, Predictions],
     *,
-    weights: metrics.Weights | None = None,
+    weights: Weights | None = None,
     title: str = "",
     ax: "Axes | None" = None,
 ) -> "Figure":
@@ -63,7 +65,7 @@ def risk_coverage_curves(
 def threshold_curves(
     predictions: Predictions,
     *,
-    n_bins: int = metrics.DEFAULT_N_BINS,
+    n_bins: int = DEFAULT_N_BINS,
     points: int = 101,
     title: str = "",
     ax: "Axes | None" = None,
@@ -116,7 +118,7 @@ def _over_coverage(
     methods: Mapping[str, Predictions],
     label: str,
     of_accuracy: Callable[[Floats], Floats],
-    weights: metrics.Weights | None,
+    weights: Weights | None,
     title: str,
     ax: "Axes | None",
 ) -> "Figure":

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import invalid
-from calibrant.metrics import DEFAULT_N_BINS, Bins, Groups, reliability_bins, split_groups
+from calibrant.metrics import Bins, reliability_bins, split_groups
+from calibrant.metrics.metric import Groups
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.report.entries import check_methods
 from calibrant.report.statistics import Bands, reliability_bands

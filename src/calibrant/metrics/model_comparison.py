@@ -21,8 +21,8 @@ from calibrant.metrics.evaluation import (
     is_confident,
 )
 from calibrant.metrics.intervals import Resampled, resample_models
-from calibrant.metrics.metric import definition
-from calibrant.metrics.weights import Weights, check_clusters, check_weights
+from calibrant.metrics.metric import Weights, check_clusters, definition, optional_weights
+from calibrant.metrics.metric_tables import comparison_overview
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.tables import ShownFields, Table
 
@@ -79,13 +79,9 @@ class Comparison(Result):
         return content
 
     def _overview(self) -> Table:
-        from calibrant.metrics.tables import comparison_overview
-
         return comparison_overview(self)
 
     def _summary(self) -> Table:
-        from calibrant.metrics.tables import comparison_overview
-
         return comparison_overview(self, main=True)
 
 
@@ -134,36 +130,33 @@ def compare(
         raise invalid("n_resamples", f"be at least {FEWEST_RESAMPLES} to compare", n_resamples)
     _check_same_rows(a, b)
     limits = check_thresholds(thresholds)
-    own_weights = None if weights is None else check_weights(a, weights)
+    own_weights = optional_weights(a, weights)
     first, second = (evaluate(each, n_bins, thresholds=limits, weights=own_weights) for each in (a, b))
     if weights is None and clusters is None:
         both = resample_models([a, b], [first, second], n_resamples=n_resamples, seed=seed, level=level)
         return Comparison(len(a), n_resamples, level, differences(*both))
-    counts = np.ones(len(a)) if own_weights is None else own_weights
+    counts = own_weights
+    if counts is None:
+        counts = np.ones(len(a))
     sample = Sample(counts, check_clusters(a, clusters), n_resamples, seed, level)
     intervals = clustered_differences(a, b, sample, (first, second))
     values = first.values(), second.values()
-    rows = [
-        judge(name, values[0][name], values[1][name], intervals.get(name), few=_few_effective(name, a, b, counts))
-        for name in values[0]
-    ]
+    rows = []
+    for name in values[0]:
+        few = _few_effective(name, a, b, counts)
+        rows.append(judge(name, values[0][name], values[1][name], intervals.get(name), few=few))
     return Comparison(len(a), n_resamples, level, tuple(rows))
 
 
 def differences(a: Resampled, b: Resampled) -> tuple[Difference, ...]:
     """Every metric of the second model beside that of the first, resampled by the same draws."""
     values_a, values_b = a.evaluation.values(), b.evaluation.values()
-    return tuple(
-        judge(
-            name,
-            values_a[name],
-            values_b[name],
-            b.difference(a, name),
-            few=rests_on_few(name, values_a, values_b, a.evaluation.n),
-            printed=_has_interval(name, a, b),
-        )
-        for name in values_a
-    )
+    rows = []
+    for name in values_a:
+        ends, printed = b.difference(a, name), _has_interval(name, a, b)
+        few = rests_on_few(name, values_a, values_b, a.evaluation.n)
+        rows.append(judge(name, values_a[name], values_b[name], ends, few=few, printed=printed))
+    return tuple(rows)
 
 
 def _has_interval(name: str, a: Resampled, b: Resampled) -> bool:
@@ -200,16 +193,18 @@ def judge(
     name: str, a: float | None, b: float | None, ends: Interval | None, *, few: bool, printed: bool = True
 ) -> Difference:
     """One metric of two models, with the verdict that its range allows; "cannot tell" if it rests on few rows."""
-    difference = None if a is None or b is None else b - a
-    interval = ends if printed else None
+    if a is None or b is None:
+        return Difference(name, a, b, None, None, "cannot tell")
     verdict: Verdict = "cannot tell"
     better = definition(name).better
-    if better is not None and not few and ends is not None and difference is not None:
-        if ends[0] > 0.0:
-            verdict = "better" if better == "higher" else "worse"
-        elif ends[1] < 0.0:
-            verdict = "better" if better == "lower" else "worse"
-    return Difference(name, a, b, difference, interval, verdict)
+    if better is not None and not few and ends is not None:
+        if (ends[0] > 0.0 and better == "higher") or (ends[1] < 0.0 and better == "lower"):
+            verdict = "better"
+        elif ends[0] > 0.0 or ends[1] < 0.0:
+            verdict = "worse"
+    if not printed:
+        ends = None
+    return Difference(name, a, b, b - a, ends, verdict)
 
 
 def _check_same_rows(a: Predictions, b: Predictions) -> None:

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from calibrant.checks import as_array
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import invalid
-from calibrant.metrics.comparison import Comparison, compare
-from calibrant.metrics.errors import class_gap_sums
 from calibrant.metrics.evaluation import Evaluation, Result, evaluate
-from calibrant.metrics.metric import higher_is_better
-from calibrant.metrics.weights import Groups, Weights, check_weights, column_of
+from calibrant.metrics.functions import class_gap_sums
+from calibrant.metrics.metric import Groups, Weights, check_weights, column_of, higher_is_better
+from calibrant.metrics.metric_tables import groups_overview, groups_table
+from calibrant.metrics.model_comparison import Comparison, compare
 from calibrant.predictions import Predictions, names_or_numbers
 from calibrant.tables import FEW, Displayed, ShownFields, Table
 
@@ -96,13 +96,9 @@ class GroupedEvaluation(Result):
 
     def table(self) -> str:
         """A table for people, in percent: one row for each group."""
-        from calibrant.metrics.tables import groups_table
-
         return groups_table(self)
 
     def _overview(self) -> Table:
-        from calibrant.metrics.tables import groups_overview
-
         return groups_overview(self)
 
 

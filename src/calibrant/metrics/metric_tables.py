@@ -2,22 +2,17 @@
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-from rich import box
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from calibrant.errors import printable
 from calibrant.metrics.metric import definition, label
 from calibrant.tables import Table
 
 if TYPE_CHECKING:
-    from calibrant.metrics.comparison import Comparison
     from calibrant.metrics.evaluation import Evaluation, Interval, Result
-    from calibrant.metrics.groups import GroupedEvaluation
+    from calibrant.metrics.model_comparison import Comparison
+    from calibrant.metrics.subgroups import GroupedEvaluation
 
 # Names and paths are not folded: people want to copy them.
 _UNLIMITED = 10_000
@@ -89,13 +84,11 @@ def groups_overview(grouped: "GroupedEvaluation") -> Table:
 def groups_table(grouped: "GroupedEvaluation") -> str:
     """One row for each group, all rows first, with intervals, and which group is worst."""
     shown = [name for name in grouped.overall.values() if definition(name).main]
-    table = RichTable(box=box.SIMPLE)
-    table.add_column("group", overflow="fold")
-    for heading in ("rows", *map(label, shown)):
-        table.add_column(heading, justify="right")
+    rows = []
     for group, result in {"all": grouped.overall, **grouped.groups}.items():
-        table.add_row(Text(printable(group)), str(result.n), *(_with_interval(name, result) for name in shown))
-    lines = [_render(table, width=max(120, 24 + 22 * len(shown)))]
+        rows.append((group, str(result.n), *(_with_interval(name, result) for name in shown)))
+    headings = ("group", "rows", *map(label, shown))
+    lines = [_render(headings, rows, width=max(120, 24 + 22 * len(shown)), words=(0,))]
     lines.append(f"Worst by test error: {printable(str(grouped.worst()))}.")
     if grouped.level is not None:
         apart = ", ".join(map(printable, grouped.stand_out())) or "none"
@@ -115,20 +108,16 @@ def grouped_table(grouped: Mapping[str, "GroupedEvaluation"]) -> str:
 
 def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
     """One set of predictions with its intervals, or several side by side."""
-    if len(evaluations) == 1:
-        return next(iter(evaluations.values())).table()
-    table = RichTable(box=box.SIMPLE)
-    table.add_column("metric")
-    for name in evaluations:
-        table.add_column(Text(printable(name)), justify="right", overflow="fold")
     results = list(evaluations.values())
-    table.add_row("rows", *(str(result.n) for result in results))
-    table.add_row("classes", *(str(result.n_classes) for result in results))
+    if len(results) == 1:
+        return results[0].table()
+    rows = [("rows", *(str(result.n) for result in results))]
+    rows.append(("classes", *(str(result.n_classes) for result in results)))
     for name in results[0].values():
-        table.add_row(label(name), *(_with_interval(name, result) for result in results))
+        rows.append((label(name), *(_with_interval(name, result) for result in results)))
         if name == "ece":
-            table.add_row("  by chance alone", *(_number(name, result.noise_floor) for result in results))
-    return _render(table)
+            rows.append(("  by chance alone", *(_number(name, result.noise_floor) for result in results)))
+    return _render(("metric", *evaluations), rows, words=(0,))
 
 
 def evaluations_dict(evaluations: Mapping[str, "Result"]) -> dict[str, Any]:
@@ -140,25 +129,39 @@ def evaluations_dict(evaluations: Mapping[str, "Result"]) -> dict[str, Any]:
 
 def rendered(overview: Table) -> str:
     """An overview as plain text."""
-    table = RichTable(box=box.SIMPLE, title=overview.title)
-    for heading in overview.columns:
-        table.add_column(heading, justify="left" if heading in {"metric", "b is"} else "right")
-    for row in overview.rows:
-        table.add_row(*map(str, row))
-    return _render(table)
+    words = [place for place, heading in enumerate(overview.columns) if heading in {"metric", "b is"}]
+    return _render(overview.columns, overview.rows, title=overview.title, words=words)
 
 
 def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> str:
-    """Any table as plain text; nothing in it is read as markup."""
-    table = RichTable(box=box.SIMPLE, title=Text(title) if title else None)
-    for heading in headings:
-        table.add_column(Text(heading), overflow="fold")
+    """Any table of words as plain text."""
+    return _render(headings, rows, title=title, width=_UNLIMITED, words=range(len(headings)))
+
+
+def _render(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str = "",
+    width: int = 120,
+    words: Collection[int] = (),
+) -> str:
+    """A table as text; the columns `words` are aligned to the left. Nothing in it is read as markup."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    table = RichTable(box=box.SIMPLE)
+    if title:
+        table.title = Text(title)
+    for place, heading in enumerate(headings):
+        table.add_column(Text(printable(heading)), overflow="fold", justify="right")
+        if place in words:
+            table.columns[place].justify = "left"
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    return _render(table, width=_UNLIMITED)
-
-
-def _render(table: RichTable, width: int = 120) -> str:
+        # A value and its interval are two lines of one cell.
+        table.add_row(*(Text("\n".join(map(printable, str(cell).split("\n")))) for cell in row))
     out = io.StringIO()
     Console(file=out, width=width, color_system=None).print(table)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n")
