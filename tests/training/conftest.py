@@ -323,6 +323,8 @@ def epoch_line():
             "kept": 10,
             "kept_share": 1.0,
             "samples": 10,
+            "image_size": [6, 6],
+            "flops": 1000.0,
             "loss": 0.5,
             "accuracy": 0.9,
             "terms": {"nll": 0.5},

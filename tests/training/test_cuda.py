@@ -67,6 +67,8 @@ VARIANTS = {
     "sam and adamw": {"optimiser__sam": 0.1, "optimiser__name": "adamw", "optimiser__lr": 0.001},
     "readmit": {"method__options__readmit": True, "method__options__scoring": "resting"},
     "infobatch": {"method__name": "nll+infobatch", "method__options": {}, "budget": 0.8},
+    "small images first": {"schedule__resolution": [[4, 0.5]]},
+    "nesterov and alternating mirrors": {"optimiser__nesterov": True, "data__mirror": "alternate"},
     "best epoch": {"select": "best:scaled-nll"},
 }
 

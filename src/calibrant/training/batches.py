@@ -19,6 +19,7 @@ from calibrant.training.balance import balanced_draw
 from calibrant.training.data import Augmentation, augment, draw_augmentation, normalise
 from calibrant.training.reading import BatchReader, LeftOut, Read
 from calibrant.training.reproducibility import derive_seed
+from calibrant.training.resolution import Size, resized
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,10 @@ class TrainingBatch:
 
 
 class Preparation:
-    """uint8 images in, network input out: crop, mirror, normalise, all in batch on the device."""
+    """uint8 images in, network input out: crop, mirror, normalise, all in batch on the device.
+
+    `size` is that of training images at present; None leaves them as they are.
+    """
 
     def __init__(
         self,
@@ -101,6 +105,7 @@ class Preparation:
         self.augmentation = augmentation
         self.dtype = dtype
         self.memory_format = torch.channels_last if device.type == "cuda" else torch.contiguous_format
+        self.size: Size | None = None
         self._full_size: int | None = None
         self._full: Callable[[Tensor, Tensor, Tensor], Tensor] = self._augmented
 
@@ -124,7 +129,10 @@ class Preparation:
     def _augmented(self, images: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
         if self.augmentation is not None:
             images = augment(images, offsets, flips, self.augmentation.crop_padding)
-        return self.plain(images)
+        prepared = self.plain(images)
+        if self.size is None:
+            return prepared
+        return resized(prepared, self.size).contiguous(memory_format=self.memory_format)
 
 
 class BatchSource(Protocol):
@@ -196,8 +204,17 @@ class EpochTables:
         offsets, flips = draw_augmentation(
             self.capacity, self.augmentation.crop_padding, self.augmentation.flip, generator
         )
+        flips = flips[mine]
+        if self.augmentation.flip == "alternate":
+            flips = self._alternating_sides(epoch)[order[mine].cpu()]
         self.offsets[: self.length].copy_(offsets[mine])
-        self.flips[: self.length].copy_(flips[mine])
+        self.flips[: self.length].copy_(flips)
+
+    def _alternating_sides(self, epoch: int) -> Tensor:
+        """Which samples are mirrored in this epoch: each has a random first side and changes it every epoch."""
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "mirror"))
+        first_sides = torch.randint(0, 2, (self.capacity,), generator=generator)
+        return (first_sides + epoch) % 2 == 1
 
     def totals(self) -> list[int]:
         """Sizes of the epoch's global batches: full ones, then what is left."""

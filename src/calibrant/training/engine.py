@@ -253,6 +253,8 @@ class _Training:
             "kept_share": kept / setup.pruner.samples,
             **figures,
             "samples_scored": setup.pruner.scored,
+            "image_size": list(setup.sizes[epoch - 1]),
+            "flops": setup.epoch_flops(epoch, trained=figures["samples"], scored=setup.pruner.scored),
             "train_seconds": seconds,
             "samples_per_second": figures["samples"] / seconds,
             **unreadable,

@@ -126,11 +126,31 @@ def _as_list(value: Any) -> Any:
     return value
 
 
+def _stages(value: Any) -> Any:
+    """Check stages of a resolution schedule: pairs of a side in pixels and a share of the epochs, sides growing."""
+    if value == "auto":
+        return value
+    if not isinstance(value, list | tuple) or not all(isinstance(stage, list | tuple) for stage in value):
+        raise ValueError(f"schedule.resolution must be auto or a list such as [[24, 0.6]], got {value!r}")
+    previous = 0
+    for stage in value:
+        if len(stage) != 2 or not all(type(number) in (int, float) for number in stage):
+            raise ValueError(f"schedule.resolution must hold pairs of pixels and a share, got {list(stage)!r}")
+        side, share = stage
+        if side != int(side) or side <= previous:
+            raise ValueError(f"schedule.resolution must have whole sides of images that grow, got {side:g}")
+        if not 0 < share < 1:
+            raise ValueError(f"schedule.resolution must have shares of the epochs between 0 and 1, got {share:g}")
+        previous = int(side)
+    return tuple((int(side), float(share)) for side, share in value)
+
+
 class DataSection(RecipeSection):
     """Where images come from, how they are split and augmented.
 
     `crop` (black pixels on each side, before a crop of the original size) and `mirror` are the data set's own if
-    they are left out; without `augment` nothing is done. `mixup` is the alpha of Beta(alpha, alpha); 0 mixes nothing.
+    they are left out; without `augment` nothing is done. A mirror that is `alternate` shows each image on one side in
+    odd epochs and on the other side in even ones. `mixup` is the alpha of Beta(alpha, alpha); 0 mixes nothing.
     """
 
     name: str = "digits"
@@ -139,7 +159,7 @@ class DataSection(RecipeSection):
     augment: bool = True
     mixup: NonNegative = 0.0
     crop: Annotated[int, Field(ge=0)] | None = None
-    mirror: bool | None = None
+    mirror: bool | Literal["alternate"] | None = None
 
 
 class ModelSection(RecipeSection):
@@ -176,6 +196,7 @@ class MethodSection(RecipeSection):
 class OptimiserSection(RecipeSection):
     """The optimiser. `accumulate` splits each batch into that many pieces to save memory.
 
+    `nesterov` looks ahead along the momentum of `sgd`.
     `sam` is the rho of sharpness-aware minimisation, which takes two gradients for each update; 0 is off.
     `backbone_lr` multiplies the rate of everything but the last layer, and each block of layers below that one learns
     at `layer_decay` times the rate of the block above it.
@@ -184,12 +205,19 @@ class OptimiserSection(RecipeSection):
     name: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: Positive = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    nesterov: bool = False
     weight_decay: NonNegative = 5e-4
     batch_size: Count = 128
     accumulate: Count = 1
     sam: NonNegative = 0.0
     backbone_lr: Positive = 1.0
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+    @model_validator(mode="after")
+    def _momentum_for_nesterov(self) -> Self:
+        if self.nesterov and not (self.name == "sgd" and self.momentum):
+            raise ValueError("optimiser.nesterov must be false unless optimiser.name is sgd and momentum is above 0.")
+        return self
 
 
 class ScheduleSection(RecipeSection):
@@ -198,6 +226,9 @@ class ScheduleSection(RecipeSection):
     `step` multiplies by `factor` at each milestone (below 1: a share of the run, else an epoch), `exponential` after
     each epoch; `cosine` falls to `floor` times the first rate. `warmup` is in epochs. `average` is the share of the
     epochs, at the end, whose weights are averaged (stochastic weight averaging); a cosine has its floor there.
+
+    `resolution` trains on smaller images first: `[[24, 0.6]]` has a shorter side of 24 pixels in the first 60 % of the
+    epochs and full size after that. Several stages follow each other. `auto` takes three quarters of the side.
     """
 
     kind: Literal["step", "cosine", "exponential", "constant"] = "step"
@@ -206,6 +237,19 @@ class ScheduleSection(RecipeSection):
     warmup: NonNegative = 0.0
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.0
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    resolution: Annotated[Literal["auto"] | tuple[tuple[int, float], ...], BeforeValidator(_stages)] = ()
+
+    @model_validator(mode="after")
+    def _full_size_at_the_end(self) -> Self:
+        if self.resolution == "auto":
+            return self
+        small = sum(share for _, share in self.resolution)
+        if small > 1 - self.average + 1e-9:
+            raise ValueError(
+                f"schedule.resolution must leave the averaged part of the run ({self.average:g}) at full size, "
+                f"got shares that add up to {small:g}"
+            )
+        return self
 
 
 class CalibrationSection(RecipeSection):

@@ -27,6 +27,8 @@ class EpochLine(Checked):
     kept_share: Number
     samples: Count
     samples_scored: Count = 0
+    image_size: Annotated[list[Side], Field(min_length=2, max_length=2)]
+    flops: NotNegative
     loss: Number
     terms: dict[Text, Number]
     accuracy: Number

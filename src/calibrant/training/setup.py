@@ -20,6 +20,7 @@ from calibrant.training.layers import synchronise_batch_norm
 from calibrant.training.network import Freezing, choose_input, make_model, rate_factors, with_input
 from calibrant.training.recipe import OptimiserSection, Recipe
 from calibrant.training.reproducibility import derive_seed
+from calibrant.training.resolution import FLOPS_PER_GRADIENT, Size, epoch_sizes, forward_flops
 from calibrant.training.run_data import TrainingData, own_training_data
 from calibrant.training.step import EagerSteps, GraphedSteps, Learner, SharpnessAware
 
@@ -135,6 +136,7 @@ def make_optimiser(settings: OptimiserSection, model: nn.Module, lr: Tensor) -> 
         return torch.optim.SGD(
             groups,
             momentum=settings.momentum,
+            nesterov=settings.nesterov,
             weight_decay=settings.weight_decay,
             fused=on_gpu,
         )
@@ -163,6 +165,8 @@ class Setup:
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if fabric.world_size > 1:
             self.network = synchronise_batch_norm(self.network, device)
+        self.sizes = epoch_sizes(recipe, data.image_shape)
+        self.forward_flops = self._count_flops()
         self.freezing = Freezing(self.network, recipe.model)
         self.average: WeightAverage | None = None
         if recipe.averaged_epochs:
@@ -191,15 +195,43 @@ class Setup:
                 group["lr"] = value * group["factor"]
 
     def enter(self, epoch: int) -> None:
-        """Prepare for an epoch: after a linear probe the whole network is trained, by a new optimiser.
+        """Prepare for an epoch: set the size of its images, and after a linear probe train the whole network.
 
-        The steps are built anew, because DistributedDataParallel and a captured graph know only what they began with.
+        The probe's end brings a new optimiser, and the steps are built anew, because DistributedDataParallel and a
+        captured graph know only what they began with.
         """
+        self.preparation.size = None
+        if self.sizes[epoch - 1] != self.data.image_shape[1:]:
+            self.preparation.size = self.sizes[epoch - 1]
         if self.freezing.probing and epoch > self.freezing.probe:
             self.freezing.probing = False
             self.freezing.apply()
             self.optimiser = make_optimiser(self.recipe.optimiser, self.network, self.lr)
             self.steps = self._make_steps()
+
+    def epoch_flops(self, epoch: int, *, trained: int, scored: int) -> float:
+        """Floating-point operations of an epoch: three forward passes per gradient, one per scored sample."""
+        per_gradient = FLOPS_PER_GRADIENT * self.forward_flops[self.sizes[epoch - 1]]
+        scoring_size = self.data.image_shape[1:]
+        if self.pruner.scoring != "all":
+            scoring_size = self.sizes[epoch - 1]
+        gradients = trained * self.recipe.gradients_per_update
+        return float(gradients * per_gradient + scored * self.forward_flops[scoring_size])
+
+    @property
+    def full_forward_flops(self) -> int:
+        """Floating-point operations of the forward pass of one image at full size."""
+        return self.forward_flops[self.data.image_shape[1:]]
+
+    def _count_flops(self) -> dict[Size, int]:
+        """The forward pass of one image at each size of the run; sizes that the network cannot take are refused."""
+        full = self.data.image_shape[1:]
+        if self.expected_input is not None and set(self.sizes) != {full}:
+            raise InvalidInput(
+                f"schedule.resolution needs a network that takes smaller images; {self.recipe.model.name} resizes them "
+                "to its own size. Set model.input to data, or leave the schedule out."
+            )
+        return {size: forward_flops(self.network, self.data.image_shape, size) for size in {*self.sizes, full}}
 
     def _make_steps(self) -> EagerSteps | GraphedSteps:
         recipe, fabric = self.recipe, self.fabric

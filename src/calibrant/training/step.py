@@ -246,10 +246,13 @@ class GraphedSteps:
         self.learner, self.source = learner, source
         self._graph: torch.cuda.CUDAGraph | None = None
         self._warmed = 0
+        self._size = source.preparation.size
         self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's
 
     def run_epoch(self, before_step: Callable[[int], None]) -> None:
-        """Train on the epoch's batches."""
+        """Train on the epoch's batches. Images of another size than before need a new graph."""
+        if self._size != self.source.preparation.size:
+            self._size, self._graph, self._warmed = self.source.preparation.size, None, 0
         for step, total in enumerate(self.source.tables.totals()):
             before_step(step)
             if total == self.source.batch_size:

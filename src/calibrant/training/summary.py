@@ -14,6 +14,7 @@ from calibrant.predictions import Predictions
 from calibrant.runs import Split
 from calibrant.training.recipe import Recipe
 from calibrant.training.reproducibility import describe_environment
+from calibrant.training.resolution import FLOPS_PER_GRADIENT
 from calibrant.training.run import Run
 from calibrant.training.run_files import Line
 from calibrant.training.setup import Setup
@@ -208,6 +209,9 @@ def summarise(
         "seen_share": pruning.seen / full,
         # How often the gradient of a sample was taken: what an update costs is not the same for every optimiser.
         "gradient_passes": pruning.seen * recipe.gradients_per_update,
+        "flops": sum(line["flops"] for line in log),
+        # Of the recipe without pruning and with every epoch at full size.
+        "flops_full": full * recipe.gradients_per_update * FLOPS_PER_GRADIENT * setup.full_forward_flops,
         "epochs": setup.recipe.epochs,
         "policy": policy,
         "steps_mode": setup.mode,

@@ -19,11 +19,11 @@ class Augmentation:
 
     Args:
         crop_padding: Black pixels added on each side before a crop of the original size is taken; 0 for none.
-        flip: Whether half of the images are mirrored left to right.
+        flip: Whether half of the images are mirrored left to right; `alternate` mirrors each in every second epoch.
     """
 
     crop_padding: int = 4
-    flip: bool = True
+    flip: bool | Literal["alternate"] = True
 
     def __post_init__(self) -> None:
         if self.crop_padding < 0:

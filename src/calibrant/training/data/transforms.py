@@ -17,7 +17,7 @@ _LARGE = 48 * 48
 def draw_augmentation(
     n: int,
     padding: int,
-    flip: bool,
+    flip: bool | str,
     generator: torch.Generator | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -26,7 +26,7 @@ def draw_augmentation(
     Args:
         n: Number of images.
         padding: Pixels of padding on each side; offsets lie in `0..2 * padding`.
-        flip: Whether to mirror half of the images; the draw costs the same when not.
+        flip: Whether to mirror half of the images (a name of a way to do it counts as yes).
         generator: Source of randomness; it must live on `device`.
         device: Where the result is made.
 

@@ -1,0 +1,178 @@
+"""Smaller images early in a run, alternating mirror images and Nesterov momentum."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from calibrant.errors import InvalidInput
+from calibrant.pruning import ConfidencePruner
+from calibrant.training import Recipe, Setup, TrainingData, make_fabric, resume, train
+from calibrant.training.batches import EpochTables
+from calibrant.training.data import Augmentation
+from calibrant.training.resolution import epoch_sizes, forward_flops, resized
+
+STAGES = {"schedule__resolution": [[4, 0.25], [5, 0.25]]}
+
+
+def test_images_are_resized_as_pillow_does_it():
+    generator = np.random.default_rng(0)
+    images = generator.normal(size=(3, 2, 32, 28)).astype(np.float32)
+    small = resized(torch.from_numpy(images), (24, 21)).numpy()
+    for image, expected in zip(images.reshape(6, 32, 28), small.reshape(6, 24, 21), strict=True):
+        by_pillow = Image.fromarray(image).resize((21, 24), Image.Resampling.BILINEAR)
+        np.testing.assert_allclose(expected, np.asarray(by_pillow), atol=2e-5)
+
+
+def test_images_of_the_wanted_size_are_returned_as_they_are():
+    images = torch.rand(2, 3, 6, 6)
+    assert resized(images, (6, 6)) is images
+
+
+@pytest.mark.parametrize(
+    ("stages", "shape", "sizes"),
+    [
+        ([], (3, 32, 32), [(32, 32)] * 10),
+        ([[24, 0.6]], (3, 32, 32), [(24, 24)] * 6 + [(32, 32)] * 4),
+        ([[16, 0.25], [24, 0.25]], (1, 32, 64), [(16, 32)] * 2 + [(24, 48)] * 3 + [(32, 64)] * 5),
+        ("auto", (3, 32, 32), [(24, 24)] * 6 + [(32, 32)] * 4),
+        ("auto", (3, 224, 224), [(168, 168)] * 6 + [(224, 224)] * 4),
+        ("auto", (1, 8, 8), [(8, 8)] * 10),
+    ],
+)
+def test_the_size_of_each_epoch(stages, shape, sizes):
+    assert epoch_sizes(Recipe(epochs=10, schedule={"resolution": stages}), shape) == sizes
+
+
+def test_the_computing_of_a_forward_pass_counts_multiplications_and_additions():
+    network = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 5))
+    network[0].eval()
+    assert forward_flops(network, (2, 6, 6), (4, 5)) == 2 * (4 * 5 * 3 * 2 * 9) + 2 * 3 * 5
+    assert [module.training for module in network] == [False, True, True, True]
+
+
+@pytest.fixture(scope="module")
+def staged(toy, toy_recipe, tmp_path_factory):
+    """A run with three sizes of images."""
+    return train(toy_recipe(**STAGES), tmp_path_factory.mktemp("runs") / "staged", data=toy)
+
+
+def test_the_log_has_the_size_and_the_computing_of_each_epoch(staged):
+    lines = staged.epochs()
+    assert [line["image_size"] for line in lines] == [[4, 4], [5, 5], [6, 6], [6, 6]]
+    network = staged.load_model()
+    for line in lines:
+        forward = forward_flops(network, (1, 6, 6), tuple(line["image_size"]))
+        assert line["flops"] == 3 * forward * line["samples"]
+    full = 3 * forward_flops(network, (1, 6, 6), (6, 6)) * 81 * 4
+    assert staged.summary["flops"] == sum(line["flops"] for line in lines) < full
+    assert staged.summary["flops_full"] == full
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_a_run_stopped_in_any_stage_ends_with_the_same_numbers(
+    staged, toy, toy_recipe, tmp_path, epoch, assert_same_run, stopped
+):
+    assert_same_run(resume(stopped(toy_recipe(**STAGES), tmp_path / "part", toy, epoch), data=toy), staged)
+
+
+def test_a_loader_trains_on_the_same_small_images(staged, toy, toy_recipe, tmp_path, assert_same_run):
+    run = train(toy_recipe(engine__data_path="loader", **STAGES), tmp_path / "loader", data=toy)
+    assert_same_run(run, staged, recipe=False)
+
+
+def test_small_images_change_what_is_learned(staged, whole):
+    assert staged.epochs()[0]["loss"] != whole.epochs()[0]["loss"]
+
+
+def test_scoring_passes_count_as_computing(toy, toy_recipe, tmp_path):
+    options = {"method__options__readmit": True, "method__options__scoring": "resting"}
+    run = train(toy_recipe(**options), tmp_path / "scored", data=toy)
+    forward = forward_flops(run.load_model(), (1, 6, 6), (6, 6))
+    lines = run.epochs()
+    assert any(line["samples_scored"] for line in lines)
+    for line in lines:
+        assert line["flops"] == forward * (3 * line["samples"] + line["samples_scored"])
+
+
+def test_alternating_mirrors_show_each_image_on_one_side_and_then_on_the_other():
+    pruner = ConfidencePruner(torch.arange(400) % 3, seed=5, batch_size=8)
+    augmentation = Augmentation(crop_padding=1, flip="alternate")
+    tables = EpochTables(pruner, augmentation=augmentation, batch_size=8, seed=5, rank=0, world_size=1)
+    sides = []
+    for epoch in (1, 2, 3):
+        tables.begin(epoch)
+        mirrored = torch.zeros(400, dtype=torch.bool)
+        mirrored[tables.order] = tables.flips
+        sides.append(mirrored)
+    assert torch.equal(sides[0], ~sides[1])
+    assert torch.equal(sides[0], sides[2])
+    assert 150 < int(sides[0].sum()) < 250
+
+
+def test_alternating_mirrors_do_not_depend_on_the_number_of_processes():
+    augmentation = Augmentation(crop_padding=1, flip="alternate")
+    found = []
+    for world_size in (1, 2):
+        mirrored = torch.zeros(40, dtype=torch.bool)
+        for rank in range(world_size):
+            pruner = ConfidencePruner(torch.arange(40) % 3, seed=5, batch_size=8 // world_size)
+            tables = EpochTables(
+                pruner, augmentation=augmentation, batch_size=8, seed=5, rank=rank, world_size=world_size
+            )
+            tables.begin(1)
+            mirrored[tables.order[: tables.length]] = tables.flips[: tables.length]
+        found.append(mirrored)
+    assert torch.equal(found[0], found[1])
+
+
+def test_alternating_mirrors_are_resumed_exactly(toy, toy_recipe, tmp_path, assert_same_run, stopped):
+    recipe = toy_recipe(data__mirror="alternate", optimiser__nesterov=True)
+    whole = train(recipe, tmp_path / "whole", data=toy)
+    assert_same_run(resume(stopped(recipe, tmp_path / "part", toy, 2), data=toy), whole)
+
+
+def test_nesterov_momentum_reaches_the_optimiser(toy, toy_recipe):
+    recipe = toy_recipe(optimiser__nesterov=True)
+    setup = Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, toy))
+    assert setup.optimiser.param_groups[0]["nesterov"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schedule__resolution": "small"}, "must be auto or a list such as .*'small'"),
+        ({"schedule__resolution": [[24]]}, r"pairs of pixels and a share, got \[24\]"),
+        ({"schedule__resolution": [[24, 0.3], [16, 0.3]]}, "sides of images that grow, got 16"),
+        ({"schedule__resolution": [[4.5, 0.3]]}, "whole sides of images that grow, got 4.5"),
+        ({"schedule__resolution": [[24, 1.2]]}, "shares of the epochs between 0 and 1, got 1.2"),
+        ({"schedule__resolution": [[24, 0.8]], "schedule__average": 0.25}, r"\(0.25\) at full size.*add up to 0.8"),
+        ({"optimiser__nesterov": True, "optimiser__name": "adam"}, "nesterov must be false"),
+        ({"data__mirror": "sometimes"}, "data.mirror"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(toy_recipe, changes, message):
+    with pytest.raises(InvalidInput, match=message):
+        toy_recipe(**changes)
+
+
+def test_a_size_that_is_not_smaller_is_refused_before_anything_is_written(toy, toy_recipe, tmp_path):
+    with pytest.raises(InvalidInput, match="smaller than the images' side of 6 pixels, got 6"):
+        train(toy_recipe(schedule__resolution=[[6, 0.5]]), tmp_path / "run", data=toy)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_size_that_the_network_cannot_take_is_refused_before_anything_is_written(
+    toy, toy_recipe, tmp_path, own_module
+):
+    own_module(
+        "fixed_size_network",
+        "from torch import nn\n\n"
+        "def network(*, n_classes, image_shape):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(36, n_classes))\n",
+    )
+    recipe = toy_recipe(model__name="fixed_size_network:network", schedule__resolution=[[4, 0.5]])
+    with pytest.raises(InvalidInput, match="cannot take images of 4 x 4 pixels"):
+        train(recipe, tmp_path / "run", data=toy, trust_code=True)
+    assert not (tmp_path / "run").exists()
