@@ -33,6 +33,8 @@ import numpy as np
 # returns plain values (numbers, text, None, arrays, and lists and dicts of them) under names that must not change.
 # ---------------------------------------------------------------------------------------------------------------------
 from calibrant import calibration, decisions, deployment, metrics, samples
+from calibrant.decisions.bounds import cases_at_rate, cluster_p_value, interval
+from calibrant.decisions.certify import default_starts, default_thresholds
 from calibrant.errors import InvalidInput as Refused
 from calibrant.metrics.intervals import wilson
 from calibrant.predictions import Predictions
@@ -345,12 +347,12 @@ def bound_numbers() -> Values:
     rates = [(0.0, 0.99, 0.05), (0.002, 0.99, 0.05), (0.04, 0.95, 0.01), (0.0494, 0.95, 0.05), (0.2, 0.9, 0.05)]
     sizes, errors = np.arange(1, 41) % 6 + 1, (np.arange(40) % 13 == 0).astype(int)
     return {
-        "clopper_pearson": [decisions.interval(hits, cases, confidence=0.9) for hits, cases in shares],
+        "clopper_pearson": [interval(hits, cases, confidence=0.9) for hits, cases in shares],
         "wilson": [wilson(hits, cases, level=0.9) for hits, cases in shares],
-        "cases_at_rate": [decisions.cases_at_rate(*rate) for rate in rates],
-        "cluster_p_value": [decisions.cluster_p_value(sizes, errors, most, 6) for most in (0.02, 0.1, 0.3)],
-        "default_thresholds": decisions.default_thresholds(),
-        "default_starts": [list(decisions.default_starts(target).items()) for target in (0.5, 0.9, 0.99, 0.999)],
+        "cases_at_rate": [cases_at_rate(*rate) for rate in rates],
+        "cluster_p_value": [cluster_p_value(sizes, errors, most, 6) for most in (0.02, 0.1, 0.3)],
+        "default_thresholds": default_thresholds(),
+        "default_starts": [list(default_starts(target).items()) for target in (0.5, 0.9, 0.99, 0.999)],
     }
 
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant.checks import labels
-from calibrant.decisions import FILE_NAME, Policy
+from calibrant.decisions import Policy
+from calibrant.decisions.policy import FILE_NAME
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid
 from calibrant.files import (
     atomic_write,

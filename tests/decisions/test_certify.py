@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from calibrant.decisions import certify, default_starts, default_thresholds
+from calibrant.decisions.certify import certify, default_starts, default_thresholds
 from calibrant.errors import InvalidInput
 
 

@@ -4,7 +4,8 @@ from scipy.stats import binomtest
 
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import cases_at_rate, certify, check_promise, choose_threshold, risk_coverage
+from calibrant.decisions import certify, check_promise, choose_threshold, risk_coverage
+from calibrant.decisions.bounds import cases_at_rate
 from calibrant.errors import InvalidInput
 
 

@@ -9,26 +9,24 @@ from calibrant.decisions import (
     Shortlist,
     binary_rates,
     check_promise,
-    describe_check,
-    describe_rule,
     risk_coverage,
 )
+from calibrant.decisions.risk_coverage import coverage_table
 
 
 def test_thresholds_that_agree_in_six_digits_are_told_apart():
     confidence = np.array([0.999_999_91, 0.999_999_92, 0.999_999_93, 0.6])
     predictions = Predictions.from_probabilities(np.stack([confidence, 1 - confidence], axis=1), [0, 0, 1, 0])
-    text = describe_rule(RoutingRule(confidence[1], 2), risk_coverage(predictions, (1.0, 0.75, 0.5, 0.25)))
+    text = coverage_table(risk_coverage(predictions, (1.0, 0.75, 0.5, 0.25)))
     for value in ("0.60000000", "0.99999991", "0.99999992", "0.99999993"):
         assert f" {value} " in text
-    assert "Threshold: 0.9999999\n" in f"{text}\n"
+    assert RoutingRule(confidence[1], 2).describe().endswith("Threshold: 0.9999999")
 
 
 def test_ordinary_thresholds_have_six_digits():
     predictions = Predictions.from_probabilities([[0.9, 0.1], [0.8, 0.2]], [0, 1])
-    text = describe_rule(RoutingRule(0.9, 2), risk_coverage(predictions))
-    assert " 0.900000 " in text
-    assert text.endswith("Threshold: 0.900000")
+    assert " 0.900000 " in coverage_table(risk_coverage(predictions))
+    assert RoutingRule(0.9, 2).describe().endswith("Threshold: 0.900000")
 
 
 def test_a_notebook_shows_promise_threshold_and_evidence(notebook_rows):
@@ -86,7 +84,7 @@ def test_a_notebook_shows_whether_the_promise_held(notebook_rows):
     headings, row = notebook_rows(found)
     assert headings == ["group", "automated", "wrong", "accuracy %", "95 % interval", "promise held"]
     assert row == ["all", "9", "1", "88.89", "51.75 to 99.72", "yes"]
-    assert describe_check(found).splitlines()[-1] == repr(found).splitlines()[0].removeprefix("PromiseCheck: ")
+    assert found.describe().splitlines()[-1] == repr(found).splitlines()[0].removeprefix("PromiseCheck: ")
 
 
 def test_a_notebook_shows_a_rule_for_two_classes(notebook_rows):

@@ -187,5 +187,5 @@ def test_bad_input(draw):
     with pytest.raises(InvalidInput, match="made for 4 classes and cannot be applied to 3"):
         choose_shortlist(draw(100), rule=RoutingRule(threshold=0.9, n_classes=4))
     many = Shortlist(0.1, 1000, 0.9, 0.9, tuple(f"n{k}" for k in range(1000)))
-    with pytest.raises(InvalidInput, match=r"the rule's \(None\), got n0, n1, n2, n3, n4, \.\.\.\. Choose"):
+    with pytest.raises(InvalidInput, match=r"the rule's \(none\), got n0, n1, n2, n3, n4, \.\.\.\. Choose"):
         many.check_fits(RoutingRule(threshold=None, n_classes=1000))

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.decisions import GroupEvidence, RoutingRule, choose_threshold
+from calibrant.decisions import RoutingRule, choose_threshold
+from calibrant.decisions.rule import GroupEvidence
 from calibrant.deployment import Stream, describe, watch
 from calibrant.errors import InvalidInput
 from tests.deployment.conftest import draw, joined, with_rule

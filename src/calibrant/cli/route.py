@@ -87,12 +87,12 @@ def fit(
     from calibrant.decisions import (
         cheapest_threshold,
         choose_threshold,
-        describe_rule,
-        note_weights,
         read_cost_matrix,
         risk_coverage,
         sample_by_weights,
     )
+    from calibrant.decisions.case_columns import note_weights
+    from calibrant.decisions.risk_coverage import coverage_table
     from calibrant.runs import load_predictions, policy_path, source_path
 
     path = source_path(source, "val")
@@ -118,7 +118,7 @@ def fit(
     calibrator = start.calibrator
     content["calibrator"] = None if calibrator is None else calibrator.describe()
     calibrated = "" if calibrator is None else f"Scores are calibrated by {calibrator.describe()}.\n"
-    text = f"{describe_rule(rule, rows)}\n{calibrated}Wrote {target}"
+    text = f"{coverage_table(rows)}\n{rule.describe()}\n{calibrated}Wrote {target}"
     answer(text, {**content, "path": str(target)}, as_json=as_json)
 
 
@@ -181,7 +181,8 @@ def binary(
         policy: Take the calibrator of this policy.
         out: Where to write the policy.
     """
-    from calibrant.decisions import Policy, choose_binary_rule, note_weights, sample_by_weights
+    from calibrant.decisions import Policy, choose_binary_rule, sample_by_weights
+    from calibrant.decisions.case_columns import note_weights
     from calibrant.runs import load_predictions, source_path
 
     path = source_path(source, "val")
@@ -222,7 +223,7 @@ def apply_(
         keep: Other columns of the source that are written behind the decisions: groups for "calibrant monitor".
         executor: Ray decides the parts of a folder of Parquet files in many processes, and --out is a folder, too.
     """
-    from calibrant.decisions import Policy, describe_counts, route_file, route_parts
+    from calibrant.decisions import Policy, route_file, route_parts
     from calibrant.runs import source_path
 
     path = source_path(source, "test")
@@ -234,7 +235,7 @@ def apply_(
             counts = route_file(loaded, path, out, **settings)
         else:
             counts = route_parts(loaded, path, out, **settings, executor=place)
-    answer(f"{describe_counts(counts)} Wrote {out}", {**asdict(counts), "path": str(out)}, as_json=as_json)
+    answer(f"{counts.describe()} Wrote {out}", {**asdict(counts), "path": str(out)}, as_json=as_json)
 
 
 @app.command
@@ -293,13 +294,8 @@ def shortlist_(
         seed: Of that draw.
         out: Where to write the policy. Default: the policy itself is updated.
     """
-    from calibrant.decisions import (
-        Policy,
-        choose_shortlist,
-        describe_shortlist,
-        note_weights,
-        sample_by_weights,
-    )
+    from calibrant.decisions import Policy, choose_shortlist, sample_by_weights
+    from calibrant.decisions.case_columns import note_weights
     from calibrant.runs import load_predictions, source_path
 
     path, target = source_path(source, "test"), out or policy
@@ -313,4 +309,4 @@ def shortlist_(
     chosen = chosen if weights is None else note_weights(chosen, weights, drawn, calibrated)
     replace(loaded, shortlist=chosen).save(target)
     content = {"shortlist": chosen.to_dict(), "path": str(target)}
-    answer(f"{describe_shortlist(chosen)}\nWrote {target}", content, as_json=as_json)
+    answer(f"{chosen.describe()}\nWrote {target}", content, as_json=as_json)

@@ -1,6 +1,6 @@
 """Two classes with different weight: promises for sensitivity and specificity, and what a person sees in between."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from calibrant.checks import fraction, whole
-from calibrant.decisions.base import Part
 from calibrant.decisions.bounds import cases_without_error, interval
+from calibrant.decisions.rule import Part
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Predictions, in_order_of, names_or_numbers, require_predictions
 from calibrant.tables import Displayed, ShownFields, Table
@@ -52,7 +52,7 @@ def binary_rates(
     positive: int = 1,
     confidence: float = 0.95,
 ) -> BinaryRates:
-    """Sensitivity and specificity where cases below `low` are called negative and those from `high` on positive.
+    """Sensitivity and specificity if cases below `low` are called negative and those from `high` on positive.
 
     Args:
         predictions: Labelled cases of two classes.
@@ -67,25 +67,32 @@ def binary_rates(
     (0.5, 0.5)
     """
     chance, ill = _of_positive(predictions, positive)
-    upper = low if high is None else high
-    missed, flagged = int((ill & (chance < low)).sum()), int((~ill & (chance >= upper)).sum())
+    if high is None:
+        high = low
+    missed, flagged = int((ill & (chance < low)).sum()), int((~ill & (chance >= high)).sum())
     positives = int(ill.sum())
     negatives = len(ill) - positives
-    ends = [
-        tuple(map(float, interval(count - bad, count, confidence=confidence)))
-        for count, bad in ((positives, missed), (negatives, flagged))
-    ]
+    sensitivity, sensitivity_interval = _rate(positives, missed, confidence)
+    specificity, specificity_interval = _rate(negatives, flagged, confidence)
     return BinaryRates(
         positives=positives,
         negatives=negatives,
         missed=missed,
         flagged=flagged,
-        reviewed=int(((chance >= low) & (chance < upper)).sum()),
-        sensitivity=(positives - missed) / positives if positives else None,
-        specificity=(negatives - flagged) / negatives if negatives else None,
-        sensitivity_interval=(ends[0][0], ends[0][1]),
-        specificity_interval=(ends[1][0], ends[1][1]),
+        reviewed=int(((chance >= low) & (chance < high)).sum()),
+        sensitivity=sensitivity,
+        specificity=specificity,
+        sensitivity_interval=sensitivity_interval,
+        specificity_interval=specificity_interval,
     )
+
+
+def _rate(cases: int, errors: int, confidence: float) -> tuple[float | None, tuple[float, float]]:
+    """Share of cases that is right, with its interval."""
+    low, high = interval(cases - errors, cases, confidence=confidence)
+    if cases == 0:
+        return None, (float(low), float(high))
+    return (cases - errors) / cases, (float(low), float(high))
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,8 +100,8 @@ class BinaryRule(Displayed, Part):
     """Call a case negative below `low`, positive from `high` on, and let a person decide in between.
 
     Attributes:
-        low: On the probability of the positive class; 0 where no case may be called negative.
-        high: Likewise; None where no case may be called positive.
+        low: On the probability of the positive class; 0 if no case may be called negative.
+        high: Likewise; None if no case may be called positive.
         positive: Number of the positive class.
         sensitivity: Promised: at most 1 - sensitivity of the positive cases are called negative; None for no promise.
         specificity: Promised: at most 1 - specificity of the negative cases are called positive; None for no promise.
@@ -102,7 +109,7 @@ class BinaryRule(Displayed, Part):
         class_names: Names of the two classes.
         evidence: Counts on the cases that the rule was chosen on.
         note: One sentence for a person.
-        fitted_on: SHA-256 of the predictions file that the rule was chosen on, where it was one.
+        fitted_on: SHA-256 of the predictions file that the rule was chosen on, if it was a file.
     """
 
     _what: ClassVar[str] = "binary rule"
@@ -129,10 +136,9 @@ class BinaryRule(Displayed, Part):
     def overview_rows(self) -> list[tuple[str, object]]:
         """What it promises and what it was chosen on, one line each."""
         promised = "at least {:g}, with probability {:g}"
-        rows: list[tuple[str, object]] = [
-            ("negative below", self.low),
-            ("positive from", "nothing is called positive" if self.high is None else self.high),
-        ]
+        rows: list[tuple[str, object]] = [("negative below", self.low), ("positive from", self.high)]
+        if self.high is None:
+            rows[1] = ("positive from", "nothing is called positive")
         for name, value in (("sensitivity", self.sensitivity), ("specificity", self.specificity)):
             if value is not None:
                 rows.append((f"promised {name}", promised.format(value, self.confidence)))
@@ -150,12 +156,12 @@ class BinaryRule(Displayed, Part):
         names = names_or_numbers(self.class_names, 2)
         return Table(f"positive is {names[self.positive]}", self.overview_rows())
 
-    def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
-        """`predictions` in the order of the rule's two classes, by their names; refused where they have others."""
-        require_predictions(predictions)
-        if predictions.n_classes != 2:
-            raise invalid(where, "have two classes", predictions.n_classes)
-        return in_order_of(self.class_names, predictions, where=where)
+    @property
+    def upper(self) -> float:
+        """From this probability on a case is called positive; infinity if none is."""
+        if self.high is None:
+            return np.inf
+        return self.high
 
     def decide(self, predictions: Predictions) -> list[Decision]:
         """What is called negative, what positive, and what a person sees; targets are not looked at.
@@ -167,22 +173,24 @@ class BinaryRule(Displayed, Part):
         ['negative', 'review', 'positive']
         """
         chance, _ = _of_positive(self.in_own_order(predictions), self.positive)
-        upper = np.inf if self.high is None else self.high
-        return np.where(chance < self.low, "negative", np.where(chance >= upper, "positive", "review")).tolist()  # type: ignore[no-any-return] # NumPy types tolist as Any
+        decisions = np.where(chance >= self.upper, "positive", "review")
+        return np.where(chance < self.low, "negative", decisions).tolist()  # type: ignore[no-any-return] # NumPy types tolist as Any
 
     def check(self, predictions: Predictions, *, confidence: float = 0.95) -> dict[str, Any]:
         """Counts on new labelled cases, and whether each promise is contradicted: its whole interval lies below it."""
-        inner = 1.0 - (1.0 - confidence) / 2.0
-        upper = np.inf if self.high is None else self.high
-        rates = binary_rates(self.in_own_order(predictions), self.low, upper, positive=self.positive, confidence=inner)
+        own = self.in_own_order(predictions)
+        each = 1.0 - (1.0 - confidence) / 2.0
+        rates = binary_rates(own, self.low, self.upper, positive=self.positive, confidence=each)
         held = {
-            name: promised is None or ends[1] >= promised
-            for name, promised, ends in (
-                ("sensitivity", self.sensitivity, rates.sensitivity_interval),
-                ("specificity", self.specificity, rates.specificity_interval),
-            )
+            "sensitivity": self.sensitivity is None or rates.sensitivity_interval[1] >= self.sensitivity,
+            "specificity": self.specificity is None or rates.specificity_interval[1] >= self.specificity,
         }
         return {**asdict(rates), "held": held}
+
+    def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
+        """`predictions` in the order of the rule's two classes, by their names. Other classes are refused."""
+        _require_two(predictions, where)
+        return in_order_of(self.class_names, predictions, where=where)
 
 
 def choose_binary_rule(
@@ -197,7 +205,7 @@ def choose_binary_rule(
 
     The promise: over draws of the labelled cases, with probability at least `confidence`, at most 1 - sensitivity of
     all positive cases are called negative and at most 1 - specificity of all negative ones positive. Each threshold is
-    an order statistic of the scores of one class, which is exact for any model and any number of cases; where both are
+    an order statistic of the scores of one class, which is exact for any model and any number of cases; if both are
     promised each has half of the error probability. With one promise alone, every case is decided at its threshold.
 
     Args:
@@ -211,99 +219,105 @@ def choose_binary_rule(
     if sensitivity is None and specificity is None:
         raise InvalidInput("sensitivity or specificity must be promised, got neither.")
     chance, ill = _of_positive(predictions, positive)
-    level = (1.0 - confidence) / ((sensitivity is not None) + (specificity is not None))
-    low = high = may_miss = may_flag = None
-    if sensitivity is not None:
-        positives = np.sort(chance[ill])
-        may_miss = _allowed(len(positives), 1.0 - fraction("sensitivity", sensitivity), level)
-        if may_miss is not None:
-            low = float(positives[may_miss])
-    if specificity is not None:
-        # The probability itself is ordered, from the largest down. 1 - probability is exactly 1 for everything below
-        # 1e-16, so that its order would be lost for scores of a saturated model.
-        negatives = np.sort(chance[~ill])[::-1]
-        may_flag = _allowed(len(negatives), 1.0 - fraction("specificity", specificity), level)
-        if may_flag is not None:
-            # Called positive from the next number on: the case at the limit itself is called negative.
-            high = float(np.nextafter(negatives[may_flag], 2.0))
+    level = 1.0 - confidence
+    if sensitivity is not None and specificity is not None:
+        level /= 2
+    # The probability itself is ordered, for negative cases from the largest down. 1 - probability is exactly 1 for
+    # everything below 1e-16, so that its order would be lost for scores of a saturated model.
+    of_positives = _Limit("sensitivity", "positive", sensitivity, np.sort(chance[ill]), level)
+    of_negatives = _Limit("specificity", "negative", specificity, np.sort(chance[~ill])[::-1], level)
+    low, high = of_positives.value, of_negatives.value
+    if high is not None:
+        high = float(np.nextafter(high, 2.0))  # the case at the limit itself is called negative
     lower, upper = _joined(low, high, sensitivity, specificity)
-    rates = binary_rates(predictions, lower, np.inf if upper is None else upper, positive=positive)
-    for promised, count, allowed in (("sensitivity", rates.missed, may_miss), ("specificity", rates.flagged, may_flag)):
-        if allowed is not None and count > allowed:
-            raise RuntimeError(f"the rule breaks its {promised} on its own cases: {count} errors, {allowed} allowed")
-    names = predictions.class_names
-    return BinaryRule(
+    rule = BinaryRule(
         low=lower,
         high=upper,
         positive=positive,
-        sensitivity=sensitivity if low is not None else None,
-        specificity=specificity if high is not None else None,
+        sensitivity=of_positives.promised,
+        specificity=of_negatives.promised,
         confidence=confidence,
-        class_names=names,
-        evidence=rates,
-        note=f"Positive is {names_or_numbers(names, 2)[positive]}. "
-        + _note(rates, (sensitivity, low), (specificity, high), confidence, level),
+        class_names=predictions.class_names,
         fitted_on=predictions.origin.sha256,
     )
+    rates = binary_rates(predictions, rule.low, rule.upper, positive=positive)
+    of_positives.check(rates.missed)
+    of_negatives.check(rates.flagged)
+    called = f"{rates.missed:,} positive cases are called negative and {rates.flagged:,} negative ones positive"
+    sentences = [
+        f"Positive is {names_or_numbers(rule.class_names, 2)[positive]}.",
+        *of_positives.sentences(confidence),
+        *of_negatives.sentences(confidence),
+        f"Of these {called}. A person sees {rates.reviewed:,} of {len(ill):,} cases.",
+    ]
+    return replace(rule, evidence=rates, note=" ".join(sentences))
+
+
+class _Limit:
+    """A bound on how many cases of one class are decided wrongly, from the sorted scores of that class.
+
+    A threshold at the value with k smaller ones (for the other class: larger ones) lets more than 1 - target of the
+    distribution through only if at most k of the cases fell into that part: a binomial probability, which is at most
+    `level` for the k taken.
+    """
+
+    def __init__(self, name: str, which: str, target: float | None, values: NDArray[np.float64], level: float) -> None:
+        self.name, self.which, self.target, self.level = name, which, target, level
+        self.cases = len(values)
+        self.value: float | None = None
+        self.promised: float | None = None
+        if target is None:
+            return
+        share = 1.0 - fraction(name, target)
+        fine = np.flatnonzero(bdtr(np.arange(self.cases), self.cases, share) <= level)
+        if len(fine):
+            self.allowed = int(fine[-1])
+            self.value, self.promised = float(values[self.allowed]), target
+
+    def check(self, errors: int) -> None:
+        """Refuse to return a rule that breaks its promise on its own cases."""
+        if self.promised is not None and errors > self.allowed:
+            raise RuntimeError(
+                f"the rule breaks its {self.name} on its own cases: {errors} errors, {self.allowed} allowed"
+            )
+
+    def sentences(self, confidence: float) -> list[str]:
+        """What is promised, or why nothing is; nothing if no promise was asked for."""
+        if self.target is None:
+            return []
+        share, cases = f"{self.name} of at least {100 * self.target:.6g} %", f"{self.cases:,} {self.which} cases"
+        if self.promised is not None:
+            return [f"A {share} is promised with {100 * confidence:.6g} % confidence, from {cases}."]
+        needed = cases_without_error(self.target, self.level)
+        return [f"No {share} can be promised: {cases}, at least {needed:,} are needed."]
+
+
+def _require_two(predictions: Predictions, where: str = "predictions") -> None:
+    require_predictions(predictions)
+    if predictions.n_classes != 2:
+        raise invalid(where, "have two classes", predictions.n_classes)
 
 
 def _of_positive(predictions: Predictions, positive: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    require_predictions(predictions)
-    if predictions.n_classes != 2:
-        raise invalid("predictions", "have two classes", predictions.n_classes)
+    _require_two(predictions)
     if whole("positive", positive, 0) > 1:
         raise invalid("positive", "be 0 or 1", positive)
     return np.minimum(predictions.probabilities[:, positive], 1.0), predictions.targets == positive
 
 
-def _allowed(cases: int, most: float, level: float) -> int | None:
-    """How many of `cases` may lie on the wrong side of a threshold that lets at most `most` of them through.
-
-    A threshold at the value with k smaller ones (for the other class: larger ones) lets more than `most` of the
-    distribution through only if at most k of the cases fell into that part: a binomial probability, which is at most
-    `level` for the k returned. None if that holds for no k.
-    """
-    fine = np.flatnonzero(bdtr(np.arange(cases), cases, most) <= level)
-    return None if len(fine) == 0 else int(fine[-1])
-
-
 def _joined(
     low: float | None, high: float | None, sensitivity: float | None, specificity: float | None
 ) -> tuple[float, float | None]:
-    """Both thresholds; where only one promise is asked for, or the two overlap, one serves both."""
+    """Both thresholds; if only one promise is asked for, or the two overlap, one serves both."""
+    lower = low or 0.0
     if specificity is None:
-        lower = 0.0 if low is None else low
         return lower, lower
-    if sensitivity is None:
-        return (0.0, None) if high is None else (min(high, 1.0), high if high <= 1.0 else None)
-    lower = 0.0 if low is None else low
-    if high is None or high > 1.0:
+    if high is None:
         return lower, None
+    if high > 1.0:  # not even a probability of 1 is called positive
+        if sensitivity is None:
+            lower = 1.0
+        return lower, None
+    if sensitivity is None:
+        return high, high
     return lower, max(lower, high)
-
-
-def _note(
-    rates: BinaryRates,
-    of_positives: tuple[float | None, float | None],
-    of_negatives: tuple[float | None, float | None],
-    confidence: float,
-    level: float,
-) -> str:
-    sentences = []
-    for name, which, count, (promised, cut) in (
-        ("sensitivity", "positive", rates.positives, of_positives),
-        ("specificity", "negative", rates.negatives, of_negatives),
-    ):
-        if promised is None:
-            continue
-        share = f"{name} of at least {100 * promised:.6g} %"
-        if cut is None:
-            needed = cases_without_error(promised, level)
-            told = f"No {share} can be promised: {count:,} {which} cases, at least {needed:,} are needed."
-        else:
-            told = f"A {share} is promised with {100 * confidence:.6g} % confidence, from {count:,} {which} cases."
-        sentences.append(told)
-    total = rates.positives + rates.negatives
-    called = f"{rates.missed:,} positive cases are called negative and {rates.flagged:,} negative ones positive"
-    sentences.append(f"Of these {called}. A person sees {rates.reviewed:,} of {total:,} cases.")
-    return " ".join(sentences)

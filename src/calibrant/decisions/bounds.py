@@ -12,14 +12,14 @@ from scipy.special import bdtr, betaincinv, logsumexp
 from calibrant.checks import fraction
 from calibrant.errors import invalid
 
-# Nobody has more labelled cases. SciPy's binomial distribution is NaN from 2^31 on, where a search would never end.
+# Nobody has more labelled cases. SciPy's binomial distribution is NaN from 2^31 on, so that a search would never end.
 MOST_CASES = 100_000_000
 
 
 def check_numbers(name: str, values: Any, rule: str) -> NDArray[np.float64]:
     """A sequence of numbers in 0..1 as an array of shape (m,), m > 0."""
     try:
-        array = np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=np.float64)
+        array = np.array(list(values), dtype=np.float64)
     except (TypeError, ValueError):
         array = np.empty(0)
     if array.ndim != 1 or len(array) == 0 or not ((array >= 0) & (array <= 1)).all():
@@ -28,14 +28,14 @@ def check_numbers(name: str, values: Any, rule: str) -> NDArray[np.float64]:
 
 
 def error_p_value(errors: NDArray[np.int64], cases: NDArray[np.int64], largest_error: float) -> NDArray[np.float64]:
-    """P(so few errors or fewer) where the true error rate is `largest_error`: small means it is lower.
+    """P(so few errors or fewer) if the true error rate is `largest_error`: small means it is lower.
 
-    It is at most `level` exactly where the Clopper-Pearson upper bound at that level is at most `largest_error`.
+    It is at most `level` exactly if the Clopper-Pearson upper bound at that level is at most `largest_error`.
     """
     return np.asarray(bdtr(errors, cases, largest_error))
 
 
-# Shares of the largest bet that can be paid: large ones win where there is hardly an error, small ones elsewhere.
+# Shares of the largest bet that can be paid: large ones win if there is hardly an error, small ones otherwise.
 _BETS = np.concatenate([np.geomspace(0.02, 0.6, 9), 1.0 - np.geomspace(0.3, 0.001, 7)])
 
 
@@ -45,7 +45,7 @@ def cluster_p_value(
     """As `error_p_value` for cases in clusters: small means that the true error rate is lower than `largest_error`.
 
     Cases of one cluster may depend on each other in any way; clusters are independent draws of at most
-    `largest_cluster` cases each. Where the error rate is `largest_error` or more, errors - largest_error * cases of a
+    `largest_cluster` cases each. If the error rate is `largest_error` or more, errors - largest_error * cases of a
     cluster has an expectation of at least 0, so a bet that it is negative does not grow the capital on average; the
     inverse of the capital is a p-value for any number of clusters (Waudby-Smith and Ramdas 2024).
 
@@ -74,7 +74,7 @@ def interval(hits: Any, cases: Any, *, confidence: float = 0.95) -> tuple[Any, A
 
 
 def lower_bound(hits: Any, cases: Any, confidence: float) -> Any:
-    """One-sided Clopper-Pearson lower bound for a share; 0 where there are no hits."""
+    """One-sided Clopper-Pearson lower bound for a share; 0 without hits."""
     hits, cases = np.asarray(hits), np.asarray(cases)
     bound = betaincinv(np.maximum(hits, 1), cases - hits + 1, 1.0 - confidence)
     return np.where(hits > 0, bound, 0.0)[()]
@@ -90,9 +90,9 @@ def cases_without_error(target_accuracy: float, level: float) -> int:
 
 
 def cases_at_rate(error_rate: float, target_accuracy: float, level: float) -> int | None:
-    """The fewest cases that show the target if errors keep coming at `error_rate`; None where that rate is too high.
+    """The fewest cases that show the target if errors keep coming at `error_rate`; None if that rate is too high.
 
-    `MOST_CASES` stands for that many or more.
+    `MOST_CASES` means that many or more.
 
     >>> cases_at_rate(0.002, 0.99, 0.05)
     473
@@ -128,8 +128,11 @@ def _cases_with(errors: int, target_accuracy: float, level: float) -> int:
 
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The smallest whole number in (low, high] for which a monotone statement holds; `high` where there is none."""
+    """The smallest whole number in (low, high] for which a monotone statement holds; `high` if there is none."""
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
     return high

@@ -1,6 +1,6 @@
 """Tests which thresholds keep a promise, strictest first, so that all tests together err with a given probability."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from calibrant.errors import invalid
 from calibrant.tables import ShownFields
 
 Starts = Sequence[float] | Mapping[float, float]
+_PValue = Callable[[int], float]  # of "the accuracy is below the target" at the threshold of this number
 
 
 def default_thresholds() -> NDArray[np.float64]:
@@ -86,67 +87,73 @@ def certify(
         thresholds: Fixed in advance, not read off these cases; None for `default_thresholds`.
         starts: Fixed in advance: thresholds with equal parts, or a mapping from threshold to part, which together make
             at most 1; None for `default_starts`.
-        groups: Rows of each group that the target is to be shown for as well. A threshold passes where all cases and
+        groups: Rows of each group that the target is to be shown for as well. A threshold passes if all cases and
             every group pass by themselves. That needs no correction for the number of groups: while any of them is
             below the target, its own test passes with probability at most its level (intersection-union test).
-        clusters: Number of the cluster of each case, where cases of one cluster depend on each other: then clusters
-            are the independent draws.
+        clusters: Number of the cluster of each case if cases of one cluster depend on each other: then clusters are
+            the independent draws.
     """
-    grid = _strictest_first("thresholds", default_thresholds() if thresholds is None else thresholds)
+    if thresholds is None:
+        thresholds = default_thresholds()
+    grid = _strictest_first("thresholds", thresholds)
     parts = parts_of(starts, target_accuracy)
     # A start between two thresholds belongs to the next looser one; one below them all to the last.
     place = np.searchsorted(-grid, [-start for start in parts], side="left").clip(max=len(grid) - 1)
     gain = level * np.bincount(place, weights=list(parts.values()), minlength=len(grid))
-    cases = _at_least(confidence, grid)
-    errors = _at_least(confidence[~correct], grid)
-    lines: list[slice | NDArray[np.int64]] = [slice(None), *groups]
-    tests = [
-        _Line(confidence[own], correct[own], None if clusters is None else clusters[own], grid, 1.0 - target_accuracy)
-        for own in lines
-    ]
+    rows = [np.arange(len(confidence)), *groups]
+    tests: list[_PValue] = []
+    for own in rows:
+        if clusters is None:
+            tests.append(_independent_test(confidence[own], correct[own], grid, 1.0 - target_accuracy))
+        else:
+            tests.append(_clustered_test(confidence[own], correct[own], clusters[own], grid, 1.0 - target_accuracy))
     levels, kept, budget = [], [], 0.0
     # Plain numbers: a loop over an array makes an object for each of its entries, which takes most of the time.
     for at, part in enumerate(gain.tolist()):
         budget += part
+        passed = budget > 0 and all(p_value(at) <= budget for p_value in tests)
         levels.append(budget)
-        kept.append(budget > 0 and all(test(at) <= budget for test in tests))
-        budget = budget if kept[-1] else 0.0
-    return Certificate(grid, cases, errors, np.array(levels), np.array(kept), float(gain.max()))
+        kept.append(passed)
+        if not passed:
+            budget = 0.0
+    errors = _at_least(confidence[~correct], grid)
+    return Certificate(grid, _at_least(confidence, grid), errors, np.array(levels), np.array(kept), float(gain.max()))
 
 
-class _Line:
-    """The test of each threshold on some cases."""
+def _independent_test(
+    confidence: NDArray[np.float64], correct: NDArray[np.bool_], grid: NDArray[np.float64], largest_error: float
+) -> _PValue:
+    """Exact binomial tests of independent cases, for all thresholds at once."""
+    errors = _at_least(confidence[~correct], grid)
+    p_values: list[float] = error_p_value(errors, _at_least(confidence, grid), largest_error).tolist()
+    return p_values.__getitem__
 
-    def __init__(
-        self,
-        confidence: NDArray[np.float64],
-        correct: NDArray[np.bool_],
-        clusters: NDArray[np.int64] | None,
-        grid: NDArray[np.float64],
-        largest_error: float,
-    ) -> None:
-        self.largest_error, self.clusters = largest_error, clusters
-        self.cases = _at_least(confidence, grid)
-        if clusters is None:
-            errors = _at_least(confidence[~correct], grid)
-            self.p_values = error_p_value(errors, self.cases, largest_error).tolist()
-            return
-        order = np.argsort(-confidence, kind="stable")
-        own = np.unique(clusters, return_inverse=True)[1]
-        self.own, self.wrong = own[order], ~correct[order]
-        self.largest = int(np.bincount(own).max(initial=1))
 
-    def __call__(self, at: int) -> float:
-        """The p-value of one threshold; those of clusters are computed when they are asked for, which few are."""
-        if self.clusters is None:
-            return float(self.p_values[at])
-        some, wrong = self.own[: self.cases[at]], self.wrong[: self.cases[at]]
+def _clustered_test(
+    confidence: NDArray[np.float64],
+    correct: NDArray[np.bool_],
+    clusters: NDArray[np.int64],
+    grid: NDArray[np.float64],
+    largest_error: float,
+) -> _PValue:
+    """Tests of cases in clusters, computed for the thresholds that are reached, which are few."""
+    order = np.argsort(-confidence, kind="stable")
+    numbers = np.unique(clusters, return_inverse=True)[1]
+    ranked, wrong = numbers[order], ~correct[order]
+    reached = _at_least(confidence, grid)
+    largest_cluster = int(np.bincount(numbers).max(initial=1))
+
+    def p_value(at: int) -> float:
+        some = ranked[: reached[at]]
         size = int(some.max(initial=0)) + 1
-        errors = np.bincount(some[wrong], minlength=size)
-        return cluster_p_value(np.bincount(some, minlength=size), errors, self.largest_error, self.largest)
+        errors = np.bincount(some[wrong[: reached[at]]], minlength=size)
+        return cluster_p_value(np.bincount(some, minlength=size), errors, largest_error, largest_cluster)
+
+    return p_value
 
 
 def _at_least(values: NDArray[np.float64], grid: NDArray[np.float64]) -> NDArray[np.int64]:
+    """How many values reach each threshold."""
     return np.asarray(len(values) - np.searchsorted(np.sort(values), grid, side="left"), dtype=np.int64)
 
 
@@ -159,7 +166,9 @@ def parts_of(starts: Starts | None, target_accuracy: float) -> dict[float, float
     if starts is None:
         starts = default_starts(target_accuracy)
     places = _strictest_first("starts", starts)
-    parts = [starts[at] for at in places] if isinstance(starts, Mapping) else [1.0 / len(places)] * len(places)
-    if sum(positive("starts", part) for part in parts) > 1 + 1e-9:
+    parts = [1.0 / len(places)] * len(places)
+    if isinstance(starts, Mapping):
+        parts = [positive("starts", starts[place]) for place in places]
+    if sum(parts) > 1 + 1e-9:
         raise invalid("starts", "have parts that make at most 1 together", starts)
     return dict(zip(places.tolist(), parts, strict=True))

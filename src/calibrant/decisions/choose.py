@@ -1,6 +1,5 @@
 """`choose_threshold`: the lowest threshold at which an accuracy can be promised."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -8,13 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction
-from calibrant.decisions.bounds import MOST_CASES, cases_at_rate, cases_without_error, interval, lower_bound
+from calibrant.decisions.bounds import MOST_CASES, cases_at_rate, cases_without_error, lower_bound
+from calibrant.decisions.case_columns import read_members
 from calibrant.decisions.certify import Certificate, Starts, certify, parts_of
-from calibrant.decisions.costs import CostMatrix, CostModel, check_costs
-from calibrant.decisions.members import check_members, group_evidence, group_note
-from calibrant.decisions.rule import Evidence, GroupEvidence, Routed, RoutingRule
+from calibrant.decisions.risk_coverage import CostMatrix, CostModel, check_costs, last_minimum
+from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, RoutingRule, route_all
+from calibrant.errors import invalid
 from calibrant.metrics.metric import Groups
-from calibrant.predictions import Predictions, require_predictions
+from calibrant.predictions import Predictions
 
 # With fewer cases than this at a threshold nothing is said about its error rate.
 _JUDGED = 10
@@ -56,12 +56,12 @@ def choose_threshold(
         cost_error: Cost of an automated error. With `cost_review`, of the thresholds that keep the promise the cheapest
             is taken instead of the lowest.
         cost_review: Cost of one review.
-        cost_matrix: Instead of `cost_error`: row y, column k is the cost of deciding k where y is true, shape (K, K).
+        cost_matrix: Instead of `cost_error`: row y, column k is the cost of deciding k if y is true, shape (K, K).
         thresholds: Thresholds to consider, fixed in advance; None for `default_thresholds`.
         starts: Where the search may begin again, fixed in advance; None for `default_starts`.
 
     Returns:
-        A rule; `threshold` is None where nothing can be promised, and `evidence.cases_needed` then says how many cases
+        A rule; `threshold` is None if nothing can be promised, and `evidence.cases_needed` then says how many cases
         would probably do.
     """
     target_accuracy = fraction("target_accuracy", target_accuracy)
@@ -69,52 +69,51 @@ def choose_threshold(
     costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
     routed = route_all(predictions)
     correct = routed.predicted == predictions.targets
-    members = check_members(predictions, groups, clusters, per_class=per_class)
+    if groups is not None and per_class:
+        raise invalid("groups", "be left out with per_class", "both", "Choose one of the two promises.")
+    members = read_members(predictions, groups, clusters)
     lines = [np.arange(len(predictions))]
     if per_class:
         lines = [np.flatnonzero(routed.predicted == k) for k in range(predictions.n_classes)]
     level = (1.0 - confidence) / len(lines)
-    paid = None if costs is None else costs.of_rows(predictions.targets, routed.predicted)
-    search = _Search(
-        routed.confidence, correct, members.clusters, target_accuracy, level, thresholds, starts, costs, paid
-    )
+    search = _Search(routed.confidence, correct, members.clusters, target_accuracy, level, thresholds, starts)
+    if costs is not None:
+        search = replace(search, costs=costs, paid=costs.of_rows(predictions.targets, routed.predicted))
     fewest = cases_without_error(target_accuracy, level * max(parts_of(starts, target_accuracy).values()))
     promised = {name: rows for name, rows in members.groups.items() if len(rows) >= fewest}
     tables = [search.certify(line, *promised.values()) for line in lines]
-    found = tuple(search.pick(table, line) for table, line in zip(tables, lines, strict=True))
-    rule = RoutingRule(
-        threshold=None if per_class else found[0],
-        n_classes=predictions.n_classes,
-        class_thresholds=found if per_class else None,
-    )
+    cuts = tuple(search.pick(table, line) for table, line in zip(tables, lines, strict=True))
+    rule = RoutingRule(cuts[0], predictions.n_classes, target_accuracy, confidence)
+    if per_class:
+        rule = replace(rule, threshold=None, class_thresholds=cuts)
     automate = routed.confidence >= rule.thresholds[routed.predicted]
-    needed = None
-    if not any(table.kept.any() for table in tables):
-        alone = [search.certify(rows) for rows in promised.values()]
-        needed = _most_needed([tables, *([table] for table in alone)], target_accuracy, confidence, len(predictions))
-    counts = int(automate.sum()), int((automate & ~correct).sum())
-    evidence = build_evidence(len(predictions), *counts, None if needed is None else needed.cases)
-    shown = group_evidence(members, automate, correct, promised)
-    crowded = needed is not None and any(search.crowded(line, needed.judged) for line in lines)
-    notes = [_note(rule, tables, evidence, needed, target_accuracy, confidence, crowded=crowded)]
-    if groups is not None:
-        notes.append(search.note_on_groups(shown, promised, fewest, automated=counts[0]))
+    automated, errors = int(automate.sum()), int((automate & ~correct).sum())
+    evidence = Evidence.of_counts(len(predictions), automated, errors)
+    if any(table.kept.any() for table in tables):
+        note = _note_kept(rule)
+    else:
+        alone = [[search.certify(rows)] for rows in promised.values()]
+        needed = _most_needed([tables, *alone], target_accuracy, confidence, len(predictions))
+        evidence = replace(evidence, cases_needed=needed.cases)
+        crowded = any(search.crowded(line, needed.judged) for line in lines)
+        note = _note_nothing(rule, tables[0].largest_part, len(predictions), needed, crowded=crowded)
+    group_evidence = members.evidence(automate, correct, promised)
+    if group_evidence is not None:
+        note = f"{note} {search.note_on_groups(group_evidence, promised, fewest, automated)}"
     if members.n_clusters is not None:
-        notes.append(f"Cases of one of the {members.n_clusters:,} clusters may depend on each other.")
+        note = f"{note} Cases of one of the {members.n_clusters:,} clusters may depend on each other."
     return replace(
         rule,
-        groups=members.column,
-        group_evidence=shown or None,
+        groups=members.group_column,
+        group_evidence=group_evidence,
         clusters=members.n_clusters,
         cluster_column=members.cluster_column,
         largest_cluster=members.largest_cluster,
-        target_accuracy=target_accuracy,
-        confidence=confidence,
         class_names=predictions.class_names,
         evidence=evidence,
-        costs=None if costs is None or paid is None else costs.of_rule(evidence, float(paid[automate].sum())),
+        costs=search.costs_of(evidence, automate),
         fitted_on=predictions.origin.sha256,
-        note=" ".join(notes),
+        note=note,
     )
 
 
@@ -129,11 +128,14 @@ class _Search:
     level: float
     thresholds: Sequence[float] | None
     starts: Starts | None
-    costs: CostModel | None
-    paid: NDArray[np.float64] | None
+    costs: CostModel | None = None
+    paid: NDArray[np.float64] | None = None
 
     def certify(self, rows: NDArray[np.int64], *groups: NDArray[np.int64]) -> Certificate:
         """Which thresholds keep the promise for these rows, and for each of the groups by itself."""
+        clusters = self.clusters
+        if clusters is not None:
+            clusters = clusters[rows]
         return certify(
             self.confidence[rows],
             self.correct[rows],
@@ -142,27 +144,13 @@ class _Search:
             thresholds=self.thresholds,
             starts=self.starts,
             groups=list(groups),
-            clusters=None if self.clusters is None else self.clusters[rows],
+            clusters=clusters,
         )
-
-    def note_on_groups(
-        self,
-        shown: tuple[GroupEvidence, ...],
-        promised: Mapping[str, NDArray[np.int64]],
-        fewest: int,
-        *,
-        automated: int,
-    ) -> str:
-        """`group_note`; what the groups cost is counted against the rule of all cases together."""
-        rows = np.arange(len(self.confidence))
-        alone = self.pick(self.certify(rows), rows)
-        more = 0 if alone is None else int((self.confidence >= alone).sum()) - automated
-        return group_note(shown, fewest, more, len(rows), lambda name: bool(self.certify(promised[name]).kept.any()))
 
     def pick(self, table: Certificate, rows: NDArray[np.int64]) -> float | None:
         """Of the thresholds that are kept the lowest or, with costs, the cheapest for the rows.
 
-        None where no threshold is kept, and where a review of every case is cheaper.
+        None if no threshold is kept, or if a review of every case is cheaper.
         """
         kept = np.flatnonzero(table.kept)
         if len(kept) == 0:
@@ -170,8 +158,16 @@ class _Search:
         if self.costs is None or self.paid is None:
             return float(table.thresholds[kept[-1]])
         change = self.costs.change(table.cases[kept], table.errors[kept], self.confidence[rows], self.paid[rows])
-        best = len(kept) - 1 - int(np.argmin(change[::-1]))
-        return float(table.thresholds[kept[best]]) if change[best] < 0 else None
+        best = last_minimum(change)
+        if change[best] >= 0:
+            return None
+        return float(table.thresholds[kept[best]])
+
+    def costs_of(self, evidence: Evidence, automate: NDArray[np.bool_]) -> Costs | None:
+        """What the rule costs; None without costs."""
+        if self.costs is None or self.paid is None:
+            return None
+        return self.costs.of_rule(evidence, float(self.paid[automate].sum()))
 
     def crowded(self, rows: NDArray[np.int64], judged: int) -> bool:
         """Whether cases above every start, where nothing is tested, have no more errors than the target allows."""
@@ -182,11 +178,44 @@ class _Search:
         few = np.cumsum(~self.correct[above]) <= (1.0 - self.target_accuracy) * cases
         return bool((few & last[: len(above)] & (cases >= judged)).any())
 
+    def note_on_groups(
+        self,
+        evidence: tuple[GroupEvidence, ...],
+        promised: Mapping[str, NDArray[np.int64]],
+        fewest: int,
+        automated: int,
+    ) -> str:
+        """For which groups the promise is made, for which it is not, and what that costs in automation."""
+        outside = [group.name for group in evidence if not group.promised]
+        sentences = []
+        if promised and automated:
+            rows = np.arange(len(self.confidence))
+            fewer, cut = 0, self.pick(self.certify(rows), rows)
+            if cut is not None:
+                fewer = int((self.confidence >= cut).sum()) - automated
+            price = f"{100 * fewer / len(rows):.1f} points of automation"
+            sentences += [
+                f"It is promised for all cases and for each of {len(promised)} groups ({_listed(list(promised))}).",
+                f"Against a promise for all cases together that costs {price}.",
+            ]
+        elif promised:
+            failing = [name for name, rows in promised.items() if not self.certify(rows).kept.any()]
+            why = "no threshold passes in all of them"
+            if failing:
+                why = f"{_listed(failing)} do not show it at any threshold"
+            sentences.append(f"It was asked for each of {len(promised)} groups: {why}.")
+        if outside:
+            sentences.append(
+                f"Nothing is promised for {_listed(outside)} alone: fewer than {fewest:,} cases cannot show it; "
+                "the promise covers their cases only as part of all."
+            )
+        return " ".join(sentences)
 
-def route_all(predictions: Predictions) -> Routed:
-    """Confidence and predicted class of every case as a rule will see them."""
-    require_predictions(predictions)
-    return RoutingRule(None, predictions.n_classes, class_names=predictions.class_names).route(predictions)
+
+def _listed(names: list[str]) -> str:
+    if len(names) > 8:
+        return f"{', '.join(names[:8])} ..."
+    return ", ".join(names)
 
 
 @dataclass(frozen=True)
@@ -194,7 +223,7 @@ class _Needed:
     """How many labelled cases would do.
 
     Attributes:
-        cases: None where the cases exclude the target.
+        cases: None if the cases exclude the target.
         as_seen: Whether the error rates seen are enough for that, or only the lowest that are still possible.
         judged: How many cases a threshold must have to be judged.
     """
@@ -207,59 +236,65 @@ class _Needed:
 def _cases_needed(tables: list[Certificate], target: float, confidence: float, cases: int) -> _Needed:
     """Total cases at which some start would pass if the shares of automated cases stayed as seen.
 
-    First with the error rates as seen. Where each of these is above what the target allows, with the lowest rates that
-    are compatible with what was seen (one-sided exact bound at `confidence`; 0 where too few cases were seen to judge).
-    Only where these too are above it at every threshold do the cases exclude the target.
+    First with the error rates as seen. If each of these is above what the target allows, with the lowest rates that
+    are compatible with what was seen (one-sided exact bound at `confidence`; 0 if too few cases were seen to judge).
+    Only if these too are above it at every threshold do the cases exclude the target.
     """
-    # A handful of cases without an error says nothing about a rate; they count only where there is nothing else.
+    # A handful of cases without an error says nothing about a rate; they count only if there is nothing else.
     judged = max(_JUDGED, cases // 50)
     seen: list[tuple[int, int, float]] = []
     for table in tables:
-        tested = (table.levels > 0) & (table.cases > 0)
-        enough = tested & (table.cases >= judged)
-        chosen = np.flatnonzero(enough if enough.any() else tested)
-        seen += [(int(table.cases[j]), int(table.errors[j]), float(table.levels[j])) for j in chosen]
+        usable = (table.levels > 0) & (table.cases > 0)
+        if (usable & (table.cases >= judged)).any():
+            usable &= table.cases >= judged
+        columns = table.cases[usable].tolist(), table.errors[usable].tolist(), table.levels[usable].tolist()
+        seen += zip(*columns, strict=True)
 
     def total(rate: Callable[[int, int], float]) -> int | None:
-        found = [(count, cases_at_rate(rate(errors, count), target, level)) for count, errors, level in seen]
-        totals = [max(-(-more * cases // count), cases + 1) for count, more in found if more is not None]
-        return min(*totals, MOST_CASES) if totals else None
+        totals = []
+        for count, errors, level in seen:
+            automated = cases_at_rate(rate(errors, count), target, level)
+            if automated is not None:
+                totals.append(max(-(-automated * cases // count), cases + 1))
+        if not totals:
+            return None
+        return min(*totals, MOST_CASES)
 
     def lowest(errors: int, count: int) -> float:
-        return float(lower_bound(errors, count, confidence)) if count >= _JUDGED else 0.0
+        if count < _JUDGED:
+            return 0.0
+        return float(lower_bound(errors, count, confidence))
 
     as_seen = total(lambda errors, count: errors / count)
-    return _Needed(total(lowest) if as_seen is None else as_seen, as_seen is not None, judged)
+    if as_seen is not None:
+        return _Needed(as_seen, True, judged)
+    return _Needed(total(lowest), False, judged)
 
 
 def _most_needed(lines: list[list[Certificate]], target: float, confidence: float, cases: int) -> _Needed:
-    """What the line takes that takes most: all cases, or a group that is promised the target too."""
-    found = [_cases_needed(tables, target, confidence, cases) for tables in lines]
-    return max(found, key=lambda each: math.inf if each.cases is None else each.cases)
+    """What the most demanding line needs: all cases, or a group that is promised the target too."""
+    each = [_cases_needed(tables, target, confidence, cases) for tables in lines]
+    for needed in each:
+        if needed.cases is None:
+            return needed
+    return max(each, key=lambda needed: needed.cases or 0)
 
 
-def build_evidence(cases: int, automated: int, errors: int, cases_needed: int | None = None) -> Evidence:
-    """Counts of a rule on labelled cases, with the interval of the automated share."""
-    low, high = interval(automated, cases)
-    return Evidence(cases, automated, errors, float(low), float(high), cases_needed)
+def _promise(rule: RoutingRule) -> str:
+    target, confidence = 100 * (rule.target_accuracy or 0.0), 100 * (rule.confidence or 0.0)
+    return f"an accuracy of at least {target:.6g} % with {confidence:.6g} % confidence"
 
 
-def _note(
-    rule: RoutingRule,
-    tables: list[Certificate],
-    evidence: Evidence,
-    needed: _Needed | None,
-    target: float,
-    confidence: float,
-    *,
-    crowded: bool,
-) -> str:
-    promise = f"an accuracy of at least {100 * target:.6g} % with {100 * confidence:.6g} % confidence"
-    if rule.automates:
-        return f"What is automated has {promise}{' in every class' if len(tables) > 1 else ''}."
-    if needed is None:
+def _note_kept(rule: RoutingRule) -> str:
+    if not rule.automates:
         return "Reviewing every case costs less than automating at any threshold that keeps the promise."
-    start = f"No threshold can be promised: {evidence.cases} cases do not show {promise} at any threshold."
+    if rule.class_thresholds is not None and rule.n_classes > 1:
+        return f"What is automated has {_promise(rule)} in every class."
+    return f"What is automated has {_promise(rule)}."
+
+
+def _note_nothing(rule: RoutingRule, largest_part: float, cases: int, needed: _Needed, *, crowded: bool) -> str:
+    start = f"No threshold can be promised: {cases} cases do not show {_promise(rule)} at any threshold."
     if needed.cases is None:
         tested = f"{start} Errors are too frequent at every threshold that"
         if crowded:
@@ -268,11 +303,13 @@ def _note(
                 "Calibrate them first, on other cases; route fit --calibrate does both."
             )
         return f"{tested} at least {needed.judged} cases reach: more cases will not help, a better model will."
-    fewest = cases_without_error(target, tables[0].largest_part)
+    about = "About"
+    if needed.cases >= MOST_CASES:
+        about = "More than"
     errors = "if errors stay as rare"
     if not needed.as_seen:
         errors = "if errors are as rare as these few cases still allow, more if not"
-    about = "About" if needed.cases < MOST_CASES else "More than"
+    fewest = cases_without_error(rule.target_accuracy or 0.0, largest_part)
     return (
         f"{start} {about} {needed.cases:,} cases would be needed {errors} "
         f"(at the very least {fewest:,} automated ones without any error)."

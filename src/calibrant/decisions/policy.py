@@ -5,8 +5,7 @@ and a policy, so there is one place for a temperature and nobody has to match a 
 """
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -19,11 +18,18 @@ from calibrant.decisions.binary import BinaryRule
 from calibrant.decisions.choose import choose_threshold
 from calibrant.decisions.rule import Routed, RoutingRule
 from calibrant.decisions.shortlist import Shortlist
-from calibrant.errors import CalibrantWarning, InvalidInput, invalid
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid, naming
 from calibrant.files import check_format, content_digest, read_json, write_with_digest
 from calibrant.predictions import Kind, Origin, Predictions, in_order_of, names_or_numbers, require_predictions
 from calibrant.predictions.columns import as_class_names
-from calibrant.predictions.rows import SUM_TOLERANCE, Precision, as_scores, logits_of, refuse_scores
+from calibrant.predictions.rows import (
+    SUM_TOLERANCE,
+    Precision,
+    as_scores,
+    logits_of,
+    probabilities_of,
+    refuse_scores,
+)
 from calibrant.tables import Displayed, Table
 
 FILE_NAME = "policy.json"
@@ -87,7 +93,9 @@ class Policy(Displayed):
                 first = next(k for k in range(self.n_classes) if names[k] != named[0][k])
                 got = f"{named[0][first]!r} and {names[first]!r} for class {first}"
                 raise InvalidInput(f"All parts of a policy must have the same classes in the same order, got {got}.")
-        return named[0] if named else None
+        if not named:
+            return None
+        return named[0]
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
@@ -150,10 +158,14 @@ class Policy(Displayed):
         """
         values, own_precision = as_scores(kind, scores, kind)
         precision = precision or own_precision
-        self._check_width(values.shape[1])
-        refuse_scores(kind, values, first, None if kind == "logits" else SUM_TOLERANCE[precision])
+        if values.shape[1] != self.n_classes:
+            raise invalid("scores", f"have the policy's {self.n_classes} classes", values.shape[1])
+        tolerance = None
+        if kind != "logits":
+            tolerance = SUM_TOLERANCE[precision]
+        refuse_scores(kind, values, first, tolerance)
         if self.calibrator is None:
-            return self.routing.probabilities(values, kind, precision=precision)
+            return probabilities_of(values, kind)
         self.calibrator.refuse_other_kind(kind)
         calibrated = self.calibrator.transform_logits(logits_of(values, kind, precision))
         return self.routing.probabilities(calibrated, "logits")
@@ -166,8 +178,7 @@ class Policy(Displayed):
             kind: "logits" or "probabilities"; needed for arrays.
         """
         if isinstance(scores, Predictions):
-            parts = [self.routing.decide(block) for _, block in self.calibrate(scores).chunks()]
-            return Routed(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Routed)))
+            return Routed.joined(self.routing.decide(block) for _, block in self.calibrate(scores).chunks())
         if kind not in ("logits", "probabilities"):
             raise invalid("kind", "be 'logits' or 'probabilities' for an array of scores", repr(kind))
         return self.routing.decide(self.probabilities(scores, kind))
@@ -206,16 +217,17 @@ class Policy(Displayed):
             text = f"the {' and the '.join(parts)} of this policy saw cases of {predictions.origin.path} when fitted"
             warnings.warn(f"{text}: these are no test of a promise. Use new cases.", CalibrantWarning, stacklevel=3)
 
-    def _check_width(self, n_classes: int) -> None:
-        if n_classes != self.n_classes:
-            raise invalid("scores", f"have the policy's {self.n_classes} classes", n_classes)
-
     def refuse_calibrated(self, origin: Origin) -> None:
         """Refuse predictions that are calibrated already, as far as their origin says."""
-        made = None if self.calibrator is None else self.calibrator.provenance_.made
-        if origin.calibrated_by is not None or (made is not None and made == origin.sha256):
-            where = "" if origin.path is None else f" ({origin.path})"
-            raise InvalidInput(f"These predictions are calibrated already{where}. Pass the raw scores of the model.")
+        calibrated = origin.calibrated_by is not None
+        if self.calibrator is not None and self.calibrator.provenance_.made is not None:
+            calibrated = calibrated or self.calibrator.provenance_.made == origin.sha256
+        if not calibrated:
+            return
+        where = ""
+        if origin.path is not None:
+            where = f" ({origin.path})"
+        raise InvalidInput(f"These predictions are calibrated already{where}. Pass the raw scores of the model.")
 
     # -- on disk -------------------------------------------------------------------------------------------------
 
@@ -229,18 +241,19 @@ class Policy(Displayed):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that `from_dict` needs, as plain JSON values."""
-        rule = None
-        if self.rule is not None:
-            rule = {"kind": "binary" if isinstance(self.rule, BinaryRule) else "threshold", **self.rule.to_dict()}
-        return {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "n_classes": self.n_classes,
-            "class_names": None if self.class_names is None else list(self.class_names),
-            "calibrator": None if self.calibrator is None else self.calibrator.to_dict(),
-            "rule": rule,
-            "shortlist": None if self.shortlist is None else self.shortlist.to_dict(),
-        }
+        content: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "n_classes": self.n_classes}
+        content |= dict.fromkeys(("class_names", "calibrator", "rule", "shortlist"))
+        if self.class_names is not None:
+            content["class_names"] = list(self.class_names)
+        if self.calibrator is not None:
+            content["calibrator"] = self.calibrator.to_dict()
+        if isinstance(self.rule, RoutingRule):
+            content["rule"] = {"kind": "threshold", **self.rule.to_dict()}
+        elif self.rule is not None:
+            content["rule"] = {"kind": "binary", **self.rule.to_dict()}
+        if self.shortlist is not None:
+            content["shortlist"] = self.shortlist.to_dict()
+        return content
 
     @classmethod
     def from_dict(cls, content: Any, *, where: str = "content") -> Self:
@@ -255,17 +268,17 @@ class Policy(Displayed):
             raise invalid(where, "be an undamaged policy", "class names that are no list of text")
         if isinstance(members["n_classes"], bool) or not isinstance(members["n_classes"], int):
             raise invalid(where, "be an undamaged policy", f"{members['n_classes']!r} classes")
-        calibrator, shortlist = members["calibrator"], members["shortlist"]
-        try:
-            return cls(
-                members["n_classes"],
-                None if calibrator is None else Calibrator.from_dict(calibrator, where=where),
-                _rule_from(members["rule"], where),
-                None if shortlist is None else Shortlist.from_dict(shortlist, where=where),
-                None if names is None else tuple(names),
-            )
-        except InvalidInput as error:
-            raise error if where in str(error) else InvalidInput(f"{where}: {error}") from error
+        parts: dict[str, Any] = {}
+        with naming(where):
+            if names is not None:
+                parts["class_names"] = tuple(names)
+            if members["calibrator"] is not None:
+                parts["calibrator"] = Calibrator.from_dict(members["calibrator"], where=where)
+            if members["rule"] is not None:
+                parts["rule"] = _rule_from(members["rule"], where)
+            if members["shortlist"] is not None:
+                parts["shortlist"] = Shortlist.from_dict(members["shortlist"], where=where)
+            return cls(members["n_classes"], **parts)
 
     def save(self, path: str | Path) -> None:
         """Write the policy as JSON with a digest."""
@@ -290,24 +303,26 @@ class Policy(Displayed):
             calibration = f"Scores are calibrated by {self.calibrator.describe()}."
         if self.rule is None:
             return f"{calibration} There is no rule, so every case goes to a person."
-        listed = "" if self.shortlist is None else " It lists classes for the cases that go to a person."
         if not self.automates:
             return f"{calibration} The rule promises nothing, so every case goes to a person."
-        return f"{calibration} {self.rule.note}{listed}"
+        if self.shortlist is None:
+            return f"{calibration} {self.rule.note}"
+        return f"{calibration} {self.rule.note} It lists classes for the cases that go to a person."
+
+    def class_label(self, k: int) -> str:
+        """The name of a class, or its number."""
+        return names_or_numbers(self.class_names, self.n_classes)[k]
 
     def _overview(self) -> Table:
-        from calibrant.decisions.describe import rule_overview, shortlist_overview
-
-        calibration = "none" if self.calibrator is None else self.calibrator.describe()
-        rows: list[tuple[object, ...]] = [("calibrator", calibration)]
-        if isinstance(self.rule, RoutingRule):
-            rows += [tuple(row) for row in rule_overview(self.rule).rows]
-        elif self.rule is not None:
-            rows += self.rule.overview_rows()
-        else:
+        rows: list[tuple[object, ...]] = [("calibrator", "none")]
+        if self.calibrator is not None:
+            rows = [("calibrator", self.calibrator.describe())]
+        if self.rule is None:
             rows.append(("rule", "none: every case goes to a person"))
+        else:
+            rows += self.rule.overview_rows()
         if self.shortlist is not None:
-            rows += [(f"shortlist: {name}", value) for name, value in shortlist_overview(self.shortlist).rows]
+            rows += [(f"shortlist: {name}", value) for name, value in self.shortlist.overview_rows()]
         return Table(f"{self.n_classes} classes", rows)
 
 
@@ -316,7 +331,9 @@ PolicyLike = Policy | str | Path
 
 def as_policy(policy: PolicyLike) -> Policy:
     """A policy, or the one in a file."""
-    return policy if isinstance(policy, Policy) else Policy.load(policy)
+    if isinstance(policy, Policy):
+        return policy
+    return Policy.load(policy)
 
 
 def fit_policy(
@@ -348,24 +365,12 @@ def fit_policy(
     require_predictions(predictions)
     rest = predictions
     if isinstance(calibrator, str):
-        portion = temperature_share(len(predictions)) if share is None else share
-        some, rest = predictions.split(portion, seed=seed)
+        if share is None:
+            share = temperature_share(len(predictions))
+        some, rest = predictions.split(share, seed=seed)
         calibrator = fit_calibrator(some, calibrator, seed=seed).calibrator
     policy = Policy(predictions.n_classes, calibrator, class_names=predictions.class_names)
     return policy.with_rule(choose_threshold(policy.calibrate(rest), target_accuracy, **options))
-
-
-def name_lists(policy: Policy, probabilities: NDArray[np.float64], automate: NDArray[np.bool_]) -> list[list[str]]:
-    """The shortlist of each case by name, most probable first; empty for automated cases."""
-    if policy.shortlist is None:
-        return [[] for _ in automate]
-    found: Iterator[list[str]] = iter(policy.shortlist.names(probabilities[~automate]))
-    return [[] if auto else next(found) for auto in automate.tolist()]
-
-
-def class_label(policy: Policy, k: int) -> str:
-    """The name of a class, or its number."""
-    return names_or_numbers(policy.class_names, policy.n_classes)[k]
 
 
 def _same_classes(name: str, found: int, wanted: int) -> None:
@@ -373,12 +378,11 @@ def _same_classes(name: str, found: int, wanted: int) -> None:
         raise invalid(name, f"be made for the policy's {wanted} classes", f"one for {found} classes")
 
 
-def _rule_from(content: Any, where: str) -> RoutingRule | BinaryRule | None:
-    if content is None:
-        return None
-    if not isinstance(content, dict) or content.get("kind") not in ("threshold", "binary"):
-        raise invalid(where, "be an undamaged policy", "a rule of no known kind")
-    values = {name: value for name, value in content.items() if name != "kind"}
-    if content["kind"] == "binary":
-        return BinaryRule.from_dict(values, where=where)
-    return RoutingRule.from_dict(values, where=where)
+def _rule_from(content: Any, where: str) -> RoutingRule | BinaryRule:
+    if isinstance(content, dict):
+        values = {name: value for name, value in content.items() if name != "kind"}
+        if content.get("kind") == "binary":
+            return BinaryRule.from_dict(values, where=where)
+        if content.get("kind") == "threshold":
+            return RoutingRule.from_dict(values, where=where)
+    raise invalid(where, "be an undamaged policy", "a rule of no known kind")

@@ -1,22 +1,46 @@
 """`RoutingRule`: which cases are automated and which go to a person, and the evidence for that."""
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction, whole
-from calibrant.decisions.base import Part
+from calibrant.decisions.bounds import interval
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import MOST_CLASSES
-from calibrant.predictions import Kind, Predictions, in_order_of, require_predictions
+from calibrant.files import MOST_CLASSES, typed
+from calibrant.metrics.metric_tables import plain_table
+from calibrant.predictions import Kind, Predictions, in_order_of, names_or_numbers, require_predictions
 from calibrant.predictions.columns import as_class_names
 from calibrant.predictions.rows import SUM_TOLERANCE, Precision, as_scores, probabilities_of, refuse_scores
-from calibrant.tables import Displayed, ShownFields, Table
+from calibrant.tables import FEW, Displayed, ShownFields, Table
 
 _ROWS_SHOWN = 5
+
+
+class Part:
+    """Base of rules and shortlists: dataclasses of plain values that a policy file contains."""
+
+    _what: ClassVar[str]
+    _optional: ClassVar[tuple[str, ...]] = ()  # fields that are left out if they are None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that `from_dict` needs, as plain JSON values."""
+        content = asdict(self)  # type: ignore[call-overload]  # every subclass is a dataclass
+        return {name: value for name, value in content.items() if value is not None or name not in self._optional}
+
+    @classmethod
+    def from_dict(cls, content: Any, *, where: str = "content") -> Self:
+        """Build one from what `to_dict` returned. Damaged content is refused; `where` names its file."""
+        if not isinstance(content, dict):
+            raise invalid(where, f"be an undamaged {cls._what}", type(content).__name__)
+        for field in fields(cls):  # type: ignore[arg-type]
+            if field.name not in (*content, *cls._optional):
+                raise invalid(where, f"be an undamaged {cls._what}", f"one without {field.name}")
+        return typed(cls, content, what=cls._what, where=where)
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,7 +48,7 @@ class Routed(Displayed):
     """Decisions, one per row.
 
     Attributes:
-        automate: True where the model decides alone.
+        automate: True if the model decides alone.
         predicted: The class with the top probability.
         confidence: That probability, float64.
     """
@@ -33,15 +57,22 @@ class Routed(Displayed):
     predicted: NDArray[np.int64]
     confidence: NDArray[np.float64]
 
+    @classmethod
+    def joined(cls, parts: Iterable["Routed"]) -> "Routed":
+        """The decisions of several blocks, one after the other."""
+        columns = zip(*((part.automate, part.predicted, part.confidence) for part in parts), strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
+
     @property
     def decisions(self) -> list[str]:
         """`auto` or `review`, one per row."""
         return np.where(self.automate, "auto", "review").tolist()  # type: ignore[no-any-return] # NumPy types tolist as Any
 
     def _overview(self) -> Table:
+        shown = Routed(self.automate[:_ROWS_SHOWN], self.predicted[:_ROWS_SHOWN], self.confidence[:_ROWS_SHOWN])
         rows: list[tuple[object, ...]] = [
-            (row, "auto" if self.automate[row] else "review", self.predicted[row], f"{self.confidence[row]:.4f}")
-            for row in range(min(len(self.automate), _ROWS_SHOWN))
+            (row, decision, shown.predicted[row], f"{shown.confidence[row]:.4f}")
+            for row, decision in enumerate(shown.decisions)
         ]
         if len(self.automate) > _ROWS_SHOWN:
             rows.append((f"{len(self.automate) - _ROWS_SHOWN:,} more", "", "", ""))
@@ -59,8 +90,8 @@ class Evidence(ShownFields):
         errors: How many of these are wrong.
         automation_low: Lower end of the 95 % interval of the automated share.
         automation_high: Upper end.
-        cases_needed: Where nothing could be promised: about how many cases would do, 100,000,000 standing for that
-            many or more; None where no number would.
+        cases_needed: If nothing could be promised: about how many cases would do; 100,000,000 means that many or
+            more, None means that no number would.
     """
 
     cases: int
@@ -76,6 +107,12 @@ class Evidence(ShownFields):
             counts = f"{self.cases}, {self.automated} and {self.errors}"
             raise invalid("evidence", "count cases, automated ones and errors, each a part of the one before", counts)
 
+    @classmethod
+    def of_counts(cls, cases: int, automated: int, errors: int, cases_needed: int | None = None) -> "Evidence":
+        """Evidence with the interval of the automated share."""
+        low, high = interval(automated, cases)
+        return cls(cases, automated, errors, float(low), float(high), cases_needed)
+
 
 @dataclass(frozen=True)
 class GroupEvidence(ShownFields):
@@ -86,7 +123,7 @@ class GroupEvidence(ShownFields):
         cases: Labelled cases.
         automated: How many of them the rule automates.
         errors: How many of these are wrong.
-        promised: Whether the promise is made for this group by itself; False where it has too few cases.
+        promised: Whether the promise is made for this group by itself; False if it has too few cases.
     """
 
     name: str
@@ -101,12 +138,12 @@ class Costs(ShownFields):
     """Cost of an automated error and of one review, in the same unit.
 
     Attributes:
-        error: Cost of a wrong decision that nobody looked at; None where `matrix` says it.
-        review: Cost of a person's look at one case.
+        error: Cost of a wrong decision that nobody looked at; None if `matrix` is given.
+        review: Cost of one review.
         per_1000: Cost of the rule for 1,000 cases like those it was chosen on.
         per_1000_all_review: The same if a person saw every case.
-        matrix: Row y, column k: cost of deciding k alone where y is true; None where `error` says it and what is right
-            is free.
+        matrix: Row y, column k: cost of deciding k alone if y is true; None if `error` is given and right decisions
+            are free.
     """
 
     error: float | None
@@ -118,24 +155,24 @@ class Costs(ShownFields):
 
 @dataclass(frozen=True, repr=False)
 class RoutingRule(Displayed, Part):
-    """Automate where the top probability reaches the threshold; send the rest to a person.
+    """Automate a case if its top probability reaches the threshold; send the others to a person.
 
     Attributes:
-        threshold: Common threshold; None where nothing is automated, or where each class has its own.
+        threshold: Common threshold; None if nothing is automated, or if each class has its own.
         n_classes: Number of classes that the rule was made for.
         target_accuracy: Promised accuracy of what is automated; None for a rule without a promise.
         confidence: Probability with which the promise holds.
         class_thresholds: One threshold for each predicted class, None for a class that is never automated.
         class_names: Names of the classes.
         evidence: What the rule was chosen on.
-        costs: The cost model, where one was given.
+        costs: The cost model, if one was given.
         note: One sentence for a person.
-        fitted_on: SHA-256 of the predictions file that the rule was chosen on, where it was one.
+        fitted_on: SHA-256 of the predictions file that the rule was chosen on, if it was a file.
         groups: Name of the column whose groups the promise is made for, each by itself; None for all cases together.
         group_evidence: One entry for each group; None without groups.
         clusters: Number of clusters if cases of one cluster depend on each other; None if all are independent.
-        cluster_column: Name of the column of the clusters, which the monitor needs too; None without clusters.
-        largest_cluster: Most cases that a cluster had, and that a later one may have; None without clusters.
+        cluster_column: Name of the column of the clusters, which checks and the monitor need too.
+        largest_cluster: Most cases that a cluster had, and that a later one may have.
     """
 
     _what: ClassVar[str] = "routing rule"
@@ -176,13 +213,14 @@ class RoutingRule(Displayed, Part):
         for value in (self.threshold, *(self.class_thresholds or ())):
             if value is not None:
                 fraction("threshold", value, ends=True)
-        for name, share in (("target_accuracy", self.target_accuracy), ("confidence", self.confidence)):
-            if share is not None:
-                fraction(name, share)
+        if self.target_accuracy is not None:
+            fraction("target_accuracy", self.target_accuracy)
+        if self.confidence is not None:
+            fraction("confidence", self.confidence)
         self._check_clusters()
 
     def _check_clusters(self) -> None:
-        known = [each is not None for each in (self.clusters, self.cluster_column, self.largest_cluster)]
+        known = [value is not None for value in (self.clusters, self.cluster_column, self.largest_cluster)]
         if any(known) and not all(known):
             wanted = "be given together, or none of them"
             raise invalid("clusters, cluster_column and largest_cluster", wanted, f"{sum(known)} of them")
@@ -196,16 +234,11 @@ class RoutingRule(Displayed, Part):
             del content["costs"]["matrix"]
         return content
 
-    def _overview(self) -> Table:
-        from calibrant.decisions.describe import rule_overview
-
-        return rule_overview(self)
-
     @property
     def thresholds(self) -> NDArray[np.float64]:
-        """The threshold of each predicted class, shape (K,); infinity where nothing is automated."""
-        each = self.class_thresholds if self.class_thresholds is not None else (self.threshold,) * self.n_classes
-        return np.array([math.inf if value is None else value for value in each])
+        """The threshold of each predicted class, shape (K,); infinity if nothing is automated."""
+        values = self.class_thresholds or (self.threshold,) * self.n_classes
+        return np.array([math.inf if value is None else value for value in values])
 
     @property
     def automates(self) -> bool:
@@ -214,8 +247,10 @@ class RoutingRule(Displayed, Part):
 
     @property
     def automation_rate(self) -> float:
-        """Share of the evidence that is automated; 0 where nothing is."""
-        return self.evidence.automated / self.evidence.cases if self.evidence is not None and self.automates else 0.0
+        """Share of the evidence that is automated."""
+        if self.evidence is None or not self.automates:
+            return 0.0
+        return self.evidence.automated / self.evidence.cases
 
     @property
     def review_per_1000(self) -> float:
@@ -234,8 +269,7 @@ class RoutingRule(Displayed, Part):
         """
         if not isinstance(probabilities, Predictions):
             return self.decide(self.probabilities(probabilities, "probabilities"))
-        parts = [self.decide(block) for _, block in self.in_own_order(probabilities).chunks()]
-        return Routed(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Routed)))
+        return Routed.joined(self.decide(block) for _, block in self.in_own_order(probabilities).chunks())
 
     def probabilities(self, scores: Any, kind: Kind, *, precision: Precision | None = None) -> NDArray[np.float64]:
         """Check scores and return them as float64 probabilities, shape (n, K).
@@ -250,11 +284,14 @@ class RoutingRule(Displayed, Part):
         """
         values, own_precision = as_scores(kind, scores, kind)
         self.check_classes(values.shape[1])
-        refuse_scores(kind, values, 0, None if kind == "logits" else SUM_TOLERANCE[precision or own_precision])
+        tolerance = None
+        if kind != "logits":
+            tolerance = SUM_TOLERANCE[precision or own_precision]
+        refuse_scores(kind, values, 0, tolerance)
         return probabilities_of(values, kind)
 
     def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
-        """`predictions` in the order of the rule's classes; refused where they have other classes."""
+        """`predictions` in the order of the rule's classes. Other classes are refused."""
         require_predictions(predictions)
         self.check_classes(predictions.n_classes)
         return in_order_of(self.class_names, predictions, where=where)
@@ -273,3 +310,103 @@ class RoutingRule(Displayed, Part):
         # Rounded probabilities may be a little more than 1.
         top = np.minimum(probabilities[np.arange(len(predicted)), predicted], 1.0)
         return Routed(top >= self.thresholds[predicted], predicted, top)
+
+    # -- for people ----------------------------------------------------------------------------------------------
+
+    def describe(self) -> str:
+        """The note, thresholds, evidence, groups and costs as lines of text."""
+        lines = [self.note]
+        if self.class_thresholds is not None:
+            lines += [f"  {name}: {value}" for name, value in self._named_thresholds()]
+        elif self.threshold is not None:
+            lines.append(f"Threshold: {told_apart([self.threshold])[0]}")
+        evidence = self.evidence
+        if self.automates and evidence is not None:
+            share = percent(evidence.automated, evidence.cases)
+            lines.append(
+                f"Automated: {evidence.automated:,} of {evidence.cases:,} cases ({share}), {evidence.errors:,} wrong."
+            )
+            low, high = 1000 * (1 - evidence.automation_high), 1000 * (1 - evidence.automation_low)
+            lines.append(f"Of 1,000 cases a person sees {self.review_per_1000:.0f} ({low:.0f} to {high:.0f}).")
+        if self.group_evidence is not None:
+            lines.append(self._group_table())
+        if self.costs is not None:
+            mine, all_reviewed = self.costs.per_1000, self.costs.per_1000_all_review
+            lines.append(f"Cost per 1,000 cases: {mine:.1f}; {all_reviewed:.1f} if a person sees all.")
+        return "\n".join(lines)
+
+    def overview_rows(self) -> list[tuple[str, object]]:
+        """What it promises and what it was chosen on, one line each."""
+        rows: list[tuple[str, object]] = []
+        if self.target_accuracy is not None and self.confidence is not None:
+            rows.append(("promised accuracy", f"{self.target_accuracy:g}, with probability {self.confidence:g}"))
+        if self.class_thresholds is not None:
+            rows += [(f"threshold of {name}", value) for name, value in self._named_thresholds()[:FEW]]
+            if self.n_classes > FEW:
+                rows.append((f"{self.n_classes - FEW:,} more classes", "see class_thresholds"))
+        elif self.threshold is None:
+            rows.append(("threshold", "nothing is automated"))
+        else:
+            rows.append(("threshold", told_apart([self.threshold])[0]))
+        if self.evidence is not None:
+            automated, cases = self.evidence.automated, self.evidence.cases
+            rows.append(("automated", f"{automated:,} of {cases:,} cases ({percent(automated, cases)})"))
+            rows.append(("of these wrong", f"{self.evidence.errors:,}"))
+        if self.groups is not None:
+            rows.append(("promised by group", self.groups))
+        if self.costs is not None:
+            costs = f"{self.costs.per_1000:.1f}; {self.costs.per_1000_all_review:.1f} if a person sees all"
+            rows.append(("cost per 1,000 cases", costs))
+        if self.note:
+            rows.append(("note", self.note))
+        return rows
+
+    def _overview(self) -> Table:
+        return Table(f"{self.n_classes} classes", self.overview_rows())
+
+    def _named_thresholds(self) -> list[tuple[str, str]]:
+        names = names_or_numbers(self.class_names, self.n_classes)
+        named = []
+        for name, value in zip(names, self.class_thresholds or (), strict=True):
+            text = "never automated"
+            if value is not None:
+                text = told_apart([value])[0]
+            named.append((name, text))
+        return named
+
+    def _group_table(self) -> str:
+        rows = []
+        for group in self.group_evidence or ():
+            accuracy = "-"
+            if group.automated:
+                accuracy = f"{100 * (group.automated - group.errors) / group.automated:.2f}"
+            promised = {True: "yes", False: "no"}[group.promised and self.automates]
+            counts = (f"{group.cases:,}", f"{group.automated:,}", f"{group.errors:,}")
+            rows.append((group.name, *counts, accuracy, promised))
+        return plain_table((self.groups or "group", "cases", "automated", "wrong", "accuracy %", "promised"), rows)
+
+
+def route_all(predictions: Predictions) -> Routed:
+    """Predicted class and confidence of every case as a rule will see them; nothing is automated."""
+    require_predictions(predictions)
+    return RoutingRule(None, predictions.n_classes, class_names=predictions.class_names).route(predictions)
+
+
+def told_apart(thresholds: list[float]) -> list[str]:
+    """Six decimals, or as many more as it takes to tell thresholds from each other and from 1.
+
+    >>> told_apart([0.95, 0.99999991])
+    ['0.9500000', '0.9999999']
+    """
+    distinct = {*thresholds, 1.0}
+    # 17 decimals tell any two confidences apart: the next number below 1 is 1e-16 away, and none is below 1 / K.
+    digits = 6
+    while digits < 17 and len({f"{value:.{digits}f}" for value in distinct}) < len(distinct):
+        digits += 1
+    return [f"{value:.{digits}f}" for value in thresholds]
+
+
+def percent(part: int, whole: int) -> str:
+    """One rounding for every share that is printed: to the nearest tenth, halves up, exact in whole numbers."""
+    tenths = (2000 * part + whole) // (2 * whole)
+    return f"{tenths // 10}.{tenths % 10} %"

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from calibrant.checks import fraction
-from calibrant.decisions.base import Part
 from calibrant.decisions.bounds import cases_without_error, interval
-from calibrant.decisions.rule import RoutingRule
+from calibrant.decisions.rule import Part, RoutingRule
 from calibrant.errors import invalid
 from calibrant.predictions import Kind, Predictions, names_or_numbers, require_predictions
 from calibrant.predictions.columns import shortened
@@ -20,6 +19,7 @@ from calibrant.tables import Displayed, Table
 # Matrix products round differently in blocks of another size, so that a calibrator may give other last digits. A level
 # that is a little lower lists the same classes all the same, and it keeps the promise.
 _SLACK = 1 - 1e-9
+_NOT_TESTED = "No case goes to a person: nothing is said of the shortlist."
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +27,7 @@ class Shortlist(Displayed, Part):
     """List every class whose probability is at least `least`, and always the most probable one.
 
     Attributes:
-        least: The smallest probability that is listed; 0 lists every class, where nothing less could be promised.
+        least: The smallest probability that is listed; 0 lists every class, if nothing less could be promised.
         n_classes: Number of classes.
         coverage: Promised share of cases whose true class is listed.
         confidence: Probability with which the promise holds.
@@ -36,7 +36,7 @@ class Shortlist(Displayed, Part):
         missed: How many of them have their true class off the list.
         mean_length: Mean number of classes listed for them.
         note: One sentence for a person.
-        fitted_on: SHA-256 of the predictions file that it was chosen on, where it was one.
+        fitted_on: SHA-256 of the predictions file that it was chosen on, if it was a file.
         threshold: The rule's threshold: the promise is for what that rule sends to a person. None for all cases.
         class_thresholds: The same for a rule with one threshold for each predicted class.
     """
@@ -62,11 +62,6 @@ class Shortlist(Displayed, Part):
         fraction("coverage", self.coverage)
         fraction("confidence", self.confidence)
         self.reader()
-
-    def _overview(self) -> Table:
-        from calibrant.decisions.describe import shortlist_overview
-
-        return shortlist_overview(self)
 
     def listed(self, scores: Predictions | Any, kind: Kind = "probabilities") -> NDArray[np.bool_]:
         """Which classes are listed, shape (n, K).
@@ -102,26 +97,66 @@ class Shortlist(Displayed, Part):
         return [listed[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def check_fits(self, rule: RoutingRule) -> None:
-        """Refuse to stand beside a rule with other classes, probabilities or thresholds: it sees other cases."""
+        """Refuse a rule with other classes or thresholds: it sends other cases to a person."""
         way_out = "Choose the shortlist with this rule."
-        for name in ("n_classes", "class_names"):
-            ours, theirs = getattr(self, name), getattr(rule, name)
-            if ours != theirs:
-                ours, theirs = (shortened(each) if isinstance(each, tuple) else each for each in (ours, theirs))
-                raise invalid(f"{name} of the shortlist", f"be the rule's ({theirs})", ours, way_out)
-        own = self.reader()
-        if not np.array_equal(own.thresholds, rule.thresholds):
-            got = "those of another rule" if own.automates else "none, since it was made for all cases"
+        if self.n_classes != rule.n_classes:
+            raise invalid("n_classes of the shortlist", f"be the rule's ({rule.n_classes})", self.n_classes, way_out)
+        if self.class_names != rule.class_names:
+            theirs = shortened(rule.class_names or ("none",))
+            ours = shortened(self.class_names or ("none",))
+            raise invalid("class_names of the shortlist", f"be the rule's ({theirs})", ours, way_out)
+        reader = self.reader()
+        if not np.array_equal(reader.thresholds, rule.thresholds):
+            got = "none, since it was made for all cases"
+            if reader.automates:
+                got = "those of another rule"
             raise invalid("thresholds of the shortlist", "be the rule's", got, way_out)
 
     def reader(self) -> RoutingRule:
         """A rule that sends to a person what the promise is for; it also checks scores."""
         return RoutingRule(
-            self.threshold,
-            self.n_classes,
-            class_thresholds=self.class_thresholds,
-            class_names=self.class_names,
+            self.threshold, self.n_classes, class_thresholds=self.class_thresholds, class_names=self.class_names
         )
+
+    def describe(self) -> str:
+        """What was chosen, and on what, as lines of text."""
+        lines = [self.note]
+        if self.least > 0:
+            level = f"{self.least:.6f} or more"
+            lines.append(f"Listed: the most probable class, and every class with a probability of {level}.")
+        lines.append(f"Of {self.cases:,} cases {self.missed:,} have their true class off the list.")
+        return "\n".join(lines)
+
+    def describe_check(self, check: "ShortlistCheck") -> str:
+        """Whether the promise held for new cases that went to a person."""
+        if check.covered is None:
+            return _NOT_TESTED
+        verdict = "is contradicted"
+        if check.covered >= self.coverage:
+            verdict = "holds"
+        elif check.held:
+            verdict = "is missed, but by no more than chance"
+        return (
+            f"Shortlists of {check.mean_length:.2f} classes hold the true one in {100 * check.covered:.2f} % of "
+            f"{check.cases:,} cases ({100 * check.low:.2f} to {100 * check.high:.2f} %): "
+            f"the promised share of {100 * self.coverage:.6g} % {verdict}."
+        )
+
+    def overview_rows(self) -> list[tuple[str, object]]:
+        """What it promises and what it was chosen on, one line each."""
+        rows: list[tuple[str, object]] = [
+            ("promised coverage", f"{self.coverage:g}, with probability {self.confidence:g}"),
+            ("least probability", f"{self.least:.6f}"),
+            ("chosen on", f"{self.cases:,} cases"),
+            ("true class not listed", f"{self.missed:,}"),
+            ("mean length", f"{self.mean_length:.2f}"),
+        ]
+        if self.note:
+            rows.append(("note", self.note))
+        return rows
+
+    def _overview(self) -> Table:
+        return Table(f"{self.n_classes} classes", self.overview_rows())
 
 
 def choose_shortlist(
@@ -155,9 +190,9 @@ def choose_shortlist(
     reader = rule or RoutingRule(None, predictions.n_classes, class_names=predictions.class_names)
     predictions = reader.in_own_order(predictions)
     scores = np.sort(_of_true_classes(predictions, reader))
-    rank = _rank(len(scores), coverage, confidence)
-    # Rounded probabilities may be a little more than 1.
-    least = min(_SLACK * float(scores[rank - 1]), 1.0) if rank else 0.0
+    rank, least = _rank(len(scores), coverage, confidence), 0.0
+    if rank:
+        least = min(_SLACK * float(scores[rank - 1]), 1.0)  # rounded probabilities may be a little more than 1
     draft = Shortlist(
         least,
         reader.n_classes,
@@ -168,7 +203,10 @@ def choose_shortlist(
         class_thresholds=reader.class_thresholds,
     )
     cases, missed, length = _evidence(draft, predictions)
-    note = _note(draft, rank, cases, length, which="cases" if rule is None else "cases that go to a person")
+    which = "cases"
+    if rule is not None:
+        which = "cases that go to a person"
+    note = _note(draft, rank, cases, length, which)
     digest = predictions.origin.sha256
     return replace(draft, cases=cases, missed=missed, mean_length=length, note=note, fitted_on=digest)
 
@@ -184,7 +222,7 @@ class ShortlistCheck(Displayed):
         low: Lower end of its interval.
         high: Upper end.
         mean_length: Mean number of classes listed.
-        held: False where the whole interval lies below the promised share.
+        held: False if the whole interval lies below the promised share.
     """
 
     cases: int
@@ -197,12 +235,12 @@ class ShortlistCheck(Displayed):
 
     def _overview(self) -> Table:
         if self.covered is None:
-            return Table("No case goes to a person: nothing is said of the shortlist.")
+            return Table(_NOT_TESTED)
         rows = [
             ("true class off the list", f"{self.missed:,}"),
             ("interval", f"{100 * self.low:.2f} to {100 * self.high:.2f} %"),
             ("classes listed, mean", f"{self.mean_length:.2f}"),
-            ("promise contradicted", "no" if self.held else "YES"),
+            ("promise contradicted", {True: "no", False: "YES"}[self.held]),
         ]
         return Table(f"the true class is listed in {100 * self.covered:.2f} % of {self.cases:,} cases", rows)
 
@@ -219,18 +257,22 @@ def check_shortlist(
         shortlist.check_fits(rule)
     cases, missed, length = _evidence(shortlist, shortlist.reader().in_own_order(predictions))
     low, high = interval(cases - missed, cases, confidence=confidence)
-    covered = (cases - missed) / cases if cases else None
-    return ShortlistCheck(
-        cases, missed, covered, float(low), float(high), length, held=bool(high >= shortlist.coverage)
-    )
+    covered = None
+    if cases:
+        covered = (cases - missed) / cases
+    held = bool(high >= shortlist.coverage)
+    return ShortlistCheck(cases, missed, covered, float(low), float(high), length, held)
 
 
 def _rank(cases: int, coverage: float, confidence: float) -> int:
-    """The largest k with P(Binomial(cases, 1 - coverage) < k) at most 1 - confidence; 0 where there is none."""
+    """The largest k with P(Binomial(cases, 1 - coverage) < k) at most 1 - confidence; 0 if there is none."""
     low, high = 0, cases + 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if bdtr(middle - 1, cases, 1 - coverage) <= 1 - confidence else (low, middle)
+        if bdtr(middle - 1, cases, 1 - coverage) <= 1 - confidence:
+            low = middle
+        else:
+            high = middle
     return low
 
 
@@ -240,13 +282,14 @@ def _of_true_classes(predictions: Predictions, reader: RoutingRule) -> NDArray[n
 
 
 def _evidence(shortlist: Shortlist, predictions: Predictions) -> tuple[int, int, float]:
+    """Cases that go to a person, how many of them miss their true class, and the mean length of their lists."""
     cases = missed = length = 0
     for probabilities, targets in _reviewed(predictions, shortlist.reader()):
         mask = shortlist.within(probabilities)
         cases += len(mask)
         missed += int((~mask[np.arange(len(mask)), targets]).sum())
         length += int(mask.sum())
-    return cases, missed, length / cases if cases else 0.0
+    return cases, missed, length / max(cases, 1)
 
 
 def _reviewed(predictions: Predictions, reader: RoutingRule) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
@@ -256,7 +299,7 @@ def _reviewed(predictions: Predictions, reader: RoutingRule) -> Iterator[tuple[N
         yield probabilities[kept], predictions.targets[part][kept]
 
 
-def _note(draft: Shortlist, rank: int, cases: int, length: float, *, which: str) -> str:
+def _note(draft: Shortlist, rank: int, cases: int, length: float, which: str) -> str:
     if rank == 0:
         needed = cases_without_error(draft.coverage, 1 - draft.confidence)
         return (

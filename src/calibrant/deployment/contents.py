@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.decisions import Policy, Routed, class_label
+from calibrant.decisions import Policy, Routed
 from calibrant.deployment.inputs import InputSpec
 from calibrant.errors import invalid
 from calibrant.files import parse_json, typed
@@ -58,7 +58,7 @@ class Contents:
 
     def name_of(self, k: int) -> str:
         """The name of a class, or its number."""
-        return class_label(self.policy, k)
+        return self.policy.class_label(k)
 
     def judge(self, scores: NDArray[Any]) -> Judged:
         """Scores (n, K) of the network to decisions, number by number as `calibrant route apply` does it."""

@@ -10,7 +10,8 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.decisions import Policy, PolicyLike, as_policy
+from calibrant.decisions import Policy, PolicyLike
+from calibrant.decisions.policy import as_policy
 from calibrant.deployment.contents import Contents, weights_digest
 from calibrant.deployment.decision import Decision, Extra
 from calibrant.deployment.inputs import Arrays, InputSpec, arrange, read_specs

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction
-from calibrant.decisions import BinaryRule, Policy, RoutingRule, cases_at_rate
+from calibrant.decisions import BinaryRule, Policy, RoutingRule
+from calibrant.decisions.bounds import cases_at_rate
 from calibrant.deployment.signals import (
     PROMISED,
     About,

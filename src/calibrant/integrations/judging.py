@@ -5,7 +5,8 @@ from pathlib import Path
 
 from calibrant.calibration import FEWEST_CASES, temperature_share, warn_if_worse
 from calibrant.checks import fraction
-from calibrant.decisions import FILE_NAME, Policy, fit_policy
+from calibrant.decisions import Policy, fit_policy
+from calibrant.decisions.policy import FILE_NAME
 from calibrant.errors import invalid
 from calibrant.files import as_path
 from calibrant.metrics import Evaluation, evaluate

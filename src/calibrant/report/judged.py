@@ -11,11 +11,11 @@ from calibrant.decisions import (
     PolicyLike,
     RoutingRule,
     Shortlist,
-    as_policy,
     check_promise,
     check_shortlist,
     choose_threshold,
 )
+from calibrant.decisions.policy import as_policy
 from calibrant.deployment import Decider
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import sha256_of

@@ -327,17 +327,16 @@ def test_a_killed_process_leaves_nothing_behind(tmp_path, logits, python, target
     POLICY.save(tmp_path / "policy.json")
     code = (
         "import time, sys\n"
-        "from calibrant.predictions import source\n"
+        "from calibrant.predictions import columns\n"
         "from calibrant.decisions import Policy, route_file\n"
-        "from calibrant.decisions import stream\n"
-        "source._BLOCK_CELLS, made = 3000, []\n"
-        "def slow(*arguments, find=stream.Router._probabilities):\n"
+        "columns._BLOCK_CELLS, made = 3000, []\n"
+        "def slow(*arguments, find=Policy.probabilities, **settings):\n"
         "    made.append(1)\n"
         "    if len(made) == 20:\n"
         "        print('half', flush=True)\n"
         "        time.sleep(60)\n"
-        "    return find(*arguments)\n"
-        "stream.Router._probabilities = slow\n"
+        "    return find(*arguments, **settings)\n"
+        "Policy.probabilities = slow\n"
         f"route_file(Policy.load({str(tmp_path / 'policy.json')!r}), *sys.argv[1:])\n"
     )
     arguments = [python, "-c", code, str(tmp_path / "in.npz"), str(tmp_path / target)]

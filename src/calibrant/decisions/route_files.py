@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.decisions.policy import Policy, name_lists
-from calibrant.decisions.rule import Routed
+from calibrant.decisions.policy import Policy
+from calibrant.decisions.rule import Routed, percent
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, atomic_folder, atomic_stream
-from calibrant.predictions import Block, Kind, Origin, Scan, names_or_numbers, scan, table_writer
+from calibrant.predictions import Kind, Origin, Scan, names_or_numbers, scan, table_writer
 from calibrant.predictions.npz import calibrated_by
 from calibrant.predictions.reader import DistinctIds
 from calibrant.scale import Executor, fold
@@ -44,6 +44,11 @@ class RouteCounts(ShownFields):
     cases: int
     automated: int
 
+    def describe(self) -> str:
+        """One sentence."""
+        share = percent(self.automated, self.cases)
+        return f"{self.automated:,} of {self.cases:,} cases are automated ({share}), the others go to a person."
+
 
 def route_file(
     policy: Policy,
@@ -66,7 +71,7 @@ def route_file(
             name), confidence (calibrated top probability). Written all or nothing. In CSV, text that a spreadsheet
             would run as a formula gets an apostrophe in front.
         kind: What the scores are, for a file that does not say: array `scores`, columns `score_<class>`.
-        columns: Where the id has another name: `{"id": "case"}`.
+        columns: If the id has another name: `{"id": "case"}`.
         keep: Names of other columns of the source that are written behind the decisions, as groups for the monitor.
     """
     router = Router(policy, keep)
@@ -97,8 +102,10 @@ class Router:
         self.policy.routing.check_classes(opened.n_classes)
         for name in self.keep:
             if name not in opened.extras or name in (*COLUMNS, SHORTLIST):
-                known = [each for each in opened.extras if each not in (*COLUMNS, SHORTLIST)]
-                way_out = did_you_mean(name, known) if known else "There are no other columns."
+                known = [column for column in opened.extras if column not in (*COLUMNS, SHORTLIST)]
+                way_out = "There are no other columns."
+                if known:
+                    way_out = did_you_mean(name, known)
                 raise invalid("keep", f"name columns of {opened.where} that decisions have not", repr(name), way_out)
         if self.policy.calibrator is not None:
             path = Path(source)
@@ -129,7 +136,9 @@ class Router:
                 if self.policy.shortlist is not None:
                     columns[SHORTLIST] = lists
                 columns |= dict(zip(self.keep, kept, strict=True))
-                append(_for_csv(columns) if suffix == ".csv" else columns)
+                if suffix == ".csv":
+                    columns = _for_csv(columns)
+                append(columns)
 
             yield write
 
@@ -141,26 +150,34 @@ class Router:
         Args:
             opened: What `open` gave, or a part of it.
             write: Is given the rows of a block.
-            first: Number of the first row, where rows have no ids.
+            first: Number of the first row, if rows have no ids.
             secret: See `DistinctIds`.
         """
         cases = automated = 0
         distinct = DistinctIds(secret)
         for block in opened.blocks(targets=False, extras=self.keep):
-            numbers = np.arange(first + block.start, first + block.start + len(block))
+            ids: NDArray[Any] = np.arange(first + block.start, first + block.start + len(block))
             if block.ids is not None:
-                distinct.add(block.ids)
-            probabilities = self._probabilities(block, opened)
+                ids = block.ids
+                distinct.add(ids)
+            probabilities = self.policy.probabilities(
+                block.scores, opened.kind, precision=opened.precision, first=block.start
+            )
             routed = self.policy.routing.decide(probabilities)
-            lists = name_lists(self.policy, probabilities, routed.automate)
-            ids = numbers if block.ids is None else block.ids
+            lists = self._shortlists(probabilities, routed.automate)
             write(ids, routed, lists, [block.extras[name] for name in self.keep])
             cases += len(block)
             automated += int(routed.automate.sum())
         return RouteCounts(cases, automated), distinct
 
-    def _probabilities(self, block: Block, opened: Scan) -> NDArray[np.float64]:
-        return self.policy.probabilities(block.scores, opened.kind, precision=opened.precision, first=block.start)
+    def _shortlists(self, probabilities: NDArray[np.float64], automate: NDArray[np.bool_]) -> list[list[str]]:
+        """The shortlist of each case by name, most probable first; empty for automated cases."""
+        lists: list[list[str]] = [[] for _ in automate]
+        if self.policy.shortlist is not None:
+            names = self.policy.shortlist.names(probabilities[~automate])
+            for row, listed in zip(np.flatnonzero(~automate).tolist(), names, strict=True):
+                lists[row] = listed
+        return lists
 
 
 def _for_csv(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,11 +185,17 @@ def _for_csv(columns: Mapping[str, Any]) -> dict[str, Any]:
     guarded: dict[str, Any] = {}
     for name, column in columns.items():
         if name == SHORTLIST:
-            column = [json.dumps(names, ensure_ascii=False) if names else "" for names in column]  # noqa: PLW2901
+            column = [_json_list(names) for names in column]  # noqa: PLW2901
         elif name != "class" and isinstance(column, np.ndarray):
             column = _harmless_column(column)  # noqa: PLW2901
         guarded[_harmless(name)] = column
     return guarded
+
+
+def _json_list(names: list[str]) -> str:
+    if not names:
+        return ""
+    return json.dumps(names, ensure_ascii=False)
 
 
 def _harmless(text: str) -> str:
@@ -211,7 +234,7 @@ def route_parts(
         target: A folder that does not exist yet: `part-00000.parquet` and so on, in the order of the parts. It appears
             when all of them are written.
         kind: What the scores are, for files that do not say.
-        columns: Where the id has another name.
+        columns: If the id has another name.
         keep: Names of other columns that are written, too.
         executor: Where parts are decided; None for this process, one after the other.
     """

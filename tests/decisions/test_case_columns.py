@@ -13,12 +13,9 @@ from calibrant.decisions import (
     certify,
     check_promise,
     choose_threshold,
-    cluster_p_value,
-    default_starts,
-    default_thresholds,
-    describe_rule,
-    risk_coverage,
 )
+from calibrant.decisions.bounds import cluster_p_value
+from calibrant.decisions.certify import default_starts, default_thresholds
 from calibrant.errors import InvalidInput
 
 
@@ -72,7 +69,7 @@ def test_groups_are_counted_promised_and_priced(tmp_path):
     price = 100 * (plain.automation_rate - rule.automation_rate)
     assert f"costs {price:.1f} points of automation" in rule.note
     assert "Nothing is promised for tiny alone: fewer than 72 cases cannot show it" in rule.note
-    assert "tiny" in describe_rule(rule, risk_coverage(cases))
+    assert "tiny" in rule.describe()
     assert RoutingRule.from_dict(rule.to_dict()) == rule
 
 

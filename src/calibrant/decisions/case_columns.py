@@ -1,0 +1,123 @@
+"""Columns of the labelled cases that a promise depends on: groups, clusters, and weights that cases are drawn by."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.checks import whole
+from calibrant.decisions.rule import GroupEvidence
+from calibrant.errors import invalid
+from calibrant.metrics.metric import Groups, Weights, check_weights, column_of
+from calibrant.metrics.subgroups import group_rows
+from calibrant.predictions import Predictions
+
+
+@dataclass(frozen=True)
+class Members:
+    """Groups and clusters of some cases.
+
+    Attributes:
+        group_column: Name of the column of the groups; None without groups.
+        groups: Group to its rows.
+        clusters: Number of the cluster of each case; None if all cases are independent.
+        cluster_column: Name of the column of the clusters; None without clusters.
+        n_clusters: Number of clusters; None without clusters.
+        largest_cluster: Cases of the largest cluster; None without clusters.
+    """
+
+    group_column: str | None
+    groups: Mapping[str, NDArray[np.int64]]
+    clusters: NDArray[np.int64] | None = None
+    cluster_column: str | None = None
+    n_clusters: int | None = None
+    largest_cluster: int | None = None
+
+    def evidence(
+        self, automate: NDArray[np.bool_], correct: NDArray[np.bool_], promised: Mapping[str, NDArray[np.int64]]
+    ) -> tuple[GroupEvidence, ...] | None:
+        """Counts of a rule in every group; None without groups."""
+        if self.group_column is None:
+            return None
+        wrong = automate & ~correct
+        return tuple(
+            GroupEvidence(name, len(rows), int(automate[rows].sum()), int(wrong[rows].sum()), name in promised)
+            for name, rows in self.groups.items()
+        )
+
+
+def read_members(predictions: Predictions, groups: Groups | None, clusters: Groups | None) -> Members:
+    """Groups and clusters as row numbers, from names of extra columns or from one value per case."""
+    members = Members(None, {})
+    if groups is not None:
+        members = Members(column_name(groups, "groups"), group_rows(predictions, groups))
+    if clusters is None:
+        return members
+    numbers = cluster_numbers(predictions, clusters)
+    return replace(
+        members,
+        clusters=numbers,
+        cluster_column=column_name(clusters, "clusters"),
+        n_clusters=int(numbers.max()) + 1,
+        largest_cluster=int(np.bincount(numbers).max()),
+    )
+
+
+def column_name(column: Groups, otherwise: str) -> str:
+    """The name of a column; `otherwise` if its values were passed instead."""
+    if isinstance(column, str):
+        return column
+    return otherwise
+
+
+def cluster_numbers(predictions: Predictions, clusters: Groups) -> NDArray[np.int64]:
+    """The number of the cluster of each case, from 0."""
+    values = column_of(predictions, clusters, "clusters")
+    names = np.asarray([str(value) for value in values.tolist()])
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
+
+
+def sample_by_weights(predictions: Predictions, weights: Weights, *, seed: int = 0) -> Predictions:
+    """Keep each case with probability weight / largest weight: independent cases of the stream that the weights name.
+
+    A weighted error rate has no exact bound, but cases that are kept by chance (rejection sampling, von Neumann 1951)
+    are an ordinary sample of the other stream, so every rule that is chosen on them keeps its promise there exactly.
+    The price is cases: of n, about n divided by the largest weight (of weights with a mean of 1) remain. The weights
+    must be right, known before the labels were looked at, and at most the largest one in the whole stream.
+
+    Args:
+        predictions: Labelled cases.
+        weights: Name of an extra column, or one number per case: how much more frequent a case of this kind is in use
+            than among these cases, up to a constant.
+        seed: Of the draw. Choosing it by what the rule becomes would break the promise.
+
+    >>> cases = Predictions.from_probabilities([[0.9, 0.1]] * 100, [0] * 50 + [1] * 50)
+    >>> kept = sample_by_weights(cases, [1.0] * 50 + [0.1] * 50)
+    >>> int((kept.targets == 0).sum()), 0 < int((kept.targets == 1).sum()) < 20
+    (50, True)
+    """
+    scaled = check_weights(predictions, weights)
+    # A separate stream: a caller who drew or split the cases by default_rng(seed) must not meet the same numbers.
+    sequence = np.random.SeedSequence(whole("seed", seed, 0), spawn_key=(1,))
+    chance = np.random.default_rng(sequence).random(len(scaled))
+    kept = chance < scaled / scaled.max()
+    if not kept.any():
+        raise invalid("weights", "leave at least one case", f"none of {len(scaled)}")
+    return predictions.subset(kept)
+
+
+class _Noted(Protocol):
+    @property
+    def note(self) -> str: ...
+
+
+_Rule = TypeVar("_Rule", bound=_Noted)
+
+
+def note_weights(rule: _Rule, weights: str, drawn: Predictions, cases: Predictions) -> _Rule:
+    """Add to the note of a rule or shortlist that it was chosen on cases drawn by weights, and name their file."""
+    counts = f"{len(drawn):,} of {len(cases):,} cases"
+    sentence = f"It was chosen on {counts}, drawn by {weights!r}, for the mix that these weights name."
+    return replace(rule, note=f"{rule.note} {sentence}", fitted_on=cases.origin.sha256)  # type: ignore[type-var]

@@ -1,0 +1,228 @@
+"""Whether the promises of a rule, a shortlist or a whole policy held on new labelled cases."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.decisions.bounds import interval
+from calibrant.decisions.policy import Policy
+from calibrant.decisions.rule import RoutingRule
+from calibrant.decisions.shortlist import Shortlist, ShortlistCheck, check_shortlist
+from calibrant.errors import InvalidInput
+from calibrant.metrics.metric_tables import plain_table
+from calibrant.metrics.subgroups import group_rows
+from calibrant.predictions import Predictions, names_or_numbers
+from calibrant.tables import Displayed, ShownFields, Table
+
+
+@dataclass(frozen=True)
+class GroupCheck(ShownFields):
+    """The check of all automated cases, of those with one predicted class, or of one group.
+
+    Attributes:
+        name: "all", the class or the group.
+        automated: Automated cases.
+        errors: How many are wrong.
+        accuracy: Share that is right; None if nothing was automated.
+        low: Lower end of its interval.
+        high: Upper end.
+        held: False if the whole interval lies below the promised accuracy.
+    """
+
+    name: str
+    automated: int
+    errors: int
+    accuracy: float | None
+    low: float
+    high: float
+    held: bool
+
+
+@dataclass(frozen=True, repr=False)
+class PromiseCheck(Displayed):
+    """What new cases say about a rule's promise.
+
+    Attributes:
+        cases: Labelled cases.
+        target_accuracy: What was promised.
+        confidence: Confidence level of all intervals together.
+        groups: One line, or one for each class or group if the rule promises for each.
+        tested: False if no case is automated: then the cases say nothing about the promise.
+        held: Whether every line held: no line's interval lies wholly below the target.
+        reached: Whether every observed accuracy is at least the target; stricter than `held`, and fails by chance.
+    """
+
+    cases: int
+    target_accuracy: float
+    confidence: float
+    groups: tuple[GroupCheck, ...]
+    tested: bool
+    held: bool
+    reached: bool
+
+    def describe(self) -> str:
+        """A table with a line for each group, and the verdict."""
+        overview = self._overview()
+        rows = [tuple(str(cell) for cell in row) for row in overview.rows]
+        return f"{plain_table(tuple(overview.columns), rows)}\n{overview.title}"
+
+    def _overview(self) -> Table:
+        interval_heading = f"{100 * self.confidence:g} % interval"
+        headings = ("group", "automated", "wrong", "accuracy %", interval_heading, "promise held")
+        rows = []
+        for line in self.groups:
+            accuracy = held = "-"
+            if line.accuracy is not None:
+                accuracy, held = f"{100 * line.accuracy:.2f}", {True: "yes", False: "NO"}[line.held]
+            ends = f"{100 * line.low:.2f} to {100 * line.high:.2f}"
+            rows.append((line.name, f"{line.automated:,}", f"{line.errors:,}", accuracy, ends, held))
+        return Table(self._sentence(), rows, headings)
+
+    def _sentence(self) -> str:
+        if not self.tested:
+            return f"No case is automated: {self.cases:,} cases say nothing about the promised accuracy."
+        verdict = _verdict(held=self.held, reached=self.reached)
+        return f"The promised accuracy of {100 * self.target_accuracy:.6g} % {verdict} {self.cases:,} cases."
+
+
+def _verdict(*, held: bool, reached: bool) -> str:
+    if not held:
+        return "is contradicted by"
+    if not reached:
+        return "is missed, but by no more than chance, on"
+    return "holds on"
+
+
+def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: float = 0.95) -> PromiseCheck:
+    """Compare a rule's promise with labelled cases that it was not chosen on.
+
+    The promise counts as broken if the cases contradict it: if the interval of the accuracy (Clopper-Pearson, and for
+    per-class rules at (1 - confidence) / K) lies wholly below the target. A promise that is kept is called broken with
+    probability at most (1 - confidence) / 2. A rule that promises for groups is checked on all cases and, if the cases
+    have its column, in each of these groups, all lines together at this level. Class names decide over the order of
+    columns; a rule without names is checked only on predictions without names, or with classes called 0..K-1.
+    """
+    if rule.target_accuracy is None:
+        raise InvalidInput("rule must promise an accuracy to be checked, got one without target_accuracy.")
+    predictions = rule.in_own_order(predictions)
+    routed = rule.route(predictions)
+    automate, correct = routed.automate, routed.predicted == predictions.targets
+    lines = _lines(rule, predictions, routed.predicted)
+    level = 1.0 - (1.0 - confidence) / len(lines)
+    checks = []
+    for name, rows in lines.items():
+        automated, right = int(automate[rows].sum()), int((automate & correct)[rows].sum())
+        low, high = interval(right, automated, confidence=level)
+        accuracy = None
+        if automated:
+            accuracy = right / automated  # not 1 - errors / automated: 93 of 100 would be a little less than 0.93
+        held = bool(high >= rule.target_accuracy)
+        checks.append(GroupCheck(name, automated, automated - right, accuracy, float(low), float(high), held))
+    return PromiseCheck(
+        cases=len(predictions),
+        target_accuracy=rule.target_accuracy,
+        confidence=confidence,
+        groups=tuple(checks),
+        tested=bool(automate.any()),
+        held=all(line.held for line in checks),
+        reached=all(line.accuracy is None or line.accuracy >= rule.target_accuracy for line in checks),
+    )
+
+
+def _lines(rule: RoutingRule, predictions: Predictions, predicted: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """The rows of everything that the rule promises its accuracy for."""
+    if rule.class_thresholds is not None:
+        names = names_or_numbers(rule.class_names, rule.n_classes)
+        return {name: np.flatnonzero(predicted == k) for k, name in enumerate(names)}
+    lines = {"all": np.arange(len(predictions))}
+    if rule.groups is not None and rule.groups in predictions.extras:
+        promised = {group.name for group in rule.group_evidence or () if group.promised}
+        for name, rows in group_rows(predictions, rule.groups).items():
+            if name in promised:
+                lines[f"{rule.groups} {name}"] = rows
+    return lines
+
+
+@dataclass(frozen=True)
+class Verdict(ShownFields):
+    """What new cases say about the promises of a rule and of its shortlist.
+
+    Attributes:
+        cases: Labelled cases.
+        promise: About the rule; None for a rule of costs alone, which promises nothing.
+        listed: About the shortlist; None without one.
+        shortlist: The shortlist, if there is one.
+        strict: Whether an observed accuracy below the promised one counts as broken, although that can be chance.
+    """
+
+    cases: int
+    promise: PromiseCheck | None
+    listed: ShortlistCheck | None
+    shortlist: Shortlist | None
+    strict: bool
+
+    @property
+    def broken(self) -> list[str]:
+        """One sentence for each promise that was not kept."""
+        sentences = []
+        if self.promise is not None:
+            target = self.promise.target_accuracy
+            missed = []
+            for line in self.promise.groups:
+                below = line.accuracy is not None and line.accuracy < target
+                if below and (self.strict or not line.held):
+                    missed.append(f"{line.name} {_seen(line.accuracy, line.low, line.high)}")
+            if missed:
+                sentences.append(f"the promised accuracy of {100 * target:.6g} % was not kept: {', '.join(missed)}")
+        if self.shortlist is not None and self.listed is not None and not self.listed.held:
+            seen = _seen(self.listed.covered, self.listed.low, self.listed.high)
+            promised = f"{100 * self.shortlist.coverage:.6g} % on the shortlist"
+            sentences.append(f"the promised share of {promised} was not kept: {seen}")
+        return sentences
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        content: dict[str, Any] = {"cases": self.cases}
+        if self.promise is not None:
+            content = asdict(self.promise)
+        if self.shortlist is not None and self.listed is not None:
+            content["shortlist"] = {"coverage": self.shortlist.coverage, **asdict(self.listed)}
+        return {**content, "strict": self.strict, "passed": not self.broken}
+
+    def describe(self) -> str:
+        """The same for a person."""
+        lines = []
+        if self.promise is not None:
+            lines.append(self.promise.describe())
+        if self.shortlist is not None and self.listed is not None:
+            lines.append(self.shortlist.describe_check(self.listed))
+        return "\n".join(lines)
+
+
+def check_policy(
+    policy: Policy, predictions: Predictions, *, confidence: float = 0.95, strict: bool = False
+) -> Verdict:
+    """Check what a policy promises on new labelled cases; warn if a part of it was fitted on these cases.
+
+    Args:
+        policy: Its rule and, if it has one, its shortlist are checked. A rule of costs alone promises nothing and is
+            checked only through its shortlist.
+        predictions: Labelled cases with raw scores.
+        confidence: Of the intervals. A promise counts as broken if its whole interval lies below it.
+        strict: Count the accuracy as broken already if the observed one is below it; that can be chance.
+    """
+    policy.warn_if_seen(predictions)
+    calibrated = policy.calibrate(predictions)
+    rule, shortlist = policy.routing, policy.shortlist
+    promise = listed = None
+    if rule.target_accuracy is not None or shortlist is None:
+        promise = check_promise(rule, calibrated, confidence=confidence)
+    if shortlist is not None:
+        listed = check_shortlist(shortlist, calibrated, rule=rule, confidence=confidence)
+    return Verdict(len(predictions), promise, listed, shortlist, strict)
+
+
+def _seen(share: float | None, low: float, high: float) -> str:
+    return f"{100 * (share or 0.0):.2f} % [{100 * low:.2f}, {100 * high:.2f}]"

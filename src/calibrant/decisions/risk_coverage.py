@@ -1,0 +1,296 @@
+"""How accuracy and cost change with the share that is automated: tables and rules without a promise."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.checks import as_array, positive
+from calibrant.decisions.bounds import check_numbers, interval
+from calibrant.decisions.rule import Costs, Evidence, Routed, RoutingRule, route_all, told_apart
+from calibrant.errors import invalid
+from calibrant.files import as_path
+from calibrant.metrics.metric_tables import plain_table
+from calibrant.predictions import Predictions, names_or_numbers, read_table
+from calibrant.predictions.columns import shortened
+from calibrant.tables import ShownFields
+
+CostMatrix = Sequence[Sequence[float]] | NDArray[Any]
+
+
+@dataclass(frozen=True)
+class CostModel(ShownFields):
+    """Costs in one unit. A person who looks at a case is taken to decide it rightly.
+
+    Attributes:
+        error: Cost of an automated error; None if a matrix is given.
+        review: Cost of one review.
+        matrix: Row y, column k: cost of deciding k alone if y is true; None if `error` is given.
+    """
+
+    error: float | None
+    review: float
+    matrix: NDArray[np.float64] | None
+
+    def of_rows(self, targets: NDArray[np.int64], predicted: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What each case would cost if it were automated."""
+        if self.matrix is not None:
+            return np.asarray(self.matrix[targets, predicted])
+        return np.where(targets == predicted, 0.0, self.error or 0.0)
+
+    def change(
+        self,
+        automated: NDArray[np.int64],
+        errors: NDArray[np.int64],
+        confidence: NDArray[np.float64],
+        paid: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """What automating the surest cases changes against a person seeing every case: costs paid, reviews saved.
+
+        Args:
+            automated: Numbers of the surest cases that are automated.
+            errors: Errors among them.
+            confidence: Of each case.
+            paid: What each case costs if it is automated.
+        """
+        if self.matrix is None:
+            return np.asarray((self.error or 0.0) * errors - self.review * automated)
+        total = np.concatenate([[0.0], np.cumsum(paid[np.argsort(-confidence, kind="stable")])])
+        return np.asarray(total[automated] - self.review * automated)
+
+    def total(self, cases: int, automated: int, errors: int, paid: float) -> float:
+        """What some cases cost together, of which the automated ones cost `paid`."""
+        if self.matrix is None:
+            paid = (self.error or 0.0) * errors  # exact, unlike a sum over rows
+        return paid + self.review * (cases - automated)
+
+    def of_rule(self, evidence: Evidence, paid: float) -> Costs:
+        """What a rule costs for 1,000 cases like its evidence, of which the automated ones cost `paid` together."""
+        total = self.total(evidence.cases, evidence.automated, evidence.errors, paid)
+        matrix = None
+        if self.matrix is not None:
+            matrix = tuple(tuple(row) for row in self.matrix.tolist())
+        return Costs(self.error, self.review, 1000.0 * total / evidence.cases, 1000.0 * self.review, matrix)
+
+
+def check_costs(
+    cost_error: float | None, cost_review: float | None, cost_matrix: CostMatrix | None, predictions: Predictions
+) -> CostModel | None:
+    """A cost of errors, as a number or a matrix, and one of reviews; all or none."""
+    if cost_error is None and cost_review is None and cost_matrix is None:
+        return None
+    if cost_error is not None and cost_matrix is not None:
+        raise invalid("cost_error", "be left out beside cost_matrix", cost_error)
+    if cost_review is None or (cost_error is None and cost_matrix is None):
+        raise invalid(
+            "cost_error (or cost_matrix) and cost_review", "be given together", f"{cost_error} and {cost_review}"
+        )
+    review = positive("cost_review", cost_review)
+    if cost_matrix is None:
+        return CostModel(positive("cost_error", cost_error), review, None)
+    return CostModel(None, review, _check_matrix(cost_matrix, predictions.n_classes))
+
+
+def _check_matrix(values: CostMatrix, n_classes: int) -> NDArray[np.float64]:
+    matrix = as_array("cost_matrix", values)
+    if matrix.shape != (n_classes, n_classes) or matrix.dtype.kind not in "iuf":
+        rule = f"be numbers of shape ({n_classes}, {n_classes}): row y, column k for deciding k where y is true"
+        raise invalid("cost_matrix", rule, f"{matrix.dtype} of shape {matrix.shape}")
+    if not np.isfinite(matrix).all() or (matrix < 0).any():
+        raise invalid("cost_matrix", "hold finite costs that are not negative", matrix.min())
+    return matrix.astype(np.float64)
+
+
+def read_cost_matrix(path: str | Path, predictions: Predictions) -> NDArray[np.float64]:
+    """Costs from a CSV file: a column for each decided class, a row for each true one, the first cell of each its name.
+
+    Args:
+        path: The file; its first line names the decided classes, after one cell of any content.
+        predictions: Their classes give the order, and each must have a row and a column.
+    """
+    names = names_or_numbers(predictions.class_names, predictions.n_classes)
+    where = f"{as_path(path)}"
+    columns = read_table(as_path(path))
+    rows = columns.pop(next(iter(columns), ""), [])
+    if sorted(rows) != sorted(names) or sorted(columns) != sorted(names):
+        raise invalid(where, "name each class once as a row and once as a column", shortened(list(columns)))
+    order = [rows.index(name) for name in names]
+    try:
+        return np.array([columns[name] for name in names], dtype=np.float64).T[order]
+    except ValueError as error:
+        raise invalid(where, "be a table of numbers with names of classes", f"something else ({error})") from error
+
+
+@dataclass(frozen=True)
+class CoverageRow(ShownFields):
+    """One line of the risk-coverage table.
+
+    Attributes:
+        threshold: Automate at this confidence and above.
+        coverage: Share of cases that are automated.
+        automated: Their number.
+        errors: How many of them are wrong.
+        accuracy: Share of them that is right.
+        accuracy_low: Lower end of the interval of `accuracy`. It holds for this line alone, not over a choice of lines.
+        accuracy_high: Upper end.
+        review_per_1000: How many of 1,000 cases go to a person.
+        review_low: Lower end of its interval.
+        review_high: Upper end.
+        cost_per_1000: Cost of 1,000 cases, if costs were given.
+    """
+
+    threshold: float
+    coverage: float
+    automated: int
+    errors: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    review_per_1000: float
+    review_low: float
+    review_high: float
+    cost_per_1000: float | None
+
+
+def risk_coverage(
+    predictions: Predictions,
+    coverages: Sequence[float] = (1.0, 0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1),
+    *,
+    confidence: float = 0.95,
+    cost_error: float | None = None,
+    cost_review: float | None = None,
+    cost_matrix: CostMatrix | None = None,
+) -> list[CoverageRow]:
+    """Accuracy of the most confident part of the cases, for several sizes of that part.
+
+    Equal confidences stay together, so a line may cover somewhat more than asked.
+
+    Args:
+        predictions: Labelled cases.
+        coverages: Shares of the cases in (0, 1].
+        confidence: Confidence level of the intervals (Clopper-Pearson, each for its own line).
+        cost_error: Cost of an automated error.
+        cost_review: Cost of one review.
+        cost_matrix: Instead of `cost_error`: row y, column k is the cost of deciding k if y is true.
+    """
+    shares = check_numbers("coverages", coverages, "be shares in (0, 1], at least one")
+    if not shares.all():
+        raise invalid("coverages", "be shares in (0, 1], at least one", coverages)
+    costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
+    routed = route_all(predictions)
+    thresholds, automated, errors = _curve(routed, predictions)
+    cases = len(predictions)
+    change = np.zeros(len(thresholds))
+    if costs is not None:
+        paid = costs.of_rows(predictions.targets, routed.predicted)
+        change = costs.change(automated, errors, routed.confidence, paid)
+    wanted = np.searchsorted(automated, np.ceil(np.sort(shares)[::-1] * cases - 1e-9), side="left")
+    rows = []
+    for at in dict.fromkeys(wanted.tolist()):
+        count, wrong = int(automated[at]), int(errors[at])
+        low, high = interval(count - wrong, count, confidence=confidence)
+        share_low, share_high = interval(count, cases, confidence=confidence)
+        price = None
+        if costs is not None:
+            spent = float(change[at]) + costs.review * count
+            price = 1000.0 * costs.total(cases, count, wrong, spent) / cases
+        row = CoverageRow(
+            threshold=float(thresholds[at]),
+            coverage=count / cases,
+            automated=count,
+            errors=wrong,
+            accuracy=1.0 - wrong / count,
+            accuracy_low=float(low),
+            accuracy_high=float(high),
+            review_per_1000=1000.0 * (1.0 - count / cases),
+            review_low=float(1000.0 * (1.0 - share_high)),
+            review_high=float(1000.0 * (1.0 - share_low)),
+            cost_per_1000=price,
+        )
+        rows.append(row)
+    return rows
+
+
+def coverage_table(rows: list[CoverageRow]) -> str:
+    """What `risk_coverage` returned, as text."""
+    headings = ["automated", "threshold", "accuracy %", "interval %", "review"]
+    costs = rows[0].cost_per_1000 is not None
+    if costs:
+        headings.append("cost")
+    lines = []
+    for row, threshold in zip(rows, told_apart([row.threshold for row in rows]), strict=True):
+        cells = [
+            f"{1000 * row.coverage:.0f}",
+            threshold,
+            f"{100 * row.accuracy:.2f}",
+            f"{100 * row.accuracy_low:.1f} to {100 * row.accuracy_high:.1f}",
+            f"{row.review_per_1000:.0f} ({row.review_low:.0f} to {row.review_high:.0f})",
+        ]
+        if costs:
+            cells.append(f"{row.cost_per_1000:.1f}")
+        lines.append(cells)
+    return plain_table(headings, lines, title="Risk and coverage, per 1,000 cases (each interval for its own line)")
+
+
+def cheapest_threshold(
+    predictions: Predictions,
+    *,
+    cost_error: float | None = None,
+    cost_review: float | None = None,
+    cost_matrix: CostMatrix | None = None,
+) -> RoutingRule:
+    """The threshold with the lowest cost on these cases, without a promise about accuracy.
+
+    Cost at t: `cost_error` for each error at or above t (or the entry of `cost_matrix`: row y, column k for deciding k
+    if y is true), `cost_review` for each case below. For a calibrated model the best threshold is
+    1 - cost_review / cost_error. `choose_threshold` with costs adds the promise.
+
+    >>> from calibrant.predictions import Predictions
+    >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]], [0, 0, 1])
+    >>> cheapest_threshold(predictions, cost_error=10, cost_review=1).threshold
+    0.8
+    """
+    costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
+    if costs is None:
+        raise invalid("cost_error and cost_review", "be given where nothing is promised", "none")
+    routed = route_all(predictions)
+    thresholds, automated, errors = _curve(routed, predictions)
+    paid = costs.of_rows(predictions.targets, routed.predicted)
+    change = costs.change(automated, errors, routed.confidence, paid)
+    best = last_minimum(change)
+    threshold, spent = None, 0.0
+    evidence = Evidence.of_counts(len(predictions), 0, 0)
+    note = "Reviewing every case costs less than automating at any threshold."
+    if change[best] < 0:
+        threshold = float(thresholds[best])
+        spent = float(paid[routed.confidence >= threshold].sum())
+        evidence = Evidence.of_counts(len(predictions), int(automated[best]), int(errors[best]))
+        note = "The cheapest threshold on these cases; it promises no accuracy."
+    return RoutingRule(
+        threshold=threshold,
+        n_classes=predictions.n_classes,
+        class_names=predictions.class_names,
+        evidence=evidence,
+        costs=costs.of_rule(evidence, spent),
+        note=note,
+        fitted_on=predictions.origin.sha256,
+    )
+
+
+def last_minimum(values: NDArray[np.float64]) -> int:
+    """Place of the smallest value, the last of equal ones: the threshold that automates most."""
+    return len(values) - 1 - int(np.argmin(values[::-1]))
+
+
+def _curve(
+    routed: Routed, predictions: Predictions
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Every distinct confidence, strictest first, with the cases and the errors at or above it."""
+    order = np.argsort(-routed.confidence, kind="stable")
+    ranked = routed.confidence[order]
+    last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))
+    wrong = (routed.predicted != predictions.targets)[order]
+    return ranked[last], last + 1, np.cumsum(wrong)[last]
