@@ -6,13 +6,8 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from calibrant.calibration import (
-    DirichletScaling,
-    MatrixScaling,
-    TemperatureScaling,
-    VectorScaling,
-    cross_validated_nll,
-)
+from calibrant.calibration import DirichletScaling, MatrixScaling, TemperatureScaling, VectorScaling
+from calibrant.calibration.method_choice import cross_validated_nll
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.integrations.calibration_module import CalibrationModule
 

@@ -1,6 +1,7 @@
 import pytest
 
-from calibrant.calibration import METHODS, NoCalibration, TemperatureScaling, make_calibrator
+from calibrant.calibration import METHODS, TemperatureScaling, make_calibrator
+from calibrant.calibration.method_choice import NoCalibration
 
 
 @pytest.mark.parametrize("method", METHODS)

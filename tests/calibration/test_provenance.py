@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.calibration import TemperatureScaling, warn_if_in_sample
+from calibrant.calibration import TemperatureScaling
+from calibrant.calibration.base import warn_if_in_sample
 from calibrant.errors import CalibrantWarning
 
 

@@ -3,13 +3,8 @@ import warnings
 import numpy as np
 import pytest
 
-from calibrant.calibration import (
-    METHODS,
-    TemperatureScaling,
-    cross_validated_nll,
-    make_calibrator,
-    select_calibrator,
-)
+from calibrant.calibration import METHODS, TemperatureScaling, make_calibrator, select_calibrator
+from calibrant.calibration.method_choice import cross_validated_nll
 from calibrant.errors import CalibrantWarning, InvalidInput
 
 QUICK = ("none", "temperature", "histogram", "isotonic-top")

@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from calibrant import Predictions, evaluate
-from calibrant.calibration import METHODS, TemperatureScaling, warn_if_worse
+from calibrant.calibration import METHODS, TemperatureScaling
+from calibrant.calibration.method_choice import warn_if_worse
 from calibrant.cli import _say
 from calibrant.decisions import Policy, choose_threshold
 from calibrant.errors import CalibrantWarning

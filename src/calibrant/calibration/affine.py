@@ -7,19 +7,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from scipy.optimize import minimize
 
-from calibrant.calibration.arrays import (
-    Floats,
-    Integers,
-    Matrix,
-    check_folds,
-    finite_array,
-    log_softmax,
-    mean_nll,
-    stratified_folds,
-)
-from calibrant.calibration.base import Calibrator, Progress
-from calibrant.calibration.operations import NUMPY, Operations
+from calibrant.calibration.base import Calibrator, Progress, finite_array
+from calibrant.calibration.operations import NUMPY, Floats, Integers, Matrix, Operations, log_softmax, mean_nll
 from calibrant.calibration.temperature import softening
+from calibrant.checks import whole
 from calibrant.errors import InvalidInput, invalid
 
 # Strongest first: each fit starts from the result of its stricter neighbour. The terms are means over K^2 or K numbers,
@@ -46,6 +37,19 @@ class _AffineScaling(Calibrator):
 
     The likelihood alone would give a class without a case the probability 0. It keeps its probability instead, and the
     map shares out the rest among the classes that the fit set has.
+
+    Args:
+        reg_lambda: Strength of the pull on the weights; "cv" chooses from `REGULARISATION_GRID` by held-out NLL.
+        reg_mu: Strength of the pull of the biases towards 0; None takes the value of `reg_lambda`.
+        folds: Folds of the cross-validation.
+        seed: Seed of the folds.
+
+    Attributes:
+        seen_: The S classes with a case in the fit set, as a rule all K; the others keep their probabilities.
+        weight_: Shape (S,) if W is diagonal, else (S, S).
+        bias_: Shape (S,).
+        reg_lambda_: Strength in use, like `reg_mu_`.
+        cv_nll_: Held-out NLL for each strength tried; empty with a strength of your own.
     """
 
     reg_lambda: float | Literal["cv"]
@@ -232,20 +236,6 @@ class VectorScaling(_AffineScaling):
 
     Minimises  NLL + lambda * mean((w - mean(w))^2) + mu * mean(b^2):  with strong regularisation it becomes temperature
     scaling. Unlike temperature scaling it can change the predicted class, and it depends on the level of each row.
-
-    Args:
-        reg_lambda: Pull of the weights towards each other; "cv" chooses from `REGULARISATION_GRID` by held-out NLL.
-        reg_mu: Pull of the biases towards 0; None takes the value of `reg_lambda`.
-        folds: Folds of the cross-validation.
-        seed: Seed of the folds.
-
-    Attributes:
-        seen_: The S classes with a case in the fit set, as a rule all K; the others keep their probabilities.
-        weight_: Shape (S,).
-        bias_: Shape (S,).
-        reg_lambda_: Strength in use.
-        reg_mu_: Strength in use.
-        cv_nll_: Held-out NLL for each strength tried; empty with a strength of your own.
     """
 
     method: ClassVar[str] = "vector"
@@ -258,20 +248,6 @@ class MatrixScaling(_AffineScaling):
 
     Minimises  NLL + lambda * sum_{i != j} W_ij^2 / (K (K - 1)) + mu * sum_i b_i^2 / K.  The diagonal is free, so the
     identity costs nothing. K^2 numbers need many cases: a few thousand for ten classes.
-
-    Args:
-        reg_lambda: Weight of the off-diagonal term; "cv" chooses from `REGULARISATION_GRID` by held-out NLL.
-        reg_mu: Weight of the intercept term; None takes the value of `reg_lambda`.
-        folds: Folds of the cross-validation.
-        seed: Seed of the folds.
-
-    Attributes:
-        seen_: The S classes with a case in the fit set, as a rule all K; the others keep their probabilities.
-        weight_: Shape (S, S).
-        bias_: Shape (S,).
-        reg_lambda_: Strength in use.
-        reg_mu_: Strength in use.
-        cv_nll_: Held-out NLL for each strength tried; empty with a strength of your own.
     """
 
     method: ClassVar[str] = "matrix"
@@ -283,8 +259,6 @@ class DirichletScaling(_AffineScaling):
 
     The objective of `MatrixScaling` on log-probabilities instead of logits. It does not depend on the level of a row of
     logits, and it works for models that only give probabilities.
-
-    Arguments and fitted values are those of `MatrixScaling`.
     """
 
     method: ClassVar[str] = "dirichlet"
@@ -316,13 +290,8 @@ class _Solution:
 class _Objective:
     """NLL + penalties as a function of all weights, then all biases.
 
-    The features are divided by their size, and the weights multiplied by it, so that logits of any unit give a
-    well-scaled problem.
-
-    Args:
-        features: Shape (n, K).
-        targets: Shape (n,).
-        diagonal: Whether the score of a class depends on its own feature alone.
+    The features, of shape (n, K), are divided by their size, and the weights multiplied by it, so that logits of any
+    unit give a well-scaled problem. With `diagonal`, the score of a class depends on its own feature alone.
     """
 
     def __init__(self, features: Floats, targets: Integers, *, diagonal: bool) -> None:
@@ -345,14 +314,7 @@ class _Objective:
         return _Solution(weight, np.zeros(self.count))
 
     def minimise(self, reg_lambda: float, reg_mu: float, start: _Solution, *, tolerance: float) -> _Solution:
-        """The best weights and biases.
-
-        Args:
-            reg_lambda: Strength of the penalty of the weights.
-            reg_mu: Strength of the penalty of the biases.
-            start: Where to begin.
-            tolerance: Norm of the gradient at which the search ends.
-        """
+        """The best weights and biases; the search ends if the norm of the gradient is at most `tolerance`."""
         self.penalty = self._penalty(reg_lambda, reg_mu)
         x = np.concatenate([start.weight.ravel() * self.unit, start.bias])
         if len(x) <= _MOST_FOR_NEWTON:
@@ -463,3 +425,34 @@ class _Objective:
         if self.diagonal:
             matrix[: self.count, : self.count] -= self.penalty[0] / self.count
         return matrix
+
+
+# -- folds -------------------------------------------------------------------------------------------------------------
+
+
+def stratified_folds(targets: Integers, folds: int, seed: int) -> Integers:
+    """The fold 0..folds-1 of each case. Every class is spread as evenly as possible.
+
+    Not scikit-learn's, which warns of classes with fewer cases than folds and is not needed by anything else here.
+    """
+    order = np.random.default_rng(seed).permutation(len(targets))
+    order = order[np.argsort(targets[order], kind="stable")]
+    # Dealt like cards, class after class without a break, so that the folds also end up equally large.
+    fold = np.empty(len(targets), dtype=np.int64)
+    fold[order] = np.arange(len(targets)) % folds
+    for held_out in range(folds):
+        rest = targets[fold != held_out]
+        if len(rest) == len(targets) or len(rest) == 0 or (rest == rest[0]).all():
+            raise invalid(
+                "targets",
+                f"hold enough cases of two classes for {folds} folds",
+                f"{len(targets)} cases",
+                "Use more cases or fewer folds.",
+            )
+    return fold
+
+
+def check_folds(folds: Any, seed: Any) -> None:
+    """Refuse fewer than two folds and seeds that are not whole numbers."""
+    whole("folds", folds, 2)
+    whole("seed", seed, 0)

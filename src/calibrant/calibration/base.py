@@ -1,54 +1,55 @@
 """What every calibrator has in common: fit, transform, scikit-learn's protocol, provenance, and JSON on disk."""
 
 import inspect
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calibrant.calibration.arrays import (
-    ArrayT,
+from calibrant.calibration.operations import (
+    NUMPY,
     Floats,
     Integers,
     Matrix,
-    as_arrays,
-    check_fit,
-    check_logits,
-    check_targets,
-    like,
+    Operations,
+    Recorder,
+    Symbol,
     log_softmax,
     mean_nll,
 )
-from calibrant.calibration.operations import NUMPY, Operations, Recorder, Symbol
-from calibrant.checks import as_array
+from calibrant.checks import as_array, labels
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
 from calibrant.files import MOST_CLASSES, check_format, content_digest, read_json, typed, write_with_digest
 from calibrant.predictions import Kind, Origin, Predictions, RowsPart, in_order_of, require_predictions
 from calibrant.predictions.rows import warn_if_probabilities
 from calibrant.tables import ShownFields, Table
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 FORMAT = "calibrant-calibrator"
 VERSION = 1
 # The keys of a file that say what the calibrator computes.
 _MAP = ("method", "parameters", "classes", "identity", "fitted")
+# NumPy in, NumPy out; torch in, torch out.
+ArrayT = TypeVar("ArrayT", NDArray[Any], "Tensor")
+# Squares, and differences in float32, stay finite below it; no network says anything near it.
+_LARGEST = 1e30
 # Numbers per block: a block stays in the second-level cache, and a million cases never exist twice in float64.
 BLOCK = 65536
 
 
 @dataclass(frozen=True)
 class Provenance(ShownFields):
-    """What a calibrator was fitted on and applied to. A value is None if it is not known.
+    """What a calibrator was fitted on and applied to, with the SHA-256 of each file. None: not known.
 
-    Attributes:
-        kind: What the scores of the fit set were.
-        class_names: The classes of the fit set in their order; empty for classes without names.
-        fitted_on: SHA-256 of the file that the fit set was read from.
-        part: Which rows of that file; None for all.
-        applied_to: SHA-256 of predictions that it was applied to.
-        made: SHA-256 of the predictions that came out.
+    `class_names` is empty for classes without names; `part` says which rows of the file `fitted_on` were used, None for
+    all; `made` is the file that came out when the calibrator was applied to `applied_to`.
     """
 
     kind: Kind | None = None
@@ -74,11 +75,7 @@ class Provenance(ShownFields):
         return known
 
     def in_sample(self, origin: Origin) -> str:
-        """A sentence if calibrated scores of these predictions are known to be in-sample, else "".
-
-        Args:
-            origin: Of the predictions that the calibrator is applied to, or of those that it made.
-        """
+        """A sentence if the calibrated scores of predictions with this origin are known to be in-sample, else ""."""
         if self.fitted_on is None or origin.sha256 is None:
             return ""
         if origin.sha256 == self.made and self.applied_to != self.fitted_on:
@@ -107,37 +104,30 @@ def warn_if_in_sample(provenance: Provenance, origin: Origin) -> None:
         warnings.warn(sentence, CalibrantWarning, stacklevel=2)
 
 
-@dataclass(frozen=True)
-class FitSummary(ShownFields):
-    """What happened in `fit`.
+@dataclass
+class Progress(ShownFields):
+    """What the `_fit` of a calibrator reports.
 
     Attributes:
-        cases: Number of cases in the fit set.
-        nll_before: Mean negative log-likelihood of the fit set as it came.
-        nll_after: The same after calibration; never larger than `nll_before`.
         converged: Whether the optimiser met its tolerance; True for maps that need none.
         at_bound: Whether the optimum lies at the edge of what the parameters allow.
         iterations: Passes over the fit set that the optimiser made.
-        notes: Sentences that were also given as warnings.
+        notes: Sentences that are also given as warnings.
     """
+
+    converged: bool = True
+    at_bound: bool = False
+    iterations: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class FitSummary(Progress):
+    """What happened in `fit`: what `Progress` says, the number of cases, and their mean NLL before and after."""
 
     cases: int
     nll_before: float
     nll_after: float
-    converged: bool = True
-    at_bound: bool = False
-    iterations: int = 0
-    notes: tuple[str, ...] = ()
-
-
-@dataclass
-class Progress:
-    """What a subclass reports from its optimiser."""
-
-    converged: bool = True
-    at_bound: bool = False
-    iterations: int = 0
-    notes: tuple[str, ...] = ()
 
 
 class Calibrator(ABC):
@@ -174,8 +164,6 @@ class Calibrator(ABC):
     provenance_: Provenance = Provenance()
     depends_on_level: ClassVar[bool] = False
 
-    # -- what a subclass says ------------------------------------------------------------------------------------
-
     @abstractmethod
     def _fit(self, logits: Matrix, targets: Integers) -> Progress:
         """Learn from checked arrays and set the fitted attributes."""
@@ -207,8 +195,6 @@ class Calibrator(ABC):
     def _check_parameters(self) -> None:  # noqa: B027 (a calibrator without parameters has nothing to check)
         """Refuse parameters outside their range."""
 
-    # -- fit and transform ---------------------------------------------------------------------------------------
-
     def fit(self, logits: Any, targets: Any = None) -> Self:
         """Learn the map: `fit(predictions)` or `fit(logits, targets)`.
 
@@ -220,19 +206,19 @@ class Calibrator(ABC):
         provenance = Provenance()
         if isinstance(logits, Predictions):
             provenance = Provenance.of(logits)
-        matrix, labels = check_fit(*as_arrays(logits, targets))
+        matrix, classes = check_fit(*as_arrays(logits, targets))
         self._check_parameters()
         self.provenance_ = provenance
         self.n_classes_, self.identity_ = matrix.shape[1], True
-        matrix, labels, left_out = self._useful(matrix, labels)
-        before = self._mean_nll(matrix, labels)
+        matrix, classes, left_out = self._useful(matrix, classes)
+        before = self._mean_nll(matrix, classes)
         self.identity_ = False
-        progress = self._fit(matrix, labels)
+        progress = self._fit(matrix, classes)
         progress = replace(progress, notes=(*left_out, *progress.notes))
         after = before
         if not self.identity_:
-            after = self._mean_nll(matrix, labels)
-        return self._conclude(progress, len(labels), before, after)
+            after = self._mean_nll(matrix, classes)
+        return self._conclude(progress, len(classes), before, after)
 
     def _conclude(self, progress: Progress, cases: int, before: float, after: float) -> Self:
         """Keep the fitted map, or the identity if that has the smaller NLL on the fit set, and warn of notes."""
@@ -241,7 +227,9 @@ class Calibrator(ABC):
         if not after <= before + 1e-12 * (1.0 + abs(before)):
             notes = (*notes, f"the fitted map has a larger NLL ({after:.6g}) than none ({before:.6g}): none is kept")
             self.identity_, after = True, before
-        self.summary_ = FitSummary(cases, before, min(after, before), **asdict(replace(progress, notes=notes)))
+        self.summary_ = FitSummary(
+            cases=cases, nll_before=before, nll_after=min(after, before), **asdict(replace(progress, notes=notes))
+        )
         for note in notes:
             warnings.warn(f"{type(self).__name__}: {note}.", CalibrantWarning, stacklevel=3)
         return self
@@ -361,8 +349,6 @@ class Calibrator(ABC):
                 f"this {type(self).__name__} is not fitted yet: call fit(logits, targets) or load(path) first."
             )
 
-    # -- scikit-learn's protocol, without importing it -----------------------------------------------------------
-
     @classmethod
     def _parameter_names(cls) -> list[str]:
         return [name for name in inspect.signature(cls).parameters if name != "self"]
@@ -413,15 +399,11 @@ class Calibrator(ABC):
         rows += [("note", note) for note in summary.notes]
         return Table(type(self).__name__, rows).html()
 
-    # -- on disk -------------------------------------------------------------------------------------------------
-
     def save(self, path: str | Path, *, applied_to: str | Path | None = None, made: str | Path | None = None) -> None:
         """Write parameters and fitted values as JSON with a digest; float64 values come back bit for bit.
 
-        Args:
-            path: The file.
-            applied_to: A file of predictions that the calibrator was applied to; its digest is kept.
-            made: The file of what came out. A rule that is chosen on it is then known to belong to this calibrator.
+        The digests of `applied_to`, predictions that the calibrator was applied to, and of `made`, the file of what
+        came out, are kept with them.
         """
         self.provenance_ = self.provenance_.applied(applied_to, made)
         write_with_digest(path, self.to_dict())
@@ -502,3 +484,109 @@ def _restore(kind: type[Any], file: _File, fitted: Any) -> Any:
     calibrator._set_state(fitted)  # noqa: SLF001 (the same family)
     calibrator.provenance_ = file.provenance()
     return calibrator
+
+
+# -- checks of arrays --------------------------------------------------------------------------------------------------
+
+
+def as_arrays(logits: Any, targets: Any) -> tuple[Any, Any]:
+    """Logits and targets of predictions, or the two arrays as they are."""
+    if not isinstance(logits, Predictions):
+        if targets is None:
+            raise invalid("targets", "be given with an array of logits", "none")
+        return logits, targets
+    if targets is not None:
+        raise invalid("targets", "be left out with predictions, which hold them", type(targets).__name__)
+    return logits.as_logits(), logits.targets
+
+
+def check_logits(logits: Any, classes: int | None = None) -> Matrix:
+    """Return logits as a finite float array of shape (n, K), K >= 2; float32 and float64 are kept as they are."""
+    if isinstance(logits, Predictions):
+        raise invalid("logits", "be an array", "Predictions", "Call calibrator(predictions).")
+    matrix = as_array("logits", logits)
+    if matrix.ndim != 2 or matrix.shape[0] == 0 or matrix.shape[1] < 2:
+        rule = "have shape (cases, classes) with at least 1 case and 2 classes"
+        raise invalid("logits", rule, matrix.shape, _as_rows(matrix.shape))
+    if matrix.dtype.kind not in "iuf":
+        raise invalid("logits", "be floating-point numbers", matrix.dtype)
+    if matrix.dtype not in (np.float32, np.float64):  # half precision, whole numbers, the other byte order
+        matrix = matrix.astype({np.dtype(np.float16): np.float32}.get(matrix.dtype, np.float64))
+    if classes is not None and matrix.shape[1] != classes:
+        raise invalid(
+            "logits",
+            f"have {classes} columns, one for each class of the fit set",
+            f"{matrix.shape[1]} columns",
+            "Fit a calibrator on predictions with the same classes.",
+        )
+    fine = np.abs(matrix) <= _LARGEST  # False for NaN too
+    if not fine.all():
+        row = int(np.argmin(fine.all(axis=1)))
+        rule = "be finite"
+        if np.isfinite(matrix[row]).all():
+            rule = f"be at most {_LARGEST:g} in size"
+        raise invalid("logits", rule, f"{matrix[row]} in row {row}", "Remove or repair such rows first.")
+    return matrix
+
+
+def _as_rows(shape: tuple[int, ...]) -> str:
+    """How to get one row per prediction from logits of another shape."""
+    if len(shape) > 2:
+        return "Make one row of each pixel or position first."
+    if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1):
+        return "One logit z of a binary classifier is the same as two: np.stack([0 * z, z], axis=1) with z of (n,)."
+    return ""
+
+
+def check_targets(targets: Any, shape: tuple[int, ...]) -> Integers:
+    """Return targets as int64 of shape (n,) in 0..K-1."""
+    cases, classes = shape
+    return labels("targets", as_array("targets", targets), rows=cases, n_classes=classes).astype(np.int64)
+
+
+def check_fit(logits: Any, targets: Any) -> tuple[Matrix, Integers]:
+    """Check a fit set; one that cannot teach a calibrator anything is refused."""
+    matrix = check_logits(logits)
+    classes = check_targets(targets, matrix.shape)
+    if (classes == classes[0]).all():
+        raise invalid(
+            "targets",
+            "hold at least two classes",
+            f"class {classes[0]} in all {len(classes)} cases",
+            "A calibrator learns from cases that differ: fit on a sample of the whole stream.",
+        )
+    if _all_rows_agree(matrix):
+        raise invalid(
+            "logits",
+            "differ between cases",
+            "the same prediction in every row",
+            "The model ignores its input, which no calibrator can repair: check its weights and its inputs.",
+        )
+    warn_if_probabilities(matrix, stacklevel=4)
+    return matrix, classes
+
+
+def _all_rows_agree(matrix: Matrix) -> bool:
+    # Two rows settle it for any live model, so that the full test costs nothing in practice.
+    first = matrix[:2] - matrix[:2].max(axis=1, keepdims=True)
+    if not np.allclose(first[0], first[-1], rtol=1e-9, atol=1e-12):
+        return False
+    shifted = matrix - matrix.max(axis=1, keepdims=True)
+    return bool(np.ptp(shifted, axis=0).max() <= 1e-12 * max(1.0, float(np.abs(shifted).max())))
+
+
+def like(probabilities: NDArray[Any], template: Any) -> Any:
+    """Return `probabilities` in the container of `template`, and on its device."""
+    torch = sys.modules.get("torch")  # without it nobody can have passed a tensor
+    if torch is not None and isinstance(template, torch.Tensor):
+        return torch.from_numpy(probabilities).to(template.device)
+    return probabilities
+
+
+def finite_array(values: Any, shape: tuple[int, ...]) -> Floats:
+    """A float64 array of this shape from JSON; anything else is refused. -1 in `shape` stands for any length."""
+    array = np.asarray(values, dtype=np.float64)
+    fits = array.ndim == len(shape) and all(want in (-1, have) for want, have in zip(shape, array.shape, strict=True))
+    if not fits or not np.isfinite(array).all():
+        raise ValueError(f"an array of shape {shape} with finite values is missing")
+    return array

@@ -8,9 +8,17 @@ import numpy as np
 from scipy.optimize import isotonic_regression, minimize
 from scipy.special import expit
 
-from calibrant.calibration.arrays import Floats, Integers, Matrix, finite_array, log_softmax
-from calibrant.calibration.base import Calibrator, Progress
-from calibrant.calibration.operations import NUMPY, Curves, Operations, log_of_rest
+from calibrant.calibration.base import Calibrator, Progress, finite_array
+from calibrant.calibration.operations import (
+    NUMPY,
+    Curves,
+    Floats,
+    Integers,
+    Matrix,
+    Operations,
+    log_of_rest,
+    log_softmax,
+)
 from calibrant.checks import whole
 from calibrant.errors import invalid
 

@@ -5,17 +5,18 @@ the same function on symbols and keeps the steps, whose names and meanings are t
 torch module can repeat them in float64.
 """
 
-# ruff: noqa: D102 (`Operations` documents the methods of both classes)
+# ruff: noqa: D102 (`NumPyOperations` documents the methods of both classes)
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.arrays import Floats, log_softmax
-
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Matrix = NDArray[np.floating[Any]]
 # A curve: row 0 holds rising knots or upper edges, row 1 the values there. None leaves a column as it is.
 Curves = Sequence[Floats | None]
 # A case of the fit set lies on the edge of a step, and the softmax of another library differs in the last digits. Edges
@@ -23,60 +24,21 @@ Curves = Sequence[Floats | None]
 _NUDGE = 1e-12
 
 
-class Operations(Protocol):
-    """What a map may use besides + - * / and comparisons; x has the shape (n, columns)."""
+def log_softmax(logits: Matrix) -> Floats:
+    """Row-wise log-softmax in float64."""
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max(axis=1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return shifted
 
-    def exp(self, x: Any) -> Any:
-        """Exponential of each entry."""
 
-    def log(self, x: Any) -> Any:
-        """Logarithm of each entry."""
-
-    def log_one_minus(self, x: Any) -> Any:
-        """log(1 - x) of entries of at most 1/2."""
-
-    def softplus(self, x: Any) -> Any:
-        """log(1 + exp(x)) without overflow."""
-
-    def maximum(self, x: Any, y: Any) -> Any:
-        """The larger of two entries."""
-
-    def minimum(self, x: Any, y: Any) -> Any:
-        """The smaller of two entries."""
-
-    def where(self, condition: Any, x: Any, y: Any) -> Any:
-        """Choose x if the condition holds, else y."""
-
-    def row_sum(self, x: Any) -> Any:
-        """Sum of each row, shape (n, 1)."""
-
-    def row_max(self, x: Any) -> Any:
-        """Largest entry of each row, shape (n, 1)."""
-
-    def is_top(self, x: Any, columns: int) -> Any:
-        """True at the largest entry of each row, the first of equal ones."""
-
-    def columns(self, x: Any, which: Sequence[int]) -> Any:
-        """Some columns."""
-
-    def join(self, *parts: Any) -> Any:
-        """Arrays side by side."""
-
-    def product(self, x: Any, matrix: Floats) -> Any:
-        """Matrix product."""
-
-    def log_softmax(self, x: Any) -> Any:
-        """Log-softmax of each row."""
-
-    def interpolate(self, x: Any, curves: Curves) -> Any:
-        """Column k by the straight lines of curve k; level before its first knot and after its last."""
-
-    def steps(self, x: Any, curves: Curves) -> Any:
-        """Column k by the steps of curve k, each (lo, hi]."""
+def mean_nll(log_probabilities: Floats, targets: Integers) -> float:
+    """Mean negative log-likelihood of the targets."""
+    return float(-np.take_along_axis(log_probabilities, targets[:, None], axis=1).mean())
 
 
 class NumPyOperations:
-    """Compute at once. See `Operations`."""
+    """Compute at once. Besides these methods, a map may use + - * / and comparisons; x has the shape (n, columns)."""
 
     exp = staticmethod(np.exp)
     log = staticmethod(np.log)
@@ -86,31 +48,40 @@ class NumPyOperations:
     log_softmax = staticmethod(log_softmax)
 
     def log_one_minus(self, x: Floats) -> Floats:
+        """log(1 - x) of entries of at most 1/2."""
         return np.asarray(np.log1p(-x))
 
     def softplus(self, x: Floats) -> Floats:
+        """log(1 + exp(x)) without overflow."""
         return np.asarray(np.logaddexp(0.0, x))
 
     def row_sum(self, x: Floats) -> Floats:
+        """Sum of each row, shape (n, 1)."""
         return np.asarray(x.sum(axis=1, keepdims=True))
 
     def row_max(self, x: Floats) -> Floats:
+        """Largest entry of each row, shape (n, 1)."""
         return np.asarray(x.max(axis=1, keepdims=True))
 
     def is_top(self, x: Floats, columns: int) -> NDArray[np.bool_]:
+        """True at the largest entry of each row, the first of equal ones."""
         return np.asarray(np.arange(columns) == x.argmax(axis=1, keepdims=True))
 
     def columns(self, x: Floats, which: Sequence[int]) -> Floats:
+        """Some columns."""
         # NumPy lays picked columns out by columns; sums over rows would then depend on how many rows there are.
         return np.ascontiguousarray(x[:, list(which)])
 
     def join(self, *parts: Floats) -> Floats:
+        """Arrays side by side."""
         return np.concatenate(parts, axis=1)
 
     def product(self, x: Floats, matrix: Floats) -> Floats:
+        """Matrix product."""
         return np.asarray(x @ matrix)
 
     def interpolate(self, x: Floats, curves: Curves) -> Floats:
+        """Column k by the straight lines of curve k; level before its first knot and after its last."""
         result = x.copy()
         for k, curve in enumerate(curves):
             if curve is not None:
@@ -118,6 +89,7 @@ class NumPyOperations:
         return result
 
     def steps(self, x: Floats, curves: Curves) -> Floats:
+        """Column k by the steps of curve k, each (lo, hi]."""
         result = x.copy()
         for k, curve in enumerate(curves):
             if curve is not None:
@@ -203,7 +175,7 @@ class Symbol:
 
 @dataclass
 class Recorder:
-    """Write operations down instead of computing them. See `Operations`.
+    """Write operations down instead of computing them. See `NumPyOperations`.
 
     Attributes:
         prefix: Begins the name of everything that is recorded.
@@ -314,6 +286,9 @@ class Recorder:
         slope = self.step("Gather", slopes, place, axis=0)
         # Below the first beginning a curve is level.
         return value + slope * (self.maximum(x, begin) - begin)
+
+
+Operations = Any  # `NUMPY` or a `Recorder`, which have the same methods
 
 
 def _pieces(curves: Curves, convert: Callable[[Floats, Floats], Floats]) -> list[Floats]:

@@ -14,9 +14,8 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.arrays import Floats, Integers, Matrix, log_softmax, mean_nll
 from calibrant.calibration.base import Calibrator, FitSummary, Progress, Provenance
-from calibrant.calibration.operations import Operations
+from calibrant.calibration.operations import Floats, Integers, Matrix, Operations, log_softmax, mean_nll
 from calibrant.checks import positive, whole
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import atomic_folder
@@ -91,7 +90,7 @@ class TemperatureScaling(Calibrator):
         scaling.n_classes_ = whole("n_classes", n_classes, 2)
         scaling.temperature_ = positive("temperature", temperature)
         scaling.identity_ = False
-        scaling.summary_ = FitSummary(0, 0.0, 0.0)
+        scaling.summary_ = FitSummary(cases=0, nll_before=0.0, nll_after=0.0)
         return scaling
 
     def _check_parameters(self) -> None:

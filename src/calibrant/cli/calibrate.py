@@ -45,7 +45,9 @@ def calibrate(
         executor: Ray fits a temperature on a folder of Parquet files and calibrates another one in many processes;
             --out is a folder, too.
     """
-    from calibrant.calibration import fit_calibrator, warn_if_in_sample, warn_if_worse
+    from calibrant.calibration import fit_calibrator
+    from calibrant.calibration.base import warn_if_in_sample
+    from calibrant.calibration.method_choice import warn_if_worse
     from calibrant.decisions import Policy
     from calibrant.metrics import evaluate
     from calibrant.metrics.metric_tables import evaluations_table

@@ -124,7 +124,8 @@ def fit(
 
 def _start(cases: "Predictions", path: Path, *, calibrate: bool, raw: bool, share: float | None, seed: int) -> "Policy":
     """The policy that the rule is fitted for: that of a file without its rule, or one with a new temperature."""
-    from calibrant.calibration import TemperatureScaling, temperature_share
+    from calibrant.calibration import TemperatureScaling
+    from calibrant.calibration.temperature import temperature_share
     from calibrant.decisions import Policy
 
     plain = Policy(cases.n_classes, class_names=cases.class_names)

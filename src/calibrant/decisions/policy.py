@@ -12,7 +12,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration import Calibrator, fit_calibrator, temperature_share
+from calibrant.calibration import Calibrator, fit_calibrator
+from calibrant.calibration.temperature import temperature_share
 from calibrant.checks import whole
 from calibrant.decisions.binary import BinaryRule
 from calibrant.decisions.choose import choose_threshold

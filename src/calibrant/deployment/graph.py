@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration import Recorder, Step, Symbol
+from calibrant.calibration.operations import Recorder, Step, Symbol
 from calibrant.decisions import Policy
 from calibrant.deployment.contents import Contents
 from calibrant.deployment.inputs import InputSpec

@@ -6,7 +6,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from calibrant.calibration import Calibrator, Recorder
+from calibrant.calibration import Calibrator
+from calibrant.calibration.operations import Recorder
 from calibrant.checks import as_array
 from calibrant.errors import invalid
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibrant.calibration import FEWEST_CASES, temperature_share, warn_if_worse
+from calibrant.calibration.method_choice import warn_if_worse
+from calibrant.calibration.temperature import FEWEST_CASES, temperature_share
 from calibrant.checks import fraction
 from calibrant.decisions import Policy, fit_policy
 from calibrant.decisions.policy import FILE_NAME

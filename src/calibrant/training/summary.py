@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibration import FEWEST_CASES, TemperatureScaling, temperature_share
+from calibrant.calibration import TemperatureScaling
+from calibrant.calibration.temperature import FEWEST_CASES, temperature_share
 from calibrant.decisions import Policy, choose_threshold
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.metrics import evaluate, evaluate_classes, expected_calibration_error

@@ -8,19 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from calibrant.calibration.affine import DirichletScaling, MatrixScaling, VectorScaling
-from calibrant.calibration.arrays import (
-    Floats,
-    Integers,
-    Matrix,
-    as_arrays,
-    check_fit,
-    check_folds,
-    stratified_folds,
-)
-from calibrant.calibration.base import Calibrator, Progress
+from calibrant.calibration.affine import DirichletScaling, MatrixScaling, VectorScaling, check_folds, stratified_folds
+from calibrant.calibration.base import Calibrator, Progress, as_arrays, check_fit
 from calibrant.calibration.curves import BetaCalibration, HistogramBinning, IsotonicCalibration
-from calibrant.calibration.operations import Operations
+from calibrant.calibration.operations import Floats, Integers, Matrix, Operations
 from calibrant.calibration.temperature import TemperatureScaling
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
 from calibrant.predictions import Predictions, require_predictions
