@@ -9,9 +9,9 @@ from sklearn.datasets import load_digits
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy, RoutingRule
-from calibrant.deployment.contents import weights_digest
 from calibrant.deployment.decider import policy_for
-from calibrant.deployment.onnx import Exported
+from calibrant.deployment.networks import weights_digest
+from calibrant.deployment.onnx_export import Exported
 from calibrant.training import Run, checkpoint
 from calibrant.training.data import load_dataset
 

@@ -13,7 +13,7 @@ import pytest
 
 from calibrant.decisions import RoutingRule
 from calibrant.deployment import ContradictingLabel, Decision, DecisionLog, DuplicateId, Stream, UnknownId
-from calibrant.deployment.tables import Database, url_of
+from calibrant.deployment.database import Database, url_of
 from calibrant.errors import InvalidInput, OutputError
 from tests.deployment.conftest import with_rule
 
@@ -139,7 +139,7 @@ def test_an_id_is_decided_once_and_a_refused_batch_leaves_nothing(place):
         log.append(cases(3))
         with pytest.raises(DuplicateId, match=r"'case-2' was decided before \(number 3\)"):
             log.append([*cases(2, 10), *cases(1, 2)])
-        with pytest.raises(DuplicateId, match="'case-5' stands twice"):
+        with pytest.raises(DuplicateId, match="'case-5' occurs twice"):
             log.append([*cases(2, 4), *cases(1, 5)])
         assert len(log) == 3
         log.append(cases(2, 10))

@@ -13,7 +13,9 @@ from torch import nn
 from calibrant import Predictions
 from calibrant.calibration import METHODS, TemperatureScaling, make_calibrator
 from calibrant.decisions import Policy, RoutingRule, choose_shortlist, choose_threshold
-from calibrant.deployment import OUTPUTS, SCORES, Decider, compare_onnx, export_onnx
+from calibrant.deployment import Decider, export_onnx
+from calibrant.deployment.onnx_export import compare_onnx
+from calibrant.deployment.onnx_file import OUTPUTS, SCORES
 from calibrant.errors import CheckFailed, InvalidInput
 
 
@@ -215,7 +217,7 @@ def test_a_file_that_computes_something_else_is_refused(exported, trained, digit
 
 def test_a_failed_check_leaves_what_was_there(trained, digits, tmp_path, monkeypatch):
     (tmp_path / "model.onnx").write_text("before")
-    monkeypatch.setattr("calibrant.deployment.check.TOLERANCE", -1.0)
+    monkeypatch.setattr("calibrant.deployment.onnx_export._TOLERANCE", -1.0)
     with pytest.raises(CheckFailed):
         export_onnx(trained, tmp_path / "model.onnx", example=digits[:8])
     assert (tmp_path / "model.onnx").read_text() == "before"

@@ -216,7 +216,8 @@ def _served(here: Path) -> Any:
     from torch import nn, tensor
 
     from calibrant.deployment import Decider
-    from calibrant.deployment.http import MOST_BYTES, MOST_CASES, CasesBody, _read, _Service
+    from calibrant.deployment.decision import CasesBody
+    from calibrant.deployment.http import MOST_BYTES, MOST_CASES, _read, _Service
 
     example = tensor([[-9.0] * 3, [9.0] * 3])
     with TemporaryDirectory() as place:
@@ -230,7 +231,8 @@ def _served(here: Path) -> Any:
 
 def _labelled(here: Path) -> Any:
     from calibrant.deployment import DecisionLog
-    from calibrant.deployment.http import LabelsBody, _read
+    from calibrant.deployment.decision import LabelsBody
+    from calibrant.deployment.http import _read
 
     body = _read((here / "told.json").read_bytes(), LabelsBody)
     with DecisionLog(here / "decisions.db") as log:

@@ -42,22 +42,34 @@ def export(
         policy: A policy written by "calibrant calibrate" or "calibrant route". Default: policy.json in the run folder.
         raw: Do not use the run's policy: nothing is calibrated or automated.
     """
-    from calibrant.deployment import export_onnx, open_model, parse_ranges, read_example
+    from calibrant.deployment import export_onnx
+    from calibrant.deployment.input_spec import parse_ranges, read_example
+    from calibrant.deployment.networks import open_model
 
     if out is not None:
         refuse_overwriting([out], [weights, cases, policy])
-    if (run is None) == (model is None):
-        got = "neither" if run is None else "both"
-        raise invalid("what is exported", "be a run folder or --model module:function", got)
-    if run is not None and weights is not None:
-        raise invalid("weights", "be left out for a run, which has its own", str(weights))
+    choice = "be a run folder or --model module:function"
+    source: Any
+    if run is not None:
+        if model is not None:
+            raise invalid("what is exported", choice, "both")
+        if weights is not None:
+            raise invalid("weights", "be left out for a run, which has its own", str(weights))
+        source = _open_run(run)
+    elif model is not None:
+        source = open_model(model, weights)
+    else:
+        raise invalid("what is exported", choice, "neither")
+    example = None
+    if cases is not None:
+        example = read_example(cases)
     written = export_onnx(
-        _open_run(run) if run is not None else open_model(str(model), weights),
+        source,
         out,
         policy=policy,
         raw=raw,
         trust_code=trust_code,
-        example=None if cases is None else read_example(cases),
+        example=example,
         ranges=parse_ranges(input_range),
     )
     answer(written.describe(), written.to_dict(), as_json=as_json)

@@ -47,11 +47,14 @@ def serve(
     """
     from calibrant.deployment import serve_model
 
+    place: str | None = log
+    if no_log:
+        place = None
     serve_model(
         model,
         host=host,
         port=port,
-        log=None if no_log else log,
+        log=place,
         outside=outside,
         most_cases=most_cases,
         most_bytes=most_bytes,

@@ -1,29 +1,75 @@
-"""What was decided about one case, and many of them as columns."""
+"""What the service takes, decides and keeps: requests, decisions and labels, and how a log stores them.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal
+A new field of a decision is added to `Decision` here and filled in by `Decider`; the log and the answers follow.
+"""
+
+import json
+import math
+import time as clock
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
+from calibrant.errors import InvalidInput, invalid, one_line
 from calibrant.tables import ShownFields
 
 Extra = str | int | float | bool | None
 
+_LONGEST_ID = 256
+# A monitor must be able to hold a column of them in memory.
+_LONGEST_EXTRA = 1000
+_MOST_EXTRAS = 100
+# Names of extras that are read at once if the reader does not say which it wants.
+_MOST_NAMES = 1000
+
+
+class DuplicateId(InvalidInput):
+    """A case with this id was decided before."""
+
+
+class UnknownId(InvalidInput):
+    """No case with this id was decided."""
+
+
+class ContradictingLabel(InvalidInput):
+    """The case has another label already."""
+
+
+class CasesBody(BaseModel):
+    """Cases to decide about."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    inputs: Any = Field(description="Rows of numbers; for a model with several inputs, an object of them by name.")
+    ids: list[str] | None = Field(None, description="A distinct id for each case; made by the service by default.")
+    extras: list[dict[str, Extra]] | None = Field(None, description="Other facts about each case, such as groups.")
+
+
+class LabelsBody(BaseModel):
+    """The true classes of cases that were decided before."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    labels: dict[str, int | str] = Field(description="The true class, by its name or number, of each id.")
+
 
 @dataclass(frozen=True)
 class Decision(ShownFields):
-    """One case.
+    """The decision about one case.
 
     Attributes:
         id: The case's name, distinct within a log.
         predicted: Number of the most probable class.
         confidence: Its calibrated probability.
-        automate: True where the model decides alone, False where a person does.
+        automate: True if the model decides alone, False if a person does.
         shortlist: For a person: numbers of the classes to look at first, most probable first; empty for automated cases
-            and where there is no shortlist.
+            and without a shortlist.
         reason: One sentence for a person.
         extras: Other facts about the case by name, such as groups.
     """
@@ -41,24 +87,58 @@ class Decision(ShownFields):
         """The word that `calibrant route apply` writes."""
         return "auto" if self.automate else "review"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        values = {**vars(self), "decision": self.decision, "shortlist": list(self.shortlist)}
+        del values["automate"]
+        return values
+
+    def to_row(self, n_classes: int) -> dict[str, Any]:
+        """Values for the columns of a log; what a log cannot keep is refused."""
+        check_id(self.id)
+        if not 0 <= self.predicted < n_classes:
+            raise invalid("predicted", f"lie in 0..{n_classes - 1}", self.predicted)
+        if not 0 <= self.confidence <= 1:
+            raise invalid("confidence", "lie in 0..1", self.confidence)
+        _check_extras(self.extras)
+        row = dict(vars(self))
+        for name in _AS_JSON:
+            row[name] = json.dumps(row[name], allow_nan=False)
+        return row
+
+    @classmethod
+    def from_row(cls, row: Any) -> Self:
+        """The decision in a row of a log."""
+        values = {name: getattr(row, name) for name in COLUMNS}
+        with undamaged():
+            for name in _AS_JSON:
+                values[name] = json.loads(values[name])
+            values["shortlist"] = tuple(values["shortlist"])
+        return cls(**values)
+
+
+COLUMNS = {each.name: each.type for each in fields(Decision)}
+"""Fields of a decision and their types. A log has a column for each; those of no simple type are JSON."""
+_AS_JSON = tuple(name for name, kind in COLUMNS.items() if kind not in (str, int, float, bool))
+
 
 @dataclass(frozen=True)
 class LoggedDecisions(ShownFields):
-    """Decisions of a log in their order, as columns; one entry for each decision.
+    """Decisions of a log in their order, as columns with one entry per decision.
 
     Attributes:
         sequence: Number in the log, from 1 on. It is the order: clocks may go back.
         ids: Names of the cases, as objects.
-        time: When each was logged by the clock of who logged it, UTC, `datetime64[us]`.
+        time: When each was logged by the clock of the process that logged it, UTC, `datetime64[us]`.
         policy: Digest of the policy that decided, as objects.
         predicted: Number of the most probable class, int64.
         confidence: Its calibrated probability, float64.
-        automate: True where the model decided alone.
-        target: The true class where a label has come, else -1; int64.
+        automate: True if the model decided alone.
+        target: The true class if a label has come, else -1; int64.
         label_sequence: Number of the label in the order in which labels came, from 1 on; 0 without one.
         shortlists: Numbers of the classes that were listed for a person.
         reasons: One sentence each.
-        extras: Other facts by name, as objects; None where a case has none of that name.
+        extras: Other facts by name, as objects; None if a case has none of that name.
     """
 
     sequence: NDArray[np.int64]
@@ -74,30 +154,59 @@ class LoggedDecisions(ShownFields):
     reasons: list[str]
     extras: dict[str, NDArray[np.object_]]
 
+    @classmethod
+    def from_rows(cls, rows: Sequence[Any], wanted: Collection[str] | None = None) -> Self:
+        """Columns from rows of the joined tables, with the extras that are wanted; None for all."""
+
+        def column(name: str, kind: Any) -> Any:
+            return np.array([getattr(row, name) for row in rows], dtype=kind)
+
+        with undamaged():
+            extras = [json.loads(row.extras) for row in rows]
+            names = dict.fromkeys(name for facts in extras for name in facts if wanted is None or name in wanted)
+        if len(names) > _MOST_NAMES:
+            rule, way_out = f"have at most {_MOST_NAMES:,} names", "Say which ones to read: extras=[...]."
+            raise invalid("extras of the decision log", rule, f"{len(names):,}", way_out)
+        with undamaged():
+            return cls(
+                sequence=column("sequence", np.int64),
+                ids=column("id", object),
+                time=column("time", np.int64).view("datetime64[us]"),
+                policy=column("policy", object),
+                predicted=column("predicted", np.int64),
+                confidence=column("confidence", np.float64),
+                automate=column("automate", np.bool_),
+                target=column("target", np.int64),
+                label_sequence=column("label_sequence", np.int64),
+                shortlists=[tuple(json.loads(row.shortlist)) for row in rows],
+                reasons=[row.reason for row in rows],
+                extras={name: np.array([facts.get(name) for facts in extras], dtype=object) for name in names},
+            )
+
     def __len__(self) -> int:
         return len(self.sequence)
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
-        """Where a label has come."""
+        """Whether a label has come."""
         return np.asarray(self.target >= 0)
 
     @property
     def correct(self) -> NDArray[np.bool_]:
-        """Where a label has come and is the predicted class."""
+        """Whether a label has come and is the predicted class."""
         return np.asarray(self.target == self.predicted)
 
 
 @dataclass(frozen=True)
 class Logged:
-    """One decision as it stands in a log.
+    """One decision in a log.
 
     Attributes:
         decision: The decision.
         sequence: Its number in the log.
         time: When it was logged, UTC.
         policy: Digest of the policy that decided.
-        target: The true class, where a label has come.
+        target: The true class, if a label has come.
     """
 
     decision: Decision
@@ -108,17 +217,61 @@ class Logged:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        each = self.decision
-        return {
-            "id": each.id,
-            "sequence": self.sequence,
-            "time": self.time.isoformat(),
-            "policy": self.policy,
-            "predicted": each.predicted,
-            "confidence": each.confidence,
-            "decision": each.decision,
-            "shortlist": list(each.shortlist),
-            "reason": each.reason,
-            "extras": dict(each.extras),
-            "target": self.target,
-        }
+        return {**vars(self), **self.decision.to_dict(), "time": self.time.isoformat()}
+
+
+# -- what a log may keep ----------------------------------------------------------------------------------------------
+
+
+def check_id(id: object) -> str:  # noqa: A002
+    """Refuse what cannot name a case."""
+    if not isinstance(id, str) or not 0 < len(id) <= _LONGEST_ID or not _storable(id):
+        raise invalid("id", f"be text of 1 to {_LONGEST_ID} characters that a database can hold", ascii(id))
+    return id
+
+
+def _check_extras(extras: Mapping[str, Any]) -> None:
+    if len(extras) > _MOST_EXTRAS:
+        raise invalid("extras of a case", f"be at most {_MOST_EXTRAS}", len(extras))
+    for name, value in extras.items():
+        check_id(name)
+        argument = f"extra {one_line(name, most=40)}"
+        if isinstance(value, str) and len(value) > _LONGEST_EXTRA:
+            raise invalid(argument, f"have at most {_LONGEST_EXTRA:,} characters", f"{len(value):,}")
+        if not _is_extra(value):
+            raise invalid(argument, "be text, a finite number, true, false or nothing", ascii(value))
+
+
+def _is_extra(value: object) -> bool:
+    if isinstance(value, str):
+        return _storable(value)
+    return value is None or (isinstance(value, int | float) and math.isfinite(value))
+
+
+def _storable(text: str) -> bool:
+    """Whether a database can hold it: no zero, which ends text in C, and no lone surrogate, which has no encoding."""
+    return "\0" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
+@contextmanager
+def undamaged() -> Iterator[None]:
+    """Report values of other types than ours, which SQLite keeps in any column, as a damaged log."""
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        fault = one_line(error, most=100).removesuffix(".")
+        raise invalid("decision log", "be undamaged", fault, "Restore it from a copy.") from error
+
+
+def now() -> int:
+    """Microseconds since 1970 by the clock of this machine."""
+    return clock.time_ns() // 1000
+
+
+def microseconds(time: datetime) -> int:
+    """Microseconds since 1970; a time without its zone is refused."""
+    if time.tzinfo is None:
+        raise invalid("time", "have a zone", time, "datetime.now(UTC) has one.")
+    # Exact: a product of a float with a million would be off by one now and then.
+    passed = time - datetime(1970, 1, 1, tzinfo=UTC)
+    return (passed.days * 86400 + passed.seconds) * 1_000_000 + passed.microseconds

@@ -1,4 +1,4 @@
-"""A small HTTP service around a `Decider`: decisions, labels, health, and one clear line for every bad body."""
+"""An HTTP service around a `Decider`: decisions, labels and health."""
 
 import asyncio
 import signal
@@ -10,15 +10,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from calibrant import __version__
 from calibrant.checks import whole
 from calibrant.defaults import MOST_BYTES, MOST_CASES
 from calibrant.deployment.access import Access, check_exposure, is_loopback, read_token
 from calibrant.deployment.decider import Decider, Outside
-from calibrant.deployment.decision import Extra
-from calibrant.deployment.log import ContradictingLabel, DecisionLog, DuplicateId, UnknownId
+from calibrant.deployment.decision import CasesBody, ContradictingLabel, DuplicateId, LabelsBody, UnknownId
+from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.onnx_file import library
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid, one_line, our_fault
 from calibrant.files import parse_json
@@ -27,34 +27,16 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 _GRACE_S = 30
-# When a client may ask again after 503. A locked log was waited for already.
+# When a client may ask again after 503. The service has waited for a locked log already.
 _RETRY_S = 5
 _Body = TypeVar("_Body", bound=BaseModel)
-
-
-class CasesBody(BaseModel):
-    """Cases to decide about."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    inputs: Any = Field(description="Rows of numbers; for a model with several inputs, an object of them by name.")
-    ids: list[str] | None = Field(None, description="A distinct id for each case; made by the service by default.")
-    extras: list[dict[str, Extra]] | None = Field(None, description="Other facts about each case, such as groups.")
-
-
-class LabelsBody(BaseModel):
-    """What was true of cases that were decided before."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    labels: dict[str, int | str] = Field(description="The true class, by its name or number, of each id.")
 
 
 class TooLarge(InvalidInput):
     """A body or a batch beyond the service's limits."""
 
 
-# Status, and the word for programs.
+# Status and the word for programs of each error.
 _ANSWERS: tuple[tuple[type[Exception], int, str], ...] = (
     (TooLarge, 413, "too_large"),
     (DuplicateId, 409, "duplicate_id"),
@@ -66,29 +48,34 @@ _ANSWERS: tuple[tuple[type[Exception], int, str], ...] = (
 
 
 class _Service:
-    """What the service answers, without HTTP."""
+    """The answers of the service, without HTTP."""
 
     def __init__(self, decider: Decider, most_cases: int, most_bytes: int) -> None:
         self.decider = decider
-        self.most_cases, self.most_bytes = whole("most_cases", most_cases, 1), whole("most_bytes", most_bytes, 1)
+        self.most_cases = whole("most_cases", most_cases, 1)
+        self.most_bytes = whole("most_bytes", most_bytes, 1)
+        # The digests are computed once, not for every answer.
+        self.versions = {"model": decider.contents.network, "policy": decider.policy.digest}
 
     async def body(self, parts: AsyncIterator[bytes], kind: type[_Body]) -> _Body:
         content = bytearray()
         async for part in parts:
             content += part
-            # While it comes in: what is refused must not fill the memory first.
+            # Checked while it arrives, so that a refused body does not fill the memory first.
             if len(content) > self.most_bytes:
-                told = f"the body must have at most {self.most_bytes:,} bytes, got more. Send fewer cases at once."
-                raise TooLarge(told)
+                limit = f"the body must have at most {self.most_bytes:,} bytes"
+                raise TooLarge(f"{limit}, got more. Send fewer cases at once.")
         return _read(bytes(content), kind)
 
     def decide(self, cases: CasesBody) -> dict[str, Any]:
-        inputs = cases.inputs
-        for rows in inputs.values() if isinstance(inputs, dict) else [inputs]:
+        arrays = [cases.inputs]
+        if isinstance(cases.inputs, dict):
+            arrays = list(cases.inputs.values())
+        for rows in arrays:
             if isinstance(rows, list) and len(rows) > self.most_cases:
                 raise TooLarge(f"a request must hold at most {self.most_cases:,} cases, got {len(rows):,}.")
-        made = self.decider.decide(inputs, ids=cases.ids, extras=cases.extras)
-        return {**_versions(self.decider), "decisions": [self.decider.to_dict(each) for each in made]}
+        decisions = self.decider.decide(**dict(cases))
+        return {**self.versions, "decisions": [self.decider.to_dict(each) for each in decisions]}
 
     @property
     def log(self) -> DecisionLog:
@@ -100,7 +87,7 @@ class _Service:
         found = self.log.find(id)
         if found is None:
             raise UnknownId(f"id {one_line(repr(id), most=100)} was never decided in this log.")
-        return {**found.to_dict(), "class": self.decider.contents.name_of(found.decision.predicted)}
+        return {**found.to_dict(), "class": self.decider.class_names[found.decision.predicted]}
 
     def label(self, labels: LabelsBody) -> dict[str, int]:
         if len(labels.labels) > self.most_cases:
@@ -108,8 +95,10 @@ class _Service:
         return {"new": self.log.label_all(labels.labels)}
 
     def health(self) -> dict[str, Any]:
-        logged = None if self.decider.log is None else self.decider.log.check()
-        return {"status": "ok", **_versions(self.decider), "logged": logged}
+        logged = None
+        if self.decider.log is not None:
+            logged = self.decider.log.check()
+        return {"status": "ok", **self.versions, "logged": logged}
 
 
 def create_app(
@@ -144,7 +133,7 @@ def create_app(
         return await in_thread(service.decide, await service.body(request.stream(), CasesBody))
 
     async def label(request: Any) -> Any:
-        """Say what was true of cases; all of the labels are kept, or none."""
+        """Keep the true classes of cases; all of the labels or none."""
         return await in_thread(service.label, await service.body(request.stream(), LabelsBody))
 
     # FastAPI reads annotations, and the class exists only where the extra is installed.
@@ -152,7 +141,7 @@ def create_app(
 
     @app.get("/decisions/{id:path}")
     async def find(id: str) -> Any:  # noqa: A002
-        """A decision as it was logged, with its label where that has come."""
+        """A decision as it was logged, with its label if one has come."""
         return await in_thread(service.find, id)
 
     @app.get("/health")
@@ -169,10 +158,10 @@ def create_app(
 
 
 def _read(content: bytes, kind: type[_Body]) -> _Body:
-    """A body as one of the models; whatever is wrong with it is one line."""
-    found = parse_json(content, "the body")
+    """Parse and check a body; the first fault is an `InvalidInput`."""
+    values = parse_json(content, "the body")
     try:
-        return kind.model_validate(found)
+        return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the body"
@@ -180,19 +169,21 @@ def _read(content: bytes, kind: type[_Body]) -> _Body:
 
 
 async def _answer(_: Any, error: Exception) -> Any:
-    """One line for what went wrong; a fault of ours is told to the terminal, never with its traceback to the client."""
+    """Answer an error with one line; a fault of ours is printed, and its traceback is never sent to the client."""
     responses = library("fastapi.responses", "serve")
     for kind, status, name in _ANSWERS:
         if isinstance(error, kind):
-            headers = {"retry-after": str(_RETRY_S)} if status == 503 else {}
-            return responses.JSONResponse({"error": name, "detail": one_line(error)}, status, headers)
+            answer = responses.JSONResponse({"error": name, "detail": one_line(error)}, status)
+            if status == 503:
+                answer.headers["retry-after"] = str(_RETRY_S)
+            return answer
     sys.stderr.write(f"calibrant: {our_fault(error)}\n")
-    told = "this is a fault of the service; nothing was decided."
-    return responses.JSONResponse({"error": "internal", "detail": told}, 500)
+    detail = "this is a fault of the service; nothing was decided."
+    return responses.JSONResponse({"error": "internal", "detail": detail}, 500)
 
 
 async def _answer_http(_: Any, error: Any) -> Any:
-    """What the framework refuses by itself: an unknown path, or a method that the path does not take."""
+    """Answer what the framework refuses itself: an unknown path, or a method that the path does not support."""
     responses = library("fastapi.responses", "serve")
     name = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid")
     return responses.JSONResponse({"error": name, "detail": f"{error.detail}."}, error.status_code, error.headers)
@@ -202,12 +193,8 @@ def _documented(kind: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
 
 
-def _versions(decider: Decider) -> dict[str, str]:
-    return {"model": decider.contents.network, "policy": decider.policy.digest}
-
-
 def _describe(decider: Decider) -> str:
-    inputs = "; ".join(f"{s.name}: {s.dtype} (n, {', '.join(map(str, s.shape))})" for s in decider.contents.inputs)
+    inputs = "; ".join(f"{spec.name}: {spec.dtype} {spec.shape_in_words}" for spec in decider.contents.inputs)
     return f"Inputs: {inputs}. {decider.policy.describe()}"
 
 
@@ -224,7 +211,7 @@ def serve_model(
     allowed_hosts: Collection[str] = (),
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve an exported file until the process is told to stop; requests that are under way are answered first.
+    """Serve an exported file until the process gets SIGINT or SIGTERM; open requests are answered first.
 
     Args:
         path: An ONNX file of `export_onnx`.
@@ -236,11 +223,13 @@ def serve_model(
         most_bytes: Length of a body.
         token_file: A file with a token, which every request but `GET /health` must then have.
         allowed_hosts: Names, besides `host` and those of this machine itself, under which clients may ask.
-        ready: Told the address as soon as clients can connect.
+        ready: Called with the address as soon as clients can connect.
     """
     uvicorn = library("uvicorn", "serve")
     library("fastapi", "serve")
-    token = None if token_file is None else read_token(token_file)
+    token = None
+    if token_file is not None:
+        token = read_token(token_file)
     with closing(_listen(host, port, token)) as listening:
         address = listening.getsockname()
         decider = Decider.load(path, log=log, outside=outside)
@@ -256,7 +245,7 @@ def serve_model(
         server = uvicorn.Server(config)
         if ready is not None:
             ready(f"http://{address[0]}:{address[1]}")
-        # uvicorn raises the signal again after its graceful end, and the exit code would be that of a crash.
+        # uvicorn raises the signal again after its graceful stop, and the exit code would be that of a crash.
         server.capture_signals = lambda: _signals(server.handle_exit)
         server.run(sockets=[listening])
     if decider.log is not None:

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 from calibrant.checks import whole
 from calibrant.decisions import Policy
-from calibrant.deployment.decision import Decision, Logged, LoggedDecisions
-from calibrant.deployment.stored import (
-    as_columns,
-    check_extras,
-    check_id,
+from calibrant.deployment.database import Database, sqlalchemy, tables, url_of
+from calibrant.deployment.decision import (
+    ContradictingLabel,
+    Decision,
+    DuplicateId,
+    Logged,
+    LoggedDecisions,
+    UnknownId,
     microseconds,
     now,
-    stored_policy,
     undamaged,
 )
-from calibrant.deployment.tables import Database, sqlalchemy, tables, url_of
 from calibrant.errors import InvalidInput, OutputError, did_you_mean, invalid
+from calibrant.files import parse_json
 from calibrant.predictions import names_or_numbers
 from calibrant.predictions.columns import as_class_names
 
@@ -36,11 +38,9 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 class DecisionLog:
     """Decisions of one model, in the order in which they were made; rows are added and never changed.
 
-    The rules, wherever something can be read in two ways:
-
     - One log belongs to one model. Opening it for another is refused; its policy may change, and each decision keeps
       the digest of the policy that made it.
-    - The sequence number is the order. Times are kept as the clock gave them, also where it went back.
+    - The sequence number is the order. Times are kept as the clock gave them, even if it went back.
     - An id is decided once. A second decision with the same id is refused, and with it all of its `append`.
     - The first label of an id counts. The same label again changes nothing; another one is refused. A label of an id
       that was never decided is refused.
@@ -78,7 +78,7 @@ class DecisionLog:
         if url.get_backend_name() == "sqlite":
             _check_path(Path(str(url.database)), create=model is not None)
         self._database = Database(url, create=model is not None)
-        # Of its own, so that a check is answered while every other connection waits for a lock.
+        # A check is answered while every other connection waits for a lock.
         self._for_checks = Database(url, create=False, connections=1)
         try:
             self._open(model, n_classes, class_names)
@@ -93,19 +93,19 @@ class DecisionLog:
         if row is None:
             if model is None:
                 raise InvalidInput("this database holds no decision log. Name the one that calibrant serve writes.")
-            names = class_names if n_classes is None or class_names is None else as_class_names(class_names, n_classes)
-            classes = len(names) if n_classes is None and names is not None else n_classes
-            row = self._create(model, whole("n_classes", classes, 2), names)
+            if n_classes is None and class_names is not None:
+                n_classes = len(class_names)
+            n_classes = whole("n_classes", n_classes, 2)
+            row = self._create(model, n_classes, as_class_names(class_names, n_classes))
         if row.format != FORMAT:
             raise invalid("decision log", f"have format {FORMAT}", row.format, "Use the calibrant that wrote it.")
         if model is not None and row.model != model:
-            way_out = "Begin another log for another model."
-            told = f"one of {str(row.model)[:12]}..."
-            raise invalid("decision log", f"be one of the model {model[:12]}...", told, way_out)
+            other, way_out = f"one of {str(row.model)[:12]}...", "Begin another log for another model."
+            raise invalid("decision log", f"be one of the model {model[:12]}...", other, way_out)
         self.model: str = row.model
         self.n_classes: int = whole("n_classes of the decision log", row.n_classes, 2)
         with undamaged():
-            names = None if row.class_names is None else json.loads(row.class_names)
+            names = json.loads(row.class_names or "null")
             self.class_names: tuple[str, ...] | None = as_class_names(names, self.n_classes)
 
     def _about(self) -> Any:
@@ -116,7 +116,9 @@ class DecisionLog:
             return connection.execute(sa.select(tables().about)).first()
 
     def _create(self, model: str, n_classes: int, class_names: Sequence[str] | None) -> Any:
-        names = None if class_names is None else json.dumps(list(class_names))
+        names = None
+        if class_names is not None:
+            names = json.dumps(class_names)
         values = {"one": 1, "format": FORMAT, "model": model, "n_classes": n_classes, "class_names": names}
         try:
             self._database.create_tables(values)
@@ -152,7 +154,7 @@ class DecisionLog:
     # -- decisions ------------------------------------------------------------------------------------------------
 
     def add_policy(self, policy: Policy) -> str:
-        """Keep a policy, so that who reads the log knows what was promised; returns its digest."""
+        """Keep a policy, so that readers of the log know what was promised; returns its digest."""
         if policy.n_classes != self.n_classes:
             raise invalid("policy", f"be made for the log's {self.n_classes} classes", f"{policy.n_classes} classes")
         digest, policies = policy.digest, tables().policies
@@ -167,7 +169,7 @@ class DecisionLog:
         policies = tables().policies
         with self._database.reading() as connection:
             rows = connection.execute(policies.select().order_by(policies.c.time)).all()
-        return {row.digest: stored_policy(row.digest, row.content) for row in rows}
+        return {row.digest: _stored_policy(row.digest, row.content) for row in rows}
 
     def append(self, decisions: Sequence[Decision], *, policy: str = "", time: datetime | None = None) -> None:
         """Add decisions, all or none; when this returns they are on disk.
@@ -179,36 +181,20 @@ class DecisionLog:
         """
         if not decisions:
             return
-        rows = [self._row(each) for each in decisions]
-        stamp = now() if time is None else microseconds(time)
+        rows = [each.to_row(self.n_classes) for each in decisions]
+        stamp = _stamp(time)
         table = tables().decisions
         with self._database.writing() as connection:
             self._refuse_known(connection, [each.id for each in decisions])
-            first = _last(connection, table) + 1
-            numbered = [{**row, "sequence": first + at, "time": stamp, "policy": policy} for at, row in enumerate(rows)]
-            connection.execute(table.insert(), numbered)
-
-    def _row(self, decision: Decision) -> dict[str, Any]:
-        check_id(decision.id)
-        if not 0 <= decision.predicted < self.n_classes:
-            raise invalid("predicted", f"lie in 0..{self.n_classes - 1}", decision.predicted)
-        if not 0 <= decision.confidence <= 1:
-            raise invalid("confidence", "lie in 0..1", decision.confidence)
-        return {
-            "id": decision.id,
-            "predicted": int(decision.predicted),
-            "confidence": float(decision.confidence),
-            "automate": bool(decision.automate),
-            "shortlist": json.dumps([int(k) for k in decision.shortlist]),
-            "reason": decision.reason,
-            "extras": json.dumps(check_extras(decision.extras), allow_nan=False),
-        }
+            for sequence, row in enumerate(rows, start=_last(connection, table) + 1):
+                row.update(sequence=sequence, time=stamp, policy=policy)
+            connection.execute(table.insert(), rows)
 
     def _refuse_known(self, connection: "Connection", ids: Sequence[str]) -> None:
         seen: set[str] = set()
         for each in ids:
             if each in seen:
-                raise DuplicateId(f"id {each!r} stands twice among the cases. Each case needs an id of its own.")
+                raise DuplicateId(f"id {each!r} occurs twice among the cases. Each case needs an id of its own.")
             seen.add(each)
         table = tables().decisions
         for part in _parts(ids):
@@ -235,56 +221,58 @@ class DecisionLog:
         """
         sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
         whole("block", block, 1)
-        last = since if isinstance(since, int) else 0
-        stored = [column for column in table.c if column.name != "extras"]
-        facts = table.c.extras if extras is None or extras else sa.literal("{}").label("extras")
-        columns = [*stored, facts, labels.c.target, labels.c.sequence.label("label_sequence")]
-        query = sa.select(*columns).select_from(table.outerjoin(labels, table.c.id == labels.c.id))
+        columns = {column.name: column for column in table.c}
+        if extras is not None and not extras:
+            columns["extras"] = sa.literal("{}").label("extras")
+        target = sa.func.coalesce(labels.c.target, -1).label("target")
+        label_sequence = sa.func.coalesce(labels.c.sequence, 0).label("label_sequence")
+        query = sa.select(*columns.values(), target, label_sequence).select_from(_joined())
+        last = 0
         if isinstance(since, datetime):
             query = query.where(table.c.time >= microseconds(since))
+        else:
+            last = since
         if labelled is not None:
-            query = query.where(labels.c.target.is_not(None) if labelled else labels.c.target.is_(None))
+            query = query.where(labels.c.target.is_(None) != labelled)
         query = query.order_by(table.c.sequence).limit(block)
         while True:
-            # A short look for each block: nobody who writes waits for a slow reader.
+            # One short transaction per block, so that writers do not wait for a slow reader.
             with self._database.reading() as connection:
                 rows = connection.execute(query.where(table.c.sequence > last)).all()
             if not rows:
                 return
-            yield as_columns(rows, extras)
+            yield LoggedDecisions.from_rows(rows, extras)
             last = rows[-1].sequence
 
     def find(self, id: str) -> Logged | None:  # noqa: A002 (the word of every file of ours)
-        """One decision; None where the id was never decided."""
-        sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
-        joined = table.outerjoin(labels, table.c.id == labels.c.id)
-        query = sa.select(*table.c, labels.c.target).select_from(joined).where(table.c.id == id)
+        """One decision; None if the id was never decided."""
+        table = tables().decisions
+        query = sqlalchemy().select(*table.c, tables().labels.c.target).select_from(_joined()).where(table.c.id == id)
         with self._database.reading() as connection:
             row = connection.execute(query).first()
         if row is None:
             return None
         with undamaged():
-            shortlist, extras = tuple(json.loads(row.shortlist)), json.loads(row.extras)
-            decision = Decision(row.id, row.predicted, row.confidence, row.automate, shortlist, row.reason, extras)
-            return Logged(decision, row.sequence, datetime.fromtimestamp(row.time / 1e6, UTC), row.policy, row.target)
+            time = datetime.fromtimestamp(row.time / 1e6, UTC)
+            return Logged(Decision.from_row(row), row.sequence, time, row.policy, row.target)
 
     # -- labels ---------------------------------------------------------------------------------------------------
 
     def label(self, id: str, target: int | str) -> None:  # noqa: A002
-        """Say what was true of a case: the number or the name of a class."""
+        """Keep the true class of a case, by its number or name."""
         self.label_all({id: target})
 
     def label_all(self, targets: Mapping[str, int | str], *, time: datetime | None = None) -> int:
         """Labels of several cases by id, all or none; returns how many were new."""
         numbers = {each: self._class_number(target) for each, target in targets.items()}
-        stamp = now() if time is None else microseconds(time)
+        stamp = _stamp(time)
         labels = tables().labels
         with self._database.writing() as connection:
             known = _labels_of(connection, list(numbers))
             for each, target in known.items():
                 if target is not None and numbers[each] != target:
-                    told = f"id {each!r} has the label {target}, got {numbers[each]}. The first label counts."
-                    raise ContradictingLabel(told)
+                    counts = f"id {each!r} has the label {target}, got {numbers[each]}. The first label counts."
+                    raise ContradictingLabel(counts)
             new = [each for each, target in known.items() if target is None]
             if new:
                 numbered = enumerate(new, start=_last(connection, labels) + 1)
@@ -303,26 +291,36 @@ class DecisionLog:
         return int(target)
 
 
-class DuplicateId(InvalidInput):
-    """A case with this id was decided before."""
+def _stored_policy(digest: object, content: object) -> Policy:
+    """A policy that was kept; refused if its content is not what its digest says."""
+    if not isinstance(digest, str) or not isinstance(content, str):  # SQLite keeps anything in any column
+        raise invalid("decision log", "be undamaged", "a policy that is no text", "Restore it from a copy.")
+    where = f"policy {digest[:12]}... of the decision log"
+    policy = Policy.from_dict(parse_json(content, where), where=where)
+    if policy.digest != digest:
+        raise invalid(where, "be undamaged", "another one", "Restore the log from a copy.")
+    return policy
 
 
-class UnknownId(InvalidInput):
-    """No case with this id was decided."""
+def _stamp(time: datetime | None) -> int:
+    if time is None:
+        return now()
+    return microseconds(time)
 
 
-class ContradictingLabel(InvalidInput):
-    """The case has another label already."""
+def _joined() -> Any:
+    """Decisions with their labels."""
+    decisions, labels = tables().decisions, tables().labels
+    return decisions.outerjoin(labels, decisions.c.id == labels.c.id)
 
 
 def _labels_of(connection: "Connection", ids: Sequence[str]) -> dict[str, int | None]:
-    """The label of each id, None where none has come; refuses ids that were never decided."""
-    sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
-    joined = table.outerjoin(labels, table.c.id == labels.c.id)
-    query = sa.select(table.c.id, labels.c.target).select_from(joined)
+    """The label of each id, None if none has come; refuses ids that were never decided."""
+    key = tables().decisions.c.id
+    query = sqlalchemy().select(key, tables().labels.c.target).select_from(_joined())
     found: dict[str, int | None] = {}
     for part in _parts(ids):
-        found |= {row.id: row.target for row in connection.execute(query.where(table.c.id.in_(part)))}
+        found |= {row.id: row.target for row in connection.execute(query.where(key.in_(part)))}
     for each in ids:
         if each not in found:
             raise UnknownId(f"id {each!r} was never decided in this log, so it cannot be labelled.")

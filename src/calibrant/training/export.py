@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from calibrant.decisions import PolicyLike
-from calibrant.deployment.inputs import IMAGE_SLACK, IMAGES
-from calibrant.deployment.module import normalised
-from calibrant.deployment.onnx import Exported, export_module, require_libraries
+from calibrant.deployment.input_spec import IMAGE_SLACK, IMAGES
+from calibrant.deployment.networks import normalised
+from calibrant.deployment.onnx_export import Exported, export_module, require_libraries
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import refuse_overwriting
 from calibrant.training.data import load_dataset

@@ -1,8 +1,9 @@
-"""What a model was exported for: name, type, shape and range of each input, and the checks that follow from them."""
+"""Name, type, shape and range of each input of a model, and the checks of cases against them."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import as_array
 from calibrant.errors import did_you_mean, invalid
+from calibrant.predictions import Npz
 
 Arrays = dict[str, NDArray[Any]]
 IMAGES, INPUTS = "images", "inputs"
@@ -38,7 +40,7 @@ class InputSpec:
     high: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no input."""
+        """Refuse another type and an empty range."""
         if self.dtype not in _TYPES:
             raise invalid(f"input {self.name!r}", f"be one of {', '.join(_TYPES)}", self.dtype)
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
@@ -50,18 +52,19 @@ class InputSpec:
         return self.dtype.startswith("int")
 
     def arrange(self, values: Any) -> NDArray[Any]:
-        """Cases of this input as an array (n, ...) of the right type; refuses another shape or kind of numbers."""
+        """Cases of this input as an array (n, ...) of the right type; another shape or kind of numbers is refused."""
         array = _array(self, values)
-        kinds = "iu" if self.whole else "iuf"
-        if array.dtype.kind not in kinds or array.dtype == np.bool_:
-            wanted = "whole numbers" if self.whole else "numbers"
+        kinds, wanted = "iuf", "numbers"
+        if self.whole:
+            kinds, wanted = "iu", "whole numbers"
+        if array.dtype.kind not in kinds:
             raise invalid(f"input {self.name!r}", f"hold {wanted}", f"dtype {array.dtype}")
         if array.ndim == 0 or array.shape[1:] != self.shape:
-            shape = ", ".join(("n", *map(str, self.shape)))
-            raise invalid(f"input {self.name!r}", f"have the shape ({shape})", array.shape)
-        limits = np.iinfo(self.dtype) if self.whole else np.finfo(self.dtype)
-        if self.whole and array.size and not (limits.min <= array.min() and array.max() <= limits.max):
-            raise invalid(f"input {self.name!r}", f"hold numbers of {self.dtype}", "larger ones")
+            raise invalid(f"input {self.name!r}", f"have the shape {self.shape_in_words}", array.shape)
+        if self.whole and array.size:
+            limits = np.iinfo(self.dtype)
+            if array.min() < limits.min or array.max() > limits.max:
+                raise invalid(f"input {self.name!r}", f"hold numbers of {self.dtype}", "larger ones")
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(array, dtype=self.dtype)
 
@@ -75,9 +78,14 @@ class InputSpec:
         """The range for a person."""
         return f"{self.low:.6g} to {self.high:.6g}"
 
+    @property
+    def shape_in_words(self) -> str:
+        """The shape of a batch for a person, such as (n, 3, 32, 32)."""
+        return f"({', '.join(('n', *map(str, self.shape)))})"
+
 
 def arrange(specs: Sequence[InputSpec], given: Any) -> Arrays:
-    """Cases for a model as arrays by name; whatever does not fit is refused in one line.
+    """Cases for a model as arrays by name. What does not fit is an `InvalidInput`.
 
     Args:
         specs: What the model was exported for.
@@ -120,11 +128,12 @@ def _array(spec: InputSpec, values: Any) -> NDArray[Any]:
 
 
 def _check_rows(spec: InputSpec, values: Any) -> None:
-    """Refuse lists that hold anything but numbers in the shape of the input, before they become an array.
+    """Refuse lists with anything but numbers in the shape of the input, before they become an array.
 
-    NumPy gives every text the room of the longest: a megabyte of text among a thousand cases takes gigabytes.
+    NumPy stores every text with the length of the longest: a megabyte of text among a thousand cases takes gigabytes.
     """
-    argument, shape = f"input {spec.name!r}", ", ".join(("n", *map(str, spec.shape)))
+    argument = f"input {spec.name!r}"
+    has_shape = f"have the shape {spec.shape_in_words}"
     rows = [values]
     sizes: list[int] = []
     for depth in range(len(spec.shape) + 1):
@@ -132,9 +141,9 @@ def _check_rows(spec: InputSpec, values: Any) -> None:
         below: list[Any] = []
         for row in rows:
             if isinstance(row, np.ndarray) or hasattr(row, "detach"):
-                continue  # it has a type and a shape of its own, which are checked later
+                continue  # its type and shape are checked later
             if isinstance(row, int | float) and not isinstance(row, bool):
-                raise invalid(argument, f"have the shape ({shape})", tuple(sizes))
+                raise invalid(argument, has_shape, tuple(sizes))
             if not isinstance(row, list | tuple):
                 raise invalid(argument, "hold numbers in rows", _in_words(type(row)))
             lengths.add(len(row))
@@ -143,7 +152,7 @@ def _check_rows(spec: InputSpec, values: Any) -> None:
             raise invalid(argument, "be numbers in rows of equal length", f"{min(lengths)} and {max(lengths)}")
         sizes += lengths
         if depth and lengths and lengths != {spec.shape[depth - 1]}:
-            raise invalid(argument, f"have the shape ({shape})", tuple(sizes))
+            raise invalid(argument, has_shape, tuple(sizes))
         rows = below
     for kind in set(map(type, rows)):
         numeric = issubclass(kind, int | float | np.number | np.ndarray) or hasattr(kind, "detach")
@@ -156,15 +165,14 @@ def _in_words(kind: type) -> str:
 
 
 def read_specs(example: Mapping[str, Any], ranges: Mapping[str, tuple[float, float]] | None) -> tuple[InputSpec, ...]:
-    """What the inputs are, as found in an example.
+    """Describe the inputs of a model from an example.
 
-    The range of an input is, unless it is given: from 0 to 1 for images on that scale; for whole numbers from the
-    smallest to the largest that was found; for others the same, widened by half at each end, since a few rows seldom
-    hold the extremes.
+    Without a range, images between 0 and 1 get that range and whole numbers get the smallest to the largest of the
+    example. Other numbers get the same, widened by half at each end, because a few rows seldom hold the extremes.
 
     Args:
         example: Cases by input, shape (n, ...).
-        ranges: Ranges that are known, by input.
+        ranges: Known ranges, by input.
     """
     known = dict(ranges or {})
     for name in known:
@@ -176,12 +184,12 @@ def read_specs(example: Mapping[str, Any], ranges: Mapping[str, tuple[float, flo
         dtype = str(given.dtype).removeprefix("torch.")
         if values.size == 0 or not np.isfinite(values).all():
             raise invalid(f"example of {name!r}", "hold finite numbers", "none or others")
-        low, high = _given(name, known[name]) if name in known else _found(values)
-        specs.append(InputSpec(name, dtype, tuple(values.shape[1:]), low, high))
+        limits = known.get(name, _range_of(values))
+        specs.append(InputSpec(name, dtype, tuple(values.shape[1:]), *_two_numbers(name, limits)))
     return tuple(specs)
 
 
-def _found(values: NDArray[Any]) -> tuple[float, float]:
+def _range_of(values: NDArray[Any]) -> tuple[float, float]:
     low, high = float(values.min()), float(values.max())
     if values.dtype.kind != "f":
         return low, high
@@ -191,9 +199,46 @@ def _found(values: NDArray[Any]) -> tuple[float, float]:
     return low - spare, high + spare
 
 
-def _given(name: str, limits: Any) -> tuple[float, float]:
+def _two_numbers(name: str, limits: Any) -> tuple[float, float]:
     try:
-        low, high = (float(each) for each in limits)
+        low, high = map(float, limits)
     except (TypeError, ValueError) as error:
         raise invalid(f"range of input {name!r}", "be two numbers", limits) from error
     return low, high
+
+
+def read_example(path: str | Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
+    """Read cases from an `.npz` with one array per input, by name.
+
+    A single array called `images` or `inputs` is returned alone, for a model that is not called by name.
+    """
+    with Npz(path) as opened:
+        arrays = {name: opened.read(name) for name in opened.names}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "iuf" or array.ndim == 0:
+            raise invalid(f"{path}: {name[:40]}", "hold numbers, one row for each case", f"{array.dtype} {array.shape}")
+    if not arrays:
+        raise invalid(str(path), "hold an array for each input", "none")
+    for name in (IMAGES, INPUTS):
+        if list(arrays) == [name]:
+            return arrays[name]
+    return arrays
+
+
+def parse_ranges(texts: Sequence[str] | None) -> dict[str, tuple[float, float]] | None:
+    """Read ranges of inputs from texts such as `input_ids=0:999`.
+
+    >>> parse_ranges(["input_ids=0:999", "mask=0:1"])
+    {'input_ids': (0.0, 999.0), 'mask': (0.0, 1.0)}
+    """
+    if not texts:
+        return None
+    ranges = {}
+    for text in texts:
+        name, _, limits = text.partition("=")
+        low, _, high = limits.partition(":")
+        try:
+            ranges[name] = (float(low), float(high))
+        except ValueError as error:
+            raise invalid("range", "be written as name=low:high", repr(text)) from error
+    return ranges

@@ -7,18 +7,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from calibrant.deployment.decision import COLUMNS
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, importing, invalid, one_line
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, Engine
 
-# How long a transaction waits for others that write to the same SQLite file, and for a free connection. A client of
-# the service waits as long before it is told to try again.
+# How long a transaction waits for other writers of the same SQLite file, and for a free connection. A client of the
+# service waits as long before it gets 503.
 _PATIENCE_S = 15
 
 
 def sqlalchemy() -> Any:
-    """The library; one line where it is missing."""
+    """The library; one line on how to install it if it is missing."""
     with importing("a decision log", "SQLAlchemy", "serve"):
         import sqlalchemy as found
     return found
@@ -26,61 +27,59 @@ def sqlalchemy() -> Any:
 
 @cache
 def tables() -> SimpleNamespace:
-    """`about` (one row: whose log it is), `policies`, `decisions` and `labels`. Rows are added and never changed.
+    """`about` (one row: the log's model), `policies`, `decisions` and `labels`. Rows are added and never changed.
 
-    Numbers are given by us, under a lock, not by the database: they then have the order in which rows become visible.
-    A reader that asks for what came after the last number that it saw misses nothing.
+    We number the rows under a lock, not the database, so that numbers become visible in their order. A reader that
+    asks for what came after the last number that it saw misses nothing.
     """
     sa = sqlalchemy()
     data = sa.MetaData()
-    whole, text = sa.BigInteger(), sa.Text()
     # MySQL cannot index text without a length.
-    key, digest = sa.String(256), sa.String(64)
-    column = sa.Column
-    number = whole.with_variant(sa.Integer(), "sqlite")
+    key, digest, time = sa.String(256), sa.String(64), sa.BigInteger()
+    number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+    simple: dict[Any, Any] = {str: sa.Text(), int: sa.Integer(), float: sa.Double(), bool: sa.Boolean()}
 
-    def of(value: Any, name: str = "") -> Any:
-        return column(name, value, nullable=False)
+    def column(name: str, kind: Any, *more: Any, **options: Any) -> Any:
+        return sa.Column(name, kind, *more, **{"nullable": False, **options})
 
     about = sa.Table(
         "calibrant_log",
         data,
-        column("one", sa.Integer, primary_key=True, autoincrement=False),
-        of(sa.Integer(), "format"),
-        of(digest, "model"),
-        of(sa.Integer(), "n_classes"),
-        column("class_names", text),
+        column("one", sa.Integer(), primary_key=True, autoincrement=False),
+        column("format", sa.Integer()),
+        column("model", digest),
+        column("n_classes", sa.Integer()),
+        column("class_names", sa.Text(), nullable=True),
     )
     policies = sa.Table(
-        "calibrant_policies", data, column("digest", digest, primary_key=True), of(whole, "time"), of(text, "content")
+        "calibrant_policies",
+        data,
+        column("digest", digest, primary_key=True),
+        column("time", time),
+        column("content", sa.Text()),
     )
     decisions = sa.Table(
         "calibrant_decisions",
         data,
         column("sequence", number, primary_key=True, autoincrement=False),
-        column("id", key, nullable=False, unique=True),
-        of(whole, "time"),
-        of(digest, "policy"),
-        of(sa.Integer(), "predicted"),
-        of(sa.Double(), "confidence"),
-        of(sa.Boolean(), "automate"),
-        of(text, "shortlist"),
-        of(text, "reason"),
-        of(text, "extras"),
+        column("id", key, unique=True),
+        column("time", time),
+        column("policy", digest),
+        *(column(name, simple.get(kind, sa.Text())) for name, kind in COLUMNS.items() if name != "id"),
     )
     labels = sa.Table(
         "calibrant_labels",
         data,
         column("sequence", number, primary_key=True, autoincrement=False),
-        column("id", key, sa.ForeignKey(decisions.c.id), nullable=False, unique=True),
-        of(whole, "time"),
-        of(sa.Integer(), "target"),
+        column("id", key, sa.ForeignKey(decisions.c.id), unique=True),
+        column("time", time),
+        column("target", sa.Integer()),
     )
     return SimpleNamespace(data=data, about=about, policies=policies, decisions=decisions, labels=labels)
 
 
 def url_of(place: str | Path) -> "URL":
-    """The URL of a database, or that of an SQLite file for a path; built from parts, since a path may hold any sign."""
+    """The URL of a database, or of the SQLite file at a path. It is built from parts: a path may hold any character."""
     sa = sqlalchemy()
     if isinstance(place, Path) or "://" not in place:
         path_url: URL = sa.URL.create("sqlite", database=str(Path(place).absolute()))
@@ -106,19 +105,22 @@ class Database:
     """Connections to the database of a log. Committed transactions survive the death of the process.
 
     With SQLite they also survive the death of the machine, and every transaction is refused if the path no longer leads
-    to the file that was opened: what is written to a deleted or moved file would be lost to everybody who opens the
-    path.
+    to the file that was opened: nobody who opens the path would find what is written to a deleted or moved file.
 
     Args:
-        url: Of the database.
-        create: Whether it may be new; one that is only read keeps its mode, because it may not be ours.
-        connections: The most connections at a time. Who finds all of them in use waits, and is then refused.
+        url: URL of the database.
+        create: Whether it may be new. A database that is only read keeps its mode, because it may not be a log.
+        connections: The most connections at a time. If all are in use, a caller waits, and is then refused.
     """
 
     def __init__(self, url: "URL", *, create: bool, connections: int = 15) -> None:
         sa = sqlalchemy()
         self.url = url
-        self._file = Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
+        self._file: Path | None = None
+        self._place = f"decision log {url.drivername}:..."  # a URL may hold a password
+        if url.get_backend_name() == "sqlite":
+            self._file = Path(str(url.database))
+            self._place = f"decision log {self._file}"
         self._opened: dict[Path, tuple[int, int]] = {}
         with self.faults(ImportError, ValueError):  # of drivers and of URLs
             self.engine: Engine = sa.create_engine(
@@ -152,7 +154,9 @@ class Database:
         for path, opened in self._opened.items():
             found = _identity(path)
             if found != opened:
-                what = "was deleted or moved" if found is None else "was replaced by another file"
+                what = "was replaced by another file"
+                if found is None:
+                    what = "was deleted or moved"
                 way_out = "Nothing was logged. Put the file back, or restart the service to begin a new log."
                 raise OutputError(f"decision log {path} {what} after it was opened. {way_out}")
 
@@ -161,7 +165,7 @@ class Database:
         self.check_file()
 
     def create_tables(self, about: dict[str, Any]) -> None:
-        """Make the tables of a new log and say whose it is, unless another process has."""
+        """Make the tables of a new log and note its model, unless another process has."""
         with self._transaction() as connection:
             tables().data.create_all(connection)
             if connection.execute(tables().about.select()).first() is None:
@@ -193,26 +197,27 @@ class Database:
 
     @contextmanager
     def faults(self, *more: type[Exception]) -> Iterator[None]:
-        """Turn what a database raises into one line. A URL may hold a password: only its kind is shown."""
+        """Turn errors of a database into errors of ours with one line."""
         from sqlalchemy.exc import OperationalError, SQLAlchemyError
         from sqlalchemy.exc import TimeoutError as NoConnection
 
         # Python cannot read what SQLite says about a damaged name.
         raised: tuple[type[Exception], ...] = (SQLAlchemyError, UnicodeDecodeError, *more)
-        place = f"decision log {self._file}" if self._file is not None else f"decision log {self.url.drivername}:..."
         try:
             yield
         except CalibrantError:
             raise
         except NoConnection as error:
-            raise OutputError(f"{place} is busy: no connection was free within {_PATIENCE_S} s.") from error
+            raise OutputError(f"{self._place} is busy: no connection was free within {_PATIENCE_S} s.") from error
         except raised as error:
             cause = getattr(error, "orig", None) or error
-            told = one_line(cause, most=200).removesuffix(".")
-            if "@" in (self.url.host or ""):  # what follows the first @ is taken for the host, which is named
-                told = "a password is written with %40 for every @ in it"
-            kind_of = OutputError if isinstance(error, OperationalError) else InvalidInput
-            raise kind_of(f"{place} cannot be used: {type(cause).__name__}: {told}.") from error
+            fault = one_line(cause, most=200).removesuffix(".")
+            if "@" in (self.url.host or ""):  # the host, which the message names, begins after the first @
+                fault = "a password is written with %40 for every @ in it"
+            message = f"{self._place} cannot be used: {type(cause).__name__}: {fault}."
+            if isinstance(error, OperationalError):
+                raise OutputError(message) from error
+            raise InvalidInput(message) from error
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -228,7 +233,7 @@ def _set_up_sqlite(connection: Any, _: Any, *, create: bool) -> None:
     try:
         # Python's module would begin transactions on its own, after reading: too late for the lock.
         connection.isolation_level = None
-        # The other process may be changing the mode of a new file: patience first.
+        # First of all, because another process may be changing the mode of a new file.
         connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_S * 1000}")
         if create:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -242,5 +247,7 @@ def _set_up_sqlite(connection: Any, _: Any, *, create: bool) -> None:
 
 
 def _begin_sqlite(connection: "Connection") -> None:
-    writes = connection.get_execution_options().get("calibrant_writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    begin = "BEGIN"
+    if connection.get_execution_options().get("calibrant_writes", False):
+        begin = "BEGIN IMMEDIATE"
+    connection.exec_driver_sql(begin)
