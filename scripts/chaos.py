@@ -60,7 +60,7 @@ import calibrant.training.engine
 from calibrant.training.reproducibility import git_commit
 
 # Imported late by the commands. Once for all lives, as here, a life takes a third of the time.
-COMMANDS = "train compare sweep ablate monitor report route calibrate record export _flags"
+COMMANDS = "train compare sweep ablate monitor report route calibrate record export _shared"
 LIBRARIES = "sklearn.datasets pandas psutil safetensors.torch alembic.command sqlalchemy.orm onnxscript"
 for module in (*(f"calibrant.cli.{command}" for command in COMMANDS.split()), *LIBRARIES.split()):
     import_module(module)

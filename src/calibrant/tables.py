@@ -15,6 +15,7 @@ FEW = 20
 """Up to this many classes are listed one by one; further ones are counted."""
 _NARROWEST_TERMINAL = 60
 _WIDTH_OF_A_FILE = 160
+_WIDEST_HEADING = 30
 # Five methods fill this many rows of the table of differences.
 _LATEX_ROWS_PER_PAGE = 45
 _NUMBER_STARTS = tuple("0123456789+-")
@@ -136,7 +137,7 @@ class Table:
         if self.title:
             lines = [self.title, "", *lines]
         if self.caption:
-            longest = max(cell_len(line) for line in lines[bool(self.title) :])
+            longest = max(map(cell_len, lines[1:]))
             lines += ["", textwrap.fill(self.caption, max(_NARROWEST_TERMINAL, longest))]
         return "\n".join(lines)
 
@@ -148,8 +149,8 @@ class Table:
         for index in range(1, len(self.columns)):
             needed = min(self._column_width(index), available) + 3
             if self.is_text(index):
-                # Words can be broken, so a text column needs a third of the terminal at most.
-                needed = min(needed, available // 3 + 3)
+                # Words can be broken, so a text column needs a fifth of the terminal at most.
+                needed = min(needed, available // 5 + 3)
             if groups[-1] and used + needed > available:
                 groups.append([])
                 used = first
@@ -160,11 +161,17 @@ class Table:
     def _column_width(self, column: int) -> int:
         from rich.cells import cell_len
 
-        cells = [self.columns[column]] + [self._starred(number, column) for number in range(len(self.rows))]
-        return max(cell_len(cell) for cell in cells)
+        lines = self._heading(column).splitlines() or [""]
+        for number in range(len(self.rows)):
+            lines += self._starred(number, column).splitlines()
+        return max(map(cell_len, lines))
+
+    def _heading(self, column: int) -> str:
+        """The heading on lines of at most 30 characters: it may be a long path."""
+        return "\n".join(textwrap.wrap(printable(self.columns[column]), _WIDEST_HEADING))
 
     def _starred(self, row: int, column: int) -> str:
-        cell = str(self.rows[row][column])
+        cell = printable(str(self.rows[row][column]))
         if self.is_best(row, column):
             cell += "*"
         return cell
@@ -176,7 +183,7 @@ class Table:
         made = table.Table(box=box.SIMPLE)
         for index in (0, *columns):
             # `Text` shows brackets as they are; a plain string would be read as markup.
-            heading = Text(self.columns[index])
+            heading = Text(self._heading(index))
             if index == 0:
                 made.add_column(heading, overflow="fold", max_width=max(available // 3, 1))
             elif self.is_text(index):

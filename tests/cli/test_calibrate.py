@@ -9,7 +9,7 @@ from rich.console import Console
 from calibrant import Predictions, evaluate
 from calibrant.calibration import METHODS, TemperatureScaling
 from calibrant.calibration.method_choice import warn_if_worse
-from calibrant.cli import _say
+from calibrant.cli import _shared
 from calibrant.decisions import Policy, choose_threshold
 from calibrant.errors import CalibrantWarning
 
@@ -154,8 +154,8 @@ def test_nothing_is_advised_that_was_just_used():
 def test_a_terminal_shows_which_method_is_being_tried(monkeypatch):
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=100)
-    monkeypatch.setattr(_say, "Console", lambda **_: console)
-    with _say.steps() as progress:
+    monkeypatch.setattr(_shared, "Console", lambda **_: console)
+    with _shared.steps() as progress:
         progress("isotonic[bold]", 2, 10)
     assert "isotonic[bold]" in written.getvalue()
     assert "2/10" in written.getvalue()

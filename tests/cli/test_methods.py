@@ -12,8 +12,8 @@ def test_lists_every_method_with_its_loss_pruning_and_source(calibrant, monkeypa
     monkeypatch.setenv("COLUMNS", "200")
     code, out, err = calibrant("methods")
     assert (code, err) == (0, "")
-    lines = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
-    assert tuple(lines) == methods.names()
+    lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("  ")}
+    assert set(methods.names()) <= set(lines)
     assert "Huber(mean confidence - accuracy)" in lines["flsd+h"]
     assert "least confident" in lines["flsd+h+p-ema"]
     assert "Mukhoti et al. 2020" in lines["flsd"]

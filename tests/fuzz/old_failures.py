@@ -23,7 +23,7 @@ from pathlib import Path
 
 import calibrant
 from calibrant.cli import run
-from calibrant.cli._say import complain
+from calibrant.cli._shared import complain
 from calibrant.errors import CalibrantError
 from tests.fuzz.campaign import _fork, _import_everything, _make, _memory, _say
 from tests.fuzz.old_cases import CASES, Case

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 
 from calibrant.cli import run
-from calibrant.cli._say import complain
+from calibrant.cli._shared import complain
 from calibrant.errors import CalibrantError
 from tests.fuzz.corpus import IDX_SHAPES, digest_of
 

@@ -1,7 +1,7 @@
-"""The command line: one thin file per command; this one only joins them and turns errors into exit codes.
+"""The command line: a module per command; this one joins them and turns errors into exit codes.
 
 Exit codes: 0 done, 1 a check that the user asked for failed, 2 bad input or output that cannot be written, 70 a fault
-of this package, 130 interrupted. Where the environment variable CALIBRANT_DEBUG is set, a fault shows its traceback.
+of this package, 130 interrupted. With the environment variable CALIBRANT_DEBUG, a fault shows its traceback.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from cyclopts import App, CycloptsError, MissingArgumentError
 
 from calibrant import __version__
-from calibrant.cli._say import complain, plain_warnings
+from calibrant.cli._shared import complain, plain_warnings
 from calibrant.errors import CalibrantError, CheckFailed, our_fault, outdated
 
 app = App(
@@ -25,10 +25,10 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
-# Import paths, not functions: `calibrant --help` must not wait for torch.
 # What `calibrant[train]` installs beside the judging half.
 _OF_TRAIN = ("torch", "lightning", "torchmetrics", "safetensors", "sklearn", "tomli_w")
 
+# Import paths, not functions: `calibrant --help` must not wait for torch.
 _COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("calibrant.cli.demo:demo", "Train on handwritten digits, judge real predictions, write a page."),
     "train": ("calibrant.cli.train:train", "Train a classifier and leave a run folder."),
@@ -52,27 +52,27 @@ for _name, (_path, _help) in _COMMANDS.items():
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
-    if os.environ.get("LOCAL_RANK") is not None:
-        # Who started us is noted before torch is imported, which takes seconds: torchrun may be killed meanwhile, and
-        # the run ends where this process has another parent (training/launch.py).
-        os.environ.setdefault("CALIBRANT_LAUNCHER", str(os.getppid()))
+    if arguments is None:
+        arguments = sys.argv[1:]
+    if os.environ.get("LOCAL_RANK") is None:
+        sys.exit(run(arguments))
+    # One of several training processes. The parent is noted before torch is imported, which takes seconds: torchrun may
+    # be killed meanwhile, and the run ends if this process gets another parent (training/launch.py).
+    os.environ.setdefault("CALIBRANT_LAUNCHER", str(os.getppid()))
+    code = 0
     try:
-        code = run(sys.argv[1:] if arguments is None else list(arguments))
+        code = run(arguments)
     except SystemExit as error:
-        if os.environ.get("LOCAL_RANK") is None:
-            raise
-        code = error.code if isinstance(error.code, int) else 0
-    if os.environ.get("LOCAL_RANK") is not None:
-        # One of several training processes. An ordinary end runs the destructors of their process group, which may
-        # wait for ever.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+        if isinstance(error.code, int):
+            code = error.code
+    # An ordinary end runs the destructors of the process group, which may wait for ever.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return the exit code; the entry point that the tests use."""
+    """Run one command and return the exit code."""
     code = 0
     if sys.stdout is None:  # closed by the caller (`>&-`): nobody wants to read it
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 (for as long as the program runs)
@@ -89,15 +89,15 @@ def run(arguments: Sequence[str]) -> int:
             raise
     except OSError as error:
         _drop_output()
-        what = "write standard output" if error.filename is None else f"read or write {error.filename}"
-        return _complain(f"cannot {what}: {error.strerror or error}.", code=2)
+        return _complain(_system_error(error), code=2)
     except MemoryError:
         return _complain("there is not enough memory for this input.", code=2)
-    except Exception as error:  # noqa: BLE001 (whatever nobody foresaw is our fault, and no answer to a question)
+    except Exception as error:  # noqa: BLE001 (whatever nobody foresaw is our fault)
         if os.environ.get("CALIBRANT_DEBUG"):
             traceback.print_exc()
-        old = outdated()
-        return _complain(our_fault(error), code=70) if old is None else _complain(old, code=2)
+        if old := outdated():
+            return _complain(old, code=2)
+        return _complain(our_fault(error), code=70)
     return code
 
 
@@ -117,12 +117,19 @@ def _run(arguments: Sequence[str]) -> int:
             raise
         return _complain(f"this needs {name}. Install it with: pip install 'calibrant[train]'", code=2)
     except KeyboardInterrupt as error:
-        return _complain(error if error.args else "interrupted", code=130)
+        return _complain(str(error) or "interrupted", code=130)
     return 0
 
 
+def _system_error(error: OSError) -> str:
+    what = "write standard output"
+    if error.filename is not None:
+        what = f"read or write {error.filename}"
+    return f"cannot {what}: {error.strerror or error}."
+
+
 def _drop_output() -> None:
-    """Let what is still buffered go nowhere: Python would try to write it again when it ends, and fail again."""
+    """Discard what is still buffered: Python would try to write it again when it ends, and fail again."""
     # Under a test, standard output has no descriptor.
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)

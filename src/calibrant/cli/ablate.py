@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, Out, TrustCode
-from calibrant.cli._say import answer
+from calibrant.cli._shared import Address, Assignments, DataDir, ExecutorFlag, Json, Many, Out, TrustCode, answer
 from calibrant.own_code import trust_named
 from calibrant.scale import make_executor
 

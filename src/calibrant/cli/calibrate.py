@@ -5,8 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag, Out
-from calibrant.cli._say import answer, steps
+from calibrant.cli._shared import Address, Columns, ExecutorFlag, Json, KindFlag, Out, answer, steps
 from calibrant.errors import CalibrantWarning
 from calibrant.scale import Executor, make_executor, refuse_on_cluster
 
@@ -67,25 +66,26 @@ def calibrate(
         cases, _ = cases.split(share, seed=seed)
     with steps() as progress:
         selection = fit_calibrator(cases, method, folds=folds, seed=seed, progress=progress)
-    calibrated = selection.calibrator(test)
-    warn_if_in_sample(selection.calibrator.provenance_, test.origin)
+    calibrator = selection.calibrator
+    calibrated = calibrator(test)
+    warn_if_in_sample(calibrator.provenance_, test.origin)
     warn_if_worse(test, calibrated, used=(method, selection.name))
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
     calibrated.save(paths.predictions)
-    calibrator = selection.calibrator
     calibrator.provenance_ = calibrator.provenance_.applied(applied_to, paths.predictions)
-    old = Policy.load(paths.policy) if paths.policy.is_file() else None
     policy = Policy(cases.n_classes, calibrator, class_names=cases.class_names)
-    if old is not None and old.n_classes == policy.n_classes:
-        policy = old.with_calibrator(calibrator)
-        if old.rule is not None and policy.rule is None:
-            warn_lost_rule(paths.policy)
+    if paths.policy.is_file():
+        old = Policy.load(paths.policy)
+        if old.n_classes == policy.n_classes:
+            policy = old.with_calibrator(calibrator)
+            if old.rule is not None and policy.rule is None:
+                _warn_lost_rule(paths.policy)
     policy.save(paths.policy)
     table = evaluations_table({"before": before, "after": after})
     content = {
         "method": selection.name,
-        "parameters": selection.calibrator.get_params(),
-        "fit": asdict(selection.calibrator.summary_),
+        "parameters": calibrator.get_params(),
+        "fit": asdict(calibrator.summary_),
         "before": before.to_dict(),
         "after": after.to_dict(),
         "selection": selection.to_dict(),
@@ -96,7 +96,7 @@ def calibrate(
     answer(f"{selection.describe()}\n{table}\n{written}", content, as_json=as_json)
 
 
-def warn_lost_rule(path: Path) -> None:
+def _warn_lost_rule(path: Path) -> None:
     """Say that a policy lost its rule because its calibrator changed."""
     text = f"{path} had a rule for another calibrator, which was removed. Fit a new one: calibrant route fit."
     warnings.warn(text, CalibrantWarning, stacklevel=2)

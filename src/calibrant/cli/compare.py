@@ -5,8 +5,18 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, OutOr, Switch, TrustCode
-from calibrant.cli._say import answer
+from calibrant.cli._shared import (
+    Address,
+    Assignments,
+    DataDir,
+    ExecutorFlag,
+    Json,
+    Many,
+    OutOr,
+    Switch,
+    TrustCode,
+    answer,
+)
 from calibrant.own_code import trust_named
 from calibrant.scale import make_executor
 

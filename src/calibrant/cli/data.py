@@ -17,8 +17,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from calibrant.cli._flags import DataDir, Json
-from calibrant.cli._say import answer, say, say_json, say_table
+from calibrant.cli._shared import DataDir, Json, answer, say, say_json, say_table
 from calibrant.errors import CheckFailed
 
 app = App(name="data", help="List, download and check image sets.")

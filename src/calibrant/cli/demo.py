@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from calibrant.cli._flags import OutOr
-from calibrant.cli._say import say
+from calibrant.cli._shared import OutOr, say
 
 
 def demo(

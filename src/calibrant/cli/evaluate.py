@@ -1,13 +1,30 @@
 """`calibrant evaluate`: the metrics of saved predictions, as a table or JSON, with gates for a pipeline."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag, Many, NBins, Repeated, Switch
-from calibrant.cli._say import say, say_json, say_table
+from calibrant.cli._shared import (
+    Address,
+    Columns,
+    ExecutorFlag,
+    Json,
+    KindFlag,
+    Many,
+    NBins,
+    Repeated,
+    Switch,
+    say,
+    say_json,
+    say_table,
+)
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import CheckFailed
 from calibrant.scale import make_executor, refuse_on_cluster
+
+if TYPE_CHECKING:
+    from calibrant.metrics import Evaluation
+    from calibrant.metrics.subgroups import ClassEvaluation, GroupedEvaluation
 
 
 def evaluate(
@@ -30,7 +47,7 @@ def evaluate(
     as_json: Json = False,
     **limits: float,
 ) -> None:
-    """Say how accurate and how well calibrated saved predictions are. Where a limit does not hold, exit code 1.
+    """Say how accurate and how well calibrated saved predictions are. Exit code 1 if a limit does not hold.
 
     Args:
         files: Predictions: .npz, .csv or .parquet, a folder or pattern of Parquet files, or run folders (their test
@@ -52,54 +69,73 @@ def evaluate(
             the JSON; --min-accuracy; for the rows at or above the first threshold --min-share, --min-share-accuracy and
             --max-share-ece.
     """
-    from calibrant.metrics import Evaluation, Gates, evaluate_classes, evaluate_groups, evaluate_parts
-    from calibrant.metrics import evaluate as evaluate_predictions
-    from calibrant.metrics.evaluation import NO_INTERVALS, default_resamples
-    from calibrant.metrics.metric_tables import evaluations_dict, evaluations_table, grouped_table
-    from calibrant.metrics.subgroups import ClassEvaluation, GroupedEvaluation
+    from calibrant import metrics
+    from calibrant.metrics.evaluation import default_resamples
     from calibrant.runs import load_judged
 
-    gates = Gates(**{name.replace("-", "_"): limit for name, limit in limits.items()})
+    gates = metrics.Gates(**{name.replace("-", "_"): limit for name, limit in limits.items()})
     gates.check(thresholds)
-    settings: dict[str, Any] = {"thresholds": thresholds, "seed": seed, "level": level}
-    settings |= {"weights": weights, "clusters": clusters}
-    results: dict[str, Evaluation] = {}
-    classes: dict[str, ClassEvaluation] = {}
-    judged: dict[str, Evaluation] = {}
-    grouped: dict[str, GroupedEvaluation] = {}
     whole = {"n_resamples": n_resamples, "groups": groups, "weights": weights, "clusters": clusters}
     refuse_on_cluster(executor, **whole, per_class=per_class)
+    settings: dict[str, Any] = {"thresholds": thresholds, "seed": seed}
+    found = _Results()
     with make_executor(executor, address=address) as place:
         if place is not None:
-            own_settings: dict[str, Any] = {"thresholds": thresholds, "seed": seed, "kind": kind, "columns": columns}
-            results = {str(file): evaluate_parts(file, n_bins, **own_settings, executor=place) for file in files}
-            judged = results
-    for file in files if place is None else ():
-        found = load_judged(file, raw=raw, kind=kind, columns=columns)
-        shown = next(iter(found.values()))
-        settings["n_resamples"] = default_resamples(shown) if n_resamples is None else n_resamples
-        if groups is None:
-            made = {name: evaluate_predictions(predictions, n_bins, **settings) for name, predictions in found.items()}
-        else:
-            own = {name: evaluate_groups(each, groups, n_bins=n_bins, **settings) for name, each in found.items()}
-            grouped |= own
-            made = {name: each.overall for name, each in own.items()}
-        results |= made
-        if per_class:
-            classes |= {name: evaluate_classes(each, n_bins, weights=weights) for name, each in found.items()}
-        judged |= [*made.items()][:1]
+            for file in files:
+                result = metrics.evaluate_parts(file, n_bins, **settings, kind=kind, columns=columns, executor=place)
+                found.overall[str(file)] = found.judged[str(file)] = result
+            files = []
+    settings |= {"level": level, "weights": weights, "clusters": clusters, "n_resamples": n_resamples}
+    for file in files:
+        sets = load_judged(file, raw=raw, kind=kind, columns=columns)
+        if n_resamples is None:
+            settings["n_resamples"] = default_resamples(next(iter(sets.values())))
+        for name, predictions in sets.items():
+            if groups is None:
+                found.overall[name] = metrics.evaluate(predictions, n_bins, **settings)
+            else:
+                found.grouped[name] = metrics.evaluate_groups(predictions, groups, n_bins=n_bins, **settings)
+                found.overall[name] = found.grouped[name].overall
+            if per_class:
+                found.classes[name] = metrics.evaluate_classes(predictions, n_bins, weights=weights)
+        first = next(iter(sets))
+        found.judged[first] = found.overall[first]
     if as_json:
-        content = evaluations_dict(results if groups is None else grouped)
-        say_json(
-            {**content, "per_class": {name: each.to_dict() for name, each in classes.items()}} if classes else content
-        )
+        say_json(found.to_dict())
     else:
-        say(evaluations_table(results) if groups is None else grouped_table(grouped))
-        for name, each in classes.items():
-            say(f"{name}: {each.describe()}")
-            say_table(*each.rows())
-        if n_resamples is None and any(each.intervals is None for each in results.values()):
-            say(NO_INTERVALS)
-    broken = [line for name, result in judged.items() for line in gates.broken(result, name=name)]
+        found.say(without_intervals=n_resamples is None)
+    broken = [line for name, result in found.judged.items() for line in gates.broken(result, name=name)]
     if broken:
         raise CheckFailed("; ".join(broken))
+
+
+@dataclass
+class _Results:
+    """Results by name of the predictions. Limits are for those in `judged`."""
+
+    overall: "dict[str, Evaluation]" = field(default_factory=dict)
+    grouped: "dict[str, GroupedEvaluation]" = field(default_factory=dict)
+    classes: "dict[str, ClassEvaluation]" = field(default_factory=dict)
+    judged: "dict[str, Evaluation]" = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        from calibrant.metrics.metric_tables import evaluations_dict
+
+        content = evaluations_dict(self.grouped or self.overall)
+        if self.classes:
+            content["per_class"] = {name: result.to_dict() for name, result in self.classes.items()}
+        return content
+
+    def say(self, *, without_intervals: bool) -> None:
+        from calibrant.metrics.evaluation import NO_INTERVALS
+        from calibrant.metrics.metric_tables import evaluations_table, grouped_table
+
+        if self.grouped:
+            say(grouped_table(self.grouped))
+        else:
+            say(evaluations_table(self.overall))
+        for name, result in self.classes.items():
+            say(f"{name}: {result.describe()}")
+            say_table(*result.rows())
+        if without_intervals and any(result.intervals is None for result in self.overall.values()):
+            say(NO_INTERVALS)

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.cli._flags import Json, Out, PolicyFile, Repeated, Switch, TrustCode
-from calibrant.cli._say import answer
+from calibrant.cli._shared import Json, Out, PolicyFile, Repeated, Switch, TrustCode, answer
 from calibrant.errors import importing, invalid
 from calibrant.files import refuse_overwriting
 

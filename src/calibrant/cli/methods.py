@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from calibrant.cli._flags import Json
-from calibrant.cli._say import say, say_json, say_table
+from calibrant.cli._shared import Json, say, say_json, say_table
 from calibrant.own_code import trust_named
 
 
@@ -27,11 +26,16 @@ def main(
     from calibrant.training import methods
 
     trust_named(name)
-    rows = [_row(each, data, model, epochs) for each in ([name] if name else methods.names())]
+    if name:
+        row = _row(name, data, model, epochs)
+        if as_json:
+            say_json(row)
+        else:
+            _print_one(row)
+        return
+    rows = [_row(each, data, model, epochs) for each in methods.names()]
     if as_json:
-        say_json(rows[0] if name else rows)
-    elif name:
-        _print_one(rows[0])
+        say_json(rows)
     else:
         _print_all(rows)
 

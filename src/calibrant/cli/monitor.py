@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.cli._flags import Address, Columns, ExecutorFlag, Json, KindFlag
-from calibrant.cli._say import answer
+from calibrant.cli._shared import Address, Columns, ExecutorFlag, Json, KindFlag, answer
 from calibrant.errors import CheckFailed
 from calibrant.scale import make_executor, refuse_on_cluster
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from calibrant.cli._flags import Json, OutOr, Switch
-from calibrant.cli._say import say, say_json
+from calibrant.cli._shared import Json, OutOr, Switch, say, say_json
 
 
 def record(

@@ -5,10 +5,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-
-from calibrant.cli._flags import Columns, DataDir, Json, KindFlag, NBins, OneOf, Out, PolicyFile, Repeated, Switch
-from calibrant.cli._say import answer
+from calibrant.cli._shared import (
+    Columns,
+    DataDir,
+    Json,
+    KindFlag,
+    NBins,
+    OneOf,
+    Out,
+    PolicyFile,
+    Repeated,
+    Switch,
+    answer,
+    working,
+)
 from calibrant.defaults import DEFAULT_N_BINS
 
 if TYPE_CHECKING:
@@ -49,10 +59,10 @@ def report(
         n_bins: Bins of the reliability diagram and of every binned metric.
         n_resamples: Resamples behind the intervals, at least 20; 0 for none. Default: 1000, and none above 100,000
             cases.
-        pictures: Whether images of single cases are shown; leave them out where they are private.
+        pictures: Whether images of single cases are shown; leave them out if they are private.
         groups: A column of the predictions: each model group by group too, with the worst group named. Of a study the
             means over seeds.
-        group_file: The same where that column lies elsewhere: a CSV file with a column group, one row for each case in
+        group_file: The same, if that column lies elsewhere: a CSV file with a column group, one row for each case in
             order.
         figures: Folder for the same pictures as SVG and PNG files.
     """
@@ -60,36 +70,44 @@ def report(
     from calibrant.runs import holds_study
 
     shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
-    shared |= {"data_dir": data_dir, "n_bins": n_bins} | ({} if title is None else {"title": title})
-    shared["groups"] = groups if group_file is None else read_groups(group_file)
+    shared |= {"data_dir": data_dir, "n_bins": n_bins, "groups": groups}
+    if title is not None:
+        shared["title"] = title
+    if group_file is not None:
+        shared["groups"] = read_groups(group_file)
     if holds_study(sources):
         from calibrant.studies import report_study
 
         own: dict[str, Any] = {"policy": policy, "name": name, "images": images}
         own |= {"kind": kind, "columns": columns, "figures": figures}
-        _tell(report_study(sources, out, not_for_studies=own, raw=raw, **shared), [], as_json=as_json)
+        _say_written(report_study(sources, out, not_for_studies=own, raw=raw, **shared), [], as_json=as_json)
         return
     if figures is not None:
         require_matplotlib()
     entries = _with_pictures(read_entries(sources, names=name or (), images=images, kind=kind, columns=columns))
     parts: dict[str, Any] = {"policy": policy, "raw": raw}
-    with Console(stderr=True).status("Measuring ..."):
+    made: Sequence[Path] = []
+    with working("Measuring ..."):
         page = write_report(entries, out, **shared, **parts)
-        made = (
-            [] if figures is None else save_figures(entries, figures, n_bins=n_bins, groups=shared["groups"], **parts)
-        )
-    _tell([page], made, as_json=as_json)
+        if figures is not None:
+            made = save_figures(entries, figures, n_bins=n_bins, groups=shared["groups"], **parts)
+    _say_written([page], made, as_json=as_json)
 
 
 def _with_pictures(entries: "list[ReportEntry]") -> "list[ReportEntry]":
-    """Runs as training sees them, if it is installed: it can read the images of their data sets."""
+    """Open runs with the training half if it is installed: it can read the images of their data sets."""
     if find_spec("torch") is None or all(entry.run is None for entry in entries):
         return entries
     from calibrant.training import Run
 
-    return [entry if entry.run is None else entry._replace(run=Run(entry.run.path)) for entry in entries]
+    shown = []
+    for entry in entries:
+        if entry.run is not None:
+            entry = entry._replace(run=Run(entry.run.path))  # noqa: PLW2901
+        shown.append(entry)
+    return shown
 
 
-def _tell(pages: Sequence[Path], figures: Sequence[Path], *, as_json: bool) -> None:
+def _say_written(pages: Sequence[Path], figures: Sequence[Path], *, as_json: bool) -> None:
     lines = [*(f"report: {page}" for page in pages), *(f"figure: {figure}" for figure in figures)]
     answer("\n".join(lines), {"pages": [*map(str, pages)], "figures": [*map(str, figures)]}, as_json=as_json)

@@ -3,11 +3,11 @@
 import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import App
 
-from calibrant.cli._flags import (
+from calibrant.cli._shared import (
     Address,
     Columns,
     ExecutorFlag,
@@ -18,15 +18,17 @@ from calibrant.cli._flags import (
     OutOr,
     PolicyFile,
     Switch,
+    answer,
 )
-from calibrant.cli._say import answer
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput
 from calibrant.files import refuse_overwriting
 from calibrant.scale import make_executor
 
 if TYPE_CHECKING:
-    from calibrant.decisions import Policy
+    from calibrant.decisions import BinaryRule, Policy, RoutingRule, Shortlist
     from calibrant.predictions import Predictions
+
+_R = TypeVar("_R", "RoutingRule", "BinaryRule", "Shortlist")
 
 app = App(name="route", help="Choose what to automate and what to send to a person.")
 
@@ -89,9 +91,7 @@ def fit(
         choose_threshold,
         read_cost_matrix,
         risk_coverage,
-        sample_by_weights,
     )
-    from calibrant.decisions.case_columns import note_weights
     from calibrant.decisions.risk_coverage import coverage_table
     from calibrant.runs import load_predictions, policy_path, source_path
 
@@ -101,25 +101,45 @@ def fit(
     given = load_predictions(path, kind=kind, columns=columns)
     start = _start(given, policy or target, calibrate=calibrate, raw=raw, share=share, seed=seed)
     cases = start.calibrate(start.unseen(given))
-    drawn = cases if weights is None else sample_by_weights(cases, weights, seed=seed)
+    drawn = _drawn(cases, weights, seed)
     costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review}
-    costs |= {} if cost_matrix is None else {"cost_matrix": read_cost_matrix(cost_matrix, cases)}
+    if cost_matrix is not None:
+        costs["cost_matrix"] = read_cost_matrix(cost_matrix, cases)
     if no_promise:
         rule = cheapest_threshold(drawn, **costs)
     else:
         members: dict[str, Any] = {"per_class": per_class, "groups": groups, "clusters": clusters}
         rule = choose_threshold(drawn, target_accuracy, confidence=confidence, **members, **costs)
-    rule = rule if weights is None else note_weights(rule, weights, drawn, cases)
+    rule = _noted(rule, weights, drawn, cases)
     _warn_if_lost(target, automates=rule.automates)
     start.with_rule(rule).save(target)
     rows = risk_coverage(drawn, **costs)
     figures = {"automation_rate": rule.automation_rate, "review_per_1000": rule.review_per_1000}
     content: dict[str, Any] = {"rule": {**rule.to_dict(), **figures}, "risk_coverage": [asdict(row) for row in rows]}
-    calibrator = start.calibrator
-    content["calibrator"] = None if calibrator is None else calibrator.describe()
-    calibrated = "" if calibrator is None else f"Scores are calibrated by {calibrator.describe()}.\n"
-    text = f"{coverage_table(rows)}\n{rule.describe()}\n{calibrated}Wrote {target}"
-    answer(text, {**content, "path": str(target)}, as_json=as_json)
+    content |= {"calibrator": None, "path": str(target)}
+    lines = [coverage_table(rows), rule.describe()]
+    if start.calibrator is not None:
+        content["calibrator"] = start.calibrator.describe()
+        lines.append(f"Scores are calibrated by {content['calibrator']}.")
+    answer("\n".join([*lines, f"Wrote {target}"]), content, as_json=as_json)
+
+
+def _drawn(cases: "Predictions", weights: str | None, seed: int) -> "Predictions":
+    """Draw cases by a column of weights; all of them without weights."""
+    from calibrant.decisions import sample_by_weights
+
+    if weights is None:
+        return cases
+    return sample_by_weights(cases, weights, seed=seed)
+
+
+def _noted(rule: _R, weights: str | None, drawn: "Predictions", cases: "Predictions") -> _R:
+    """Record in a rule that its cases were drawn by weights."""
+    from calibrant.decisions.case_columns import note_weights
+
+    if weights is None:
+        return rule
+    return note_weights(rule, weights, drawn, cases)
 
 
 def _start(cases: "Predictions", path: Path, *, calibrate: bool, raw: bool, share: float | None, seed: int) -> "Policy":
@@ -130,7 +150,9 @@ def _start(cases: "Predictions", path: Path, *, calibrate: bool, raw: bool, shar
 
     plain = Policy(cases.n_classes, class_names=cases.class_names)
     if calibrate:
-        some, _ = cases.split(temperature_share(len(cases)) if share is None else share, seed=seed)
+        if share is None:
+            share = temperature_share(len(cases))
+        some, _ = cases.split(share, seed=seed)
         return plain.with_calibrator(TemperatureScaling().fit(some))
     if raw or not path.is_file():
         return plain
@@ -182,19 +204,20 @@ def binary(
         policy: Take the calibrator of this policy.
         out: Where to write the policy.
     """
-    from calibrant.decisions import Policy, choose_binary_rule, sample_by_weights
-    from calibrant.decisions.case_columns import note_weights
+    from calibrant.decisions import Policy, choose_binary_rule
     from calibrant.runs import load_predictions, source_path
 
     path = source_path(source, "val")
     refuse_overwriting([out], [path, policy])
     loaded = load_predictions(path, kind=kind, columns=columns)
-    start = Policy(2, class_names=loaded.class_names) if policy is None else Policy.load(policy).with_rule(None)
+    start = Policy(2, class_names=loaded.class_names)
+    if policy is not None:
+        start = Policy.load(policy).with_rule(None)
     given = start.calibrate(start.unseen(loaded))
-    cases = given if weights is None else sample_by_weights(given, weights, seed=seed)
+    cases = _drawn(given, weights, seed)
     promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
     rule = choose_binary_rule(cases, positive=positive, **promised)
-    rule = rule if weights is None else note_weights(rule, weights, cases, given)
+    rule = _noted(rule, weights, cases, given)
     start.with_rule(rule).save(out)
     answer(f"{rule.note}\nWrote {out}", {"rule": rule.to_dict(), "path": str(out)}, as_json=as_json)
 
@@ -295,8 +318,7 @@ def shortlist_(
         seed: Of that draw.
         out: Where to write the policy. Default: the policy itself is updated.
     """
-    from calibrant.decisions import Policy, choose_shortlist, sample_by_weights
-    from calibrant.decisions.case_columns import note_weights
+    from calibrant.decisions import Policy, choose_shortlist
     from calibrant.runs import load_predictions, source_path
 
     path, target = source_path(source, "test"), out or policy
@@ -305,9 +327,9 @@ def shortlist_(
     cases = load_predictions(path, kind=kind, columns=columns)
     loaded.warn_if_seen(cases)
     calibrated = loaded.calibrate(cases)
-    drawn = calibrated if weights is None else sample_by_weights(calibrated, weights, seed=seed)
+    drawn = _drawn(calibrated, weights, seed)
     chosen = choose_shortlist(drawn, coverage, confidence=confidence, rule=loaded.routing)
-    chosen = chosen if weights is None else note_weights(chosen, weights, drawn, calibrated)
+    chosen = _noted(chosen, weights, drawn, calibrated)
     replace(loaded, shortlist=chosen).save(target)
     content = {"shortlist": chosen.to_dict(), "path": str(target)}
     answer(f"{chosen.describe()}\nWrote {target}", content, as_json=as_json)

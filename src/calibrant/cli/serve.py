@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from calibrant.cli._flags import Switch
-from calibrant.cli._say import say
+from calibrant.cli._shared import Switch, say
 from calibrant.defaults import MOST_BYTES, MOST_CASES
 
 

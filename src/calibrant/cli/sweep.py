@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from calibrant.cli._flags import Address, Assignments, DataDir, ExecutorFlag, Json, Many, OutOr, TrustCode
-from calibrant.cli._say import answer
+from calibrant.cli._shared import Address, Assignments, DataDir, ExecutorFlag, Json, Many, OutOr, TrustCode, answer
 from calibrant.own_code import trust_named
 from calibrant.scale import make_executor
 

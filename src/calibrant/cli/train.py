@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from calibrant.cli._flags import Assignments, DataDir, Json, Out, Repeated, Switch, TrustCode
-from calibrant.cli._say import answer, complain
+from calibrant.cli._shared import Assignments, DataDir, Json, Out, Repeated, Switch, TrustCode, answer, complain
 from calibrant.own_code import trust_named
 
 

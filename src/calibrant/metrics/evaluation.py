@@ -27,7 +27,7 @@ from calibrant.metrics.metric import (
     set_metric,
     weighted_sum,
 )
-from calibrant.metrics.metric_tables import evaluation_overview, rendered
+from calibrant.metrics.metric_tables import evaluation_overview
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.tables import Displayed, ShownFields, Table
 
@@ -103,7 +103,7 @@ class Result(Displayed):
 
     def table(self) -> str:
         """A table for people, in percent, with intervals if there are any."""
-        return rendered(self._overview())
+        return self._overview().terminal(width=120)
 
 
 @dataclass(frozen=True, repr=False)

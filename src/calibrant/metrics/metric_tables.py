@@ -1,8 +1,7 @@
 """Results as tables for people: in percent, except for metrics such as NLL and Brier score."""
 
-import io
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import printable
@@ -87,8 +86,7 @@ def groups_table(grouped: "GroupedEvaluation") -> str:
     rows = []
     for group, result in {"all": grouped.overall, **grouped.groups}.items():
         rows.append((group, str(result.n), *(_with_interval(name, result) for name in shown)))
-    headings = ("group", "rows", *map(label, shown))
-    lines = [_render(headings, rows, width=max(120, 24 + 22 * len(shown)), words=(0,))]
+    lines = [Table("", rows, ("group", "rows", *map(label, shown))).terminal(width=_UNLIMITED)]
     lines.append(f"Worst by test error: {printable(str(grouped.worst()))}.")
     if grouped.level is not None:
         apart = ", ".join(map(printable, grouped.stand_out())) or "none"
@@ -117,7 +115,7 @@ def evaluations_table(evaluations: Mapping[str, "Evaluation"]) -> str:
         rows.append((label(name), *(_with_interval(name, result) for result in results)))
         if name == "ece":
             rows.append(("  by chance alone", *(_number(name, result.noise_floor) for result in results)))
-    return _render(("metric", *evaluations), rows, words=(0,))
+    return Table("", rows, ("metric", *evaluations)).terminal(width=120)
 
 
 def evaluations_dict(evaluations: Mapping[str, "Result"]) -> dict[str, Any]:
@@ -127,41 +125,6 @@ def evaluations_dict(evaluations: Mapping[str, "Result"]) -> dict[str, Any]:
     return {name: evaluation.to_dict() for name, evaluation in evaluations.items()}
 
 
-def rendered(overview: Table) -> str:
-    """An overview as plain text."""
-    words = [place for place, heading in enumerate(overview.columns) if heading in {"metric", "b is"}]
-    return _render(overview.columns, overview.rows, title=overview.title, words=words)
-
-
 def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> str:
-    """Any table of words as plain text."""
-    return _render(headings, rows, title=title, width=_UNLIMITED, words=range(len(headings)))
-
-
-def _render(
-    headings: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    *,
-    title: str = "",
-    width: int = 120,
-    words: Collection[int] = (),
-) -> str:
-    """A table as text; the columns `words` are aligned to the left. Nothing in it is read as markup."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    table = RichTable(box=box.SIMPLE)
-    if title:
-        table.title = Text(title)
-    for place, heading in enumerate(headings):
-        table.add_column(Text(printable(heading)), overflow="fold", justify="right")
-        if place in words:
-            table.columns[place].justify = "left"
-    for row in rows:
-        # A value and its interval are two lines of one cell.
-        table.add_row(*(Text("\n".join(map(printable, str(cell).split("\n")))) for cell in row))
-    out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n")
+    """Any table as plain text."""
+    return Table(title, list(rows), headings).terminal(width=_UNLIMITED)

@@ -1,0 +1,148 @@
+"""What commands share: flags, each with one name and one explanation, and how results and errors are printed.
+
+Names, paths and messages may come from other people's files. Nothing in them is read as markup, and nothing in them
+reaches the terminal as a control sequence.
+"""
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter, Token
+from cyclopts.validators import mutually_exclusive
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from calibrant.defaults import Kind
+from calibrant.errors import CalibrantWarning, one_line, printable
+from calibrant.scale import ExecutorName
+from calibrant.tables import Table
+
+
+def _columns(_: type, tokens: Sequence[Token]) -> dict[str, str]:
+    from calibrant.predictions import parse_columns
+
+    return parse_columns(tokens[0].value)
+
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, in fractions, for machines.")]
+KindFlag = Annotated[
+    Kind | None, Parameter(name="--kind", help="What the scores are, for files that do not say: logits, probabilities.")
+]
+Columns = Annotated[
+    dict[str, str] | None,
+    Parameter(
+        name="--columns",
+        converter=_columns,
+        n_tokens=1,
+        accepts_keys=False,
+        help="Columns with other names, in tables: target=label,id=case.",
+    ),
+]
+NBins = Annotated[int, Parameter(help="Bins of every binned metric.")]
+OutOr = Parameter(name=["--out", "-o"])
+Out = Annotated[Path | None, OutOr]
+Switch = Parameter(negative="")
+# At most one of the flags of a command that carry it.
+OneOf = Parameter(group=("Parameters", Group("exclusive flags", show=False, validator=mutually_exclusive)))
+Many = Parameter(consume_multiple=True, negative="")
+Repeated = Parameter(negative="")
+Assignments = Annotated[list[str] | None, Parameter(name="--set", negative="")]
+TrustCode = Annotated[
+    bool,
+    Parameter(
+        name="--trust-code",
+        negative="",
+        help="Run code of your own (module:name) that a file names and that you have not used on this machine before.",
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    Parameter(help="Where image sets lie; then CALIBRANT_DATA, then the user's cache are looked in."),
+]
+ExecutorFlag = Annotated[
+    ExecutorName, Parameter(name="--executor", help="Where the work is done: local, or ray for a Ray cluster.")
+]
+Address = Annotated[
+    str | None,
+    Parameter(
+        name="--address",
+        help="Of the Ray cluster of this machine: HOST:PORT or auto. By default Ray starts on this machine alone.",
+    ),
+]
+PolicyFile = Annotated[
+    Path | None, Parameter(help="Written by calibrate or route: how scores become decisions. Default: the run's own.")
+]
+
+
+def say(text: str) -> None:
+    """Print a line or block on standard output, as it is."""
+    Console().print(printable(text), soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+def say_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table."""
+    say(Table("", rows, headings).terminal())
+
+
+def say_json(content: Any) -> None:
+    """Print JSON; NaN and infinity are refused because they are not JSON."""
+    sys.stdout.write(f"{json.dumps(content, indent=2, allow_nan=False)}\n")
+
+
+def answer(text: str, content: Any, *, as_json: bool) -> None:
+    """Print a result: text for a person, or the same as JSON."""
+    if as_json:
+        say_json(content)
+    else:
+        say(text)
+
+
+def complain(text: object) -> None:
+    """Print one line on standard error."""
+    sys.stderr.write(f"calibrant: {one_line(text)}\n")
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a progress bar on a terminal. Call it with a step's name, its number from 0 on, and the number of steps."""
+    console = Console(stderr=True)
+    if not console.is_terminal:  # a bar that is only disabled leaves an empty line behind in some versions of rich
+        yield lambda *_: None
+        return
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("", total=None)
+        yield lambda name, place, total: bars.update(task, description=printable(name), completed=place, total=total)
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Show on a terminal that something is being computed; print nothing elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(text):
+        yield
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show this package's warnings as one line each, at once, without file and line number."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, CalibrantWarning):
+                complain(f"warning: {message}")
+            else:
+                usual(message, category, *where, **more)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always", CalibrantWarning)
+        yield
