@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from calibrant.report import BLUE, GREY, VERMILLION, budget_curves, new_figure, save_figure, styled
+from calibrant.report import budget_curves, save_figure
+from calibrant.report.style import BLUE, GREY, VERMILLION, new_figure, styled
 from calibrant.studies import Record, read_records
 
 if TYPE_CHECKING:

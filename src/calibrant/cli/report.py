@@ -66,7 +66,8 @@ def report(
             order.
         figures: Folder for the same pictures as SVG and PNG files.
     """
-    from calibrant.report import read_entries, read_groups, require_matplotlib, save_figures, write_report
+    from calibrant.report import read_entries, read_groups, save_figures, write_report
+    from calibrant.report.style import require_matplotlib
     from calibrant.runs import holds_study
 
     shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}

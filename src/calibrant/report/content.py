@@ -1,22 +1,26 @@
-"""Entries become plain values: the JSON that the page carries. Every number on the page is one of these."""
+"""All numbers of the page as plain values: the JSON that the page carries."""
 
 import base64
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.metrics.binning import edge_precision
+from calibrant.metrics.intervals import resample_models, share_intervals
+from calibrant.metrics.model_comparison import differences
 from calibrant.predictions import Predictions
-from calibrant.report.audit import pruning_content
-from calibrant.report.entries import ReportEntry
-from calibrant.report.statistics import reliability_bands
-from calibrant.report.uncertainty import Uncertainty, uncertainties
-from calibrant.runs import RunFolder
+from calibrant.report.entries import ReportEntry, check_images, data_uri
+from calibrant.report.summaries import class_names, reliability_bands
+from calibrant.runs import PruningAudit, RunFolder, Sample
+
+MOST_LINES = 12
+"""A picture with more lines than this cannot be read."""
+_SUSPECTS = 12
 
 
 def method_contents(
@@ -34,24 +38,74 @@ def method_contents(
         entries: The methods; the others are compared with the first.
         threshold: Threshold of the automated set.
         n_bins: Bins of every binned metric.
-        n_resamples: Bootstrap n_resamples; 0 for none.
+        n_resamples: Resamples of the bootstrap; 0 for none.
         pictures: Whether suspect labels come with their images.
-        data_dir: Where image sets lie.
+        data_dir: Folder of the image sets.
     """
     predictions = [entry.predictions for entry in entries]
     evaluations = [evaluate(each, n_bins, thresholds=(threshold,)) for each in predictions]
-    doubts = uncertainties(predictions, evaluations, n_resamples=n_resamples)
-    parts = zip(entries, evaluations, doubts, strict=True)
-    return [
-        _content(*each) | {"pruning": pruning_content(each[0], pictures=pictures, data_dir=data_dir)} for each in parts
-    ]
+    uncertainty = uncertainties(predictions, evaluations, n_resamples=n_resamples)
+    contents = []
+    for entry, evaluation, doubts in zip(entries, evaluations, uncertainty, strict=True):
+        content = _content(entry, evaluation, doubts)
+        content["pruning"] = pruning_content(entry, pictures=pictures, data_dir=data_dir)
+        contents.append(content)
+    return contents
+
+
+class Uncertainty(NamedTuple):
+    """Metric name to its 95 % interval, and to "better" or "worse" than the first method if the data can tell."""
+
+    intervals: dict[str, tuple[float, float]]
+    verdicts: dict[str, str]
+
+
+def same_cases(a: Predictions, b: Predictions) -> bool:
+    """Whether two methods were measured on the same cases in the same order, judged by targets and ids."""
+    if a.n_classes != b.n_classes or not np.array_equal(a.targets, b.targets):
+        return False
+    return a.ids is None or b.ids is None or bool((a.ids.astype(np.str_) == b.ids.astype(np.str_)).all())
+
+
+def uncertainties(
+    methods: Sequence[Predictions], evaluations: Sequence[Evaluation], *, n_resamples: int
+) -> list[Uncertainty]:
+    """Intervals and verdicts of every method; the same as `evaluate` and `compare` give, in a fraction of the time.
+
+    All methods on the cases of the first see the same draws, so one pass serves the intervals of each and the paired
+    difference of each to the first. Methods on other cases are resampled alone and get no verdict.
+
+    Args:
+        methods: Predictions; the others are compared with the first.
+        evaluations: Their metrics, without intervals.
+        n_resamples: Draws behind each interval; 0 leaves only the Wilson intervals of the shares.
+    """
+    results = [Uncertainty(share_intervals(evaluation), {}) for evaluation in evaluations]
+    if not n_resamples:
+        return results
+    together = [place for place, each in enumerate(methods) if same_cases(methods[0], each)]
+    alone = [[place] for place in range(len(methods)) if place not in together]
+    for places in (together, *alone):
+        resampled = resample_models(
+            [methods[place] for place in places],
+            [evaluations[place] for place in places],
+            n_resamples=n_resamples,
+            paired=len(places) > 1,
+        )
+        for place, draws in zip(places, resampled, strict=True):
+            verdicts = {}
+            if draws is not resampled[0]:
+                rows = differences(resampled[0], draws)
+                verdicts = {row.name: str(row.verdict) for row in rows if row.verdict != "cannot tell"}
+            results[place] = Uncertainty(draws.intervals(), verdicts)
+    return results
 
 
 def _content(entry: ReportEntry, evaluation: Evaluation, doubts: Uncertainty) -> dict[str, Any]:
     """One method.
 
-    Confidences travel as sorted float64, with one bit per case that says whether it was right: what the page computes
-    at any threshold is exact, not read off a grid.
+    The page gets the sorted confidences as float64 and one bit per case for its correctness, so what it computes at any
+    threshold is exact and not read off a grid.
     """
     predictions = entry.predictions
     order = np.argsort(predictions.confidence, kind="stable")
@@ -78,10 +132,11 @@ def run_content(run: RunFolder | None) -> dict[str, Any] | None:
     """Recipe and environment as the page shows them; None without a run."""
     if run is None:
         return None
-    recipe = run.recipe_path.read_text(encoding="utf-8")
-    environment = run.summary.get("environment", {}) if run.finished else {}
+    environment = {}
+    if run.finished:
+        environment = run.summary.get("environment", {})
     return {
-        "recipe": recipe,
+        "recipe": run.recipe_path.read_text(encoding="utf-8"),
         "settings": run.settings,
         "environment": {key: value for key, value in environment.items() if value is not None},
     }
@@ -119,9 +174,90 @@ def _bins(predictions: Predictions, n_bins: int) -> dict[str, Any]:
 
 
 def _number(value: float | None) -> float | None:
-    """A float; None for NaN and infinity, for which JSON has no word."""
-    return None if value is None or not math.isfinite(value) else float(value)
+    """A float; None for NaN and infinity, which JSON does not have."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(value)
 
 
 def _packed(array: NDArray[Any]) -> str:
     return base64.b64encode(array.tobytes()).decode("ascii")
+
+
+def audit_of(entry: ReportEntry) -> PruningAudit | None:
+    """What pruning left out in the run of an entry; None if nothing is known."""
+    if entry.run is None:
+        return None
+    return entry.run.audit()
+
+
+def names_of(entry: ReportEntry, n_classes: int) -> list[str]:
+    """Names of a run's classes: those of the predictions if there are as many, otherwise numbers."""
+    names = class_names(entry.predictions)
+    if len(names) != n_classes:
+        return [str(k) for k in range(n_classes)]
+    return list(names)
+
+
+def pruning_content(
+    entry: ReportEntry, *, pictures: bool = True, data_dir: str | Path | None = None
+) -> dict[str, Any] | None:
+    """Kept shares over epochs and likely wrong labels; None if nothing was pruned or nothing is known."""
+    audit = audit_of(entry)
+    if audit is None:
+        return None
+    names = names_of(entry, len(audit.class_sizes))
+    trained = audit.kept_counts.sum(axis=1)
+    full = len(audit.kept_counts) * int(audit.class_sizes.sum())
+    return {
+        "epochs": list(range(1, len(trained) + 1)),
+        "overall": (trained / audit.class_sizes.sum()).tolist(),
+        **_kept_lines(audit, names),
+        "samples": int(audit.class_sizes.sum()),
+        "kept_last": int(trained[-1]),
+        "seen": int(trained.sum()),
+        "full": full,
+        "saved_share": 1 - int(trained.sum()) / full,
+        "suspects": _suspects(entry, audit, names, pictures=pictures, data_dir=data_dir),
+    }
+
+
+def _kept_lines(audit: PruningAudit, names: list[str]) -> dict[str, Any]:
+    """One line per class, or the lowest and the highest of many classes."""
+    present = np.flatnonzero(audit.class_sizes)
+    share = audit.kept_share[:, present]
+    if len(present) <= MOST_LINES:
+        return {"names": [names[k] for k in present], "classes": share.T.tolist()}
+    ends = [share.min(axis=1).tolist(), share.max(axis=1).tolist()]
+    return {"names": [f"lowest of {len(present)} classes", f"highest of {len(present)} classes"], "classes": ends}
+
+
+def _suspects(
+    entry: ReportEntry, audit: PruningAudit, names: list[str], *, pictures: bool, data_dir: str | Path | None
+) -> list[dict[str, Any]]:
+    """Samples whose label the model kept contradicting, the most confident contradiction first."""
+    doubtful = np.flatnonzero((audit.predicted >= 0) & (audit.predicted != audit.target) & (audit.excess > 0))
+    doubtful = doubtful[np.argsort(-audit.excess[doubtful], kind="stable")[:_SUSPECTS]]
+    samples: Sequence[Sample | None] | None = None
+    if entry.run is not None:
+        samples = entry.run.training_samples(audit.target, doubtful, data_dir)
+    suspects = []
+    for i, sample in zip(doubtful, samples or [None] * len(doubtful), strict=True):
+        identity, picture = f"sample {audit.index[i]}", None
+        if sample is not None:
+            identity = sample.identity
+        if sample is not None and pictures:
+            picture = data_uri(check_images(sample.image[None], 1)[0])
+        suspects.append(
+            {
+                "index": int(audit.index[i]),
+                "identity": identity,
+                "picture": picture,
+                "label": names[audit.target[i]],
+                "predicted": names[audit.predicted[i]],
+                "excess": float(audit.excess[i]),
+                "score": float(audit.score[i]),
+                "left": int(audit.left[i]),
+            }
+        )
+    return suspects

@@ -1,24 +1,33 @@
-"""What the page is about: named predictions, with the run they come from where there is one."""
+"""What the page is about: named predictions, the run they come from if there is one, and small images of the cases."""
 
+import base64
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from calibrant.errors import InvalidInput, invalid, printable
-from calibrant.predictions import Kind, Predictions, require_predictions
-from calibrant.report.thumbnails import Pixels, read_images
+from calibrant.predictions import Kind, Npz, Predictions, require_predictions
+from calibrant.predictions.columns import shortened
 from calibrant.runs import RunFolder
+
+Pixels = NDArray[np.uint8]
+# Longest side in the page; smaller images stay as they are, and the browser enlarges them without blurring.
+_LONGEST = 96
 
 
 class ReportEntry(NamedTuple):
     """One method on the page.
 
     Attributes:
-        name: How the method is called on the page.
+        name: Its name on the page.
         predictions: What it said about the test set.
         run: The run it comes from, for its recipe, environment, costs and pruning; None for predictions made elsewhere.
-        images: uint8, (n, H, W) or (n, H, W, C), in the order of the predictions; without them the page shows those of
-            the run's data set where that is on this machine.
+        images: uint8, (n, H, W) or (n, H, W, C), in the order of the predictions. None: those of the run's data set, if
+            that is on this machine.
     """
 
     name: str
@@ -46,26 +55,28 @@ def read_entries(
     Args:
         sources: A run, its folder, a file that `Predictions.load` reads, predictions, a `ReportEntry`, or several of
             these; a mapping or pairs give them names. Of a run the test predictions are read.
-        names: One name for each source; without them a run is called after its method and a file after itself.
+        names: One name per source. By default a run has the name of its method, and a file its own.
         images: `.npz` with the images of the test set, for thumbnails.
         kind: What the scores are, for files that do not say.
-        columns: Where the target and the id have other names in tables: `{"target": "label", "id": "case"}`.
+        columns: Other names of the target and id in tables: `{"target": "label", "id": "case"}`.
     """
-    given = None if images is None else read_images(images)
+    pixels = None if images is None else read_images(images)
     entries = [_entry(source, kind, columns) for source in _listed(sources)]
     if not entries:
         raise InvalidInput("report needs at least one run or file with predictions.")
     if names and len(names) != len(entries):
         raise invalid("name", f"be given once for each of the {len(entries)} sources, or not at all", len(names))
-    called = [printable(name) for name in names or _distinct(entries)]
-    if any(not name.strip() for name in called) or len(set(called)) < len(called):
-        raise invalid("names", "be distinct and not empty", called)
-    made = [entry._replace(name=name) for entry, name in zip(entries, called, strict=True)]
-    return made if given is None else [entry._replace(images=given) for entry in made]
+    shown_names = [printable(name) for name in names or _distinct_names(entries)]
+    if any(not name.strip() for name in shown_names) or len(set(shown_names)) < len(shown_names):
+        raise invalid("names", "be distinct and not empty", shown_names)
+    entries = [entry._replace(name=name) for entry, name in zip(entries, shown_names, strict=True)]
+    if pixels is not None:
+        entries = [entry._replace(images=pixels) for entry in entries]
+    return entries
 
 
 def check_methods(methods: Mapping[str, Predictions]) -> None:
-    """Refuse what is no mapping from name to predictions, and an empty one."""
+    """Refuse anything but a mapping from names to predictions, and an empty one."""
     if not isinstance(methods, Mapping):
         raise invalid("methods", "map names to predictions", type(methods).__name__, _FOR_ONE)
     if not methods:
@@ -93,15 +104,15 @@ def _entry(source: Source | tuple[str, Source], kind: Kind | None, columns: Mapp
     if isinstance(source, RunFolder):
         return ReportEntry(source.method, source.predictions("test"), source)
     if isinstance(source, Predictions):
-        where = source.origin.path
-        return ReportEntry("the model" if where is None else where.stem, source)
+        path = source.origin.path
+        return ReportEntry("the model" if path is None else path.stem, source)
     if not isinstance(source, str | Path):
         raise invalid("sources", _ALLOWED, type(source).__name__)
     return _read(Path(source), kind, columns)
 
 
 def _read(path: Path, kind: Kind | None, columns: Mapping[str, str] | None) -> ReportEntry:
-    # Also of RUN/predictions/test.npz: the file alone would be called "test" and lose its recipe.
+    # Also of RUN/predictions/test.npz: otherwise it would have the name "test" and lose its recipe.
     run = RunFolder.of(path)
     if run is None:
         return ReportEntry(path.stem, Predictions.load(path, kind=kind, columns=columns))
@@ -110,15 +121,62 @@ def _read(path: Path, kind: Kind | None, columns: Mapping[str, str] | None) -> R
     return ReportEntry(run.method, Predictions.load(path, kind=kind, columns=columns), run)
 
 
-def _distinct(entries: list[ReportEntry]) -> list[str]:
-    """Names that occur twice get the folder they lie in, and a number where even that does not tell them apart."""
+def _distinct_names(entries: list[ReportEntry]) -> list[str]:
+    """Names; those that occur twice get the folder of their file, and if that is the same too a number."""
     names = [entry.name for entry in entries]
-    told = [_told(entry) if names.count(entry.name) > 1 else entry.name for entry in entries]
-    return [f"{name} #{told[: i + 1].count(name)}" if told.count(name) > 1 else name for i, name in enumerate(told)]
+    for place, entry in enumerate(entries):
+        if [other.name for other in entries].count(entry.name) > 1:
+            names[place] = _with_folder(entry)
+    numbered = list(names)
+    for place, name in enumerate(names):
+        if names.count(name) > 1:
+            numbered[place] = f"{name} #{names[: place + 1].count(name)}"
+    return numbered
 
 
-def _told(entry: ReportEntry) -> str:
+def _with_folder(entry: ReportEntry) -> str:
+    path = entry.predictions.origin.path
     if entry.run is not None:
         return f"{entry.name} ({entry.run.path.name})"
-    where = entry.predictions.origin.path
-    return entry.name if where is None else f"{entry.name} ({where.parent.name})"
+    if path is not None:
+        return f"{entry.name} ({path.parent.name})"
+    return entry.name
+
+
+def check_images(images: Pixels, rows: int, argument: str = "images") -> Pixels:
+    """Images as (n, H, W) or (n, H, W, C) with C of 1, 3 or 4, uint8, one per row of the predictions."""
+    good_shape = images.ndim == 3 or (images.ndim == 4 and images.shape[-1] in {1, 3, 4})
+    if images.dtype != np.uint8 or not good_shape:
+        value = f"{images.dtype} of shape {images.shape}"
+        raise invalid(argument, "be uint8 of shape (n, H, W) or (n, H, W, C) with 1, 3 or 4 channels", value)
+    if len(images) != rows:
+        raise invalid(argument, f"hold one image for each of the {rows} predictions", len(images))
+    if images.ndim == 4 and images.shape[-1] == 1:
+        return images[..., 0]
+    return images
+
+
+def read_images(path: str | Path) -> Pixels:
+    """Read the array `images` (or `x_test`) of an `.npz` file."""
+    with Npz(path) as archive:
+        for name in ("images", "x_test"):
+            if name in archive:
+                return archive.read(name)
+        raise invalid(str(path), "hold an array named images or x_test", shortened(archive.names) or "nothing")
+
+
+def data_uri(image: Pixels) -> str:
+    """One image as a PNG inside an address; at most 96 pixels on the longest side."""
+    from PIL import Image
+
+    picture = Image.fromarray(np.ascontiguousarray(image))
+    if max(picture.size) > _LONGEST:
+        picture.thumbnail((_LONGEST, _LONGEST))
+    buffer = io.BytesIO()
+    picture.save(buffer, format="png", optimize=True)
+    return png_uri(buffer.getvalue())
+
+
+def png_uri(png: bytes) -> str:
+    """A PNG inside an address."""
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")

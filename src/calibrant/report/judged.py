@@ -1,4 +1,4 @@
-"""What the page shows of each source: its calibrated predictions, the raw ones, and what its policy promises."""
+"""Applies policies to sources: the calibrated and the raw predictions that the page shows, and what is promised."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,8 +22,7 @@ from calibrant.files import sha256_of
 from calibrant.metrics.intervals import wilson
 from calibrant.predictions import Predictions
 from calibrant.report.entries import ReportEntry
-from calibrant.report.statistics import Automated
-from calibrant.report.tables import class_names
+from calibrant.report.summaries import Automated, class_names
 from calibrant.report.wording import confidence, decided, percent
 from calibrant.runs import RunFolder
 
@@ -75,22 +74,29 @@ def judged(entries: Sequence[ReportEntry], *, policy: Policies = None, raw: bool
         raise invalid("policy", "be given for one source", f"{len(entries)} sources", way_out)
     shown = []
     for entry in entries:
-        given = policy.get(entry.name) if isinstance(policy, Mapping) else policy
-        shown += _shown(entry, None if given is None else as_policy(given), raw)
+        if isinstance(policy, Mapping):
+            shown += _shown(entry, policy.get(entry.name), raw)
+        else:
+            shown += _shown(entry, policy, raw)
     return shown
 
 
-def _shown(entry: ReportEntry, policy: Policy | None, raw: bool) -> list[Shown]:
+def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Shown]:
     """The calibrated and the raw scores of one source, the calibrated ones first."""
-    run = entry.run if _of_network(entry) else None
+    scores = entry.predictions
+    run = entry.run
+    if not _written_by_run(entry):
+        run = None  # its policy and validation cases belong to other scores
     notes = _warnings(run)
-    if policy is None and run is not None and not raw:
+    policy = None
+    if given is not None:
+        policy = as_policy(given)
+    elif run is not None and not raw:
         policy = run.policy()
         if policy is not None:
             notes.append(f"Found in the run and used: {run.policy_path.name}.")
     if run is not None and not raw and (export := _exported(run, policy)):
         notes.append(export)
-    scores = entry.predictions
     policy = policy or Policy(scores.n_classes, class_names=scores.class_names)
     first = Shown(entry, promised=_promised(scores, _validation(run, scores, replace(policy, calibrator=None))))
     others = []
@@ -117,16 +123,16 @@ def _shown(entry: ReportEntry, policy: Policy | None, raw: bool) -> list[Shown]:
     return [replace(first, notes=tuple(notes)), *others]
 
 
-def _of_network(entry: ReportEntry) -> bool:
-    """Whether the predictions are the file that the run's network wrote: they must not be calibrated twice."""
-    where = entry.predictions.origin.path
-    if entry.run is None or where is None:
+def _written_by_run(entry: ReportEntry) -> bool:
+    """Whether the predictions are a file that the run's network wrote: others must not be calibrated twice."""
+    path = entry.predictions.origin.path
+    if entry.run is None or path is None:
         return False
-    return where.resolve() in {entry.run.predictions_path(split).resolve() for split in ("val", "test")}
+    return path.resolve() in {entry.run.predictions_path(split).resolve() for split in ("val", "test")}
 
 
 def _warnings(run: RunFolder | None) -> list[str]:
-    """What the run said about itself at its end."""
+    """Warnings that the run recorded at its end."""
     if run is None or not run.finished:
         return []
     return [f"Warning: {text}" for text in run.summary.get("warnings", ())]
@@ -148,35 +154,36 @@ def _exported(run: RunFolder, policy: Policy | None) -> str:
 
 
 def _validation(run: RunFolder | None, shown: Predictions, policy: Policy) -> Predictions | None:
-    """Validation cases of a run that a rule may be chosen on, calibrated; None if nothing has been left unseen.
+    """Validation cases of a run that a rule may be fitted on, calibrated; None if there are none.
 
     Args:
         run: The run; None for none.
-        shown: The predictions on the page: a rule that was chosen on these says nothing about them.
+        shown: The predictions on the page: a rule that was fitted on these says nothing about them.
         policy: Its calibrator made the scores on the page.
     """
     if run is None or not run.predictions_path("val").is_file():
         return None
-    found = run.predictions("val")
-    if found.origin.sha256 == shown.origin.sha256:
+    validation = run.predictions("val")
+    if validation.origin.sha256 == shown.origin.sha256:
         return None
     if policy.calibrator is not None and policy.calibrator.provenance_.fitted_on is None:
         return None  # it may have been fitted on any of them
     try:
-        return policy.calibrate(policy.unseen(found))
+        return policy.calibrate(policy.unseen(validation))
     except InvalidInput:  # it was fitted on all of them
         return None
 
 
 def _promised(shown: Predictions, validation: Predictions | None) -> Promised:
-    """What may be automated at each of `TARGETS` by the rule that the validation cases allow; empty without these."""
+    """What may be automated at each of `TARGETS` with a rule fitted on validation cases; empty without these."""
     if validation is None:
         return {}
-    return {t: _share(choose_threshold(validation, t, confidence=CONFIDENCE), shown) for t in TARGETS}
+    rules = {target: choose_threshold(validation, target, confidence=CONFIDENCE) for target in TARGETS}
+    return {target: _share(rule, shown) for target, rule in rules.items()}
 
 
 def _promised_by(rule: RoutingRule, shown: Predictions) -> Promised:
-    """The same by the policy's own rule, if it makes just one of these promises and has not seen these cases."""
+    """The same with the policy's own rule, if it makes just one of these promises and was not fitted on these cases."""
     same = rule.target_accuracy in TARGETS and rule.confidence == CONFIDENCE
     more = rule.class_thresholds is not None or rule.groups is not None or rule.costs is not None
     seen = rule.fitted_on is not None and rule.fitted_on == shown.origin.sha256
@@ -195,54 +202,61 @@ def _share(rule: RoutingRule, shown: Predictions) -> tuple[float, tuple[float, f
 
 def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist | None) -> tuple[str, ...]:
     """The rule's own words, what it does on the cases shown, and whether that keeps the promise."""
-    own = rule.in_own_order(predictions)
-    routed = rule.route(own)
-    right = int((routed.automate & (routed.predicted == own.targets)).sum())
-    result = Automated(rule.threshold or 0.0, len(own), int(routed.automate.sum()), right, None)
-    at = "" if rule.threshold is None else f" (threshold {confidence(rule.threshold)})"
-    sentences = [f"On these {result.cases:,} cases the rule{at} {decided(result)}"]
+    ordered = rule.in_own_order(predictions)
+    routed = rule.route(ordered)
+    right = int((routed.automate & (routed.predicted == ordered.targets)).sum())
+    result = Automated(rule.threshold or 0.0, len(ordered), int(routed.automate.sum()), right, None)
+    name = "the rule"
+    if rule.threshold is not None:
+        name = f"the rule (threshold {confidence(rule.threshold)})"
+    sentences = [f"On these {result.cases:,} cases {name} {decided(result)}"]
     if rule.target_accuracy is not None and rule.automates:
-        check = check_promise(rule, own)
-        sentences.append("The promise is BROKEN here: the cases contradict it.")
-        if not check.tested:
-            sentences[-1] = "So these cases say nothing about the promise."
-        elif check.held:
-            below = "That is below the promise, but by no more than chance."
-            sentences[-1] = "The promise holds here." if check.reached else below
-        if check.tested:
-            wrong = percent(1 - check.confidence, 0)
-            sentences.append(f"At most {wrong} of rules chosen in this way break their promise.")
+        sentences += _verdict(rule, ordered)
     if rule.class_thresholds is not None:
         sentences.append("Each class has a threshold of its own; the slider below has one for all of them.")
     if rule.fitted_on is not None and rule.fitted_on == predictions.origin.sha256:
         sentences.append("The rule was chosen on these very cases, so they are no test of its promise.")
     paragraphs = [rule.note, " ".join(sentences)]
     if shortlist is not None:
-        paragraphs.append(_listed(shortlist, rule, own))
+        paragraphs.append(_listed(shortlist, rule, ordered))
     return tuple(paragraph for paragraph in paragraphs if paragraph)
 
 
-# More names than this are a list that nobody reads.
+def _verdict(rule: RoutingRule, predictions: Predictions) -> list[str]:
+    """Whether the promise holds on the cases shown."""
+    check = check_promise(rule, predictions)
+    if not check.tested:
+        return ["So these cases say nothing about the promise."]
+    verdict = "The promise is BROKEN here: the cases contradict it."
+    if check.held and check.reached:
+        verdict = "The promise holds here."
+    elif check.held:
+        verdict = "That is below the promise, but by no more than chance."
+    return [verdict, f"At most {percent(1 - check.confidence, 0)} of rules chosen in this way break their promise."]
+
+
+# Nobody reads more names than this.
 _NAMED = 20
 
 
 def _never(rule: RoutingRule, predictions: Predictions) -> str:
-    """The classes that are no answer of an automatic decision, though they are the truth or the answer somewhere."""
-    own = rule.in_own_order(predictions)
-    routed = rule.route(own)
+    """The classes that are never the answer of an automatic decision, although they occur or are predicted."""
+    ordered = rule.in_own_order(predictions)
+    routed = rule.route(ordered)
     if not routed.automate.any():
         return ""  # the page says that all cases go to a person
-    size = np.bincount(own.targets, minlength=own.n_classes)
-    met = size + np.bincount(routed.predicted, minlength=own.n_classes) > 0
-    alone = np.bincount(routed.predicted[routed.automate], minlength=own.n_classes) > 0
-    left = np.flatnonzero((met | ~np.isfinite(rule.thresholds)) & ~alone)
-    if not len(left):
+    size = np.bincount(ordered.targets, minlength=ordered.n_classes)
+    occurs = size + np.bincount(routed.predicted, minlength=ordered.n_classes) > 0
+    alone = np.bincount(routed.predicted[routed.automate], minlength=ordered.n_classes) > 0
+    never = np.flatnonzero((occurs | ~np.isfinite(rule.thresholds)) & ~alone)
+    if not len(never):
         return ""
-    names = class_names(own)
-    told = ", ".join(f"{names[k]} ({size[k]:,})" for k in left[:_NAMED])
-    more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+    names = class_names(ordered)
+    listed = ", ".join(f"{names[k]} ({size[k]:,})" for k in never[:_NAMED])
+    if len(never) > _NAMED:
+        listed += f" and {len(never) - _NAMED} more"
     return (
-        f"Never decided alone, with their numbers of cases here: {told}{more}. "
+        f"Never decided alone, with their numbers of cases here: {listed}. "
         "Such a case goes to a person or is taken for another class."
     )
 
@@ -251,6 +265,7 @@ def _listed(shortlist: Shortlist, rule: RoutingRule, predictions: Predictions) -
     check = check_shortlist(shortlist, predictions, rule=rule)
     if check.covered is None:
         return f"Shortlist: {shortlist.note}"
-    held = "" if check.held else " That promise is BROKEN here."
-    found = f"Here it holds the true class of {percent(check.covered)} of {check.cases:,} cases.{held}"
-    return f"Shortlist: {shortlist.note} {found}"
+    covered = f"Here it holds the true class of {percent(check.covered)} of {check.cases:,} cases."
+    if not check.held:
+        covered += " That promise is BROKEN here."
+    return f"Shortlist: {shortlist.note} {covered}"

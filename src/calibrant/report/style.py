@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, told apart with every common kind of colour blindness; their yellow is left out (it vanishes
-# on white) and black is kept for reference lines.
+# Okabe and Ito's palette, which is distinct with every common kind of colour blindness; their yellow is left out (it
+# vanishes on white), and black is kept for reference lines.
 BLUE = "#0072B2"
 ORANGE = "#E69F00"
 GREEN = "#009E73"
@@ -25,9 +25,9 @@ SKY = "#56B4E9"
 GREY = "#6b7280"
 INK = "#1f2937"
 PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
-# The same hues, lighter: for lines on a dark ground.
+# The same hues, lighter, for lines on a dark background.
 DARK_PALETTE = ("#5ab4ea", "#ff8f5a", "#2fc79a", "#e39bc4", "#f0b840", "#a9d8f6")
-# Beyond the sixth line the colours repeat with the next of these, so colour is never the only difference.
+# After the sixth line the colours repeat with the next dash, so colour is never the only difference.
 DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
@@ -51,7 +51,7 @@ _RC: Any = {
     "ytick.color": INK,
     "text.color": INK,
     "hatch.linewidth": 0.6,
-    # Names are text: a dollar sign in one of them begins no formula.
+    # Names are text: a dollar sign in a name does not start a formula.
     "text.parse_math": False,
 }
 _SAVE_RC: Any = {"svg.hashsalt": "calibrant", "svg.fonttype": "path"}
@@ -66,7 +66,7 @@ def require_matplotlib() -> None:
 
 
 def styled(draw: "Callable[_Arguments, Figure]") -> "Callable[_Arguments, Figure]":
-    """Run a drawing function under the house style without touching the user's matplotlib settings."""
+    """Run a drawing function with our style, without touching the user's matplotlib settings."""
 
     @wraps(draw)
     def wrapper(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> "Figure":
@@ -80,10 +80,20 @@ def styled(draw: "Callable[_Arguments, Figure]") -> "Callable[_Arguments, Figure
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure in inches that no pyplot window knows of; a notebook shows it as a picture."""
-    from calibrant.report.notebook_figure import NotebookFigure
+    """An empty figure in inches that pyplot does not know; a notebook shows it as a picture."""
+    return _notebook_figure_class()(figsize=(width, height), layout="constrained")
 
-    return NotebookFigure(figsize=(width, height), layout="constrained")
+
+@cache
+def _notebook_figure_class() -> "type[Figure]":
+    """A figure class with a picture for notebooks; made here because matplotlib is loaded late."""
+    from matplotlib.figure import Figure
+
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            return png_bytes(self)
+
+    return NotebookFigure
 
 
 def figure_with(ax: "Axes | None", width: float, height: float) -> "tuple[Figure, Axes]":
@@ -95,7 +105,7 @@ def figure_with(ax: "Axes | None", width: float, height: float) -> "tuple[Figure
 
 
 def legend_beside(figure: "Figure", ax: "Axes | None", *, title: str | None = None) -> None:
-    """A legend to the right of a new figure, or inside axes of the user's, whose figure is left as it is."""
+    """Put the legend to the right of a new figure, or inside the axes of the user."""
     if ax is None:
         figure.legend(loc="outside right upper", title=title)
     else:
@@ -119,11 +129,11 @@ def percent_axis(axis: "Axis") -> None:
 
 
 def save_figure(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
-    """Write `stem.svg` and `stem.png`; the same figure gives the same bytes, on any day.
+    """Write `stem.svg` and `stem.png`; the same figure gives the same bytes.
 
     Args:
-        figure: What one of the functions of `calibrant.report.figures` returned.
-        stem: Path without an ending; missing folders are made.
+        figure: Returned by one of the drawing functions of `calibrant.report`.
+        stem: Path without an ending; missing folders are created.
     """
     from matplotlib import rc_context
 
@@ -139,7 +149,7 @@ def save_figure(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
 
 
 def png_bytes(figure: "Figure") -> bytes:
-    """The figure as PNG, the same bytes on any day."""
+    """The figure as PNG; the same figure gives the same bytes."""
     from matplotlib import rc_context
 
     buffer = io.BytesIO()

@@ -1,10 +1,10 @@
-"""Numbers as the reader sees them. The page's JavaScript writes the same text for the same number."""
+"""Numbers and sentences as the reader sees them. The page's JavaScript writes the same text for the same number."""
 
 from decimal import ROUND_HALF_UP, Context, Decimal
 
-from calibrant.report.statistics import Automated
+from calibrant.report.summaries import Automated
 
-DASH = "\N{EN DASH}"  # stands where there is no number
+DASH = "\N{EN DASH}"  # shown if there is no number
 # The default context has 28 digits; a float64 can have 309 before its point.
 _ANY_FLOAT = Context(prec=400)
 _NBSP = "\N{NO-BREAK SPACE}"
@@ -20,7 +20,7 @@ def fixed(value: float, digits: int) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A fraction in percent; a dash where there is no number.
+    """A fraction in percent; a dash if there is no number.
 
     What is almost all or almost nothing gets up to four digits: one mistake in 10,000 is not "100.0 % right".
     """
@@ -33,7 +33,9 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 def interval(pair: tuple[float, float] | None, digits: int = 1) -> str:
     """An interval of fractions in percent, without the sign: [98.6, 99.1]."""
-    return "" if pair is None else f"[{fixed(100 * pair[0], digits)},{_NBSP}{fixed(100 * pair[1], digits)}]"
+    if pair is None:
+        return ""
+    return f"[{fixed(100 * pair[0], digits)},{_NBSP}{fixed(100 * pair[1], digits)}]"
 
 
 def per_thousand(count: int, cases: int) -> str:
@@ -42,7 +44,7 @@ def per_thousand(count: int, cases: int) -> str:
 
 
 def confidence(value: float) -> str:
-    """A confidence as it is read: four decimals, or as many as tell it from 1.
+    """A confidence with four decimals, or with as many as show that it is below 1.
 
     >>> confidence(0.95), confidence(0.68175186), confidence(0.999998), confidence(1.0)
     ('0.95', '0.6818', '0.999998', '1')
@@ -55,7 +57,7 @@ def confidence(value: float) -> str:
 
 
 def decided(result: Automated) -> str:
-    """What is decided alone, as the rest of a sentence about who decides."""
+    """The rest of a sentence that begins with who decides."""
     if not result.automated:
         return "decides no case alone: all of them go to a person."
     person = "no case goes to a person."

@@ -10,7 +10,7 @@ from calibrant.metrics.metric import higher_is_better, set_metric
 from calibrant.report.judged import TARGETS
 from calibrant.report.wording import DASH, confidence, fixed, percent
 
-# Columns that are no metrics.
+# Columns that are not metrics.
 _COSTS = ("samples_seen", "train_seconds")
 
 
@@ -46,14 +46,14 @@ class Column:
 
 @dataclass(frozen=True)
 class TableCell:
-    """One number as it stands in the table.
+    """One cell of the table.
 
     Attributes:
-        value: The full number, for sorting; None where there is none.
-        text: What is read.
-        interval: Its interval, or nothing.
+        value: The full number, for sorting; None if there is none.
+        text: The number as text.
+        interval: Its interval as text, or nothing.
         best: Whether it is the best of its column.
-        verdict: "better" or "worse" than the first method beyond chance; empty where one cannot tell.
+        verdict: "better" or "worse" than the first method beyond chance; empty if the data cannot tell.
     """
 
     value: float | None
@@ -64,7 +64,7 @@ class TableCell:
 
 
 def columns(threshold: float) -> tuple[Column, ...]:
-    """The columns, with the threshold in their words."""
+    """All columns of the table; a further column is one more line here."""
     there = f"at {confidence(threshold)}"
     return (
         Column("test_error", "Test error", "Share of all cases that is wrong."),
@@ -117,27 +117,38 @@ def comparison(
 def _value(column: Column, method: Mapping[str, Any]) -> float | None:
     value: float | None = method["metrics"].get(column.key)
     # JSON has no infinity: the NLL of a true class with probability 0 arrives as None.
-    return math.inf if value is None and column.key == "nll" else value
+    if value is None and column.key == "nll":
+        return math.inf
+    return value
 
 
 def _best(column: Column, methods: Sequence[Mapping[str, Any]]) -> float | None:
     known = [value for value in (_value(column, method) for method in methods) if value is not None]
-    if len(set(known)) < 2 or column.better is None:  # where all are equal nobody is best
+    if len(set(known)) < 2 or column.better is None:  # if all are equal, none is best
         return None
-    return min(known) if column.better == "low" else max(known)
+    if column.better == "low":
+        return min(known)
+    return max(known)
 
 
 def _cell(column: Column, method: Mapping[str, Any], best: float | None) -> TableCell:
     value, pair = _value(column, method), method["intervals"].get(column.key)
-    ends = "" if pair is None else f"[{', '.join(_text(column, end, sign=False) for end in pair)}]"
-    verdict = "" if column.better is None else method["verdicts"].get(column.key, "")
+    ends, verdict = "", ""
+    if pair is not None:
+        ends = f"[{', '.join(_text(column, end, sign=False) for end in pair)}]"
+    if column.better is not None:
+        verdict = method["verdicts"].get(column.key, "")
     return TableCell(value, _text(column, value), ends, value is not None and value == best, verdict)
 
 
 def _text(column: Column, value: float | None, *, sign: bool = True) -> str:
     if (value is None and not sign) or value == math.inf:
         return "∞"
-    if column.unit == "percent":
-        text = percent(value, column.digits)
-        return text if sign else text.removesuffix("%").rstrip()
-    return DASH if value is None else f"{Decimal(fixed(value, column.digits)):,}"
+    if value is None:
+        return DASH
+    if column.unit == "plain":
+        return f"{Decimal(fixed(value, column.digits)):,}"
+    text = percent(value, column.digits)
+    if sign:
+        return text
+    return text.removesuffix("%").rstrip()

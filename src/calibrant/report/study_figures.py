@@ -1,7 +1,8 @@
-"""Many runs at once: a metric over one setting or component, a search, and how long training took."""
+"""Pictures of many runs: a metric over one setting or component, a search, and plans over their cost."""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_HATCHES = ("", "//", "..", "xx", "\\\\", "++")
+_PANELS = {"error": "Test error", "nll": "NLL after scaling", "automated": "Automated at 99 %"}
+_IN_PERCENT = ("error", "automated")
 
 
 @styled
@@ -40,9 +42,9 @@ def ablation_curves(
 ) -> "Figure":
     """Two panels over one setting, as in the paper: errors on the left, automated shares on the right.
 
-    The setting is drawn as evenly spaced categories because the paper's grids (0.1, 0.5, 1, 5, ...) are neither
-    linear nor logarithmic. The lowest value of each error curve is ringed, unless a value was `chosen`: rings on test
-    figures beside it would look like the choice.
+    The values are evenly spaced because the paper's grids (0.1, 0.5, 1, 5, ...) are neither linear nor logarithmic. The
+    lowest value of each error curve has a ring, unless a value was `chosen`: rings on test figures beside it would look
+    like the choice.
 
     Args:
         values: The setting's values, shape (V,).
@@ -80,63 +82,6 @@ def ablation_curves(
     return figure
 
 
-@styled
-def training_time_bars(
-    seconds: Mapping[str, Mapping[str, float]], *, title: str = "", ax: "Axes | None" = None
-) -> "Figure":
-    """Training time of each method relative to the first one, grouped by data set.
-
-    Args:
-        seconds: Data set to (method to seconds). Every data set names the same methods; the first is the reference.
-        title: Text above; empty for none.
-        ax: Axes to draw into; by default those of a new figure.
-    """
-    groups, methods = list(seconds), _common_methods(seconds)
-    width = 0.8 / len(methods)
-    figure, axes = figure_with(ax, max(4.5, 1.2 + 0.62 * len(groups) * len(methods)), 3.8)
-    for index, method in enumerate(methods):
-        relative = np.array([seconds[group][method] / seconds[group][methods[0]] for group in groups])
-        places = np.arange(len(groups)) - 0.4 + width * (index + 0.5)
-        bars = axes.bar(
-            places,
-            relative,
-            width * 0.94,
-            label=method,
-            color=PALETTE[index % len(PALETTE)],
-            hatch=_HATCHES[(index // len(PALETTE)) % len(_HATCHES)],
-            edgecolor="white",
-        )
-        labels = [
-            f"{100 * share:.0f} %\n{_clock(seconds[group][method])}"
-            for group, share in zip(groups, relative, strict=True)
-        ]
-        axes.bar_label(
-            bars, labels, fontsize=8, padding=3, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5}
-        )
-    axes.axhline(1.0, color=GREY, linestyle="--", linewidth=1)
-    axes.set_xticks(range(len(groups)), groups)
-    axes.grid(visible=False, axis="x")
-    percent_axis(axes.yaxis)
-    axes.set_ylabel(f"Time relative to {methods[0]}")
-    axes.margins(y=0.2)
-    axes.set_title(title)
-    if ax is None:
-        figure.legend(loc="outside lower center", ncols=min(len(methods), 4))
-    else:
-        ax.legend()
-    return figure
-
-
-def _common_methods(seconds: Mapping[str, Mapping[str, float]]) -> list[str]:
-    if not seconds:
-        raise invalid("seconds", "hold at least one data set", "an empty mapping")
-    methods = list(next(iter(seconds.values())))
-    for group, found in seconds.items():
-        if list(found) != methods:
-            raise invalid(f"seconds[{group!r}]", f"name the methods {methods} in this order", list(found))
-    return methods
-
-
 def _curves(
     axes: "Axes", group: Mapping[str, Sequence[float]], spreads: Mapping[str, Sequence[float]], *, ring_lowest: bool
 ) -> None:
@@ -152,17 +97,6 @@ def _curves(
             axes.plot([best], [series[best]], "o", markersize=12, fillstyle="none", color=style["color"])
 
 
-def _clock(seconds: float) -> str:
-    """Seconds in the unit a person would use.
-
-    >>> _clock(42), _clock(600), _clock(9000)
-    ('42 s', '10 min', '2.5 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 @styled
 def component_bars(
     labels: Sequence[str],
@@ -172,11 +106,11 @@ def component_bars(
     spreads: Mapping[str, Sequence[float]] | None = None,
     title: str = "",
 ) -> "Figure":
-    """Two panels of bars, one group a component: errors on the left, automated shares on the right.
+    """Two panels of bars, one group per component: errors on the left, automated shares on the right.
 
     Args:
         labels: Names of the components, top to bottom.
-        errors: Metric name to one fraction a component; lower is better.
+        errors: Metric name to one fraction per component; lower is better.
         shares: The same for shares; higher is better.
         spreads: Metric name to half-lengths of error bars; NaN for none.
         title: Text above; empty for none.
@@ -200,7 +134,7 @@ def _bars(
     height = 0.8 / len(group)
     for index, (name, values) in enumerate(group.items()):
         places = [number - 0.4 + height * (index + 0.5) for number in range(len(labels))]
-        lengths = [0.0 if math.isnan(value) else value for value in values]  # a bar of NaN would lose its label
+        lengths = np.nan_to_num(np.asarray(values, dtype=np.float64))  # a bar of NaN would lose its label
         bars = axes.barh(places, lengths, height * 0.94, label=name, color=PALETTE[index % len(PALETTE)])
         if name in spreads:
             axes.errorbar(lengths, places, xerr=spreads[name], fmt="none", ecolor=INK, elinewidth=1)
@@ -235,7 +169,7 @@ def pareto_picture(
         seen: Share of the sample updates.
         front: Whether no other trial is at least as good in all three and better in one.
         title: Text above; empty for none.
-        objective: "scaled-nll": the NLL after temperature scaling stands in the ECE's place.
+        objective: "scaled-nll": `ece` holds the NLL after temperature scaling instead.
         ax: Axes to draw into; by default those of a new figure.
     """
     figure, axes = figure_with(ax, 6.4, 4.6)
@@ -250,12 +184,86 @@ def pareto_picture(
         linewidths=1.6,
         label="Pareto front of all three",
     )
-    for axis in (axes.xaxis, axes.yaxis) if objective == "ece" else (axes.xaxis,):
-        percent_axis(axis)
-    label = "Validation ECE" if objective == "ece" else "Validation NLL after scaling"
-    axes.set(xlabel="Validation error", ylabel=label)
+    percent_axis(axes.xaxis)
+    axes.set(xlabel="Validation error", ylabel="Validation NLL after scaling")
+    if objective == "ece":
+        percent_axis(axes.yaxis)
+        axes.set_ylabel("Validation ECE")
     axes.set_title(title)
     axes.legend(loc="best")
     bar = figure.colorbar(points, ax=axes, label="Share of sample updates")
     percent_axis(bar.ax.yaxis)
     return figure
+
+
+@dataclass(frozen=True)
+class BudgetLine:
+    """One line of `budget_curves`.
+
+    Attributes:
+        name: In the legend.
+        updates: Shares of all updates, ascending, shape (B,).
+        values: "error" and "automated" as fractions, and "nll": B means over seeds each; NaN for a gap.
+        spreads: The same names to B standard deviations; NaN for none.
+        control: Whether it is a control: all data for fewer epochs, the line to beat.
+    """
+
+    name: str
+    updates: Sequence[float]
+    values: Mapping[str, Sequence[float]]
+    spreads: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    control: bool = False
+
+    def __post_init__(self) -> None:
+        for metric, series in (*self.values.items(), *self.spreads.items()):
+            if len(series) != len(self.updates):
+                rule = f"have one value for each of the {len(self.updates)} budgets"
+                raise invalid(f"{metric} of {self.name!r}", rule, len(series))
+
+
+@styled
+def budget_curves(lines: Sequence[BudgetLine], *, title: str = "") -> "Figure":
+    """Three panels over the share of updates: test error, NLL after scaling, and what may be automated at 99 %.
+
+    A plan is worth its cost if it lies below its control (above it in the panel on the right), which is drawn thick and
+    black. Bars are standard deviations over seeds.
+
+    Args:
+        lines: Plans and controls.
+        title: Text above; empty for none.
+    """
+    if not lines:
+        raise invalid("lines", "hold at least one line", "none")
+    figure = new_figure(10.2, 3.7)
+    for axes, (metric, label) in zip(figure.subplots(1, 3), _PANELS.items(), strict=True):
+        plans = [line for line in lines if not line.control]
+        for index, line in enumerate(plans):
+            _line(axes, line, metric, {**line_style(index), "marker": MARKERS[index % len(MARKERS)]})
+        for index, line in enumerate(line for line in lines if line.control):
+            dash = ("-", "--", ":")[index % 3]
+            # In front of the plans, which are compared with it.
+            _line(axes, line, metric, {"color": INK, "linewidth": 2.8, "linestyle": dash, "marker": "s", "zorder": 3})
+        axes.set(xlabel="Updates, share of all", ylabel=label)
+        percent_axis(axes.xaxis)
+        if metric in _IN_PERCENT:
+            percent_axis(axes.yaxis)
+        axes.margins(y=0.12)
+        # If nothing may be automated, all lines are 0, and the axis must not show negative shares.
+        if metric == "automated" and axes.get_ylim()[0] < 0:
+            axes.set_ylim(bottom=0)
+        if metric == "automated" and not any(np.nansum(line.values[metric]) for line in lines):
+            axes.text(0.5, 0.5, "nothing can be promised", transform=axes.transAxes, ha="center", color=INK)
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 3))
+    figure.suptitle(title, weight="bold", fontsize=11)
+    return figure
+
+
+def _line(axes: "Axes", line: BudgetLine, metric: str, style: dict[str, object]) -> None:
+    means = np.asarray(line.values[metric], dtype=np.float64)
+    axes.plot(line.updates, means, label=line.name, markersize=5, **style)  # type: ignore[arg-type]
+    spreads = np.asarray(line.spreads.get(metric, ()), dtype=np.float64)
+    if spreads.size and not np.isnan(spreads).all():
+        # Bars, not a band: budgets of one seed may lie between those of several.
+        bars = {"ecolor": str(style["color"]), "capsize": 4, "elinewidth": 1.4, "zorder": 3}
+        axes.errorbar(line.updates, means, yerr=spreads, fmt="none", **bars)  # type: ignore[arg-type]

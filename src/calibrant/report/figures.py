@@ -1,0 +1,438 @@
+"""Pictures of predictions and of pruning: each function returns a matplotlib `Figure`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from calibrant.defaults import DEFAULT_N_BINS
+from calibrant.errors import invalid
+from calibrant.files import as_path
+from calibrant.metrics import Bins, accuracy_coverage, reliability_bins, split_groups
+from calibrant.metrics.metric import Groups, Weights
+from calibrant.predictions import Predictions, require_predictions
+from calibrant.report.content import MOST_LINES, audit_of, names_of
+from calibrant.report.entries import ReportEntry, Sources, check_methods, read_entries
+from calibrant.report.judged import Policies, judged
+from calibrant.report.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    VERMILLION,
+    figure_with,
+    legend_beside,
+    line_style,
+    new_figure,
+    percent_axis,
+    save_figure,
+    styled,
+)
+from calibrant.report.summaries import Bands, automated_over, reliability_bands
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_BAND, _BAND_EDGE = "#fbe3ad", "#d98c00"
+
+
+@styled
+def reliability_diagram(
+    predictions: Predictions, *, n_bins: int = DEFAULT_N_BINS, title: str = "", ax: "Axes | None" = None
+) -> "Figure":
+    """Accuracy over confidence, with counts.
+
+    Blue bars are the accuracy of each bin with its 95 % Wilson interval. The amber boxes hold 95 % of the bins of a
+    perfectly calibrated model with as many samples (the noise floor): a bar that ends inside its box is no evidence of
+    miscalibration. The lower panel counts the samples of each bin.
+
+    Args:
+        predictions: What the model says.
+        n_bins: Equal-width bins on [0, 1].
+        title: Text above; empty for none.
+        ax: Axes to draw the accuracy into, without the counts; by default both panels of a new figure.
+    """
+    bands = reliability_bands(predictions, n_bins)
+    if ax is not None:
+        figure, _ = figure_with(ax, 5.2, 5.6)
+        _draw_reliability(ax, bands, title)
+        ax.set(xlabel="Confidence", ylabel="Accuracy")
+        ax.legend(loc="upper left", frameon=True, framealpha=0.9, edgecolor="none")  # bars may lie behind it
+        return figure
+    figure = new_figure(5.2, 5.6)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
+    _draw_reliability(upper, bands, title)
+    upper.set_ylabel("Accuracy")
+    figure.legend(*upper.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    _draw_counts(lower, bands.bins)
+    return figure
+
+
+@styled
+def reliability_grid(
+    methods: Mapping[str, Predictions], *, n_bins: int = DEFAULT_N_BINS, columns: int = 4, counts: bool = True
+) -> "Figure":
+    """Reliability diagrams of several methods side by side on common axes, as in the paper's figure.
+
+    Args:
+        methods: Name to predictions, drawn in this order, row by row.
+        n_bins: Equal-width bins on [0, 1].
+        columns: Most diagrams in a row.
+        counts: Whether each bar shows the number of its samples.
+    """
+    check_methods(methods)
+    if columns < 1:
+        raise invalid("columns", "be at least 1", columns)
+    across = min(columns, len(methods))
+    down = -(-len(methods) // across)
+    figure = new_figure(2.9 * across + 0.3, 2.9 * down + 0.7)
+    grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
+    for axes, (name, predictions) in zip(grid.flat, methods.items(), strict=False):
+        bands = reliability_bands(predictions, n_bins)
+        _draw_reliability(axes, bands, name, line_break=True)
+        axes.set_aspect("equal")
+        if counts:
+            _write_counts(axes, bands.bins)
+    for axes in grid.flat[len(methods) :]:
+        axes.remove()
+    figure.supxlabel("Confidence")
+    figure.supylabel("Accuracy")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4 if across > 2 else 2)
+    return figure
+
+
+def group_reliability(
+    predictions: Predictions, groups: Groups, *, n_bins: int = DEFAULT_N_BINS, columns: int = 4, most: int = 11
+) -> "Figure":
+    """Reliability diagrams of all cases and of each group, the largest groups first.
+
+    Args:
+        predictions: What the model says.
+        groups: Name of an extra column, or one value per row.
+        n_bins: Equal-width bins on [0, 1].
+        columns: Most diagrams in a row.
+        most: Groups to draw at most.
+    """
+    parts = split_groups(predictions, groups)
+    largest = sorted(parts.items(), key=lambda item: -len(item[1]))[: max(most, 1)]
+    # A group may have the name "all", too: "cases" keeps the two apart.
+    diagrams = {f"all ({len(predictions):,} cases)": predictions}
+    diagrams |= {f"{name} ({len(part):,})": part for name, part in largest}
+    return reliability_grid(diagrams, n_bins=n_bins, columns=columns)
+
+
+@styled
+def confidence_histogram(
+    predictions: Predictions, *, n_bins: int = 20, title: str = "", ax: "Axes | None" = None
+) -> "Figure":
+    """Confidences of right and of wrong answers.
+
+    Stacked shares of all samples over confidence. The dashed lines are the mean confidence and the accuracy; their
+    distance is the calibration gap of the whole set.
+
+    Args:
+        predictions: What the model says.
+        n_bins: Equal-width bins on [0, 1].
+        title: Text above; empty for none.
+        ax: Axes to draw into; by default those of a new figure.
+    """
+    require_predictions(predictions)
+    figure, axes = figure_with(ax, 5.6, 3.6)
+    bins = reliability_bins(predictions, n_bins)
+    left, width = bins.edges[:-1], np.diff(bins.edges)
+    right, wrong = bins.correct_sum / len(predictions), (bins.count - bins.correct_sum) / len(predictions)
+    axes.bar(left, right, width, align="edge", color=BLUE, edgecolor="white", linewidth=0.5, label="right")
+    axes.bar(
+        left, wrong, width, bottom=right, align="edge", color=VERMILLION, edgecolor="white", hatch="///", label="wrong"
+    )
+    mean, accuracy = float(predictions.confidence.mean()), float(predictions.correct.mean())
+    axes.axvline(mean, color=INK, linestyle="--", linewidth=1.2, label=f"mean confidence {100 * mean:.1f} %")
+    axes.axvline(accuracy, color=INK, linestyle=":", linewidth=1.6, label=f"accuracy {100 * accuracy:.1f} %")
+    percent_axis(axes.yaxis)
+    axes.set(xlim=(0, 1), xlabel="Confidence", ylabel="Share of samples")
+    axes.set_title(title)
+    axes.legend(loc="upper left")
+    return figure
+
+
+def _draw_reliability(axes: "Axes", bands: Bands, title: str, *, line_break: bool = False) -> None:
+    bins = bands.bins
+    some = bins.count > 0
+    left, width = bins.edges[:-1][some], np.diff(bins.edges)[some]
+    accuracy, floor = bins.accuracy[some], bands.floor_low[some]
+    height = bands.floor_high[some] - floor
+    band: dict[str, Any] = {"x": left, "height": height, "width": width, "bottom": floor, "align": "edge"}
+    # The amber boxes lie behind the bars, so they do not tint them; their outlines lie in front, so they can be seen.
+    axes.bar(**band, facecolor=_BAND, edgecolor=_BAND_EDGE, zorder=1.5, label="noise floor (perfect model)")
+    axes.bar(left, accuracy, width, align="edge", color=BLUE, edgecolor="white", zorder=2, label="accuracy")
+    axes.bar(**band, facecolor="none", edgecolor=_BAND_EDGE, linewidth=1.1, zorder=2.5)
+    errors = np.stack([accuracy - bands.low[some], bands.high[some] - accuracy])
+    whiskers: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.1, "capsize": 2.5}
+    axes.errorbar(left + width / 2, accuracy, yerr=errors, **whiskers, zorder=3, label="95 % interval")
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, zorder=2.8, label="perfect calibration")
+    axes.set(xlim=(0, 1), ylim=(0, 1.02))
+    ece = f"ECE {100 * bins.expected_error:.2f} %"
+    if line_break:
+        axes.set_title(f"{title}\n{ece}", fontsize=10)
+    else:
+        axes.set_title(title, loc="left")
+        axes.set_title(ece, loc="right", fontsize=10)
+
+
+def _draw_counts(axes: "Axes", bins: Bins) -> None:
+    left, width = bins.edges[:-1], np.diff(bins.edges)
+    bars = axes.bar(left, bins.count, width, align="edge", color=GREY, edgecolor="white", label="samples")
+    axes.bar_label(bars, [f"{count:,}" if count else "" for count in bins.count], fontsize=8, padding=1)
+    axes.set(xlabel="Confidence", ylabel="Samples")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.margins(y=0.25)
+
+
+def _write_counts(axes: "Axes", bins: Bins) -> None:
+    box = {"facecolor": INK, "edgecolor": "none", "alpha": 0.55, "pad": 0.8}
+    text: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": 7, "color": "white"}
+    for left, right, count in zip(bins.edges[:-1], bins.edges[1:], bins.count, strict=True):
+        if count:
+            axes.text((left + right) / 2, 0.015, f"{count:,}", bbox=box, **text)
+
+
+def accuracy_coverage_curves(
+    methods: Mapping[str, Predictions],
+    *,
+    weights: Weights | None = None,
+    title: str = "",
+    ax: "Axes | None" = None,
+) -> "Figure":
+    """Accuracy of the most confident share of the samples, over that share; one line per method.
+
+    Args:
+        methods: Name to predictions.
+        weights: Name of an extra column, or one number per row: how much each row counts.
+        title: Text above; empty for none.
+        ax: Axes to draw into; by default those of a new figure.
+    """
+    return _coverage_curves(methods, "Accuracy", weights, title, ax)
+
+
+def risk_coverage_curves(
+    methods: Mapping[str, Predictions],
+    *,
+    weights: Weights | None = None,
+    title: str = "",
+    ax: "Axes | None" = None,
+) -> "Figure":
+    """Error of the most confident share of the samples, over that share; the area below is the AURC.
+
+    Arguments as in `accuracy_coverage_curves`.
+    """
+    return _coverage_curves(methods, "Error", weights, title, ax)
+
+
+@styled
+def _coverage_curves(
+    methods: Mapping[str, Predictions],
+    quantity: Literal["Accuracy", "Error"],
+    weights: Weights | None,
+    title: str,
+    ax: "Axes | None",
+) -> "Figure":
+    check_methods(methods)
+    beside = len(methods) > 6
+    figure, axes = figure_with(ax, 7.6 if beside else 5.6, max(4.0, 0.3 + 0.2 * len(methods)))
+    for index, (name, predictions) in enumerate(methods.items()):
+        curve = accuracy_coverage(predictions, weights=weights)
+        values = curve.accuracy
+        if quantity == "Error":
+            values = 1 - values
+        axes.plot(curve.coverage, values, label=name, **line_style(index))
+    percent_axis(axes.xaxis)
+    percent_axis(axes.yaxis)
+    axes.set(xlim=(0, 1), xlabel="Share automated (coverage)", ylabel=f"{quantity} of what is automated")
+    axes.set_title(title)
+    if beside:
+        legend_beside(figure, ax)
+    else:
+        axes.legend(loc="best")
+    return figure
+
+
+@styled
+def threshold_curves(
+    predictions: Predictions,
+    *,
+    n_bins: int = DEFAULT_N_BINS,
+    points: int = 101,
+    title: str = "",
+    ax: "Axes | None" = None,
+) -> "Figure":
+    """Share, accuracy and ECE of S, the samples at confidence `threshold` and above, for thresholds from 0.5 to 1.
+
+    The accuracy has its 95 % Wilson band. If S is empty, accuracy and ECE end: they are not zero.
+
+    Args:
+        predictions: What the model says.
+        n_bins: Bins of the ECE of S.
+        points: Thresholds on each line.
+        title: Text above; empty for none.
+        ax: Axes to draw share and accuracy into, without the ECE; by default both panels of a new figure.
+    """
+    if ax is not None:
+        figure, upper = figure_with(ax, 5.6, 5.2)
+        panels = [upper]
+    else:
+        figure = new_figure(5.6, 5.2)
+        panels = list(figure.subplots(2, 1, sharex=True, height_ratios=(2, 1)))
+        upper = panels[0]
+    thresholds = np.linspace(0.5, 1.0, points)
+    rows = automated_over(predictions, thresholds, n_bins=n_bins)
+    band = np.array([row.interval or (np.nan, np.nan) for row in rows])
+    # As floats None becomes NaN, which is a gap in a line.
+    accuracy = np.array([row.accuracy for row in rows], dtype=np.float64)
+    ece = np.array([row.ece for row in rows], dtype=np.float64)
+    upper.plot(thresholds, [row.share for row in rows], color=BLUE, linewidth=2, label="share automated |S|")
+    upper.plot(thresholds, accuracy, color=VERMILLION, linestyle="--", linewidth=2, label="accuracy of S")
+    upper.fill_between(
+        thresholds, band[:, 0], band[:, 1], color=VERMILLION, alpha=0.2, linewidth=0, label="95 % interval"
+    )
+    upper.set(ylim=(0, 1.02), xlim=(0.5, 1.0), ylabel="Share of samples")
+    upper.set_title(title)
+    upper.legend(loc="lower left")
+    for lower in panels[1:]:
+        lower.plot(thresholds, ece, color=GREEN, linewidth=2, label="ECE of S")
+        lower.set_ylabel("ECE of S")
+        lower.set_ylim(bottom=0)
+    panels[-1].set_xlabel("Confidence threshold")
+    for axes in panels:
+        percent_axis(axes.yaxis)
+        for mark in (0.95, 0.99):
+            axes.axvline(mark, color=GREY, linewidth=0.9, linestyle=":")
+    return figure
+
+
+@styled
+def kept_share(
+    shares: ArrayLike, *, class_names: Sequence[str] | None = None, title: str = "", ax: "Axes | None" = None
+) -> "Figure":
+    """Share of each class that an epoch trained on.
+
+    Up to twelve classes are drawn as lines; more as the band from the lowest to the highest class with its median.
+
+    Args:
+        shares: Shape (epochs, K), fractions of the class's samples; NaN for a class that has none.
+        class_names: K names; by default 0..K-1.
+        title: Text above; empty for none.
+        ax: Axes to draw into; by default those of a new figure.
+    """
+    table = np.asarray(shares, dtype=np.float64)
+    if table.ndim != 2 or not table.size:
+        raise invalid("shares", "have the shape (epochs, classes), neither of them 0", table.shape)
+    classes = table.shape[1]
+    names = [str(k) for k in range(classes)]
+    if class_names is not None:
+        names = list(class_names)
+    if len(names) != classes:
+        raise invalid("class_names", f"hold {classes} names, one for each column of shares", len(names))
+    epochs = np.arange(1, len(table) + 1)
+    figure, axes = figure_with(ax, 6.4, 3.8)
+    if classes > MOST_LINES:
+        band: dict[str, Any] = {"step": "mid", "color": BLUE, "alpha": 0.25, "linewidth": 0}
+        lowest, highest = np.nanmin(table, axis=1), np.nanmax(table, axis=1)
+        axes.fill_between(epochs, lowest, highest, label=f"lowest to highest of {classes} classes", **band)
+        axes.step(epochs, np.nanmedian(table, axis=1), where="mid", color=INK, linewidth=1.8, label="median class")
+        axes.legend(loc="lower left")
+    else:
+        for index, name in enumerate(names):
+            axes.step(epochs, table[:, index], where="mid", label=name, **line_style(index))
+        legend_beside(figure, ax, title="Class")
+    percent_axis(axes.yaxis)
+    axes.set(ylim=(0, 1.03), xlabel="Epoch", ylabel="Share of the class trained on")
+    axes.set_title(title)
+    return figure
+
+
+@styled
+def score_distributions(
+    scores: Mapping[str, ArrayLike], *, n_bins: int = 40, title: str = "", ax: "Axes | None" = None
+) -> "Figure":
+    """Distributions of the EMA confidence scores, for groups of samples or for epochs.
+
+    Args:
+        scores: Group name to scores in [0, 1], any length; for example kept and pruned samples, or epochs 10, 50, 100.
+        n_bins: Bins on [0, 1].
+        title: Text above; empty for none.
+        ax: Axes to draw into; by default those of a new figure.
+    """
+    if not scores:
+        raise invalid("scores", "hold at least one group", "an empty mapping")
+    figure, axes = figure_with(ax, 6.0, 3.8)
+    edges = np.linspace(0, 1, n_bins + 1)
+    for index, (name, values) in enumerate(scores.items()):
+        array = np.asarray(values, dtype=np.float64).ravel()
+        count = np.histogram(array, edges)[0]
+        style = line_style(index)
+        share = count / max(array.size, 1)
+        axes.stairs(share, edges, label=f"{name} ({array.size:,})", **style)
+        axes.stairs(share, edges, fill=True, alpha=0.12, color=style["color"])
+    percent_axis(axes.yaxis)
+    axes.set(xlim=(0, 1), xlabel="EMA of the confidence", ylabel="Share of the group")
+    axes.set_ylim(bottom=0)
+    axes.set_title(title)
+    axes.legend(loc="upper left")
+    return figure
+
+
+def save_figures(
+    sources: Sources,
+    folder: str | Path,
+    *,
+    policy: Policies = None,
+    raw: bool = False,
+    n_bins: int = DEFAULT_N_BINS,
+    groups: Groups | None = None,
+) -> list[Path]:
+    """Write every figure that the sources have the data for, as SVG and PNG.
+
+    Args:
+        sources: As for `write_report`.
+        folder: Folder for the files. Files of a method are numbered in the order of the page, because names are free
+            text and need not be file names.
+        policy: As for `write_report`.
+        raw: As for `write_report`.
+        n_bins: Bins of the reliability diagrams.
+        groups: As for `write_report`.
+    """
+    entries = [shown.entry for shown in judged(read_entries(sources), policy=policy, raw=raw)]
+    methods = {entry.name: entry.predictions for entry in entries}
+    figures = {
+        "reliability-grid": reliability_grid(methods, n_bins=n_bins),
+        "accuracy-coverage": accuracy_coverage_curves(methods),
+        "risk-coverage": risk_coverage_curves(methods),
+    }
+    for number, entry in enumerate(entries, start=1):
+        figures[f"{number}-reliability"] = reliability_diagram(entry.predictions, n_bins=n_bins, title=entry.name)
+        figures[f"{number}-confidence"] = confidence_histogram(entry.predictions, title=entry.name)
+        figures[f"{number}-threshold"] = threshold_curves(entry.predictions, n_bins=n_bins, title=entry.name)
+        if groups is not None:
+            figures[f"{number}-groups"] = group_reliability(entry.predictions, groups, n_bins=n_bins)
+    for number, entry in enumerate(entries, start=1):
+        for name, figure in _pruning_figures(entry).items():
+            figures[f"{number}-{name}"] = figure
+    base = as_path(folder, "folder")
+    return [path for stem, figure in figures.items() for path in save_figure(figure, base / stem)]
+
+
+def _pruning_figures(entry: ReportEntry) -> "dict[str, Figure]":
+    audit = audit_of(entry)
+    if audit is None:
+        return {}
+    names = names_of(entry, len(audit.class_sizes))
+    groups = {"trained on at the end": audit.score[audit.kept], "left out": audit.score[~audit.kept]}
+    scores = {name: group for name, group in groups.items() if len(group)}
+    return {
+        "kept": kept_share(audit.kept_share, class_names=names, title=entry.name),
+        "scores": score_distributions(scores, title=entry.name),
+    }

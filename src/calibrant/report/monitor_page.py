@@ -1,0 +1,86 @@
+"""The page of the monitor: what is promised, what was observed, since when it drifts, and what to do."""
+
+import math
+from pathlib import Path
+
+from calibrant.deployment import (
+    PROMISED,
+    SHARE_HEADINGS,
+    SHARE_TITLE,
+    SIGNAL_HEADINGS,
+    Signal,
+    Watched,
+    advice,
+    findings,
+    headline,
+    row_of,
+    share_row,
+)
+from calibrant.errors import invalid
+from calibrant.files import as_path, write_text
+from calibrant.report.page import asset, plotly_script, render
+
+# Nobody looks at more charts than this.
+_CHARTS = 12
+
+
+def write_monitor_page(watched: Watched, path: str | Path, *, title: str = "Does the promise still hold?") -> Path:
+    """Write one page with curves over time; a single file that opens from disk.
+
+    Args:
+        watched: Result of `calibrant.deployment.watch`.
+        path: The `.html` file; written whole or not at all.
+        title: Heading of the page.
+    """
+    target = as_path(path)
+    if target.suffix.lower() not in {".html", ".htm"}:
+        raise invalid("path", "end in .html", str(path))
+    # All cases first; then what is closest to an alarm, or beyond it.
+    ordered = sorted(watched.signals, key=lambda signal: (signal.group != "all", -_near(signal)))
+    signals = [signal.to_dict(curves=True) | {"title": _title(signal)} for signal in ordered if signal.cases]
+    charted = signals[:_CHARTS]
+    promises = [signal for signal in watched.signals if signal.about in PROMISED]
+    first, kept = None, ""
+    if promises:
+        first, kept = promises[0].to_dict(), _title(promises[0]).lower()
+    html = render(
+        "monitor.html.j2",
+        {"plotly": plotly_script(), "monitor": asset("monitor.js")},
+        {"signals": charted, "charted": len(charted)},
+        title=title,
+        content=watched.to_dict(),
+        headline=headline(watched),
+        promise=watched.rule.note,
+        findings=findings(watched),
+        advice=advice(watched),
+        first=first,
+        kept=kept,
+        charted=charted,
+        hidden=len(signals) - len(charted),
+        headings=SIGNAL_HEADINGS,
+        rows=[row_of(signal) for signal in watched.signals],
+        share_title=SHARE_TITLE,
+        share_headings=SHARE_HEADINGS,
+        shares=[share_row(description) for description in watched.described],
+    )
+    write_text(target, html)
+    return target
+
+
+def _near(signal: Signal) -> float:
+    return signal.evidence + math.log10(signal.level)
+
+
+def _title(signal: Signal) -> str:
+    titles = {
+        "promise": "Accuracy of automated cases",
+        "shortlist": "True class on the shortlist",
+        "sensitivity": "Sensitivity",
+        "specificity": "Specificity",
+        "share automated": "Share automated",
+        "confidence": "Mean confidence",
+        "predicted classes": "Share of the most frequent class",
+    }
+    if signal.group == "all":
+        return titles[signal.about]
+    return f"{titles[signal.about]}: {signal.group}"

@@ -1,0 +1,255 @@
+"""What the page says about the predictions of one model.
+
+That is what the model decides alone, what chance does to its reliability diagram, its worst classes and its most
+confident mistakes. The page repeats `automated` in JavaScript; the browser tests hold the two to the same digits.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.defaults import DEFAULT_N_BINS
+from calibrant.errors import printable
+from calibrant.metrics import Bins, confident_set, reliability_bins
+from calibrant.metrics.evaluation import is_confident
+from calibrant.metrics.intervals import wilson
+from calibrant.predictions import Predictions, names_or_numbers, require_predictions
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Automated:
+    """What a model decides alone if it may decide at confidence `threshold` and above.
+
+    `accuracy`, its interval and `ece` are None if nothing is automated: the mean of nothing is not a number.
+    """
+
+    threshold: float
+    cases: int
+    automated: int
+    right: int
+    ece: float | None
+
+    @property
+    def share(self) -> float:
+        """Automation rate |S| / n."""
+        return self.automated / self.cases
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the automated cases that is right."""
+        if not self.automated:
+            return None
+        return self.right / self.automated
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % Wilson interval of the accuracy."""
+        if not self.automated:
+            return None
+        low, high = wilson(self.right, self.automated)
+        return float(low), float(high)
+
+    @property
+    def reviewed(self) -> int:
+        """Cases that go to a person."""
+        return self.cases - self.automated
+
+    def cost(self, *, error: float, review: float) -> float:
+        """Cost of 1,000 cases: wrong automated ones at `error` each, reviewed ones at `review` each."""
+        return 1000 * ((self.automated - self.right) * error + self.reviewed * review) / self.cases
+
+
+def automated(predictions: Predictions, threshold: float, *, n_bins: int = DEFAULT_N_BINS) -> Automated:
+    """Count what is decided alone at confidence `threshold` and above."""
+    require_predictions(predictions)
+    chosen = confident_set(predictions, threshold, n_bins=n_bins)
+    # Shares of whole counts: multiplying back is exact after rounding for any set that fits into memory.
+    count = round(chosen.share * len(predictions))
+    right = round((chosen.accuracy or 0.0) * count)
+    return Automated(chosen.threshold, len(predictions), count, right, chosen.ece)
+
+
+def automated_over(
+    predictions: Predictions, thresholds: Iterable[float], *, n_bins: int = DEFAULT_N_BINS
+) -> list[Automated]:
+    """`automated` for several thresholds."""
+    return [automated(predictions, float(threshold), n_bins=n_bins) for threshold in thresholds]
+
+
+@dataclass(frozen=True)
+class Bands:
+    """What chance does to a reliability diagram; arrays of shape (n_bins,), NaN in empty bins.
+
+    Attributes:
+        bins: Counts, confidences and accuracies.
+        low: Lower end of the 95 % Wilson interval of each bin's accuracy.
+        high: Its upper end.
+        floor_low: Lower end of the range that holds 95 % of the accuracies of a perfectly calibrated model with the
+            same count and mean confidence (binomial quantiles; rows of one bin differ little in confidence).
+        floor_high: Its upper end.
+    """
+
+    bins: Bins
+    low: Floats
+    high: Floats
+    floor_low: Floats
+    floor_high: Floats
+
+
+def reliability_bands(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) -> Bands:
+    """Equal-width bins with the interval of each accuracy and the band of a perfectly calibrated model."""
+    from scipy.stats import binom
+
+    require_predictions(predictions)
+    bins = reliability_bins(predictions, n_bins)
+    low, high = wilson(bins.correct_sum, bins.count)
+    some = bins.count > 0
+    count, confidence = bins.count[some], np.clip(bins.confidence[some], 0.0, 1.0)
+    floor_low, floor_high = np.full((2, n_bins), np.nan)
+    floor_low[some] = binom.ppf(0.025, count, confidence) / count
+    floor_high[some] = binom.ppf(0.975, count, confidence) / count
+    return Bands(bins, low, high, floor_low, floor_high)
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class; shares are of the rows whose true class it is.
+
+    Attributes:
+        name: Class name, or its number.
+        cases: Rows of this class.
+        accuracy: Share of them that is recognised (recall).
+        low: Lower end of its 95 % Wilson interval.
+        high: Upper end.
+        confidence: Mean confidence on these rows.
+        automated: Share of them at the threshold and above.
+        automated_wrong: Number of them that are automated and wrong.
+        confused_with: The class most often predicted instead; None if there is no mistake.
+        confused: How often.
+    """
+
+    name: str
+    cases: int
+    accuracy: float
+    low: float
+    high: float
+    confidence: float
+    automated: float
+    automated_wrong: int
+    confused_with: str | None
+    confused: int
+
+
+@dataclass(frozen=True)
+class ClassReport:
+    """Classes from worst to best.
+
+    Attributes:
+        rows: The worst classes first, cut to the number asked for.
+        classes: Number of classes K.
+        never_predicted: Names of classes that occur but were never predicted.
+        never_seen: Names of classes without a single row.
+    """
+
+    rows: tuple[ClassRow, ...]
+    classes: int
+    never_predicted: tuple[str, ...]
+    never_seen: tuple[str, ...]
+
+
+def class_names(predictions: Predictions) -> tuple[str, ...]:
+    """Names of the classes; their numbers if they have none."""
+    return tuple(printable(name) for name in names_or_numbers(predictions.class_names, predictions.n_classes))
+
+
+def worst_classes(predictions: Predictions, *, threshold: float = 0.95, most: int = 12) -> ClassReport:
+    """Classes by accuracy, worst first; ties by size, larger first.
+
+    Args:
+        predictions: What the model said.
+        threshold: Cases with at least this confidence are automated.
+        most: Rows to return at most.
+    """
+    names = class_names(predictions)
+    size = np.bincount(predictions.targets, minlength=predictions.n_classes)
+    right = np.bincount(predictions.targets[predictions.correct], minlength=predictions.n_classes)
+    times_predicted = np.bincount(predictions.predicted, minlength=predictions.n_classes)
+    seen = np.flatnonzero(size)
+    order = seen[np.lexsort((-size[seen], right[seen] / size[seen]))]
+    return ClassReport(
+        rows=tuple(_class_row(predictions, int(k), names, threshold) for k in order[:most]),
+        classes=predictions.n_classes,
+        never_predicted=tuple(names[k] for k in np.flatnonzero((times_predicted == 0) & (size > 0))),
+        never_seen=tuple(names[k] for k in np.flatnonzero(size == 0)),
+    )
+
+
+def _class_row(predictions: Predictions, k: int, names: tuple[str, ...], threshold: float) -> ClassRow:
+    member = predictions.targets == k
+    correct, confidence = predictions.correct[member], predictions.confidence[member]
+    automatic = is_confident(predictions, threshold)[member]
+    mistaken_for = np.bincount(predictions.predicted[member][~correct], minlength=predictions.n_classes)
+    most = int(mistaken_for.argmax())
+    low, high = wilson(int(correct.sum()), len(correct))
+    return ClassRow(
+        name=names[k],
+        cases=len(correct),
+        accuracy=float(correct.mean()),
+        low=float(low),
+        high=float(high),
+        confidence=float(confidence.mean()),
+        automated=float(automatic.mean()),
+        automated_wrong=int((automatic & ~correct).sum()),
+        confused_with=names[most] if mistaken_for[most] else None,
+        confused=int(mistaken_for[most]),
+    )
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One wrong prediction.
+
+    Attributes:
+        row: Row number in the predictions, from 0.
+        identity: The id given with the predictions, or "row" and its number.
+        predicted: What the model said.
+        target: What is true.
+        confidence: Confidence in what it said.
+        target_probability: Probability of the true class.
+    """
+
+    row: int
+    identity: str
+    predicted: str
+    target: str
+    confidence: float
+    target_probability: float
+
+
+def confident_mistakes(predictions: Predictions, *, most: int = 12) -> tuple[Mistake, ...]:
+    """The wrong predictions with the highest confidence; ties in row order."""
+    names = class_names(predictions)
+    wrong = np.flatnonzero(~predictions.correct)
+    rows = wrong[np.argsort(-predictions.confidence[wrong], kind="stable")[:most]]
+    if not len(rows):
+        return ()
+    chosen = predictions.subset(rows)
+    identities = [f"row {row}" for row in rows]
+    if chosen.ids is not None:
+        identities = [str(identity) for identity in chosen.ids]
+    probabilities = chosen.probabilities
+    return tuple(
+        Mistake(
+            row=int(row),
+            identity=identities[place],
+            predicted=names[chosen.predicted[place]],
+            target=names[chosen.targets[place]],
+            confidence=float(chosen.confidence[place]),
+            target_probability=float(probabilities[place, chosen.targets[place]]),
+        )
+        for place, row in enumerate(rows)
+    )
