@@ -16,7 +16,7 @@ from calibrant.deployment import (
     watch,
 )
 from calibrant.errors import InvalidInput
-from calibrant.report import build_monitor_page
+from calibrant.report import write_monitor_page
 from tests.deployment.conftest import with_rule
 
 
@@ -46,7 +46,7 @@ def test_a_shortlist_that_keeps_its_promise_raises_no_alarm(listed):
     assert "coverage of the shortlist" in describe(watched)
 
 
-def test_a_shortlist_that_misses_the_true_class_is_noticed(listed):
+def test_a_shortlist_that_misses_the_true_class_is_noticed(listed, tmp_path):
     """The model becomes surer than it should be: lists get shorter, and the true class falls off them."""
     rule, shortlist = listed
     before, after = draw(1000, 3, spread=2.0), draw(3000, 4, spread=2.0, sharper=4.0)
@@ -62,7 +62,9 @@ def test_a_shortlist_that_misses_the_true_class_is_noticed(listed):
     assert watched.broken
     assert "the promised coverage of the shortlist of 90 %" in headline(watched)
     assert advice(watched)[-1].startswith("Then choose the shortlist again with the new rule")
-    assert "True class on the shortlist" in build_monitor_page(watched)
+    assert "True class on the shortlist" in write_monitor_page(watched, tmp_path / "monitor.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_where_only_the_shortlist_fails_only_the_shortlist_is_chosen_again(listed):
@@ -97,7 +99,7 @@ def test_sensitivity_and_specificity_are_watched_over_the_cases_of_their_class(b
     assert headline(watched) == "No alarm: nothing contradicts the promise so far."
 
 
-def test_ill_cases_that_become_harder_to_see_break_the_sensitivity_alone(binary):
+def test_ill_cases_that_become_harder_to_see_break_the_sensitivity_alone(binary, tmp_path):
     cases = draw(4000, 12, classes=2, spread=2.0)
     logits = cases.as_logits().copy()
     logits[:, binary.positive] -= np.where((cases.targets == binary.positive) & (np.arange(4000) >= 2000), 3.0, 0.0)
@@ -107,7 +109,8 @@ def test_ill_cases_that_become_harder_to_see_break_the_sensitivity_alone(binary)
     assert headline(watched) == "ALARM: the promised sensitivity of 95 % is no longer kept."
     assert "Sensitivity of all positive cases: 95 % promised" in describe(watched)
     assert "calibrant route binary" in advice(watched)[1]
-    assert "Sensitivity" in build_monitor_page(watched)
+    page = write_monitor_page(watched, tmp_path / "monitor.html")
+    assert "Sensitivity" in page.read_text(encoding="utf-8")
 
 
 def test_without_labels_the_sameness_of_binary_cases_is_tested(binary):

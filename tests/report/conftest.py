@@ -2,12 +2,15 @@
 
 import json
 import re
+import tempfile
 from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from calibrant import Predictions
+from calibrant.report import write_report
 from calibrant.runs import PruningAudit, save_audit
 from calibrant.training import Recipe, Run
 
@@ -80,6 +83,12 @@ def run_folder(tmp_path):
         }
     )
     return run.path
+
+
+def build_page(sources, **settings):
+    """The page that `write_report` writes, as text."""
+    with tempfile.TemporaryDirectory() as folder:
+        return write_report(sources, Path(folder) / "report.html", **settings).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,10 @@ from calibrant.decisions import Policy, RoutingRule, check_promise, choose_short
 from calibrant.deployment import export_onnx
 from calibrant.errors import InvalidInput
 from calibrant.files import sha256_of
-from calibrant.report import build_page, read_entries
+from calibrant.report import read_entries
 from calibrant.report.judged import judged
 from calibrant.training import Run, paper_recipe, train
+from tests.report.conftest import build_page
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ from calibrant import Predictions, evaluate
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy, RoutingRule, choose_threshold
 from calibrant.errors import InvalidInput
-from calibrant.report import ReportEntry, build_page, read_entries, write_report
+from calibrant.report import ReportEntry, read_entries, write_report
 from calibrant.report.wording import confidence, interval, percent
 from calibrant.training import Run
+from tests.report.conftest import build_page
 
 NASTY = ["<script>alert('x')</script>", "</script><b>", "\"quoted\" & 'more'", "<img src=x onerror=alert(1)>"]
 

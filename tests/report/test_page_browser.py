@@ -6,7 +6,7 @@ import pytest
 from calibrant import Predictions, evaluate
 from calibrant.decisions import Policy, RoutingRule
 from calibrant.report import read_entries, write_report
-from calibrant.report.statistics import automated
+from calibrant.report.summaries import automated
 from calibrant.report.wording import fixed, headline, interval, per_thousand, percent
 from calibrant.training import Run
 

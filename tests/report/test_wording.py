@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrant.report.statistics import Automated
+from calibrant.report.summaries import Automated
 from calibrant.report.wording import fixed, headline, interval, per_thousand, percent
 
 NBSP = "\N{NO-BREAK SPACE}"

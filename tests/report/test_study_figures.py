@@ -3,7 +3,13 @@ import math
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.report.figures import ablation_curves, component_bars, pareto_picture, training_time_bars
+from calibrant.report import (
+    BudgetLine,
+    ablation_curves,
+    budget_curves,
+    component_bars,
+    pareto_picture,
+)
 
 VALUES = [0.1, 1, 10]
 ERRORS = {"ECE": [0.03, 0.01, 0.02], "TE": [0.06, 0.065, 0.07]}
@@ -45,24 +51,6 @@ def test_spreads_are_bars_around_the_curve_and_nan_is_none():
 def test_a_short_curve_is_refused_by_name():
     with pytest.raises(InvalidInput, match="curve 'ECE' must have one value for each of the 3 settings, got 2"):
         ablation_curves(VALUES, {"ECE": [0.1, 0.2]}, SHARES, parameter="lambda")
-
-
-def test_bars_are_relative_to_the_first_method_of_their_group():
-    seconds = {"CIFAR-10": {"flsd": 100.0, "p-ema": 60.0}, "CIFAR-100": {"flsd": 200.0, "p-ema": 160.0}}
-    (axes,) = training_time_bars(seconds).axes
-    assert [[bar.get_height() for bar in container] for container in axes.containers] == [
-        [1.0, 1.0],
-        [pytest.approx(0.6), pytest.approx(0.8)],
-    ]
-    assert [container.get_label() for container in axes.containers] == ["flsd", "p-ema"]
-    assert [text.get_text() for text in axes.texts] == ["100 %\n100 s", "100 %\n3 min", "60 %\n60 s", "80 %\n3 min"]
-
-
-def test_groups_must_name_the_same_methods():
-    with pytest.raises(InvalidInput, match=r"seconds\['b'\] must name the methods"):
-        training_time_bars({"a": {"x": 1.0}, "b": {"y": 1.0}})
-    with pytest.raises(InvalidInput, match="at least one data set"):
-        training_time_bars({})
 
 
 def test_a_gap_is_never_ringed_as_the_lowest():
@@ -107,3 +95,34 @@ def test_the_front_is_ringed_and_colour_means_samples():
     assert points.get_offsets().tolist() == [[0.1, 0.03], [0.2, 0.02], [0.3, 0.04]]
     assert points.get_array().tolist() == [0.5, 0.6, 0.9]
     assert rings.get_offsets().tolist() == [[0.1, 0.03], [0.2, 0.02]]
+
+
+def line(name, shift, *, control=False, spread=0.01):
+    values = {"error": [0.2 + shift, 0.1], "nll": [0.5 + shift, 0.3], "automated": [0.6 - shift, math.nan]}
+    return BudgetLine(name, [0.5, 1.0], values, {metric: [spread, spread] for metric in values}, control=control)
+
+
+def test_a_line_for_each_plan_and_the_control_in_each_panel():
+    figure = budget_curves([line("nll", 0.0, control=True), line("nll+random", 0.05)], title="toy")
+    panels = figure.axes
+    assert [axes.get_ylabel() for axes in panels] == ["Test error", "NLL after scaling", "Automated at 99 %"]
+    for axes, values in zip(panels, ([0.25, 0.1], [0.55, 0.3]), strict=False):
+        drawn = {each.get_label(): each for each in axes.lines}
+        assert list(drawn["nll+random"].get_xdata()) == [0.5, 1.0]
+        assert list(drawn["nll+random"].get_ydata()) == pytest.approx(values)
+        # The control is the line to beat: thicker than any plan, and on top.
+        assert drawn["nll"].get_linewidth() > drawn["nll+random"].get_linewidth()
+        assert drawn["nll"].get_zorder() > drawn["nll+random"].get_zorder()
+        assert len(axes.collections) == 2  # a band each
+
+
+def test_without_a_spread_there_is_no_band():
+    figure = budget_curves([line("nll+random", 0.0, spread=math.nan)])
+    assert all(not axes.collections for axes in figure.axes)
+
+
+def test_wrong_lengths_and_no_lines_are_refused():
+    with pytest.raises(InvalidInput, match="error of 'a' must have one value for each of the 2 budgets, got 1"):
+        BudgetLine("a", [0.5, 1.0], {"error": [0.1]})
+    with pytest.raises(InvalidInput, match="lines must hold at least one line"):
+        budget_curves([])

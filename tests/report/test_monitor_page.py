@@ -3,7 +3,7 @@ import pytest
 
 from calibrant.deployment import Stream, watch
 from calibrant.errors import InvalidInput
-from calibrant.report import build_monitor_page, write_monitor_page
+from calibrant.report import write_monitor_page
 from tests.deployment.conftest import draw, joined
 
 
@@ -18,8 +18,8 @@ def watched():
     return watch(Stream.of_predictions(Policy(cases.n_classes, rule=rule), cases), reference=reference, groups="site")
 
 
-def test_the_page_says_what_was_promised_seen_and_what_to_do(watched):
-    html = build_monitor_page(watched)
+def test_the_page_says_what_was_promised_seen_and_what_to_do(watched, tmp_path):
+    html = write_monitor_page(watched, tmp_path / "monitor.html").read_text(encoding="utf-8")
     assert "ALARM: the promised accuracy of 95 % is no longer kept." in html
     assert "What to do" in html
     assert "Send every case to a person" in html
@@ -27,7 +27,7 @@ def test_the_page_says_what_was_promised_seen_and_what_to_do(watched):
     assert "Groups that nothing was promised for" in html
     assert "<td>site south</td>" in html
     assert "<b>north</b>" not in html.split('id="data"')[0]
-    assert build_monitor_page(watched) == html
+    assert write_monitor_page(watched, tmp_path / "again.html").read_text(encoding="utf-8") == html
 
 
 def test_only_html_is_written(watched, tmp_path):

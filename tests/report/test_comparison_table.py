@@ -1,6 +1,6 @@
 import math
 
-from calibrant.report.comparison import columns, comparison
+from calibrant.report.comparison_table import columns, comparison
 
 NBSP = "\N{NO-BREAK SPACE}"
 

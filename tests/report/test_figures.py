@@ -1,0 +1,253 @@
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from calibrant import Predictions, report
+from calibrant.errors import InvalidInput
+from calibrant.metrics import expected_calibration_error, reliability_bins
+from calibrant.report import (
+    accuracy_coverage_curves,
+    confidence_histogram,
+    kept_share,
+    read_entries,
+    reliability_diagram,
+    reliability_grid,
+    risk_coverage_curves,
+    save_figures,
+    score_distributions,
+    threshold_curves,
+)
+from calibrant.report.summaries import automated, reliability_bands
+
+
+def _predictions():
+    rng = np.random.default_rng(0)
+    return Predictions.from_logits(3 * rng.normal(size=(300, 3)), rng.integers(0, 3, 300))
+
+
+DRAWN = {
+    "reliability": lambda **ax: report.reliability_diagram(_predictions(), title="T", **ax),
+    "histogram": lambda **ax: report.confidence_histogram(_predictions(), title="T", **ax),
+    "accuracy": lambda **ax: report.accuracy_coverage_curves({"a": _predictions()}, title="T", **ax),
+    "risk": lambda **ax: report.risk_coverage_curves(dict.fromkeys("abcdefg", _predictions()), title="T", **ax),
+    "thresholds": lambda **ax: report.threshold_curves(_predictions(), title="T", **ax),
+    "kept": lambda **ax: report.kept_share([[1.0, 0.5], [0.9, 0.4]], title="T", **ax),
+    "scores": lambda **ax: report.score_distributions({"a": [0.1, 0.9]}, title="T", **ax),
+    "pareto": lambda **ax: report.pareto_picture([0.1, 0.2], [0.02, 0.01], [1.0, 0.5], [True, True], title="T", **ax),
+}
+
+
+def _numbers(axes):
+    bars = [each.get_patch_transform().transform(each.get_path().vertices).tolist() for each in axes.patches]
+    lines = [line.get_xydata().tolist() for line in axes.lines]
+    points = [each.get_offsets().tolist() for each in axes.collections]
+    return bars, lines, points
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_same_is_drawn_into_axes_of_the_user(name):
+    own = Figure()
+    left, right = own.subplots(1, 2)
+    assert DRAWN[name](ax=right) is own
+    fresh = DRAWN[name]().axes[0]
+    assert repr(_numbers(right)) == repr(_numbers(fresh))  # as text: a line that ends in NaN is equal to itself
+    assert any(_numbers(right))
+    assert _numbers(left) == ([], [], [])
+    assert "T" in (right.get_title(), right.get_title(loc="left"))
+    assert right.get_ylabel() == fresh.get_ylabel()
+    assert fresh.get_xlabel() in ("", right.get_xlabel())  # the upper of two panels has none
+    assert right.get_legend() is not None
+    assert own.legends == []
+
+
+def test_a_notebook_shows_a_new_figure_as_a_picture():
+    assert DRAWN["histogram"]()._repr_png_().startswith(b"\x89PNG\r\n")
+
+
+def bars(axes, label):
+    """Left edge, bottom, height of the bars with a label."""
+    (container,) = [c for c in axes.containers if c.get_label() == label]
+    return np.array([(bar.get_x(), bar.get_y(), bar.get_height()) for bar in container])
+
+
+def test_diagram_draws_accuracy_intervals_floor_diagonal_and_counts(predictions):
+    figure = reliability_diagram(predictions, title="A model")
+    upper, lower = figure.axes
+    bands = reliability_bands(predictions)
+    some = bands.bins.count > 0
+    assert bars(upper, "accuracy")[:, 0] == pytest.approx(bands.bins.edges[:-1][some])
+    assert bars(upper, "accuracy")[:, 2] == pytest.approx(bands.bins.accuracy[some])
+    floor = bars(upper, "noise floor (perfect model)")
+    assert floor[:, 1] == pytest.approx(bands.floor_low[some])
+    assert floor[:, 1] + floor[:, 2] == pytest.approx(bands.floor_high[some])
+    (whiskers,) = [c for c in upper.containers if c.get_label() == "95 % interval"]
+    ends = np.array([segment[:, 1] for segment in whiskers.lines[2][0].get_segments()])
+    assert ends == pytest.approx(np.stack([bands.low[some], bands.high[some]], axis=1))
+    (diagonal,) = upper.lines[-1:]
+    assert diagonal.get_xydata().tolist() == [[0, 0], [1, 1]]
+    assert bars(lower, "samples")[:, 2].sum() == len(predictions)
+    assert {text.get_text() for text in lower.texts} - {""} == {f"{n:,}" for n in bands.bins.count if n}
+    assert upper.get_title("left") == "A model"
+    assert upper.get_title("right") == f"ECE {100 * expected_calibration_error(predictions):.2f} %"
+
+
+def test_grid_has_one_diagram_a_method_and_no_empty_ones(make):
+    methods = {f"method {i}": make(seed=i, n=200) for i in range(5)}
+    figure = reliability_grid(methods, columns=3)
+    assert [axes.get_title().split("\n")[0] for axes in figure.axes] == list(methods)
+    for axes, predictions in zip(figure.axes, methods.values(), strict=True):
+        bins = reliability_bins(predictions)
+        assert bars(axes, "accuracy")[:, 2] == pytest.approx(bins.accuracy[bins.count > 0])
+        assert sorted(text.get_text() for text in axes.texts) == sorted(f"{n:,}" for n in bins.count if n)
+
+
+def test_grid_without_methods_is_refused():
+    with pytest.raises(InvalidInput, match="methods must hold at least one method"):
+        reliability_grid({})
+
+
+def test_histogram_shares_add_up_and_lines_are_mean_confidence_and_accuracy(predictions):
+    (axes,) = confidence_histogram(predictions, n_bins=20).axes
+    right, wrong = bars(axes, "right"), bars(axes, "wrong")
+    assert right[:, 2].sum() == pytest.approx(predictions.correct.mean())
+    assert wrong[:, 2].sum() == pytest.approx(1 - predictions.correct.mean())
+    assert wrong[:, 1] == pytest.approx(right[:, 2])
+    assert [line.get_xdata()[0] for line in axes.lines] == [
+        pytest.approx(predictions.confidence.mean()),
+        pytest.approx(predictions.correct.mean()),
+    ]
+
+
+@pytest.mark.parametrize("top", [0.5, 1.0])
+def test_one_row_at_the_ends_of_the_scale_can_be_drawn(top, tmp_path):
+    figure = reliability_diagram(Predictions.from_probabilities([[top, 1 - top]], [0]))
+    assert bars(figure.axes[0], "accuracy")[:, 2].tolist() == [1.0]
+    figure.savefig(tmp_path / "x.png")
+
+
+def test_what_is_no_predictions_is_one_line(predictions):
+    for draw in (reliability_diagram, confidence_histogram, threshold_curves):
+        with pytest.raises(InvalidInput, match="predictions must be Predictions, got ndarray"):
+            draw(np.eye(3))
+    for draw in (reliability_grid, accuracy_coverage_curves, risk_coverage_curves):
+        with pytest.raises(InvalidInput, match="methods must map names to predictions, got list"):
+            draw([predictions])
+        with pytest.raises(InvalidInput, match="predictions of 'a' must be Predictions, got ndarray"):
+            draw({"a": np.eye(3)})
+    with pytest.raises(InvalidInput, match="columns must be at least 1, got 0"):
+        reliability_grid({"a": predictions}, columns=0)
+
+
+def test_curves_by_hand_with_a_tie():
+    # Descending: .9 right; .8 right and .8 wrong together; .6 wrong.
+    predictions = Predictions.from_probabilities([[0.8, 0.2], [0.9, 0.1], [0.6, 0.4], [0.8, 0.2]], [0, 0, 1, 1])
+    (axes,) = accuracy_coverage_curves({"m": predictions}).axes
+    assert axes.lines[0].get_xydata() == pytest.approx(np.array([[0.25, 1], [0.75, 2 / 3], [1, 0.5]]))
+    (axes,) = risk_coverage_curves({"m": predictions}).axes
+    assert axes.lines[0].get_xydata() == pytest.approx(np.array([[0.25, 0], [0.75, 1 / 3], [1, 0.5]]))
+    (axes,) = risk_coverage_curves({"m": predictions}, weights=[2, 2, 3, 1]).axes
+    assert axes.lines[0].get_xydata() == pytest.approx(np.array([[0.25, 0], [0.625, 0.2], [1, 0.5]]))
+
+
+def test_every_method_has_its_line_even_thirty_of_them(make):
+    methods = {f"method {i}": make(n=50, seed=i) for i in range(30)}
+    figure = accuracy_coverage_curves(methods)
+    assert [line.get_label() for line in figure.axes[0].lines] == list(methods)
+    (legend,) = figure.legends  # beside the lines, where it covers none of them
+    assert [text.get_text() for text in legend.get_texts()] == list(methods)
+
+
+def test_no_methods_are_refused():
+    with pytest.raises(InvalidInput, match="at least one method"):
+        risk_coverage_curves({})
+
+
+def test_threshold_curves_are_what_automated_says(predictions):
+    upper, lower = threshold_curves(predictions, points=11).axes
+    share, accuracy = upper.lines[0], upper.lines[1]
+    rows = [automated(predictions, delta) for delta in np.linspace(0.5, 1, 11)]
+    assert share.get_xdata() == pytest.approx(np.linspace(0.5, 1, 11))
+    assert share.get_ydata() == pytest.approx([row.share for row in rows])
+    nan = float("nan")
+    assert accuracy.get_ydata() == pytest.approx(
+        [nan if row.accuracy is None else row.accuracy for row in rows], nan_ok=True
+    )
+    assert lower.lines[0].get_ydata() == pytest.approx([nan if r.ece is None else r.ece for r in rows], nan_ok=True)
+    (band,) = upper.collections
+    corners = {tuple(np.round(corner, 12)) for corner in band.get_paths()[0].vertices}
+    for row in rows:
+        for end in row.interval or ():
+            assert (round(row.threshold, 12), round(end, 12)) in corners
+
+
+def test_curves_end_where_nothing_is_automated():
+    predictions = Predictions.from_probabilities([[0.7, 0.3], [0.6, 0.4]], [0, 1])
+    upper, lower = threshold_curves(predictions, points=6).axes
+    assert upper.lines[0].get_ydata().tolist() == [1.0, 1.0, 0.5, 0.0, 0.0, 0.0]
+    assert np.isnan(upper.lines[1].get_ydata()[3:]).all()
+    assert np.isnan(lower.lines[0].get_ydata()[3:]).all()
+
+
+SHARES = np.array([[1.0, 1.0], [0.9, 0.8], [0.7, 0.8]])
+
+
+def test_few_classes_are_lines():
+    (axes,) = kept_share(SHARES, class_names=["cat", "dog"]).axes
+    assert {line.get_label(): line.get_ydata().tolist() for line in axes.lines} == {
+        "cat": SHARES[:, 0].tolist(),
+        "dog": SHARES[:, 1].tolist(),
+    }
+    assert axes.lines[0].get_xdata().tolist() == [1, 2, 3]
+
+
+def test_many_classes_are_a_band_with_the_median():
+    shares = np.linspace(0.2, 1.0, 300).reshape(3, 100)
+    (axes,) = kept_share(shares).axes
+    (median,) = axes.lines
+    assert median.get_ydata() == pytest.approx(np.median(shares, axis=1))
+    (band,) = axes.collections
+    assert band.get_label() == "lowest to highest of 100 classes"
+    vertices = band.get_paths()[0].vertices[:, 1]
+    assert (vertices.min(), vertices.max()) == (shares.min(), shares.max())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"shares": np.ones(3)}, r"shares must have the shape \(epochs, classes\)"),
+        ({"shares": np.ones((0, 2))}, "neither of them 0"),
+        ({"shares": SHARES, "class_names": ["one"]}, "class_names must hold 2 names"),
+    ],
+)
+def test_wrong_shapes_are_refused(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        kept_share(**arguments)
+
+
+def test_score_distributions_are_shares_of_each_group():
+    groups = {"kept": np.array([0.1, 0.1, 0.9, 1.0]), "left": np.array([0.0])}
+    (axes,) = score_distributions(groups, n_bins=2).axes
+    outlines = [patch for patch in axes.patches if not patch.get_fill()]
+    assert [outline.get_label() for outline in outlines] == ["kept (4)", "left (1)"]
+    assert [outline.get_data().values.tolist() for outline in outlines] == [[0.5, 0.5], [1.0, 0.0]]
+
+
+def test_no_groups_are_refused():
+    with pytest.raises(InvalidInput, match="at least one group"):
+        score_distributions({})
+
+
+def test_every_figure_the_data_allow_is_written_twice(run_folder, make, tmp_path):
+    entries = [*read_entries([run_folder]), ("../escape", make(n=100))]
+    written = save_figures(entries, tmp_path / "figures")
+    stems = {"reliability-grid", "accuracy-coverage", "risk-coverage", "1-kept", "1-scores"}
+    stems |= {f"{number}-{kind}" for number in (1, 2) for kind in ("reliability", "confidence", "threshold")}
+    assert {path.name for path in written} == {f"{stem}.{ending}" for stem in stems for ending in ("svg", "png")}
+    # A method's name is never a path.
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "figures"}
+    assert all(path.stat().st_size > 1000 for path in written)
+
+
+def test_names_are_text_and_no_formula(make, tmp_path):
+    written = save_figures({"$\\frac{": make(n=40), "\ud800 \x1b": make(n=40, seed=1)}, tmp_path)
+    assert all(path.stat().st_size for path in written)
