@@ -3,9 +3,8 @@
     python benchmarks/decoding.py [--pictures 400] [--repeats 5]
 
 One process and one thread decode JPEG files from memory to squares: with Pillow as calibrant does it, with Pillow and
-torch's resizing, and, where torchvision can be imported, with `decoder=torchvision`, which resizes with torch, and with
-torchvision's decoder and Pillow's resizing. The ways take turns in one run; processor time hardly depends on other work
-on the machine.
+torch's resizing, and, if torchvision can be imported, with torchvision's decoder and torch's or Pillow's resizing. The
+ways take turns in one run; processor time hardly depends on other work on the machine.
 """
 
 import argparse
@@ -77,13 +76,15 @@ def ways(size: int) -> dict[str, Callable[[bytes], np.ndarray]]:
         print(f"(torchvision cannot be imported: {str(error).splitlines()[0]})")
         return found
 
+    def decoded(content: bytes) -> torch.Tensor:
+        return decode_jpeg(torch.from_numpy(np.frombuffer(content, np.uint8).copy()), ImageReadMode.RGB)
+
     def torchvision_and_pillow(content: bytes) -> np.ndarray:
-        stored = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
-        whole = Image.fromarray(decode_jpeg(stored, ImageReadMode.RGB).permute(1, 2, 0).numpy())
+        whole = Image.fromarray(decoded(content).permute(1, 2, 0).numpy())
         return np.array(whole.resize((size, size), Image.Resampling.BILINEAR))
 
     return found | {
-        "torchvision (calibrant)": partial(ours, decoder=Decoder(size, "rgb", library="torchvision")),
+        "torchvision, torch resizes": lambda content: resized(decoded(content), size),
         "torchvision, Pillow resizes": torchvision_and_pillow,
     }
 

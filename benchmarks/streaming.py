@@ -32,11 +32,10 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from calibrant.errors import InvalidInput
 from calibrant.training import Quiet, Recipe, Setup, TrainingData, make_fabric, train
-from calibrant.training.data import parse_spec, stream_dataset
+from calibrant.training.data import stream_dataset
 from calibrant.training.data.folder import list_folder
-from calibrant.training.data.jpeg import check_torchvision
+from calibrant.training.data.spec import parse_spec
 
 SIDE, BATCH, COPIES = 256, 128, 10
 READS = multiprocessing.Value("q", 0)
@@ -116,14 +115,6 @@ class Plain(Dataset):
         return (cropped - self.mean) / self.std, self.labels[index]
 
 
-def torchvision_is_here() -> bool:
-    try:
-        check_torchvision()
-    except InvalidInput:
-        return False
-    return True
-
-
 def processor_seconds() -> float:
     """Processor time of this process and of its children that have ended."""
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -142,8 +133,6 @@ def speed(batches: Iterator[object]) -> tuple[float, int]:
 def compare_loops(folder: Path, size: int, images: int, workers: int, repeats: int) -> None:
     """Images per second of both loops, in turns, without a network."""
     names = {"calibrant, streamed": f"folder:{folder}?size={size}"}
-    if torchvision_is_here():
-        names["the same by torchvision"] = f"{names['calibrant, streamed']}&decoder=torchvision"
     sets = {name: stream_dataset(data) for name, data in names.items()}
     whole = sets["calibrant, streamed"].train
     rows = torch.randperm(len(whole), generator=torch.Generator().manual_seed(0))[:images]

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from calibrant.training.data import load_dataset, stream_dataset
-from calibrant.training.data.catalogue import CATALOGUE, RemoteFile
+from calibrant.training.data.public_sets import CATALOGUE, RemoteFile
 
 
 @pytest.fixture(autouse=True)

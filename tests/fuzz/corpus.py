@@ -13,7 +13,7 @@ from PIL import Image
 
 from calibrant import Predictions
 from calibrant.cli import run
-from calibrant.training.data.formats.idx import header
+from calibrant.training.data.formats import header
 
 CLASSES = ("cat", "dog", "owl")
 

@@ -128,11 +128,11 @@ def _same_decisions(here: Path, out: str) -> bool:
 
 def _no_digest() -> Any:
     """Let damage behind a published digest reach the reader of the format."""
-    return patch("calibrant.training.data.formats.digests._compare")
+    return patch("calibrant.training.data.formats._compare")
 
 
 def _read_idx(here: Path) -> Any:
-    from calibrant.training.data.formats.idx import Idx, IdxFile
+    from calibrant.training.data.formats import Idx, IdxFile
     from calibrant.training.data.spec import Spec
 
     files = [IdxFile(name, shape, "0") for name, shape in IDX_SHAPES.items()]
@@ -143,7 +143,7 @@ def _read_idx(here: Path) -> Any:
 
 
 def _read_cifar(here: Path) -> Any:
-    from calibrant.training.data.formats.cifar import BinaryFile, Cifar
+    from calibrant.training.data.formats import BinaryFile, Cifar
     from calibrant.training.data.spec import Spec
 
     file = BinaryFile("batch.bin", 4, "0")
@@ -154,7 +154,7 @@ def _read_cifar(here: Path) -> Any:
 
 
 def _read_svhn(here: Path) -> Any:
-    from calibrant.training.data.formats.svhn import Svhn
+    from calibrant.training.data.formats import Svhn
     from calibrant.training.data.spec import Spec
 
     # The digests of the undamaged files: they are compared before SciPy, whose reader is no match for damage, begins.
@@ -165,7 +165,7 @@ def _read_svhn(here: Path) -> Any:
 
 
 def _read_tiny(here: Path) -> Any:
-    from calibrant.training.data.formats.tiny_imagenet import TinyImageNet
+    from calibrant.training.data.formats import TinyImageNet
     from calibrant.training.data.spec import Spec
 
     reader = TinyImageNet("md5:0")

@@ -16,8 +16,7 @@ import pytest
 import torch
 
 from calibrant.training import Quiet, Recipe, train
-from calibrant.training.data import Dataset
-from calibrant.training.data.dataset import Augmentation, Images
+from calibrant.training.data import Augmentation, Dataset, Images
 
 # Imports torch and Lightning once, then forks a process for every command: a kill test needs many of them.
 _ZYGOTE = """

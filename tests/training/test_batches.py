@@ -4,8 +4,7 @@ from torch.utils.data import TensorDataset
 
 from calibrant.pruning import ConfidencePruner, Every, LowestConfidence
 from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
-from calibrant.training.data.dataset import Augmentation
-from calibrant.training.data.transforms import augment, draw_augmentation, normalise
+from calibrant.training.data import Augmentation, augment, draw_augmentation, normalise
 from calibrant.training.reproducibility import derive_seed
 
 _N, _SIDE = 23, 5

@@ -8,7 +8,8 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, default_recipe, method_settings, named_recipes, paper_recipe, recipe_from
-from calibrant.training.data import Augmentation, Extent, extent_of, load_dataset
+from calibrant.training.data import Augmentation, extent_of, load_dataset
+from calibrant.training.data.load import Extent
 from calibrant.training.defaults import derive
 
 _ROOT = Path(__file__).parents[2]

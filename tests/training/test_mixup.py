@@ -8,7 +8,7 @@ from calibrant.losses import BSCEGRA, CrossEntropy, EntropyPenalty, Focal
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import Setup, TrainingData, make_fabric, resume, train
 from calibrant.training.batches import EpochTables, LoaderBatches, Mixup, Preparation, ResidentBatches
-from calibrant.training.data.dataset import Augmentation
+from calibrant.training.data import Augmentation
 from calibrant.training.reproducibility import derive_seed
 
 _N, _BATCH, _ALPHA = 22, 8, 0.4

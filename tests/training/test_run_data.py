@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from calibrant.errors import InvalidInput
 from calibrant.training import Quiet, Recipe, Run, TorchData, TrainingData, default_recipe, resume, train
-from calibrant.training.data import own_data
-from calibrant.training.data.dataset import Augmentation
+from calibrant.training.data import Augmentation
+from calibrant.training.data.spec import own_data
 from calibrant.training.run_data import HeldOut, SeededItems, digest, own_extent, sample_rows
 
 

@@ -53,7 +53,7 @@ def ablate(
     from calibrant.checks import whole
     from calibrant.studies import Study, ablation_spec, run_ablation
     from calibrant.training import names_in, parse_option, shared_recipe
-    from calibrant.training.data import own_data
+    from calibrant.training.data.spec import own_data
 
     if jobs is not None:
         whole("jobs", jobs, 1)

@@ -26,7 +26,8 @@ app = App(name="data", help="List, download and check image sets.")
 @app.command(name="list")
 def list_(*, data_dir: DataDir = None, as_json: Json = False) -> None:
     """List the sets: what they are, where they were found on this machine, how large, under which licence."""
-    from calibrant.training.data import data_dirs, describe_place, list_datasets
+    from calibrant.training.data import data_dirs, list_datasets
+    from calibrant.training.data.inventory import describe_place
 
     rows = list_datasets(data_dir)
     folders = [str(folder) for folder in data_dirs(data_dir)]
@@ -54,7 +55,8 @@ def fetch(
 
     NAME is one of the sets that `calibrant data list` names.
     """
-    from calibrant.training.data import catalogue_entry, fetch_dataset
+    from calibrant.training.data import fetch_dataset
+    from calibrant.training.data.public_sets import catalogue_entry
 
     entry = catalogue_entry(name)
     console = Console(stderr=True)
@@ -76,7 +78,8 @@ def check(name: str, /, *, data_dir: DataDir = None, as_json: Json = False) -> N
 
     NAME is a set that `calibrant data list` names, or arrays:FILE.npz, folder:DIR.
     """
-    from calibrant.training.data import check_dataset, describe_content
+    from calibrant.training.data import check_dataset
+    from calibrant.training.data.inventory import describe_content
 
     with _bars(Console(stderr=True), MofNCompleteColumn()) as bar:
         result = check_dataset(name, data_dir=data_dir, progress=bar("reading"))

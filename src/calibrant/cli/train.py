@@ -51,7 +51,7 @@ def train(
     from calibrant.training import Run, make_reporter, recipe_from
     from calibrant.training import resume as resume_training
     from calibrant.training import train as start_training
-    from calibrant.training.data import own_data
+    from calibrant.training.data.spec import own_data
     from calibrant.training.launch import is_first_process, resumable
     from calibrant.training.settings import anchored_recipe, default_folder, parse_assignment, refuse_settings
 

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant.training.data import Dataset, Extent, extent_of, own_data
+from calibrant.training.data import Dataset, extent_of
+from calibrant.training.data.load import Extent
+from calibrant.training.data.spec import own_data
 from calibrant.training.recipe import DataSection, Recipe
 from calibrant.training.run_data import own_extent
 

@@ -23,7 +23,9 @@ from calibrant.training.checkpoint import (
     save_checkpoint,
     unpack,
 )
-from calibrant.training.data import Dataset, Unreadable, warn_of_unreadable
+from calibrant.training.data import Dataset
+from calibrant.training.data.decoder import Unreadable
+from calibrant.training.data.folder import warn_of_unreadable
 from calibrant.training.launch import joined, joins_a_group, on_first_rank, start_processes
 from calibrant.training.predict import predict, scorer
 from calibrant.training.progress import Quiet, Reporter

@@ -15,7 +15,9 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from calibrant.errors import CalibrantError, invalid
 from calibrant.pruning import Indexed
-from calibrant.training.data import StreamedImages, Unreadable, refused
+from calibrant.training.data import StreamedImages
+from calibrant.training.data.decoder import Unreadable
+from calibrant.training.data.folder import refused
 from calibrant.training.launch import ProcessLost, lost_message
 
 # More decode no faster than a GPU trains on pictures of the usual size, and each takes memory.
@@ -34,15 +36,15 @@ class Read(NamedTuple):
 
 
 class LeftOut:
-    """Names of the pictures that could not be read in the newest pass over a set, and of those met before it."""
+    """The pictures that could not be read in the newest pass over a set, each with the reason."""
 
     def __init__(self) -> None:
-        self.names: dict[str, None] = {}
+        self.names: dict[str, str] = {}
         self._reported: set[str] = set()
 
-    def news(self) -> list[str]:
-        """The names of this pass that were not reported before."""
-        new = [name for name in self.names if name not in self._reported]
+    def news(self) -> dict[str, str]:
+        """Those of this pass that were not reported before."""
+        new = {name: reason for name, reason in self.names.items() if name not in self._reported}
         self._reported.update(new)
         return new
 
@@ -115,9 +117,10 @@ class BatchReader:
         if not problems:
             return Read(images, targets, indices)
         if not self.items.form.skip:
-            raise refused([reason for _, reason in problems], looked_at)
-        missing = torch.tensor([position for position, _ in problems])
-        self.left_out.names.update(dict.fromkeys(self.items.ids(indices[missing])))
+            raise refused([message for _, message, _ in problems], looked_at)
+        missing = torch.tensor([position for position, _, _ in problems])
+        reasons = [reason for _, _, reason in problems]
+        self.left_out.names.update(zip(self.items.ids(indices[missing]), reasons, strict=True))
         asked = torch.ones(len(indices), dtype=torch.bool).index_fill(0, missing, value=False).nonzero().flatten()
         return Read(images[asked], targets[asked], indices[asked], asked)
 

@@ -14,7 +14,7 @@ from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
 from calibrant.losses import PerSampleLoss
 from calibrant.own_code import digest, in_words, own_parts, require
-from calibrant.training.data import own_data
+from calibrant.training.data.spec import own_data
 from calibrant.training.methods import Plan, resolve
 
 if TYPE_CHECKING:

@@ -20,7 +20,9 @@ from calibrant.checks import labels
 from calibrant.errors import InvalidInput, invalid
 from calibrant.own_code import load, own_code_at_work
 from calibrant.runs import Split
-from calibrant.training.data import Augmentation, Dataset, Extent, StreamedDataset, own_data, split_validation
+from calibrant.training.data import Augmentation, Dataset, StreamedDataset, split_validation
+from calibrant.training.data.load import Extent
+from calibrant.training.data.spec import own_data
 from calibrant.training.reading import BatchReader, LeftOut
 from calibrant.training.recipe import Recipe
 from calibrant.training.reproducibility import derive_seed
@@ -142,7 +144,7 @@ class TrainingData:
             std=dataset.std,
             augmentation=_augmentation(recipe, dataset),
             fingerprint=digest(
-                *(rows, validation, labels, dataset.test.labels, dataset.train.pictures.paths.text),
+                *(rows, validation, labels, dataset.test.labels, dataset.train.pictures.text),
                 torch.tensor([*dataset.image_shape, *dataset.mean, *dataset.std], dtype=torch.float64),
             ),
         )

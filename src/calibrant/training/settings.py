@@ -12,7 +12,9 @@ import torch
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml
 from calibrant.own_code import digest, is_own, trust_named
-from calibrant.training.data import anchored, find_named, load_dataset, own_data, parse_spec, skipping_unreadable
+from calibrant.training.data import load_dataset
+from calibrant.training.data.load import find_named
+from calibrant.training.data.spec import anchored, own_data, parse_spec, skipping_unreadable
 from calibrant.training.defaults import derived_recipe, method_settings, named_recipes, paper_recipe
 from calibrant.training.methods import BEST_AT_A_BUDGET
 from calibrant.training.models import build_model, check_weights

@@ -13,7 +13,8 @@ from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
 from calibrant.training.balance import balanced_loss
 from calibrant.training.batches import EpochTables, LoaderBatches, Mixup, Preparation, ResidentBatches
-from calibrant.training.data import StreamedDataset, StreamedImages, open_dataset, own_data
+from calibrant.training.data import StreamedDataset, StreamedImages, open_dataset
+from calibrant.training.data.spec import own_data
 from calibrant.training.final_weights import BestEpoch, WeightAverage
 from calibrant.training.launch import FABRIC_LOGGERS, group_layout, joins_a_group
 from calibrant.training.layers import synchronise_batch_norm

@@ -4,7 +4,7 @@ import torch
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import Augmentation, Dataset, Images
-from calibrant.training.data.dataset import channel_statistics
+from calibrant.training.data.dataset import channel_histogram, channel_statistics
 
 
 def images(n=4, shape=(1, 3, 3), labels=None, ids=None):
@@ -62,14 +62,14 @@ def test_refuses_what_cannot_be_trained_on(make, message):
 
 def test_channel_statistics_are_those_of_numpy():
     pixels = torch.randint(0, 256, (7, 3, 5, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-    mean, std = channel_statistics(pixels)
+    mean, std = channel_statistics(channel_histogram(pixels))
     scaled = pixels.numpy().astype(np.float64) / 255
     np.testing.assert_allclose(mean, scaled.mean((0, 2, 3)), rtol=1e-12)
     np.testing.assert_allclose(std, scaled.std((0, 2, 3)), rtol=1e-12)
 
 
 def test_a_constant_channel_does_not_divide_by_zero():
-    assert channel_statistics(torch.full((2, 1, 2, 2), 255, dtype=torch.uint8)) == ((1.0,), (1.0,))
+    assert channel_statistics(channel_histogram(torch.full((2, 1, 2, 2), 255, dtype=torch.uint8))) == ((1.0,), (1.0,))
 
 
 def test_a_notebook_shows_the_images_of_each_class(notebook_rows):

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.training.data import load_dataset
+from calibrant.training.data import Augmentation, extent_of, load_dataset, stream_dataset
 
 
 @pytest.fixture
@@ -98,14 +98,37 @@ def test_a_turned_photograph_is_shown_upright(tmp_path, picture):
     assert (dataset.test.images == dataset.train.images[0]).all()
 
 
-@pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n broken"])
-def test_an_unreadable_picture_is_named(tmp_path, picture, content):
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "the file is empty"),
+        (b"not an image", "not a picture of a known format"),
+        (b"\x89PNG\r\n\x1a\n broken", ""),
+    ],
+)
+def test_an_unreadable_picture_is_named_with_the_reason(tmp_path, picture, content, reason):
     for path in ("a/1.png", "a/2.png", "b/1.png"):
         picture(path)
     (tmp_path / "b/bad.png").write_bytes(content)
-    with pytest.raises(InvalidInput, match=r"b/bad.png cannot be read as an image .*Replace the file") as caught:
+    with pytest.raises(InvalidInput, match=rf"b/bad.png cannot be read as an image \({reason}.*\. Replace") as caught:
         load_dataset(f"folder:{tmp_path}")
     assert "\n" not in str(caught.value)
+    with pytest.warns(CalibrantWarning, match=rf"left out 1 unreadable pictures: b/bad.png \({reason}"):
+        load_dataset(f"folder:{tmp_path}?unreadable=skip")
+
+
+@pytest.mark.parametrize("classes", [("0", "1", "10"), ("a", "b", "7"), ("Ж", "ß", "x")])
+def test_digits_and_letters_are_not_mirrored(tmp_path, picture, classes):
+    for name in classes:
+        for index in range(2):
+            picture(f"{name}/{index}.png")
+    data = f"folder:{tmp_path}"
+    for found in (load_dataset(data), stream_dataset(data), extent_of(data)):
+        assert found.augmentation == Augmentation(flip=False)
+    for index in range(2):
+        picture(f"cat/{index}.png")
+    for found in (load_dataset(data), stream_dataset(data), extent_of(data)):
+        assert found.augmentation == Augmentation()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the stand-in for Ghostscript is a shell script")
@@ -120,7 +143,7 @@ def test_postscript_is_never_handed_to_ghostscript(tmp_path, picture, monkeypatc
     EpsImagePlugin = pytest.importorskip("PIL.EpsImagePlugin")
     monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # it remembers where Ghostscript was
     for ending in ("", "?size=8"):
-        with pytest.raises(InvalidInput, match=r"b/bad.png cannot be read as an image \(unknown format\)"):
+        with pytest.raises(InvalidInput, match=r"b/bad.png cannot be read .* \(not a picture of a known"):
             load_dataset(f"folder:{tmp_path / 'set'}{ending}")
     assert not (tmp_path / "it_ran").exists()
 
@@ -150,7 +173,7 @@ def test_a_picture_that_ends_early_is_named(tmp_path, picture):
         picture(path, size=(50, 50))
     whole = (tmp_path / "b/2.png").read_bytes()
     (tmp_path / "b/2.png").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InvalidInput, match=r"b/2.png cannot be read as an image"):
+    with pytest.raises(InvalidInput, match=r"b/2.png cannot be read .* \(truncated: the file ends too early\)"):
         load_dataset(f"folder:{tmp_path}")
 
 
@@ -229,8 +252,8 @@ def black_png(width, height):
 @pytest.mark.parametrize(
     ("side", "options", "message"),
     [
-        (13_000, "", "pixels, or 67108864 where pictures are resized, got 13000 x 13000. Make it smaller, or add"),
-        (13_000, "?size=64", "pixels, or 67108864 where pictures are resized, got 13000 x 13000"),
+        (13_000, "", "pixels, or 67108864 if pictures are resized, got 13000 x 13000. Make it smaller, or add"),
+        (13_000, "?size=64", "pixels, or 67108864 if pictures are resized, got 13000 x 13000"),
         (2_000, "", "the pictures must unfold to at most 100 times its size"),
     ],
 )

@@ -5,8 +5,8 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import load_dataset
-from calibrant.training.data.catalogue import CATALOGUE
 from calibrant.training.data.load import find_named
+from calibrant.training.data.public_sets import CATALOGUE
 
 
 @pytest.mark.parametrize(

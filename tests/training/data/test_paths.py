@@ -1,9 +1,10 @@
 import os
+from pathlib import Path
 
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.training.data.paths import Paths, folders_in, pictures_below
+from calibrant.training.data.pictures import FolderPictures, folders_in, pictures_below
 
 
 @pytest.fixture
@@ -46,10 +47,7 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path):
 
 def test_paths_come_back_as_they_were():
     names = ["a/1.png", "", "é/ü.jpg", "b/2.png"]
-    one, two, three = Paths.of(names[:3]), Paths.of([]), Paths.of(names[3:])
-    joined = Paths.join([two, one, two, three])
-    assert list(joined) == names
-    assert (joined[-1], joined[1:3]) == (names[-1], names[1:3])
-    assert list(Paths.join([])) == []
-    with pytest.raises(IndexError):
-        joined[4]
+    pictures = FolderPictures(Path("photos"), names)
+    assert [pictures.path(row) for row in range(len(pictures))] == names
+    assert pictures[3].place == "photos/b/2.png"
+    assert len(FolderPictures(Path("photos"), [])) == 0

@@ -69,7 +69,7 @@ def test_auto_streams_what_takes_more_than_half_of_the_memory(photographs, monke
     monkeypatch.setattr(module, "pixel_memory", lambda: 1)
     assert open_dataset(name, data_path="loader").data.train.images.shape == (16, 3, 16, 16)
     assert open_dataset("digits")[1] == ""
-    with pytest.raises(InvalidInput, match="be folder:DIR where it is streamed, got 'digits'"):
+    with pytest.raises(InvalidInput, match="be folder:DIR to be streamed, got 'digits'"):
         open_dataset("digits", data_path="stream")
 
 
@@ -123,7 +123,7 @@ def test_unreadable_pictures_are_refused_or_left_out(photographs):
         with pytest.raises(InvalidInput, match=message):
             make(f"folder:{photographs}?size=16")
     skipping = f"folder:{photographs}?size=16&unreadable=skip"
-    with pytest.warns(CalibrantWarning, match=r"2 pictures cannot be read and are left out: cat/3.jpg, dog/7.jpg"):
+    with pytest.warns(CalibrantWarning, match=r"left out 2 unreadable pictures: cat/3.jpg \(.*dog/7.jpg \("):
         loaded = load_dataset(skipping)
     names = {*loaded.ids("train"), *loaded.ids("test")}
     assert len(names) == 18
@@ -133,7 +133,7 @@ def test_unreadable_pictures_are_refused_or_left_out(photographs):
     for split in ("train", "test"):
         part, whole = getattr(streamed, split), getattr(loaded, split)
         batch = part.__getitems__(range(len(part)))
-        missing = {position for position, _ in batch.problems}
+        missing = {position for position, _, _ in batch.problems}
         kept = [row for row in range(len(part)) if row not in missing]
         assert tuple(part.ids(kept)) == whole.ids
         assert torch.equal(batch.images[kept], whole.images)
@@ -155,7 +155,7 @@ def test_a_part_goes_to_another_process(photographs):
     copy = pickle.loads(pickle.dumps(part))
     assert torch.equal(copy[2][0], part[2][0])
     (photographs / part.ids()[2]).unlink()
-    assert "No such file" in part.__getitems__([2]).problems[0][1]
+    assert "no such file" in part.__getitems__([2]).problems[0][1]
 
 
 def test_small_files_with_far_more_pixels_are_refused_unless_they_are_resized(tmp_path):

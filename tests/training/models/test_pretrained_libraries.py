@@ -13,8 +13,7 @@ from safetensors.torch import save_file
 
 from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, train
-from calibrant.training.data import Dataset
-from calibrant.training.data.dataset import Augmentation, Images
+from calibrant.training.data import Augmentation, Dataset, Images
 from calibrant.training.models import build_model, expected_input, head_of
 
 try:

@@ -1,16 +1,19 @@
-"""What every reader returns: two splits of uint8 images with labels, and how to normalise and augment them."""
+"""Image sets in memory: uint8 images with labels, how to normalise and augment them, and how to split them."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from calibrant.checks import labels
+from calibrant import checks
 from calibrant.errors import invalid
 from calibrant.tables import FEW, Displayed, Table
+
+# Called with the amount of work that is done and the total.
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,16 @@ class Augmentation:
         if self.crop_padding < 0:
             raise invalid("crop_padding", "be 0 or more", self.crop_padding)
 
+    @classmethod
+    def for_classes(cls, class_names: Sequence[str]) -> "Augmentation":
+        """The default for a user's own images. Classes that are digits or letters are not mirrored: b is no d.
+
+        >>> Augmentation.for_classes(["cat", "dog"]).flip, Augmentation.for_classes(["0", "1", "A"]).flip
+        (True, False)
+        """
+        characters = all(name.isdecimal() or (len(name) == 1 and name.isalpha()) for name in class_names)
+        return cls(flip=not characters)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Images:
@@ -45,24 +58,21 @@ class Images:
     ids: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        rows = len(self.images)
         if self.images.dtype != torch.uint8 or self.images.dim() != 4 or not self.images.is_contiguous():
-            raise invalid(
-                "images",
-                "be a contiguous uint8 tensor of shape (N, C, H, W)",
-                f"{self.images.dtype} of shape {tuple(self.images.shape)}",
-            )
-        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
-            raise invalid(
-                "labels",
-                f"be int64, one for each of the {len(self.images)} images",
-                f"{self.labels.dtype} of shape {tuple(self.labels.shape)}",
-            )
-        if self.ids is not None and len(self.ids) != len(self.images):
-            raise invalid("ids", f"name each of the {len(self.images)} images", f"{len(self.ids)} names")
-        if self.ids is not None and len(set(self.ids)) < len(self.ids):
-            # Predictions, which need distinct ids, are made after the training: equal ids are refused before it.
-            twice = next(name for name, count in Counter(self.ids).items() if count > 1)
-            raise invalid("ids", "be distinct", f"{twice!r} more than once")
+            rule = "be a contiguous uint8 tensor of shape (N, C, H, W)"
+            raise invalid("images", rule, f"{self.images.dtype} of shape {tuple(self.images.shape)}")
+        if self.labels.dtype != torch.int64 or self.labels.shape != (rows,):
+            rule = f"be int64, one for each of the {rows} images"
+            raise invalid("labels", rule, f"{self.labels.dtype} of shape {tuple(self.labels.shape)}")
+        if self.ids is None:
+            return
+        if len(self.ids) != rows:
+            raise invalid("ids", f"name each of the {rows} images", f"{len(self.ids)} names")
+        if len(set(self.ids)) < rows:
+            # Predictions need distinct ids and are made after the training: equal ids are refused before it.
+            repeated = next(name for name, count in Counter(self.ids).items() if count > 1)
+            raise invalid("ids", "be distinct", f"{repeated!r} more than once")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -76,7 +86,7 @@ class Dataset(Displayed):
     """A labelled image set, ready to train on.
 
     Args:
-        name: How the set is called in tables and reports.
+        name: Its name in tables and reports.
         train: The images to train on; the validation part is taken from here by `split_validation`.
         test: The images to report on.
         class_names: One name for each of the K classes, in the order of the labels.
@@ -84,7 +94,7 @@ class Dataset(Displayed):
         std: Per channel, on the scale from 0 to 1.
         augmentation: Random changes to training images.
         origin: Where it was read from.
-        verified: The published digests or counts that it was compared with, in words; empty where there are none.
+        verified: The published digests or counts that it was compared with; empty if there are none.
     """
 
     name: str
@@ -98,14 +108,11 @@ class Dataset(Displayed):
     verified: str = ""
 
     def __post_init__(self) -> None:
-        if self.train.images.shape[1:] != self.test.images.shape[1:]:
-            raise invalid(
-                "test images",
-                f"have the shape of the training images, {tuple(self.train.images.shape[1:])}",
-                tuple(self.test.images.shape[1:]),
-            )
+        train_shape, test_shape = (tuple(part.images.shape[1:]) for part in (self.train, self.test))
+        if train_shape != test_shape:
+            raise invalid("test images", f"have the shape of the training images, {train_shape}", test_shape)
         for split, part in (("train", self.train), ("test", self.test)):
-            labels(f"{split} labels", part.labels, n_classes=self.n_classes)
+            checks.labels(f"{split} labels", part.labels, n_classes=self.n_classes)
         absent = set(range(self.n_classes)) - set(self.train.labels.tolist())
         if absent:
             raise invalid(
@@ -136,8 +143,10 @@ class Dataset(Displayed):
             split: Which split.
             rows: Positions in that split; None for all of them.
         """
-        part = self.train if split == "train" else self.test
-        chosen = range(len(part)) if rows is None else [int(row) for row in rows]
+        part = {"train": self.train, "test": self.test}[split]
+        if rows is None:
+            rows = range(len(part))
+        chosen = [int(row) for row in rows]
         if part.ids is None:
             return tuple(f"{split}-{row:06d}" for row in chosen)
         return tuple(part.ids[row] for row in chosen)
@@ -147,14 +156,13 @@ class Dataset(Displayed):
         rows: list[tuple[object, ...]] = [("all", len(self.train), len(self.test))]
         rows += list(zip(self.class_names, *counts, strict=True))[:FEW]
         if self.n_classes > FEW:
-            rows.append((f"{self.n_classes - FEW:,} more classes", *(sum(each[FEW:]) for each in counts)))
-        shown = [(name, *(f"{number:,}" for number in numbers)) for name, *numbers in rows]
-        return Table(self._headline, shown, ("class", "train", "test"))
+            rows.append((f"{self.n_classes - FEW:,} more classes", *(sum(count[FEW:]) for count in counts)))
+        cells = [(name, *(f"{number:,}" for number in numbers)) for name, *numbers in rows]
+        return Table(self._headline, cells, ("class", "train", "test"))
 
     def _summary(self) -> Table:
         rows = [("training images", f"{len(self.train):,}"), ("test images", f"{len(self.test):,}")]
-        names = ", ".join([*self.class_names[:5], *(["..."] if self.n_classes > 5 else [])])
-        others = (("classes", names), ("origin", self.origin), ("verified", self.verified))
+        others = (("classes", few_names(self.class_names)), ("origin", self.origin), ("verified", self.verified))
         return Table(self._headline, [*rows, *((name, text) for name, text in others if text)])
 
     @property
@@ -162,20 +170,26 @@ class Dataset(Displayed):
         return f"{self.name}, {self.n_classes} classes, images of {_size(self.train.images)}"
 
 
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """What a reader found: both splits, class names if the source has them, and how it was checked."""
+
+    train: Images
+    test: Images
+    class_names: tuple[str, ...] | None = None
+    verified: str = ""
+
+
+def few_names(names: Sequence[str]) -> str:
+    """The first five names, and dots if there are more."""
+    shown = list(names[:5])
+    if len(names) > 5:
+        shown.append("...")
+    return ", ".join(shown)
+
+
 def _size(images: Tensor) -> str:
     return " x ".join(map(str, images.shape[1:]))
-
-
-def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of uint8 images, on the scale from 0 to 1.
-
-    They are exact, because they come from the integer histogram of each channel: the order of images does not matter.
-
-    >>> import torch
-    >>> channel_statistics(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))
-    ((0.5,), (0.5,))
-    """
-    return histogram_statistics(channel_histogram(images))
 
 
 def channel_histogram(images: Tensor) -> Tensor:
@@ -183,8 +197,15 @@ def channel_histogram(images: Tensor) -> Tensor:
     return torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(1)])
 
 
-def histogram_statistics(histogram: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel, from `channel_histogram`."""
+def channel_statistics(histogram: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel on the scale from 0 to 1, from `channel_histogram`.
+
+    Counts are integers, so the result is exact and the order of the images does not matter.
+
+    >>> images = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1)
+    >>> channel_statistics(channel_histogram(images))
+    ((0.5,), (0.5,))
+    """
     value = torch.arange(256, dtype=torch.float64) / 255
     means, deviations = [], []
     for count in histogram.double():
@@ -196,11 +217,36 @@ def histogram_statistics(histogram: Tensor) -> tuple[tuple[float, ...], tuple[fl
     return tuple(means), tuple(deviations)
 
 
-@dataclass(frozen=True, eq=False)
-class Splits:
-    """What a reader found: both splits, class names where the source has them, and how it was checked."""
+def split_validation(labels: Tensor, *, fraction: float = 0.1, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Split positions into a training and a validation part with the same class shares.
 
-    train: Images
-    test: Images
-    class_names: tuple[str, ...] | None = None
-    verified: str = ""
+    Of a class with `n` samples, `fraction * n` (rounded, halves up) go to validation, but at least one and at most
+    `n - 1`; a class with a single sample stays in training. The draw depends on the labels, `fraction` and `seed`
+    alone: torch's global generator is neither read nor changed.
+
+    Args:
+        labels: `(N,)` integers, the class of each sample.
+        fraction: Share of each class that goes to validation; the paper holds out 10 %.
+        seed: Seed of the draw.
+
+    Returns:
+        Two sorted, disjoint int64 tensors of positions that together hold every position, on the device of `labels`.
+
+    >>> train, validation = split_validation(torch.arange(40) % 2)
+    >>> len(train), len(validation)
+    (36, 4)
+    """
+    checks.fraction("fraction", fraction)
+    if len(checks.labels("labels", labels)) < 2:
+        raise invalid("labels", "hold at least two samples", len(labels))
+    generator = torch.Generator().manual_seed(checks.whole("seed", seed, 0))
+    on_cpu = labels.cpu()
+    held_out = torch.zeros(len(labels), dtype=torch.bool)
+    # Sorted once, not searched class by class: twenty thousand classes would mean twenty thousand passes.
+    sizes = torch.unique(on_cpu, return_counts=True)[1].tolist()
+    for members in torch.split(torch.argsort(on_cpu, stable=True), sizes):
+        size = len(members)
+        take = min(max(int(fraction * size + 0.5), 1), size - 1)
+        held_out[members[torch.randperm(size, generator=generator)[:take]]] = True
+    train, validation = torch.nonzero(~held_out).flatten(), torch.nonzero(held_out).flatten()
+    return train.to(labels.device), validation.to(labels.device)

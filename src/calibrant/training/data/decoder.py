@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from calibrant.errors import InvalidInput, invalid, one_line
-from calibrant.training.data.jpeg import pixels_by_torchvision
 from calibrant.training.data.spec import LARGEST_SIDE
 
 if TYPE_CHECKING:
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
 
 Colour = Literal["auto", "grey", "rgb"]
 Fit = Literal["stretch", "crop", "pad"]
-Library = Literal["pillow", "torchvision"]
 RESIZE = "Add ?size=64 (or another side length) to the name of the data"
-# What is decoded at the same time, whatever the number of threads; a larger picture is decoded alone.
+# Pixels decoded at the same time, whatever the number of threads; a larger picture is decoded alone.
 PIXELS_AT_ONCE = 2**25
-# Pillow opens many more, and hands PostScript to Ghostscript, which runs it.
+# Pillow opens many more formats, and hands PostScript to Ghostscript, which runs it.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _GREY_MODES = ("1", "L", "LA")
 _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB", "RGBX")
@@ -34,7 +32,16 @@ _MOST_PIXELS = 2**26
 
 
 class Unreadable(InvalidInput):
-    """One picture cannot be used; the others may be fine."""
+    """One picture cannot be used; the others may be fine.
+
+    Args:
+        message: What is wrong and what to do.
+        reason: The same in a few words, for lists; the message by default.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
 
 @dataclass(frozen=True)
@@ -62,42 +69,41 @@ class Decoder:
         colour: `auto` gives a grey picture one channel and any other three.
         fit: How a picture becomes a square: `stretch` changes its aspect, `crop` cuts its longer side off evenly at
             both ends, `pad` adds black at both ends of its shorter side.
-        library: What decodes and resizes JPEG files. Pillow does the rest, and is the default, because pixels differ
-            by a few of 255 and numbers shall not depend on what is installed.
     """
 
-    def __init__(self, size: int | None, colour: Colour, fit: Fit = "stretch", library: Library = "pillow") -> None:
-        self.size, self.colour, self.fit, self.library = size, colour, fit, library
+    def __init__(self, size: int | None, colour: Colour, fit: Fit = "stretch") -> None:
+        self.size, self.colour, self.fit = size, colour, fit
         self._free, self._changed = PIXELS_AT_ONCE, threading.Condition()
         self._first: tuple[Picture, tuple[int, int]] | None = None
 
     def __call__(self, picture: Picture) -> np.ndarray[Any, Any]:
-        """Decode a picture; raises `Unreadable` where this one cannot be used."""
+        """Decode a picture; raises `Unreadable` if it cannot be used."""
         from PIL import Image
 
         check_size(picture.place, picture.stored)
         try:
             content = picture.read()
             with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
-                return self._decode(picture, image, content)
+                return self._decode(picture, image)
         except (InvalidInput, MemoryError):
             raise
         except Image.DecompressionBombError as error:
             raise _too_large(picture, "more") from error
-        except Exception as error:
-            # A decoder may raise anything for a damaged file. Pillow ends some messages with the address of the buffer,
-            # which says nothing to a reader.
-            reason = "unknown format" if "cannot identify" in str(error) else one_line(error, most=200)
+        except Exception as error:  # a decoder may raise anything for a damaged file
+            reason = _reason(error, picture.stored)
             raise Unreadable(
-                f"{picture.place} cannot be read as an image ({reason}). Replace the file or take it away."
+                f"{picture.place} cannot be read as an image ({reason}). Replace the file or delete it.", reason
             ) from error
 
-    def _decode(self, picture: Picture, image: "ImageFile", content: bytes) -> np.ndarray[Any, Any]:
+    def _decode(self, picture: Picture, image: "ImageFile") -> np.ndarray[Any, Any]:
         from PIL import ImageOps
 
-        # Until here only the header was read.
+        # So far only the header was read.
         pixels = image.width * image.height
-        if pixels > (_MOST_PIXELS if self.size is not None else LARGEST_SIDE**2):
+        most = LARGEST_SIDE**2
+        if self.size is not None:
+            most = _MOST_PIXELS
+        if pixels > most:
             raise _too_large(picture, f"{image.width} x {image.height}")
         if self.size is None:
             self._first = self._first or (picture, image.size)
@@ -106,18 +112,19 @@ class Decoder:
                 raise different_sizes(self._first[0], self._first[1][::-1], picture, image.size[::-1])
         if image.mode not in (*_GREY_MODES, *_COLOUR_MODES):
             way_out = "Choose the range that matters and convert it to 8 bits; docs/data.md shows how."
-            raise Unreadable(str(invalid(picture.place, "have 8 bits per channel", f"mode {image.mode}", way_out)))
-        mode = "L" if self.colour == "grey" or (self.colour == "auto" and image.mode in _GREY_MODES) else "RGB"
+            message = str(invalid(picture.place, "have 8 bits per channel", f"mode {image.mode}", way_out))
+            raise Unreadable(message, f"not 8 bits per channel but mode {image.mode}")
+        mode = "RGB"
+        if self.colour == "grey" or (self.colour == "auto" and image.mode in _GREY_MODES):
+            mode = "L"
         with self._room_for(min(pixels, PIXELS_AT_ONCE)):
-            if self.library == "torchvision":
-                found = pixels_by_torchvision(image, content, grey=mode == "L", size=self.size, fit=self.fit)
-                if found is not None:
-                    return found
             if self.size is not None:
                 # A JPEG can be decoded at a fraction of its size, which is faster.
                 image.draft(mode, (2 * self.size, 2 * self.size))
             ImageOps.exif_transpose(image, in_place=True)
-            upright = image if image.mode == mode else image.convert(mode)
+            upright: Image.Image = image
+            if upright.mode != mode:
+                upright = upright.convert(mode)
             if self.size is not None and upright.size != (self.size, self.size):
                 upright = _as_square(upright, self.size, self.fit)
             return np.asarray(upright)
@@ -133,6 +140,20 @@ class Decoder:
             with self._changed:
                 self._free += pixels
                 self._changed.notify_all()
+
+
+def _reason(error: Exception, stored: int) -> str:
+    """Why a picture cannot be read, in a few words. Pillow's messages may contain the address of a buffer."""
+    text = one_line(error, most=200)
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if not isinstance(error, PermissionError) and not stored:
+        return "the file is empty"
+    if "cannot identify" in text:
+        return "not a picture of a known format"
+    if "truncated" in text.lower():
+        return "truncated: the file ends too early"
+    return text
 
 
 def _as_square(image: "Image.Image", size: int, fit: Fit) -> "Image.Image":
@@ -157,20 +178,17 @@ def _as_square(image: "Image.Image", size: int, fit: Fit) -> "Image.Image":
 def check_size(place: str, stored: int) -> None:
     """Refuse a file that is absurdly large for a picture."""
     if stored > _LARGEST_FILE:
-        raise Unreadable(str(invalid(place, f"be at most {_LARGEST_FILE} bytes", stored)))
+        raise Unreadable(str(invalid(place, f"be at most {_LARGEST_FILE} bytes", stored)), "too large")
 
 
 def different_sizes(first: Picture, reference: tuple[int, ...], other: Picture, shape: tuple[int, ...]) -> InvalidInput:
     """The error for pictures of two sizes, each given as height, width, ..."""
     sizes = [f"{width}x{height}" for height, width, *_ in (reference, shape)]
-    return invalid(
-        "images",
-        f"have one size, {sizes[0]} as {first.place}",
-        f"{sizes[1]} in {other.place}",
-        f"{RESIZE} to resize all of them.",
-    )
+    rule, way_out = f"have one size, {sizes[0]} as {first.place}", f"{RESIZE} to resize all of them."
+    return invalid("images", rule, f"{sizes[1]} in {other.place}", way_out)
 
 
 def _too_large(picture: Picture, found: str) -> Unreadable:
-    rule = f"have at most {LARGEST_SIDE**2} pixels, or {_MOST_PIXELS} where pictures are resized"
-    return Unreadable(str(invalid(picture.place, rule, found, f"Make it smaller, or {RESIZE[0].lower()}{RESIZE[1:]}.")))
+    rule = f"have at most {LARGEST_SIDE**2} pixels, or {_MOST_PIXELS} if pictures are resized"
+    way_out = f"Make it smaller, or {RESIZE[0].lower()}{RESIZE[1:]}."
+    return Unreadable(str(invalid(picture.place, rule, found, way_out)), f"too large: {found} pixels")

@@ -1,10 +1,10 @@
-"""Download a file: resumable, checked, and under its final name only when it is complete."""
+"""Download public sets: resumable, checked, and under its final name only when a file is complete."""
 
 import http.client
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -12,8 +12,9 @@ from typing import BinaryIO
 from calibrant import __version__
 from calibrant.errors import CalibrantError, InvalidInput, invalid
 from calibrant.files import output_error
-from calibrant.training.data.formats.digests import check_file
-from calibrant.training.data.formats.reader import Progress
+from calibrant.training.data.dataset import Progress
+from calibrant.training.data.formats import check_file
+from calibrant.training.data.public_sets import cache_dir, catalogue_entry
 
 _BLOCK = 1 << 18
 _TIMEOUT = 30.0
@@ -32,6 +33,42 @@ class DownloadError(CalibrantError):
         self.passing = passing
 
 
+def fetch_dataset(
+    name: str,
+    *,
+    data_dir: str | Path | None = None,
+    mirror: str | None = None,
+    progress: Callable[[str], Progress] | None = None,
+) -> tuple[Path, ...]:
+    """Download the official files of a set into a folder with its name. Nothing else in this package downloads data.
+
+    Complete files are kept, and an interrupted download continues where it ended.
+
+    Args:
+        name: One of the public sets.
+        data_dir: Folder to put it in; by default `CALIBRANT_DATA`, else the user's cache.
+        mirror: Address of a folder with copies of the official files, to use instead of the publisher.
+        progress: Given the name of a file, returns a function that is called with the bytes received and the total.
+    """
+    entry = catalogue_entry(name)
+    folder = Path(data_dir or os.environ.get("CALIBRANT_DATA") or cache_dir()).expanduser() / name
+    paths = []
+    for file in entry.files:
+        path = folder / file.name
+        paths.append(path)
+        if path.is_file():
+            if file.digest:
+                check_file(path, file.digest)
+            continue
+        url, report = file.url, None
+        if mirror:
+            url = f"{mirror.rstrip('/')}/{file.name}"
+        if progress is not None:
+            report = progress(file.name)
+        download(url, path, size=file.size, digest=file.digest, progress=report)
+    return tuple(paths)
+
+
 def download(
     url: str, target: Path, *, size: int = 0, digest: str = "", progress: Progress | None = None, attempts: int = 3
 ) -> None:
@@ -43,9 +80,9 @@ def download(
     Args:
         url: An http or https address.
         target: Path of the file.
-        size: Bytes it must have; 0 where unknown.
-        digest: `md5:...` or `sha256:...` it must have; empty where unknown.
-        progress: Called with the number of bytes received and the total (0 where unknown).
+        size: Bytes it must have; 0 if unknown.
+        digest: `md5:...` or `sha256:...` it must have; empty if unknown.
+        progress: Called with the number of bytes received and the total (0 if unknown).
         attempts: How often to go on after a broken connection.
     """
     if not url.startswith(("http://", "https://")):
@@ -146,7 +183,7 @@ def _copy(
 
 
 def _range_start(header: str | None) -> int:
-    """First byte of `bytes 10-99/100`; -1 where there is none."""
+    """First byte of `bytes 10-99/100`; -1 if there is none."""
     text = (header or "").removeprefix("bytes ").partition("-")[0]
     return int(text) if text.isdigit() else -1
 

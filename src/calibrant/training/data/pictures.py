@@ -1,20 +1,23 @@
-"""Find picture files, and decode many of them into one uint8 array."""
+"""Find picture files in folders and archives, and decode many of them into one uint8 array."""
 
 import math
 import os
 import warnings
 import zipfile
-from collections.abc import Generator, Iterator, Sequence
+from array import array
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions.columns import check_unfolded
+from calibrant.training.data.dataset import Progress
 from calibrant.training.data.decoder import (
     PIXELS_AT_ONCE,
     RESIZE,
@@ -24,134 +27,121 @@ from calibrant.training.data.decoder import (
     check_size,
     different_sizes,
 )
-from calibrant.training.data.formats.reader import Progress
-from calibrant.training.data.paths import Paths, is_picture, pictures_below
 
+_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 _BLOCK = 1024
 # JPEG of low quality, and PNG of drawings, unfold to some thirty times their size.
 _MOST_UNFOLDED = 100
 
 
+class Pictures(Protocol):
+    """A list of pictures, or `FolderPictures`."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Picture: ...
+
+
+# finding files --------------------------------------------------------------------------------------------------------
+
+
+def pictures_below(folder: str, prefix: str = "") -> Iterator[str]:
+    """The path of every picture below a folder, with forward slashes, sorted part by part.
+
+    A million files are listed in seconds: the system says with the name of an entry whether it is a file, so no file is
+    opened. Links to files are followed; links to folders are not, because they could form a circle.
+
+    Args:
+        folder: Where to look.
+        prefix: Put before every path.
+    """
+    for entry in _entries(folder):
+        if entry.is_dir(follow_symlinks=False):
+            yield from pictures_below(entry.path, f"{prefix}{entry.name}/")
+        elif entry.name.lower().endswith(_ENDINGS) and entry.is_file():
+            yield prefix + entry.name
+
+
+def folders_in(place: str | os.PathLike[str]) -> list[str]:
+    """Names of the folders in a folder, sorted; links to folders count here."""
+    return [entry.name for entry in _entries(place) if entry.is_dir()]
+
+
+def _entries(folder: str | os.PathLike[str]) -> "list[os.DirEntry[str]]":
+    """What is not hidden in a folder, sorted by name."""
+    try:
+        with os.scandir(os.fspath(folder)) as found:
+            return sorted((entry for entry in found if not _is_hidden(entry.name)), key=lambda entry: entry.name)
+    except OSError as error:
+        raise invalid("folder", "be readable", str(folder), f"{error.strerror}.") from error
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
+
+
+class FolderPictures:
+    """Pictures of a folder. Their paths share one buffer, and a file is looked at only when it is asked for.
+
+    The two tensors are shared with loader processes as they are. A list of a million Python strings would be copied
+    into each of them little by little, because reading a Python object writes its reference count.
+
+    Args:
+        folder: Where they lie.
+        paths: Paths within the folder. A name that is not UTF-8 is refused: no file of ours could hold it as an id.
+
+    >>> pictures = FolderPictures(Path("photos"), ["a/1.png", "b/2.png"])
+    >>> len(pictures), pictures.path(1)
+    (2, 'b/2.png')
+    """
+
+    def __init__(self, folder: Path, paths: Iterable[str]) -> None:
+        text, ends = bytearray(), array("q", [0])
+        for path in paths:
+            try:
+                text += path.encode()
+            except UnicodeEncodeError as error:
+                shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+                raise invalid("folder", "have names in UTF-8", shown, "Rename the file or the folder.") from error
+            ends.append(len(text))
+        self.folder = folder
+        self.text = torch.frombuffer(text or bytearray(1), dtype=torch.uint8)
+        self._ends = torch.frombuffer(ends, dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def path(self, index: int) -> str:
+        """The path within the folder."""
+        start, end = self._ends[index : index + 2].tolist()
+        return self.text[start:end].numpy().tobytes().decode()
+
+    def __getitem__(self, index: int) -> Picture:
+        path = self.path(index)
+        place = self.folder / path
+        try:
+            stored = place.stat().st_size
+        except OSError:
+            stored = 0  # reading it says what is wrong
+        return Picture(PurePosixPath(path), str(place), stored, place.read_bytes)
+
+
 def pictures_in_folder(folder: Path) -> list[Picture]:
     """Every picture below a folder, sorted by path; hidden files and files of other kinds are left out."""
-    return [picture_file(folder, path) for path in Paths.of(pictures_below(str(folder)))]
-
-
-def picture_file(folder: Path, path: str) -> Picture:
-    """The picture at `path` within `folder`."""
-    place = folder / path
-    try:
-        stored = place.stat().st_size
-    except OSError:
-        stored = 0  # reading it says what is wrong
-    return Picture(PurePosixPath(path), str(place), stored, place.read_bytes)
+    pictures = FolderPictures(folder, pictures_below(str(folder)))
+    return [pictures[row] for row in range(len(pictures))]
 
 
 def pictures_in_zip(archive: zipfile.ZipFile) -> list[Picture]:
-    """Every picture in an archive, sorted by path. Its members are read into memory alone."""
+    """Every picture in an archive, sorted by path. Nothing is unpacked to disk."""
     found = []
     for info in archive.infolist():
         path = PurePosixPath(info.filename)
-        if not info.is_dir() and is_picture(*path.parts) and ".." not in path.parts and not path.is_absolute():
+        if info.is_dir() or path.suffix.lower() not in _ENDINGS or any(map(_is_hidden, path.parts)):
+            continue
+        if ".." not in path.parts and not path.is_absolute():
             place = f"{info.filename} in {archive.filename}"
-            found.append(Picture(path, place, info.file_size, partial(read_zip_member, archive, info)))
+            found.append(Picture(path, place, info.file_size, partial(read_zip_member, archive, info.filename)))
     return sorted(found, key=lambda picture: picture.path)
-
-
-def read_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo | str) -> bytes:
-    """Content of one member; a missing, damaged or absurdly large one is one clear line."""
-    name = member if isinstance(member, str) else member.filename
-    try:
-        info = archive.getinfo(name) if isinstance(member, str) else member
-        check_size(f"{name} in {archive.filename}", info.file_size)
-        return archive.read(info)
-    except KeyError as error:
-        raise invalid(str(archive.filename), f"hold {name}", "an archive without it", "Get it again.") from error
-    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError) as error:
-        raise InvalidInput(f"{name} in {archive.filename} cannot be read: {error}. Get the archive again.") from error
-
-
-def decode_pictures(
-    pictures: Sequence[Picture],
-    decoder: Decoder,
-    *,
-    left_out: dict[int, str] | None = None,
-    progress: Progress | None = None,
-) -> np.ndarray[Any, Any]:
-    """Decode pictures into `(N, C, H, W)`, uint8.
-
-    Args:
-        pictures: At least one.
-        decoder: Without a size, all pictures must have one size; with the colour `auto`, the result has one channel
-            where every picture is grey, else three.
-        left_out: Where given, pictures that cannot be read are left out of the result, and this says why, by position.
-            Else the first of them is an error.
-        progress: Called with the number done and the total.
-    """
-    size, colour = decoder.size, decoder.colour
-    with large_pictures_expected(), closing(decoded(pictures, decoder, progress=progress)) as results:
-        first: tuple[Picture, tuple[int, ...]] | None = None
-        filled, any_colour = 0, False
-        for position, array in results:
-            if isinstance(array, Unreadable):
-                if left_out is None:
-                    raise array
-                left_out[position] = str(array)
-                continue
-            if first is None:
-                first = pictures[position], array.shape
-                shape = (len(pictures), 1 if colour == "grey" else 3, *array.shape[:2])
-                _check_memory(shape, 0 if size else sum(picture.stored for picture in pictures))
-                pixels = np.empty(shape, np.uint8)
-            if array.shape[:2] != first[1][:2]:
-                raise different_sizes(*first, pictures[position], array.shape)
-            any_colour |= array.ndim == 3
-            pixels[filled] = array.transpose(2, 0, 1) if array.ndim == 3 else array
-            filled += 1
-    if first is None:
-        assert left_out
-        raise InvalidInput(next(iter(left_out.values())))
-    return np.ascontiguousarray(pixels[:filled, :1]) if colour == "auto" and not any_colour else pixels[:filled]
-
-
-def decoded(
-    pictures: Sequence[Picture], decode: Decoder, *, progress: Progress | None = None
-) -> Generator[tuple[int, np.ndarray[Any, Any] | Unreadable], None, None]:
-    """Decode pictures by several threads; gives position and pixels, or why there are none, in order."""
-
-    def attempt(picture: Picture) -> np.ndarray[Any, Any] | Unreadable:
-        try:
-            return decode(picture)
-        except Unreadable as error:
-            return error
-
-    size, done = 0, 0
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        while done < len(pictures):
-            # Decoded pictures of a block may wait to be copied, so a block of large ones is short.
-            step = max(1, min(_BLOCK, PIXELS_AT_ONCE // size)) if size else 1
-            block = pictures[done : done + step]
-            for offset, result in enumerate(pool.map(attempt, block)):
-                size = size if isinstance(result, Unreadable) else result.size
-                yield done + offset, result
-            done += len(block)
-            if progress is not None:
-                progress(done, len(pictures))
-
-
-def unreadable_pictures(
-    pictures: Sequence[Picture], decoder: Decoder | None = None, *, progress: Progress | None = None
-) -> list[str]:
-    """Why pictures cannot be read, one line for each that cannot.
-
-    Args:
-        pictures: Those to look at.
-        decoder: Decodes them, and refuses what differs in size where it does not resize; by default sizes may differ.
-        progress: Called with the number done and the total.
-    """
-    decode = decoder or Decoder(1, "auto")
-    with large_pictures_expected(), closing(decoded(pictures, decode, progress=progress)) as results:
-        return [str(result) for _, result in results if isinstance(result, Unreadable)]
 
 
 def open_zip(path: Path) -> zipfile.ZipFile:
@@ -160,6 +150,113 @@ def open_zip(path: Path) -> zipfile.ZipFile:
         return zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError) as error:
         raise InvalidInput(f"{path} cannot be read as a zip archive: {error}. Get it again.") from error
+
+
+def read_zip_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Content of one member; a missing, damaged or absurdly large one is one clear line."""
+    try:
+        info = archive.getinfo(name)
+        check_size(f"{name} in {archive.filename}", info.file_size)
+        return archive.read(info)
+    except KeyError as error:
+        raise invalid(str(archive.filename), f"hold {name}", "an archive without it", "Get it again.") from error
+    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError) as error:
+        raise InvalidInput(f"{name} in {archive.filename} cannot be read: {error}. Get the archive again.") from error
+
+
+# decoding many --------------------------------------------------------------------------------------------------------
+
+
+def decode_pictures(
+    pictures: Pictures,
+    decoder: Decoder,
+    *,
+    left_out: dict[int, Unreadable] | None = None,
+    progress: Progress | None = None,
+) -> np.ndarray[Any, Any]:
+    """Decode pictures into `(N, C, H, W)`, uint8.
+
+    Args:
+        pictures: At least one.
+        decoder: Without a size, all pictures must have one size; with the colour `auto`, the result has one channel
+            if every picture is grey, else three.
+        left_out: If given, pictures that cannot be read are left out of the result, and this says why, by position.
+            Otherwise the first of them is an error.
+        progress: Called with the number done and the total.
+    """
+    channels = {"grey": 1}.get(decoder.colour, 3)
+    first: tuple[Picture, tuple[int, ...]] | None = None
+    filled, any_colour = 0, False
+    with large_pictures_expected(), closing(decoded(pictures, decoder, progress=progress)) as results:
+        for position, pixels in results:
+            if isinstance(pixels, Unreadable):
+                if left_out is None:
+                    raise pixels
+                left_out[position] = pixels
+                continue
+            if first is None:
+                first = pictures[position], pixels.shape
+                shape = (len(pictures), channels, *pixels.shape[:2])
+                _check_memory(shape, pictures, decoder)
+                result = np.empty(shape, np.uint8)
+            if pixels.shape[:2] != first[1][:2]:
+                raise different_sizes(*first, pictures[position], pixels.shape)
+            any_colour |= pixels.ndim == 3
+            result[filled] = as_channels(pixels)
+            filled += 1
+    if first is None:
+        assert left_out
+        raise InvalidInput(str(next(iter(left_out.values()))))
+    if decoder.colour == "auto" and not any_colour:
+        return np.ascontiguousarray(result[:filled, :1])
+    return result[:filled]
+
+
+def as_channels(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """`(H, W, C)` as `(C, H, W)`; a grey picture stays `(H, W)`."""
+    if pixels.ndim == 3:
+        return pixels.transpose(2, 0, 1)
+    return pixels
+
+
+def decoded(
+    pictures: Pictures, decode: Decoder, *, progress: Progress | None = None
+) -> Generator[tuple[int, np.ndarray[Any, Any] | Unreadable], None, None]:
+    """Decode pictures by several threads; yields position and pixels, or why there are none, in order."""
+
+    def attempt(picture: Picture) -> np.ndarray[Any, Any] | Unreadable:
+        try:
+            return decode(picture)
+        except Unreadable as error:
+            return error
+
+    done, step = 0, 1
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        while done < len(pictures):
+            block = [pictures[row] for row in range(done, min(done + step, len(pictures)))]
+            for offset, result in enumerate(pool.map(attempt, block)):
+                if not isinstance(result, Unreadable):
+                    # Decoded pictures of a block may wait to be copied, so a block of large ones is short.
+                    step = max(1, min(_BLOCK, PIXELS_AT_ONCE // result.size))
+                yield done + offset, result
+            done += len(block)
+            if progress is not None:
+                progress(done, len(pictures))
+
+
+def unreadable_pictures(
+    pictures: Pictures, decoder: Decoder | None = None, *, progress: Progress | None = None
+) -> list[str]:
+    """Why pictures cannot be read, one line for each that cannot.
+
+    Args:
+        pictures: Those to look at.
+        decoder: Decodes them, and refuses other sizes if it does not resize; by default sizes may differ.
+        progress: Called with the number done and the total.
+    """
+    decode = decoder or Decoder(1, "auto")
+    with large_pictures_expected(), closing(decoded(pictures, decode, progress=progress)) as results:
+        return [str(result) for _, result in results if isinstance(result, Unreadable)]
 
 
 @contextmanager
@@ -173,26 +270,25 @@ def large_pictures_expected() -> Iterator[None]:
 
 
 def pixel_memory() -> int:
-    """Bytes of main memory that this process may use; 0 where the system does not say."""
+    """Bytes of main memory that this process may use; 0 if the system does not say."""
     if not hasattr(os, "sysconf"):
         return 0
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         # What a container may use can be less than what the machine has.
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
+        return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):  # no such file, or "max"
         return machine
-    return min(machine, int(limit)) if limit.isdigit() else machine
 
 
-def _check_memory(shape: tuple[int, ...], stored: int) -> None:
-    """Refuse what can never fit, and, where the bytes of the files are given, what is far larger than these."""
+def _check_memory(shape: tuple[int, ...], pictures: Pictures, decoder: Decoder) -> None:
+    """Refuse what can never fit, and files that are not resized and unfold to far more than their size."""
     needed, memory = math.prod(shape), pixel_memory()
     # Asking for the memory is no test: systems promise more than they have, and end the process later.
     if memory and needed > memory:
         raise invalid("the pictures", "fit into memory", f"{needed / 2**30:.1f} GB", f"{RESIZE}, or a smaller one.")
-    if stored:
-        check_pixels(needed, stored)
+    if decoder.size is None:
+        check_pixels(needed, sum(pictures[row].stored for row in range(len(pictures))))
 
 
 def check_pixels(needed: int, stored: int) -> None:

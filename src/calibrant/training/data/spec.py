@@ -1,4 +1,4 @@
-"""The short text that names a set: `digits`, `arrays:FILE.npz`, `folder:DIR?size=64`."""
+"""The text that names a set: `digits`, `arrays:FILE.npz`, `folder:DIR?size=64`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,10 +28,6 @@ class Spec:
     path: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
 
-    def option(self, name: str, default: str) -> str:
-        """Value of an option."""
-        return self.options.get(name, default)
-
     def size(self, default: int | None) -> int | None:
         """The option `size`: the side of the square to which pictures are resized."""
         text = self.options.get("size")
@@ -47,7 +43,9 @@ class Spec:
         """Refuse any option that is not among `names`."""
         for name in self.options:
             if name not in names:
-                way_out = did_you_mean(name, names) if names else "Leave out the question mark and what follows."
+                way_out = "Leave out the question mark and what follows."
+                if names:
+                    way_out = did_you_mean(name, names)
                 raise invalid("data", f"use options that '{self.kind}' knows", repr(name), way_out)
 
 
@@ -71,10 +69,13 @@ def skipping_unreadable(text: str) -> str:
     """
     spec = parse_spec(text)
     if spec.kind != "folder" or not spec.path:
-        raise invalid("data", "be folder:DIR where unreadable pictures are skipped", repr(text))
+        raise invalid("data", "be folder:DIR to skip unreadable pictures", repr(text))
     if "unreadable" in spec.options:
         return text
-    return f"{text}{'&' if spec.options else '?'}unreadable=skip"
+    separator = "?"
+    if spec.options:
+        separator = "&"
+    return f"{text}{separator}unreadable=skip"
 
 
 def own_data(text: object) -> str | None:

@@ -1,4 +1,4 @@
-"""Folders of pictures that are decoded when they are asked for, for sets that do not fit into memory."""
+"""Folders of pictures that are decoded as they are needed, for sets that do not fit into memory."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,15 +13,28 @@ from torch.utils.data import Dataset as TorchDataset
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.tables import Displayed, Table
-from calibrant.training.data.dataset import Augmentation, Dataset, channel_histogram, histogram_statistics
+from calibrant.training.data.dataset import (
+    Augmentation,
+    Dataset,
+    Progress,
+    channel_histogram,
+    channel_statistics,
+    few_names,
+)
 from calibrant.training.data.decoder import Decoder, Picture, Unreadable, different_sizes
-from calibrant.training.data.folder import FolderPictures, Form, Listing, decode_listing, list_folder, refused
-from calibrant.training.data.formats.reader import Progress
+from calibrant.training.data.folder import Form, Listing, list_folder, load_folder, refused
 from calibrant.training.data.load import load_dataset
-from calibrant.training.data.pictures import check_pixels, decoded, large_pictures_expected, pixel_memory
+from calibrant.training.data.pictures import (
+    FolderPictures,
+    as_channels,
+    check_pixels,
+    decoded,
+    large_pictures_expected,
+    pixel_memory,
+)
 from calibrant.training.data.spec import parse_spec
 
-# Mean, deviation and colour of a larger set come from this many of its training pictures, spread evenly. Of CIFAR-100
+# Mean, deviation and colour of a larger set come from this many of its training pictures, spread evenly. On CIFAR-100
 # they give the mean of each channel to 0.001.
 _SAMPLED = 2048
 
@@ -33,19 +46,19 @@ class StreamedBatch(NamedTuple):
         images: `(B, C, H, W)`, uint8; a picture that could not be read is black.
         labels: `(B,)`.
         indices: `(B,)`, positions in the set.
-        problems: Position in the batch, and why the picture there could not be read.
+        problems: Position in the batch, message and reason of each picture that could not be read.
         fault: What is wrong with the set as a whole, such as pictures of two sizes; mostly empty.
     """
 
     images: Tensor
     labels: Tensor
     indices: Tensor
-    problems: list[tuple[int, str]]
+    problems: list[tuple[int, str, str]]
     fault: str = ""
 
 
 class StreamedImages(TorchDataset[Any]):
-    """Some pictures of a folder as a map-style dataset, which a `DataLoader` asks for whole batches at once.
+    """Some pictures of a folder as a map-style dataset. A `DataLoader` asks it for whole batches at once.
 
     Args:
         pictures: Those of the folder.
@@ -71,7 +84,7 @@ class StreamedImages(TorchDataset[Any]):
         return batch.images[0], batch.labels[0]
 
     def __getitems__(self, indices: Sequence[int]) -> StreamedBatch:
-        """Decode a batch. A picture that cannot be read is a message: what is raised in a worker loses its shape."""
+        """Decode a batch. An unreadable picture becomes a message: an error raised in a worker loses its shape."""
         images = torch.zeros(len(indices), *self.shape, dtype=torch.uint8)
         pixels, problems, fault = images.numpy(), [], ""
         with large_pictures_expected():
@@ -79,7 +92,7 @@ class StreamedImages(TorchDataset[Any]):
                 try:
                     self._decode(int(self.rows[index]), pixels[position])
                 except Unreadable as error:
-                    problems.append((position, str(error)))
+                    problems.append((position, str(error), error.reason))
                 except InvalidInput as error:
                     fault = fault or str(error)
         chosen = torch.as_tensor(indices, dtype=torch.int64)
@@ -91,39 +104,29 @@ class StreamedImages(TorchDataset[Any]):
 
     def ids(self, rows: Sequence[int] | Tensor | None = None) -> list[str]:
         """Paths within the folder, of these rows or of all."""
-        chosen = range(len(self)) if rows is None else [int(row) for row in rows]
-        return [self.pictures.paths[int(self.rows[row])] for row in chosen]
+        if rows is None:
+            rows = range(len(self))
+        return [self.pictures.path(int(self.rows[int(row)])) for row in rows]
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_decoder": None}  # it holds a lock; every process makes its own
 
     def _decode(self, row: int, into: np.ndarray[Any, Any]) -> None:
-        # Grey sets are decoded in the colours of each picture, so that a colour picture among them is noticed.
         self._decoder = self._decoder or self.form.decoder()
         picture = self.pictures[row]
-        array = self._decoder(picture)
-        if array.shape[:2] != self.shape[1:]:
-            raise different_sizes(self.pictures[0], self.shape[1:], picture, array.shape)
-        if array.ndim == 3 and self.shape[0] == 1:
+        pixels = self._decoder(picture)
+        if pixels.shape[:2] != self.shape[1:]:
+            raise different_sizes(self.pictures[0], self.shape[1:], picture, pixels.shape)
+        # Grey sets are decoded in the colours of each picture, so that a colour picture among them is noticed.
+        if pixels.ndim == 3 and self.shape[0] == 1:
             way_out = "Say ?colour=rgb or ?colour=grey in the name of the data."
             raise invalid(picture.place, "be grey as the first pictures of the set", "colours", way_out)
-        into[:] = array.transpose(2, 0, 1) if array.ndim == 3 else array
+        into[:] = as_channels(pixels)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StreamedDataset(Displayed):
-    """A set like `Dataset` whose pictures stay on disk.
-
-    Args:
-        name: How the set is called in tables and reports.
-        train: The pictures to train on.
-        test: The pictures to report on.
-        class_names: One for each of the K classes, in the order of the labels.
-        mean: Per channel, on the scale from 0 to 1; of a large set, that of a sample.
-        std: Like `mean`.
-        augmentation: Random changes to training images.
-        origin: Where it is read from.
-    """
+    """A set like `Dataset` whose pictures stay on disk. Mean and std of a large set are those of a sample."""
 
     name: str
     train: StreamedImages
@@ -139,7 +142,7 @@ class StreamedDataset(Displayed):
         rows = [
             ("training pictures", f"{len(self.train):,}"),
             ("test pictures", f"{len(self.test):,}"),
-            ("classes", ", ".join([*self.class_names[:5], *(["..."] if self.n_classes > 5 else [])])),
+            ("classes", few_names(self.class_names)),
             ("decoded as", f"{width} x {height}, {channels} channels"),
             ("origin", self.origin or "-"),
         ]
@@ -163,12 +166,12 @@ def stream_dataset(spec: str) -> StreamedDataset:
     """
     parsed = parse_spec(spec)
     if parsed.kind != "folder" or not parsed.path:
-        raise invalid("data", "be folder:DIR where it is streamed", repr(spec))
+        raise invalid("data", "be folder:DIR to be streamed", repr(spec))
     return _opened(list_folder(parsed), Form.of(parsed))
 
 
 class Opened(NamedTuple):
-    """A set to train on, and why it was loaded or is streamed; empty where there was no choice."""
+    """A set to train on, and why it was loaded or is streamed; empty if there was no choice."""
 
     data: Dataset | StreamedDataset
     reason: str = ""
@@ -192,12 +195,13 @@ def open_dataset(
         return Opened(load_dataset(spec, data_dir=data_dir, progress=progress))
     form, found, memory = Form.of(parsed), list_folder(parsed), pixel_memory()
     height, width = found.decode_first(form).shape[2:]
-    needed = len(found.pictures) * (1 if form.colour == "grey" else 3) * height * width
+    channels = {"grey": 1}.get(form.colour, 3)
+    needed = len(found.pictures) * channels * height * width
     sizes = f"{needed / 1e9:,.1f} GB of pixels, {memory / 1e9:,.1f} GB of memory"
     # Half, because the images of a part are copied out of those of all.
     if memory and needed > memory / 2:
         return Opened(_opened(found, form), f"stream, pictures are decoded as they are needed: {sizes}")
-    return Opened(decode_listing(found, form, progress=progress), f"in memory, pictures were decoded once: {sizes}")
+    return Opened(load_folder(found, form, progress=progress), f"in memory, pictures were decoded once: {sizes}")
 
 
 def _opened(found: Listing, form: Form) -> StreamedDataset:
@@ -211,14 +215,16 @@ def _opened(found: Listing, form: Form) -> StreamedDataset:
         raise invalid(str(found.folder), "hold training pictures that can be read", "none")
     if form.colour == "auto" and not any_colour:
         _, any_colour = _survey(found, found.test, form)
-    channels = 3 if form.colour == "rgb" or any_colour else 1
-    mean, std = histogram_statistics(histogram[:channels])
+    channels = 1
+    if form.colour == "rgb" or any_colour:
+        channels = 3
+    mean, std = channel_statistics(histogram[:channels])
+    shape = (channels, height, width)
     train, test = (
-        StreamedImages(found.pictures, rows, found.labels[rows], form, (channels, height, width))
-        for rows in (found.train, found.test)
+        StreamedImages(found.pictures, rows, found.labels[rows], form, shape) for rows in (found.train, found.test)
     )
-    name, names = found.folder.resolve().name, tuple(found.class_names)
-    return StreamedDataset(name, train, test, names, mean, std, Augmentation(), origin=str(found.folder))
+    origin = str(found.folder)
+    return StreamedDataset(found.name, train, test, found.class_names, mean, std, found.augmentation, origin=origin)
 
 
 def _sampled(found: Listing, rows: Tensor) -> list[Picture]:
@@ -229,8 +235,7 @@ def _survey(found: Listing, rows: Tensor, form: Form) -> tuple[Tensor, bool]:
     """Histogram of each of three channels over a sample of these pictures, and whether any has colours."""
     some = _sampled(found, rows)
     histogram, any_colour, problems = torch.zeros(3, 256, dtype=torch.int64), False, []
-    decode = form.decoder()
-    with large_pictures_expected(), closing(decoded(some, decode)) as results:
+    with large_pictures_expected(), closing(decoded(some, form.decoder())) as results:
         for _, result in results:
             if isinstance(result, Unreadable):
                 problems.append(str(result))

@@ -39,7 +39,7 @@ def draw_augmentation(
     """
     offsets = torch.randint(0, 2 * padding + 1, (n, 2), generator=generator, device=device)
     coins = torch.rand(n, generator=generator, device=device)
-    return offsets, coins < (0.5 if flip else 0.0)
+    return offsets, coins < 0.5 * bool(flip)
 
 
 def augment(images: Tensor, crop_offsets: Tensor, flips: Tensor, padding: int) -> Tensor:
@@ -63,7 +63,7 @@ def augment(images: Tensor, crop_offsets: Tensor, flips: Tensor, padding: int) -
     [1, 0, 3, 2]
     """
     _, channels, height, width = images.shape
-    padded = functional.pad(images, (padding,) * 4) if padding else images
+    padded = functional.pad(images, (padding,) * 4)
     if images.device.type == "cpu" and height * width >= _LARGE and not torch.compiler.is_compiling():
         return _augment_one_by_one(padded, crop_offsets, flips, images)
     row = torch.arange(height, device=images.device) + crop_offsets[:, :1]
@@ -81,7 +81,9 @@ def _augment_one_by_one(padded: Tensor, crop_offsets: Tensor, flips: Tensor, lik
     result = torch.empty_like(like, memory_format=torch.contiguous_format)
     for index, ((row, column), flip) in enumerate(zip(crop_offsets.tolist(), flips.tolist(), strict=True)):
         part = padded[index, :, row : row + height, column : column + width]
-        result[index] = part.flip(-1) if flip else part
+        if flip:
+            part = part.flip(-1)
+        result[index] = part
     return result
 
 

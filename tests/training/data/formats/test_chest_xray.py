@@ -8,7 +8,7 @@ from PIL import Image
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import load_dataset
-from calibrant.training.data.catalogue import CATALOGUE
+from calibrant.training.data.public_sets import CATALOGUE
 
 # Path and grey value of each picture; the pictures have different sizes, one is in colour, two lie in `val`.
 PICTURES = {

@@ -8,8 +8,8 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import load_dataset
-from calibrant.training.data.catalogue import CATALOGUE
-from calibrant.training.data.formats.cifar import BinaryFile
+from calibrant.training.data.formats import BinaryFile
+from calibrant.training.data.public_sets import CATALOGUE
 
 
 def record_file(generator, records, classes, coarse=None):
@@ -83,7 +83,7 @@ def test_reads_npz_and_rebuilds_the_official_files_to_check_it(small, tmp_path):
     layout["x_test"] = layout["x_test"].copy()
     layout["x_test"][0, 0, 0, 0] ^= 1
     np.savez(tmp_path / f"{name}.npz", **layout)
-    with pytest.raises(InvalidInput, match=r"the arrays that stand for test.*: SHA-1 must be .*, got "):
+    with pytest.raises(InvalidInput, match=r"the arrays of test.*: SHA-1 must be .*, got "):
         load_dataset(name, data_dir=tmp_path)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import load_dataset
-from calibrant.training.data.catalogue import CATALOGUE
-from calibrant.training.data.formats.idx import Idx, IdxFile
+from calibrant.training.data.formats import Idx, IdxFile
+from calibrant.training.data.public_sets import CATALOGUE
 
 NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
@@ -83,7 +83,7 @@ def test_reads_npz_and_checks_it(small, tmp_path):
     np.savez(tmp_path / "mnist.npz", **dict(zip(keys, arrays["mnist"], strict=True)))
     check(load_dataset("mnist", data_dir=tmp_path), arrays["mnist"])
     np.savez(tmp_path / "mnist.npz", **dict(zip(keys, arrays["fashion-mnist"], strict=True)))
-    with pytest.raises(InvalidInput, match="the array that stands for train-images-idx3-ubyte: SHA-256 must be"):
+    with pytest.raises(InvalidInput, match="the array of train-images-idx3-ubyte: SHA-256 must be"):
         load_dataset("mnist", data_dir=tmp_path)
 
 

@@ -7,8 +7,8 @@ from scipy.io import savemat
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import load_dataset
-from calibrant.training.data.catalogue import CATALOGUE
-from calibrant.training.data.formats.svhn import Svhn
+from calibrant.training.data.formats import Svhn
+from calibrant.training.data.public_sets import CATALOGUE
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from PIL import Image
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import load_dataset
-from calibrant.training.data.catalogue import CATALOGUE
-from calibrant.training.data.formats.tiny_imagenet import TinyImageNet
+from calibrant.training.data.formats import TinyImageNet
+from calibrant.training.data.public_sets import CATALOGUE
 
 IDS = ["n02", "n01", "n03"]
 WORDS = "n01\tgoldfish, Carassius auratus\nn02\tcrane\nn03\tcrane, derrick\nn99\tunused\n"

@@ -2,9 +2,10 @@ import pytest
 import torch
 
 from calibrant.errors import CalibrantWarning
-from calibrant.training.data.dataset import Images, Splits
-from calibrant.training.data.formats.reader import Source
-from calibrant.training.data.prepared import prepared
+from calibrant.training.data import Images
+from calibrant.training.data.dataset import Splits
+from calibrant.training.data.formats import Source
+from calibrant.training.data.npz_sets import kept_copy
 from calibrant.training.data.spec import Spec
 
 
@@ -20,20 +21,20 @@ def source(tmp_path):
     return Source("archive", (tmp_path / "file",))
 
 
-def test_the_copy_equals_what_was_built(source):
-    first = prepared(Spec("x"), source, build)
+def test_the_copy_equals_what_was_built(source, cache):
+    first = kept_copy(Spec("x"), source, build, cache / "calibrant")
 
     def never():
         raise AssertionError("it was built again")
 
-    again = prepared(Spec("x"), source, never)
+    again = kept_copy(Spec("x"), source, never, cache / "calibrant")
     assert torch.equal(first.train.images, again.train.images)
     assert torch.equal(first.test.labels, again.test.labels)
     assert (again.train.ids, again.class_names) == (("a", "b", "c", "d"), ("w", "x", "y", "z"))
     assert again.verified == "by hand; decoded copy: SHA-256"
 
 
-def test_other_options_have_another_copy(source):
+def test_other_options_have_another_copy(source, cache):
     calls = []
 
     def count():
@@ -41,19 +42,19 @@ def test_other_options_have_another_copy(source):
         return build()
 
     for size in ("1", "2", "1", "2"):
-        prepared(Spec("x", options={"size": size}), source, count)
+        kept_copy(Spec("x", options={"size": size}), source, count, cache / "calibrant")
     assert len(calls) == 2
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"state": 1}', "{"])
 def test_a_damaged_record_is_made_anew(source, cache, text):
-    prepared(Spec("x"), source, build)
+    kept_copy(Spec("x"), source, build, cache / "calibrant")
     (record,) = cache.rglob("x-*.json")
     record.write_text(text)
-    assert prepared(Spec("x"), source, build).verified == "by hand"
+    assert kept_copy(Spec("x"), source, build, cache / "calibrant").verified == "by hand"
 
 
 def test_a_cache_that_cannot_be_written_is_only_a_warning(source, cache):
     (cache / "calibrant").write_text("a file where the folder should be")
     with pytest.warns(CalibrantWarning, match="the decoded copy of x is not kept"):
-        assert prepared(Spec("x"), source, build).verified == "by hand"
+        assert kept_copy(Spec("x"), source, build, cache / "calibrant").verified == "by hand"

@@ -1,4 +1,4 @@
-"""Which image sets there are, and where they lie on this machine."""
+"""Which image sets there are, where they lie on this machine, and whether they are complete."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,12 +7,11 @@ from typing import Any
 from torch import Tensor
 
 from calibrant.errors import CheckFailed, InvalidInput
-from calibrant.training.data.catalogue import CATALOGUE
+from calibrant.training.data.dataset import Progress
 from calibrant.training.data.folder import list_folder
-from calibrant.training.data.formats.reader import Progress
 from calibrant.training.data.load import find_named
-from calibrant.training.data.locate import locate
 from calibrant.training.data.pictures import unreadable_pictures
+from calibrant.training.data.public_sets import CATALOGUE, locate
 from calibrant.training.data.spec import Spec, parse_spec
 from calibrant.training.data.streaming import StreamedDataset, open_dataset
 
@@ -31,8 +30,6 @@ _DIGITS: dict[str, Any] = {
     "citation": "E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998",
     "homepage": "https://archive.ics.uci.edu/dataset/80",
 }
-# What a check tells in lines of its own.
-_LISTED = ("images_per_class", "unreadable", "problem")
 
 
 def list_datasets(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
@@ -43,9 +40,10 @@ def list_datasets(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
     """
     rows = [_DIGITS]
     for entry in CATALOGUE.values():
-        source, problem = None, None
+        found, problem = None, None
         try:
-            source = locate(entry.name, entry.reader, data_dir=data_dir, system=entry.system)
+            if source := locate(entry, data_dir):
+                found = source.place
         except InvalidInput as error:
             problem = str(error)
         rows.append(
@@ -55,7 +53,7 @@ def list_datasets(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
                 "train": entry.train,
                 "test": entry.test,
                 "classes": entry.n_classes,
-                "found": source.place if source else None,
+                "found": found,
                 "problem": problem,
                 "download_bytes": sum(file.size for file in entry.files),
                 "files": [file.name for file in entry.files],
@@ -69,12 +67,11 @@ def list_datasets(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
 
 def describe_place(row: dict[str, Any]) -> str:
     """Where a set of `list_datasets` lies, or what it takes to have it."""
-    found = row["found"] or row["problem"]
-    return str(found) if found else f"no; {row['download_bytes'] / 1e6:,.0f} MB to fetch"
+    return str(row["found"] or row["problem"] or f"no; {row['download_bytes'] / 1e6:,.0f} MB to fetch")
 
 
 def check_dataset(name: str, *, data_dir: str | Path | None = None, progress: Progress | None = None) -> dict[str, Any]:
-    """Read a set from disk and compare it with what is published; what it holds.
+    """Read a set from disk, compare it with what is published, and say what it holds.
 
     Args:
         name: A set of the catalogue, or `arrays:FILE.npz`, `folder:DIR`.
@@ -82,8 +79,8 @@ def check_dataset(name: str, *, data_dir: str | Path | None = None, progress: Pr
         progress: Called with what is done and all that is to be done.
 
     Returns:
-        What it holds, as plain JSON values. Of a folder with pictures that cannot be read `unreadable` has a line for
-        each, and `problem` counts them; where they stopped the reading, the image shape is None.
+        What it holds, as plain JSON values. If pictures of a folder cannot be read, `unreadable` has a line for each,
+        and `problem` counts them; if they stopped the reading, the image shape is None.
 
     Raises:
         InvalidInput: The set is not there, or it is the user's own and cannot be read.
@@ -100,65 +97,60 @@ def check_dataset(name: str, *, data_dir: str | Path | None = None, progress: Pr
         if content is None:
             raise
         return content
-    unreadable, verified = [], ""
+    labels = (dataset.train.labels, dataset.test.labels)
+    content = _content(dataset.name, dataset.origin, labels, dataset.class_names)
+    content["image_shape"] = list(dataset.image_shape)
     if isinstance(dataset, StreamedDataset):  # more than memory holds, of which only a sample was decoded so far
         part = dataset.train
-        unreadable = unreadable_pictures(part.pictures, part.form.decoder(), progress=progress)
+        _add_unreadable(content, unreadable_pictures(part.pictures, part.form.decoder(), progress=progress))
     else:
-        verified = dataset.verified
-    return _content(
-        dataset.name,
-        dataset.origin,
-        (dataset.train.labels, dataset.test.labels),
-        dataset.class_names,
-        shape=list(dataset.image_shape),
-        verified=verified,
-        unreadable=unreadable,
-    )
+        content["verified"] = dataset.verified or content["verified"]
+    return content
 
 
 def _damaged_folder(spec: Spec, progress: Progress | None) -> dict[str, Any] | None:
-    """What a folder holds whose pictures cannot all be read; None where that is not what is wrong."""
+    """What a folder with unreadable pictures holds; None if something else is wrong with it."""
     if spec.kind != "folder" or not spec.path:
         return None
-    listing = list_folder(spec)
-    unreadable = unreadable_pictures(listing.pictures, progress=progress)
+    found = list_folder(spec)
+    unreadable = unreadable_pictures(found.pictures, progress=progress)
     if not unreadable:
         return None
-    labels, folder = (listing.labels[listing.train], listing.labels[listing.test]), listing.folder
-    return _content(folder.resolve().name, str(folder), labels, listing.class_names, unreadable=unreadable)
+    labels = (found.labels[found.train], found.labels[found.test])
+    content = _content(found.name, str(found.folder), labels, found.class_names)
+    _add_unreadable(content, unreadable)
+    return content
 
 
-def describe_content(content: dict[str, Any]) -> list[str]:
-    """What `check_dataset` found, one line for each thing and for each unreadable picture."""
-    counts: dict[str, list[int]] = content["images_per_class"]
-    plain = {key: value for key, value in content.items() if key not in _LISTED}
-    lines = [f"{key.replace('_', ' ')}: {'not known' if value is None else value}" for key, value in plain.items()]
-    lines += [f"class {each}: {train} to train on, {test} to test on" for each, (train, test) in counts.items()]
-    return [*lines, *content["unreadable"]]
-
-
-def _content(
-    name: str,
-    origin: str,
-    labels: tuple[Tensor, Tensor],
-    class_names: Sequence[str],
-    *,
-    shape: list[int] | None = None,
-    verified: str = "",
-    unreadable: Sequence[str] = (),
-) -> dict[str, Any]:
-    counts = [each.bincount(minlength=len(class_names)).tolist() for each in labels]
-    total = sum(map(len, labels))
+def _content(name: str, origin: str, labels: tuple[Tensor, Tensor], class_names: Sequence[str]) -> dict[str, Any]:
+    counts = [part.bincount(minlength=len(class_names)).tolist() for part in labels]
     return {
         "name": name,
         "origin": origin,
         "train": len(labels[0]),
         "test": len(labels[1]),
         "classes": len(class_names),
-        "image_shape": shape,
-        "verified": verified or "nothing is published to compare it with",
+        "image_shape": None,
+        "verified": "nothing is published to compare it with",
         "images_per_class": dict(zip(class_names, map(list, zip(*counts, strict=True)), strict=True)),
-        "unreadable": list(unreadable),
-        "problem": f"{len(unreadable)} of {total} pictures of {origin} cannot be read" if unreadable else None,
+        "unreadable": [],
+        "problem": None,
     }
+
+
+def _add_unreadable(content: dict[str, Any], unreadable: list[str]) -> None:
+    if unreadable:
+        total = content["train"] + content["test"]
+        content["unreadable"] = unreadable
+        content["problem"] = f"{len(unreadable)} of {total} pictures of {content['origin']} cannot be read"
+
+
+def describe_content(content: dict[str, Any]) -> list[str]:
+    """What `check_dataset` found, one line for each thing and for each unreadable picture."""
+    lines = []
+    for key, value in content.items():
+        if key not in ("images_per_class", "unreadable", "problem"):
+            lines.append(f"{key.replace('_', ' ')}: {value or 'not known'}")
+    for name, (train, test) in content["images_per_class"].items():
+        lines.append(f"class {name}: {train} to train on, {test} to test on")
+    return [*lines, *content["unreadable"]]
