@@ -47,8 +47,8 @@ def recipe_for(plan: str, options: argparse.Namespace) -> Recipe:
     known = resolve(f"nll+{plan}").settings
     wanted = SETTINGS | {"interval": options.interval}
     settings = {key: value for key, value in wanted.items() if key in known} | SCORED_AGAIN.get(plan, {})
-    has_rate = plan == "repb" or "interval" in known
-    return recipe.changed({"method.options": settings, "budget": 1.0 if has_rate else BUDGET})
+    budget = 1.0 if "interval" in known else BUDGET
+    return recipe.changed({"method.options": settings, "budget": budget})
 
 
 def learnable_set(samples: int) -> Dataset:

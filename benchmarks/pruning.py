@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 from calibrant.pruning import (
     ConfidencePruner,
     Every,
-    Forgetting,
+    InfoBatch,
     LowestConfidence,
     PruningPolicy,
     RandomSubset,
@@ -62,9 +62,7 @@ def observe_against_a_step(device: torch.device, runs: int, batch: int = 128) ->
 
     pruners = {
         "observe": ConfidencePruner(torch.arange(50_000) % 10, device=device),
-        "observe for Forgetting": ConfidencePruner(
-            torch.arange(50_000) % 10, policy=Forgetting(0.1), schedule=Every(1), device=device
-        ),
+        "observe for InfoBatch": ConfidencePruner(torch.arange(50_000) % 10, policy=InfoBatch(0.5), device=device),
     }
     batches = [torch.randint(0, 50_000, (batch,), generator=generator).to(device) for _ in range(20)]
     for pruner in pruners.values():

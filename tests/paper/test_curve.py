@@ -37,10 +37,10 @@ def test_one_budget_is_no_curve(groups):
 
 def test_every_line_ends_in_the_same_runs_though_one_plan_has_fewer_seeds(groups):
     for label in [label for label in groups if label.startswith("nll+random")]:
-        groups[label.replace("random", "el2n")] = [
-            record.model_copy(update={"method": "nll+el2n"}) for record in groups[label][:1]
+        groups[label.replace("random", "selective")] = [
+            record.model_copy(update={"method": "nll+selective"}) for record in groups[label][:1]
         ]
     ((_, lines),) = budget_curves_of(groups).items()
     mean = sum(r.value("nll", scaled=True) for r in groups["nll"]) / 2
-    assert {line.name for line in lines} >= {"nll+random", "nll+el2n"}
+    assert {line.name for line in lines} >= {"nll+random", "nll+selective"}
     assert [line.values["nll"][-1] for line in lines] == [pytest.approx(mean)] * 3

@@ -13,18 +13,15 @@ from calibrant.errors import CalibrantError
 from calibrant.pruning import (
     ConfidencePruner,
     Every,
-    Forgetting,
     Indexed,
     InfoBatch,
     LowestConfidence,
     OnPlateau,
     OrderDP,
     RandomSubset,
-    RePB,
     Selective,
     Unbiased,
 )
-from calibrant.pruning.ranks import mean_over_ranks
 
 EPOCHS, BATCH = 6, 4
 PLANS = {
@@ -33,13 +30,11 @@ PLANS = {
     "batch": {"policy": LowestConfidence(0.4, within="batch"), "schedule": Every(2)},
     "resting": {"policy": LowestConfidence(0.3, readmit=True), "schedule": Every(1, start=2), "scoring": "resting"},
     "all": {"policy": LowestConfidence(0.3), "schedule": Every(2), "scoring": "all"},
-    "forgetting": {"policy": Forgetting(0.2), "schedule": Every(2)},
     "unbiased": {"policy": Unbiased(0.6, 0.5), "anneal": 1, "epochs": EPOCHS},
     "infobatch": {"policy": InfoBatch(0.5), "anneal": 1, "epochs": EPOCHS},
     "infobatch budget": {"policy": InfoBatch(), "budget": 0.7, "epochs": EPOCHS},
     "orderdp": {"policy": OrderDP(0.8, 0.6)},
     "selective": {"policy": Selective(0.4)},
-    "repb": {"policy": RePB(0.5)},
     "plateau": {"policy": RandomSubset(0.3), "schedule": OnPlateau(1)},
 }
 SIZES = [57, 61, 64]
@@ -118,7 +113,6 @@ def main(rank, world_size, folder):
             )
             seen[f"{plan} {n}"] = record
     seen["disagreements"] = disagreements(rank)
-    seen["mean"] = mean_over_ranks(0.1 + rank, torch.device("cpu"))
     Path(folder, f"{rank}.json").write_text(json.dumps(seen), encoding="utf-8")
     dist.destroy_process_group()
 

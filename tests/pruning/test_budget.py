@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.pruning import (
-    AtEpochs,
     Choice,
     ConfidencePruner,
     Every,
@@ -22,8 +21,8 @@ from calibrant.pruning import (
     RandomSubset,
     Unbiased,
 )
-from calibrant.pruning.budget import Rest, apportion
-from calibrant.pruning.selection import lowest
+from calibrant.pruning.quotas import apportion, lowest
+from calibrant.pruning.timetable import Rest
 
 
 def trained(pruner, epochs):
@@ -85,21 +84,6 @@ def test_classes_take_turns_and_rest_in_proportion():
     assert rested.sum() == 100 * 31 - 1860
     assert abs(rested[0] - rested[1]) <= 2
     assert rested[2] / rested.sum() == pytest.approx(0.6, abs=0.02)
-
-
-def test_a_static_subset_never_exceeds_the_budget():
-    @dataclass(frozen=True)
-    class Static(LowestConfidence):
-        free: ClassVar[str] = "fraction"
-
-    pruner = ConfidencePruner(
-        labels_of([40, 21]), policy=Static(0.5), schedule=AtEpochs([3]), epochs=10, budget=0.77, anneal=1
-    )
-    planned = pruner.samples_by_epoch(10)
-    assert trained(pruner, 10) == planned
-    assert 0 <= 77 * 61 * 10 // 100 - sum(planned) < 6  # less than a sample per epoch
-    with pytest.raises(InvalidInput, match="budget must go with a plan that cuts once, got 4 cuts"):
-        ConfidencePruner(labels_of([40, 21]), policy=Static(0.5), schedule=Every(2), epochs=10, budget=0.7)
 
 
 def test_a_policy_that_does_not_choose_by_class_meets_the_sum():
@@ -202,7 +186,7 @@ def test_apportioning_is_exact_within_limits_and_fair(limits, share, turn):
 def test_resting_sums_to_the_total():
     for total in range(40):
         for epochs in range(1, 9):
-            rest = Rest(total, 3, epochs, redrawn=True)
+            rest = Rest(total, 3, epochs)
             counts = [rest.after(finished) for finished in range(3, 3 + epochs)]
             assert sum(counts) == total
             assert max(counts) <= rest.most

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from calibrant.errors import InvalidInput
-from calibrant.pruning import ConfidencePruner, Every, Forgetting, InfoBatch, LowestConfidence, Unbiased
+from calibrant.pruning import ConfidencePruner, Every, InfoBatch, LowestConfidence, Unbiased
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -13,7 +13,6 @@ N, K, BATCH = 3000, 7, 64
 LABELS = np.random.default_rng(0).integers(0, K, N)
 POLICIES = {
     "lowest": {"policy": LowestConfidence(0.2), "schedule": Every(1)},
-    "forgetting": {"policy": Forgetting(0.2), "schedule": Every(2)},
     "unbiased": {"policy": Unbiased(0.6, 0.5)},
     "infobatch": {"policy": InfoBatch(0.5)},
 }

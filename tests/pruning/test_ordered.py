@@ -1,4 +1,4 @@
-"""OrderDP, Selective and RePB against plain loops from their definitions."""
+"""OrderDP and Selective against plain loops from their definitions."""
 
 import math
 
@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
-from calibrant.pruning import ConfidencePruner, OrderDP, RePB, Selective
-from calibrant.pruning.ordered import scaled_to, systematic
+from calibrant.pruning import ConfidencePruner, OrderDP, Selective
+from calibrant.pruning.policies import scaled_to, systematic
 from calibrant.pruning.sampling import DRAW, generator_for
 
 N, CLASSES = 61, 3
@@ -52,30 +52,6 @@ def test_orderdp_is_its_definition(seed, shares):
         assert pruner.kept.tolist() == sorted(best)
         assert pruner.weights(pruner.kept).eq(1).all()
     assert pruner.report().kept_by_epoch == [N, q, q, q]
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 500), st.sampled_from([0.3, 0.5, 0.8]), st.sampled_from([4, 16, 100]))
-def test_repb_is_its_definition(seed, ratio, batch_size):
-    """Below the mean of its batch: dropped with probability rho; unused: back with 1 - rho; weight E / N_i."""
-    pruner = ConfidencePruner(LABELS, policy=RePB(ratio), seed=seed, batch_size=batch_size)
-    selected = [0] * N
-    for epoch in range(5):
-        order = pruner.order().tolist()
-        trained, loss = observe(pruner, seed)
-        pruner.step()
-        for i in trained:
-            selected[i] += 1
-        chance = torch.rand(N, generator=generator_for(seed, epoch, DRAW), dtype=torch.float64).tolist()
-        following = [i for i in range(N) if i not in trained and not chance[i] < ratio]
-        for start in range(0, len(order), batch_size):
-            window = order[start : start + batch_size]
-            mean = sum(loss[i] for i in window) / len(window)
-            following += [i for i in window if loss[i] >= mean or not chance[i] < ratio]
-        assert pruner.kept.tolist() == sorted(following)
-        weights = pruner.weights(torch.arange(N)).tolist()
-        for i in range(N):
-            assert weights[i] == pytest.approx((epoch + 1) / selected[i] if i in following else 0, rel=1e-6)
 
 
 def chances(sizes, power, total):
@@ -146,19 +122,12 @@ def test_orderdp_meets_a_budget_to_the_sample():
         ConfidencePruner(LABELS, policy=OrderDP(0.8), epochs=7, budget=0.9)
 
 
-def test_repb_has_no_free_rate():
-    with pytest.raises(InvalidInput, match="which has a rate of its own"):
-        ConfidencePruner(LABELS, policy=RePB(), batch_size=8, epochs=7, budget=0.7)
-
-
-def test_both_say_that_steps_are_not_known_ahead():
+def test_steps_are_not_known_ahead():
     with pytest.raises(InvalidInput, match="to know the steps ahead"):
         ConfidencePruner(LABELS, policy=OrderDP()).total_steps(5, batch_size=8)
-    with pytest.raises(InvalidInput, match="to know the steps ahead"):
-        ConfidencePruner(LABELS, policy=RePB(), batch_size=8).total_steps(5, batch_size=8)
 
 
-@pytest.mark.parametrize("policy", [OrderDP(0.5, 0.2), RePB(0.9), Selective(0.7, 4.0)])
+@pytest.mark.parametrize("policy", [OrderDP(0.5, 0.2), Selective(0.7, 4.0)])
 def test_the_class_floor_holds(policy):
     pruner = ConfidencePruner(LABELS, policy=policy, minimum_per_class=17, batch_size=8)
     for _ in range(4):
@@ -170,7 +139,7 @@ def test_the_class_floor_holds(policy):
 @pytest.mark.parametrize(
     "make",
     [
-        *(lambda: OrderDP(0), lambda: OrderDP(1.1), lambda: OrderDP(0.5, 1), lambda: RePB(0), lambda: RePB(1)),
+        *(lambda: OrderDP(0), lambda: OrderDP(1.1), lambda: OrderDP(0.5, 1)),
         *(lambda: Selective(0), lambda: Selective(1), lambda: Selective(0.5, 0), lambda: Selective(0.5, float("nan"))),
         lambda: Selective(0.5, by="loss"),
     ],
@@ -178,8 +147,3 @@ def test_the_class_floor_holds(policy):
 def test_nonsense_is_refused(make):
     with pytest.raises(InvalidInput, match=r"must .*, got"):
         make()
-
-
-def test_repb_needs_the_batch_size():
-    with pytest.raises(InvalidInput, match="batch_size must be given with RePB"):
-        ConfidencePruner(LABELS, policy=RePB())

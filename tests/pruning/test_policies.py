@@ -14,15 +14,12 @@ from calibrant.pruning import (
     AtEpochs,
     Choice,
     ConfidencePruner,
-    ErrorNorm,
     Every,
-    Forgetting,
     HighestConfidence,
     LowestConfidence,
     PruningPolicy,
     Quota,
     RandomSubset,
-    Snapshot,
     Unbiased,
 )
 
@@ -88,45 +85,6 @@ def test_highest_confidence_is_the_mirror_image():
     pruner = observed(HighestConfidence(0.5), [0.9, 0.6, 0.9, 0.7, 0.9])
     pruner.step()
     assert pruner.kept.tolist() == [1, 3, 4]  # two of the three at 0.9 leave: the first two by index
-
-
-def test_error_norm_lets_the_well_fitted_go():
-    # Confident and right (error near 0) leaves before confident and wrong (error near sqrt 2).
-    pruner = observed(ErrorNorm(0.5), [0.99, 0.99, 0.6, 0.7], predicted=np.array([0, 1, 0, 0]))
-    pruner.step()
-    assert pruner.kept.tolist() == [1, 2]
-
-
-def test_forgetting_keeps_the_forgotten_and_the_never_learned():
-    pruner = ConfidencePruner(np.zeros(5, int), policy=Forgetting(0.5), schedule=AtEpochs([4]), n_classes=2)
-    right = np.array(  # one row per epoch
-        [
-            [1, 1, 0, 1, 1],
-            [1, 0, 0, 1, 1],
-            [1, 1, 0, 1, 1],
-            [1, 0, 0, 1, 1],
-        ]
-    )
-    for row in right:
-        pruner.observe(torch.arange(5), logits_for([0.9, 0.9, 0.9, 0.8, 0.9], 1 - row, 2))
-        pruner.step()
-    # Never forgotten: 0, 3, 4. Two leave: the more confident ones.
-    assert pruner.kept.tolist() == [1, 2, 3]
-
-
-def test_forgetting_again_and_again_counts_more():
-    pruner = ConfidencePruner(np.zeros(3, int), policy=Forgetting(0.4), schedule=AtEpochs([4]), n_classes=2)
-    for row in ([1, 1, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0]):
-        pruner.observe(torch.arange(3), logits_for([0.9] * 3, 1 - np.array(row), 2))
-        pruner.step()
-    assert pruner.table.column("forgotten").tolist() == [2, 1, 1]
-    assert pruner.kept.tolist() == [0, 2]
-
-
-def test_forgotten_thousands_of_times_still_leaves_before_the_never_learned():
-    scores = {"forgotten": np.array([-1, 5000], np.float32), "confidence": np.array([0.9, 0.9], np.float32)}
-    pool = Snapshot(np.zeros(2, int), scores, torch.Generator())
-    assert Forgetting(0.5).choose(pool, [1]).stay.tolist() == [True, False]
 
 
 def test_cumulative_or_selected_anew():
@@ -342,8 +300,7 @@ def test_a_policy_that_breaks_its_promise_is_stopped():
         lambda: LowestConfidence(1),
         lambda: LowestConfidence(10),
         lambda: HighestConfidence(-0.1),
-        lambda: ErrorNorm(1.2),
-        lambda: Forgetting(float("nan")),
+        lambda: HighestConfidence(float("nan")),
         lambda: RandomSubset(1.0),
         lambda: Unbiased(share=0),
         lambda: Unbiased(drop=1),

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import statistics
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -79,8 +78,3 @@ def test_ranks_that_disagree_all_hear_of_it(ranks):
         assert "settings or targets" in heard["other_seed"]
         assert "order of the base sampler" in heard["other_base_order"]
         assert heard["same_base_order"] is None
-
-
-def test_a_mean_over_ranks_is_that_of_python_floats(ranks):
-    expected = statistics.fmean(0.1 + rank for rank in range(len(ranks)))
-    assert [rank["mean"] for rank in ranks] == pytest.approx([expected] * len(ranks), rel=1e-14)

@@ -184,11 +184,6 @@ def test_no_weights(policy):
     assert pruner.weights(pruner.kept).eq(1).all()
 
 
-def test_a_new_setting_at_its_default_leaves_saved_states_alone():
-    assert repr(Unbiased(0.8, 0.58)) == "Unbiased(share=0.8, drop=0.58)"
-    assert "weights='none'" in repr(Unbiased(0.8, 0.58, weights="none"))
-
-
 def test_the_class_floor_holds_without_looking_at_classes():
     labels = np.array([0] * 30 + [1] * 3)
     pruner = ConfidencePruner(labels, policy=InfoBatch(0.9), minimum_per_class=3)

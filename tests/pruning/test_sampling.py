@@ -20,7 +20,7 @@ from torch.utils.data import (
 
 from calibrant.errors import InvalidInput
 from calibrant.pruning import ConfidencePruner, Every, Indexed, LowestConfidence
-from calibrant.pruning.sampling import DRAW, ORDER, WEIGHTED, Sharding, generator_for
+from calibrant.pruning.sampling import DRAW, ORDER, Sharding, generator_for
 
 
 def pruned(n=40, fraction=0.25, **options):
@@ -85,9 +85,9 @@ def test_the_order_is_a_shuffle_of_the_kept_by_seed_and_epoch():
     assert again.tolist()[:5] != order.tolist()[:5]
 
 
-def test_orders_draws_and_weighted_draws_have_generators_of_their_own():
-    asked = [(seed, epoch, purpose) for seed in (0, 1) for epoch in (0, 1) for purpose in (ORDER, DRAW, WEIGHTED)]
-    assert len({generator_for(*each).initial_seed() for each in asked}) == 12
+def test_orders_and_draws_have_generators_of_their_own():
+    asked = [(seed, epoch, purpose) for seed in (0, 1) for epoch in (0, 1) for purpose in (ORDER, DRAW)]
+    assert len({generator_for(*each).initial_seed() for each in asked}) == 8
 
 
 def test_explicit_ranks():
@@ -145,53 +145,9 @@ def test_a_base_without_kept_samples_is_an_error():
         list(pruner.sampler(SubsetRandomSampler(gone)))
 
 
-def test_own_weights_are_drawn_in_proportion_from_the_kept():
-    n = 2000
-    pruner = pruned(n)
-    weights = torch.zeros(n)
-    kept = pruner.kept
-    weights[kept[:3]] = torch.tensor([1.0, 2.0, 5.0])
-    drawn = torch.tensor(list(pruner.sampler(weights=weights)))
-    assert len(drawn) == len(kept) == 1500
-    shares = torch.stack([(drawn == i).sum() for i in kept[:3]]) / 1500
-    assert shares.sum() == 1
-    # Four standard errors of a share of 1500 draws are at most 0.052.
-    torch.testing.assert_close(shares, torch.tensor([0.125, 0.25, 0.625]), atol=0.052, rtol=0)
-    assert drawn.tolist() == list(pruner.sampler(weights=weights))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"weights": torch.ones(3)}, "weights must be 40 finite numbers"),
-        ({"weights": -torch.ones(40)}, "none negative"),
-        ({"weights": torch.full((40,), float("nan"))}, "finite"),
-        ({"weights": torch.tensor([float("nan")] + 39 * [1.0])}, "finite"),
-        ({"weights": torch.tensor([-1.0] + 39 * [1.0])}, "none negative"),
-        ({"base": [1], "weights": torch.ones(40)}, "base must be left out"),
-        ({"base": iter([1])}, "base must have a length"),
-    ],
-)
-def test_samplers_that_cannot_work_are_refused(arguments, message):
-    with pytest.raises(InvalidInput, match=message):
-        pruned().sampler(**arguments)
-
-
-def test_a_sample_without_weight_is_never_drawn_even_the_first():
-    pruner = ConfidencePruner([0] * 5)
-    for weights, drawn in (([0.0, 0.0, 1.0, 0.0, 0.0], {2}), ([0.0, 1.0, 1.0, 0.0, 0.0], {1, 2})):
-        sampler = pruner.sampler(weights=torch.tensor(weights))
-        found = set()
-        for _ in range(10):
-            found |= set(sampler)
-            pruner.step()
-        assert found == drawn
-
-
-def test_weights_that_leave_nobody_are_refused():
-    pruner = pruned()
-    with pytest.raises(InvalidInput, match="positive for at least one kept"):
-        list(pruner.sampler(weights=(~pruner.kept_mask).float()))
+def test_a_sampler_without_a_length_is_refused():
+    with pytest.raises(InvalidInput, match="base must have a length"):
+        pruned().sampler(iter([1]))
 
 
 class Batched(Dataset):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from calibrant.errors import CalibrantError, InvalidInput
-from calibrant.pruning import ConfidencePruner, Every, Forgetting, HighestConfidence, LowestConfidence, Unbiased
+from calibrant.pruning import ConfidencePruner, Every, HighestConfidence, LowestConfidence, Unbiased
 
 LABELS = [0] * 10 + [1] * 10
 
@@ -118,14 +118,6 @@ def test_against_a_slow_loop(policy, readmit, scoring):
     np.testing.assert_allclose(pruner.scores.numpy(), e, atol=1e-6)
 
 
-def test_columns_beyond_the_confidence_are_scored_too():
-    pruner = ConfidencePruner(
-        LABELS, policy=Forgetting(0.2, readmit=True), schedule=Every(1, start=2), ema=0.3, scoring="resting"
-    )
-    run(pruner, confidences(4))
-    assert (pruner.table.column("count") == 4).sum() >= len(LABELS) - 4
-
-
 def test_scoring_is_counted_by_step():
     pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.2, readmit=True), schedule=Every(2), scoring="resting")
     counts = []
@@ -147,15 +139,10 @@ def test_it_goes_on_from_a_saved_state():
     run(second, now[5:])
     assert torch.equal(second.kept, whole.kept)
     assert torch.equal(second.table.rows, whole.table.rows)
-    for scoring, here in (("all", "all"), ("batches", "None")):
+    for scoring, here in (("all", "all"), ("batches", "batches")):
         other = ConfidencePruner(LABELS, **{**options, "scoring": scoring})
         with pytest.raises(InvalidInput, match=rf"scoring \(resting there, {here} here\)"):
             other.load_state_dict(first.state_dict())
-
-
-def test_states_of_version_0_1_0_have_no_scoring():
-    pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.2), schedule=Every(2))
-    assert "scoring" not in pruner.settings()
 
 
 @pytest.mark.parametrize(

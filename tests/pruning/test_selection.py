@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
-from calibrant.pruning.selection import ascending, descending, exact_fraction, lowest, quota
+from calibrant.pruning.quotas import ascending, descending, exact_fraction, lowest, quota
 
 
 def slow_lowest(keys, groups, take):
@@ -30,16 +30,6 @@ def test_lowest_marks_what_a_sorted_list_would(data):
     take = [data.draw(st.integers(0, groups.count(group))) for group in range(classes)]
     found = lowest(np.array(keys, dtype=np.uint64), np.array(groups, dtype=np.int32), take)
     assert found.tolist() == slow_lowest(keys, groups, take)
-
-
-def test_lowest_takes_wide_keys():
-    keys = np.array([2**44 - 1, 2**43, 5], dtype=np.uint64)
-    assert lowest(keys, np.array([1, 1, 0]), [0, 1], bits=44).tolist() == [False, True, False]
-
-
-def test_lowest_refuses_more_groups_than_bits():
-    with pytest.raises(InvalidInput, match="number of classes"):
-        lowest(np.zeros(1, np.uint64), np.zeros(1, np.int64), [0, 0, 0, 0], bits=62)
 
 
 @given(st.lists(st.floats(0, 2, width=32), min_size=2, max_size=20))

@@ -12,16 +12,13 @@ from calibrant.pruning import (
     AtEpochs,
     ConfidencePruner,
     EasyHard,
-    ErrorNorm,
     Every,
-    Forgetting,
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
     OnPlateau,
     OrderDP,
     RandomSubset,
-    RePB,
     Selective,
     Unbiased,
 )
@@ -35,22 +32,15 @@ RUNS = {
     "within batches": {"policy": LowestConfidence(0.3, within="batch"), "schedule": Every(1), "batch_size": 16},
     "reselect": {"policy": LowestConfidence(0.3, readmit=True), "schedule": Every(1)},
     "highest": {"policy": HighestConfidence(0.2), "schedule": AtEpochs([1, 4])},
-    "error norm": {"policy": ErrorNorm(0.2), "schedule": OnPlateau(1)},
-    "forgetting": {"policy": Forgetting(0.2), "schedule": Every(2, start=3), "minimum_per_class": 9},
+    "lowest at a plateau": {"policy": LowestConfidence(0.2), "schedule": OnPlateau(1)},
+    "lowest above a floor": {"policy": LowestConfidence(0.2), "schedule": Every(2, start=3), "minimum_per_class": 9},
     "random": {"policy": RandomSubset(0.4), "anneal": 2, "epochs": EPOCHS},
     "unbiased": {"policy": Unbiased(0.8, 0.5), "schedule": OnPlateau(2), "ema": 1.0},
     "infobatch": {"policy": InfoBatch(0.4), "anneal": 2, "epochs": EPOCHS},
     "infobatch with a budget": {"policy": InfoBatch(), "budget": 0.75, "anneal": 1, "epochs": EPOCHS},
-    "static subset with a budget": {
-        "policy": ErrorNorm(0.5),
-        "schedule": AtEpochs([2]),
-        "budget": 0.6,
-        "epochs": EPOCHS,
-    },
     "easy and hard": {"policy": EasyHard(easy=0.6, hard=0.1, weights="mean"), "schedule": Every(1, start=2)},
     "orderdp": {"policy": OrderDP(0.8, 0.5)},
     "selective": {"policy": Selective(0.5, 2.0)},
-    "repb": {"policy": RePB(0.6), "batch_size": 16},
 }
 
 
@@ -166,8 +156,8 @@ def test_a_state_of_other_data_or_other_settings_is_refused():
     swapped[[0, np.flatnonzero(swapped != swapped[0])[0]]] = swapped[[np.flatnonzero(swapped != swapped[0])[0], 0]]
     with pytest.raises(InvalidInput, match=r"another targets \(other labels, .*\)\. It belongs to other data"):
         ConfidencePruner(swapped, seed=1).load_state_dict(state, strict=False)
-    with pytest.raises(InvalidInput, match="state must hold scores for ErrorNorm"):
-        ConfidencePruner(LABELS, policy=ErrorNorm(0.1), schedule=Every(1)).load_state_dict(state, strict=False)
+    with pytest.raises(InvalidInput, match="state must hold scores for InfoBatch"):
+        ConfidencePruner(LABELS, policy=InfoBatch()).load_state_dict(state, strict=False)
     with pytest.raises(InvalidInput, match="what state_dict gave"):
         other.load_state_dict({})
     with pytest.raises(InvalidInput, match="state must be what state_dict gave, got None"):

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant.pruning import ConfidencePruner, ErrorNorm, Every, Forgetting
-from calibrant.pruning.table import ScoreTable
+from calibrant.pruning import ConfidencePruner, Every, InfoBatch, LowestConfidence
+from calibrant.pruning.score_table import ScoreTable
 
 N, K = 12, 4
 
@@ -25,8 +25,7 @@ class SlowTable:
     def __init__(self, labels, ema):
         self.labels, self.ema = labels, ema
         n = len(labels)
-        self.confidence, self.excess, self.error = [0.0] * n, [0.0] * n, [0.0] * n
-        self.count, self.forgotten, self.right = [0] * n, [-1] * n, [False] * n
+        self.confidence, self.excess, self.count, self.loss = [0.0] * n, [0.0] * n, [0] * n, [3.0] * n
 
     def observe(self, indices, logits):
         for i in sorted(set(indices)):
@@ -35,20 +34,13 @@ class SlowTable:
             if not rows:
                 continue
             y, k = self.labels[i], self.ema
-            onehot = np.eye(K)[y]
             self.confidence[i] = k * np.mean([row.max() for row in rows]) + (1 - k) * self.confidence[i]
             self.excess[i] = k * np.mean([row.max() - row[y] for row in rows]) + (1 - k) * self.excess[i]
-            self.error[i] = k * np.mean([np.linalg.norm(row - onehot) for row in rows]) + (1 - k) * self.error[i]
             self.count[i] += 1
-            right = all(row.argmax() == y for row in rows)
-            if right:
-                self.forgotten[i] = max(self.forgotten[i], 0)
-            elif self.right[i]:
-                self.forgotten[i] += 1
-            self.right[i] = right
+            self.loss[i] = np.mean([-np.log(row[y]) for row in rows])
 
 
-def make(labels, ema=0.3, extra=("error", "forgotten", "right")):
+def make(labels, ema=0.3, extra=("loss",)):
     return ScoreTable(torch.as_tensor(labels, dtype=torch.int64), ema=ema, bias_correction=False, extra=extra)
 
 
@@ -66,11 +58,8 @@ def test_all_columns_follow_the_slow_table(seed, ema, batches):
         slow.observe(indices.tolist(), logits.astype(np.float64))
     np.testing.assert_allclose(table.column("confidence"), slow.confidence, rtol=2e-6)
     np.testing.assert_allclose(table.column("excess"), slow.excess, atol=3e-7)
-    # Relative also for tiny errors: they rank the samples that leave first.
-    np.testing.assert_allclose(table.column("error"), slow.error, rtol=1e-5, atol=1e-11)
+    np.testing.assert_allclose(table.column("loss"), slow.loss, rtol=1e-4, atol=3e-7)
     assert table.column("count").tolist() == slow.count
-    assert table.column("forgotten").tolist() == slow.forgotten
-    assert table.column("right").tolist() == slow.right
 
 
 @pytest.mark.parametrize("ema", [1e-4, 0.3, 1.0])
@@ -145,7 +134,7 @@ def test_softmax_is_float32_whatever_the_logits_are(dtype):
 
 
 def test_observe_compiles_into_one_graph_and_keeps_its_storage():
-    pruner = ConfidencePruner(np.arange(40) % K, policy=Forgetting(0.5), schedule=Every(1), seed=3)
+    pruner = ConfidencePruner(np.arange(40) % K, policy=InfoBatch(0.5), seed=3)
     eager = copy.deepcopy(pruner)
     where = (pruner.table.rows.data_ptr(), pruner.kept_mask.data_ptr(), pruner.weights(torch.arange(2)).dtype)
 
@@ -171,7 +160,7 @@ def test_observe_compiles_into_one_graph_and_keeps_its_storage():
 def test_observe_follows_no_gradient_and_changes_no_generator():
     logits = torch.randn(3, K, requires_grad=True)
     before = torch.get_rng_state()
-    pruner = ConfidencePruner(np.arange(K), policy=ErrorNorm(0.5), schedule=Every(1))
+    pruner = ConfidencePruner(np.arange(K), policy=LowestConfidence(0.5), schedule=Every(1))
     pruner.observe(torch.arange(3), logits)
     pruner.step()
     list(pruner.sampler())

@@ -13,7 +13,6 @@ from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.pruning import (
     AtEpochs,
     ConfidencePruner,
-    ErrorNorm,
     Every,
     HighestConfidence,
     Indexed,
@@ -30,7 +29,7 @@ PLANS = {
     "paper": {"policy": LowestConfidence(0.2), "schedule": Every(2, start=3)},
     "reselect": {"policy": LowestConfidence(0.3, readmit=True), "schedule": AtEpochs([2, 5])},
     "highest, annealed": {"policy": HighestConfidence(0.5), "schedule": Every(2), "anneal": 3, "epochs": EPOCHS},
-    "error norm, floor": {"policy": ErrorNorm(0.5), "schedule": Every(1), "minimum_per_class": 6},
+    "lowest, floor": {"policy": LowestConfidence(0.5), "schedule": Every(1), "minimum_per_class": 6},
     "random": {"policy": RandomSubset(0.4)},
     "unbiased, annealed": {"policy": Unbiased(0.7, 0.5), "anneal": 0.25, "epochs": EPOCHS},
     "unbiased, ending": {"policy": Unbiased(), "schedule": Every(1, start=2, until=4)},

@@ -3,7 +3,7 @@
 import pytest
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.studies import Study, StudySpec, plan_study
+from calibrant.studies import Study, StudySpec, Variant, plan_study
 from calibrant.studies.controls import at_budgets
 
 
@@ -113,8 +113,9 @@ def test_a_plan_whose_updates_are_not_known_ahead_gets_no_control_and_says_so():
         spec = at_budgets(StudySpec(methods=("nll+infobatch",)))
     assert trained(spec).keys() == {"nll+infobatch"}
     assert trained(at_budgets(StudySpec(methods=("nll+infobatch",)), (0.6,))).keys() == {"nll+infobatch", "nll@18"}
-    with pytest.warns(CalibrantWarning, match=r"nll\+repb gets no control: policy must not act") as caught:
-        at_budgets(StudySpec(methods=("nll+repb",)))
+    in_batches = Variant(label="in batches", method="nll+p-ema", options={"within": "batch"})
+    with pytest.warns(CalibrantWarning, match="in batches gets no control: policy must not act") as caught:
+        at_budgets(StudySpec(variants=(in_batches,)))
     assert "budget" not in str(caught[0].message)  # it has none to offer
 
 

@@ -125,17 +125,9 @@ def _resting_measured(now):
     return _prune_using_ema(everybody, now.labels, now.scores)
 
 
-def _batches_never_rebuilt(now):
-    """Procedure 3 at its word: the set is pruned, the batches that were made of it before the training are not."""
-    if now.epoch in _PRUNE_AFTER:
-        now.pruned[:] = _prune_using_ema(now.pruned, now.labels, now.scores)
-    return now.kept
-
-
 _READINGS = {
     "procedure 3": (_procedure_3, {}, [81, 81, 66, 66, 54], 0),
     "procedure 2": (_procedure_2, {"start": 1, "interval": 1}, [81, 66, 54, 45, 36], 0),
-    "batches never rebuilt": (_batches_never_rebuilt, {"fixed_batches": True}, [81] * 5, 0),
     "most confident": (_most_confident, {"method": "flsd+h+highest"}, [81, 81, 66, 66, 54], 0),
     "inside batches": (_inside_batches, {"within": "batch"}, None, 0),
     "all measured": (_all_measured, {"scoring": "all"}, [81, 81, 66, 66, 54], 81 + 66),
@@ -156,8 +148,7 @@ def _reference(recipe, splits, after_epoch):
     labels = splits.targets.tolist()
     mean, std, padding = splits.mean[0], splits.std[0], splits.augmentation.crop_padding
     scores, kept, history, visited = [0.0] * len(labels), list(range(len(labels))), [], set()
-    last_seen, pruned = [0] * len(labels), list(kept)
-    fixed = recipe.method.options.get("fixed_batches", False)
+    last_seen = [0] * len(labels)
 
     def look(k, *, plain):
         """How sure the network is of image k now; as it is, or cropped and mirrored by the draw for scores."""
@@ -171,7 +162,7 @@ def _reference(recipe, splits, after_epoch):
     for epoch in range(1, _EPOCHS + 1):
         history.append(list(kept))
         shuffle = torch.randperm(
-            len(kept), generator=generator_for(derive_seed(recipe.seed, "order"), 0 if fixed else epoch - 1, ORDER)
+            len(kept), generator=generator_for(derive_seed(recipe.seed, "order"), epoch - 1, ORDER)
         ).tolist()
         order = [kept[position] for position in shuffle]
         generator = torch.Generator().manual_seed(derive_seed(recipe.seed, "augment", epoch))
@@ -200,10 +191,10 @@ def _reference(recipe, splits, after_epoch):
         now = SimpleNamespace(**{name: value for name, value in locals().items() if name in _KNOWN})
         # After the last epoch nothing is pruned any more: there is no epoch left to save.
         kept = after_epoch(now) if epoch < _EPOCHS else kept
-    return parameters, scores, history, visited, pruned
+    return parameters, scores, history, visited
 
 
-_KNOWN = ("epoch", "kept", "labels", "scores", "batches", "last_seen", "look", "pruned")
+_KNOWN = ("epoch", "kept", "labels", "scores", "batches", "last_seen", "look")
 
 
 @pytest.mark.parametrize("reading", _READINGS)
@@ -228,9 +219,9 @@ def test_the_engine_follows_each_reading_of_the_paper_step_by_step(reading, toy,
         optimiser__lr=0.05,
         schedule__milestones=(3,),
     )
-    parameters, scores, history, visited, pruned = _reference(recipe, TrainingData.make(recipe, toy), after_epoch)
+    parameters, scores, history, visited = _reference(recipe, TrainingData.make(recipe, toy), after_epoch)
     assert sizes is None or [len(kept) for kept in history] == sizes
-    assert len(history[-1]) < len(history[0]) or len(pruned) < len(history[0])
+    assert len(history[-1]) < len(history[0])
     if reading == "procedure 3":
         assert visited == {"gamma 3", "gamma 5", "linear", "quadratic"}, "the problem is too easy to show all branches"
 
@@ -240,8 +231,6 @@ def test_the_engine_follows_each_reading_of_the_paper_step_by_step(reading, toy,
     assert run.summary["samples_scored"] == scored == sum(line["samples_scored"] for line in run.epochs())
     audit = load_audit(run.path / "pruning.npz")
     assert np.flatnonzero(audit.kept).tolist() == history[-1]
-    if reading == "batches never rebuilt":
-        assert np.flatnonzero(audit.left < 0).tolist() == pruned
     np.testing.assert_allclose(audit.score, scores, atol=2e-7)
     weights = newest_checkpoint(run.checkpoints).tensors
     names = ("1.weight", "1.bias", "3.weight", "3.bias")

@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, Sampler
 from calibrant.errors import importing, invalid
 from calibrant.integrations.epoch import RunningEpoch, share_scores
 from calibrant.integrations.lightning_calibration import CalibrationCallback
-from calibrant.pruning import ConfidencePruner, Indexed, KeptSampler
+from calibrant.pruning import ConfidencePruner, Indexed
+from calibrant.pruning.sampling import KeptSampler
 
 with importing("this adapter", "Lightning", "train"):
     import lightning.pytorch as pl

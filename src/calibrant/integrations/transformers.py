@@ -21,7 +21,8 @@ from calibrant.integrations.epoch import RunningEpoch, read_state, share_scores,
 from calibrant.integrations.evaluate import plain_metrics
 from calibrant.losses import Loss, distributed
 from calibrant.predictions import Predictions
-from calibrant.pruning import ConfidencePruner, Indexed, steps_in
+from calibrant.pruning import ConfidencePruner, Indexed
+from calibrant.pruning.sampling import steps_in
 
 try:
     from accelerate.data_loader import prepare_data_loader

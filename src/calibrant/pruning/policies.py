@@ -1,42 +1,53 @@
-"""Policies choose the samples that leave, by their scores and class by class, so that class shares are preserved."""
+"""Policies choose the samples that leave, from their scores."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import ClassVar, Literal
+from math import floor
+from typing import ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant.checks import number
-from calibrant.errors import invalid
-from calibrant.pruning.selection import Keys, Mask, Quota, ascending, descending, exact_fraction, lowest, quota
-from calibrant.pruning.table import ERROR_COLUMNS, FORGETTING_COLUMNS
-from calibrant.pruning.weighing import Weighting, check_weighting, weigh
+from calibrant.checks import number, positive
+from calibrant.errors import did_you_mean, invalid
+from calibrant.pruning.quotas import Keys, Mask, Quota, ascending, descending, exact_fraction, lowest, quota
+
+Scores = Mapping[str, NDArray[np.float32]]
+Weighting = Literal["full", "mean", "none"]
+"""How the samples that stay make up for those that rest.
+
+`full`: every sample's expected weight is 1. `mean`: the same, scaled so that the weights of an epoch have the mean 1,
+as if the learning rate were multiplied by kept / n. `none`: all weights are 1.
+"""
+_MOST = 0.9
+"""Under a budget at most this part of the samples that qualify rests, so that no weight exceeds 10. With a weight of 21
+a network learned nothing."""
+_LEAST_ERROR = 1e-4
+"""Smaller errors count as this, so that every sample can be drawn."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a policy sees when it acts; rows are samples of the pool, in ascending order of their index.
+    """What a policy sees when it acts. Rows are samples of the pool, in ascending order of their index.
 
     Attributes:
         targets: Label of each sample, shape (m,).
         scores: Columns of the score table, each of shape (m,), float32.
         generator: The pruner's generator for this epoch: the same draw on every rank and after a resume.
-        batches: Number of the minibatch that held each sample in the epoch just finished, -1 for one that rested; only
-            for policies that ask.
-        epoch: Finished epochs.
+        batches: Number of the minibatch that held each sample in the last epoch, for policies with `within_batch`.
         floor: No class may get smaller than this.
+        asked: How many samples must rest under a budget. None: the policy has its own rate.
     """
 
     targets: NDArray[np.integer]
-    scores: Mapping[str, NDArray[np.float32]]
+    scores: Scores
     generator: torch.Generator
     batches: NDArray[np.int64] | None = None
-    epoch: int = 0
     floor: int = 0
+    asked: int | None = None
 
 
 @dataclass(frozen=True)
@@ -45,8 +56,8 @@ class Choice:
 
     Attributes:
         stay: Shape (m,).
-        weights: Shape (m,), 0 for those that rest; None where all that stay weigh 1.
-        quota: How many left, where that was not known ahead.
+        weights: Shape (m,), 0 for samples that rest. None: all weights are 1.
+        quota: How many left, if that was not known ahead.
     """
 
     stay: Mask
@@ -57,76 +68,64 @@ class Choice:
 class PruningPolicy(ABC):
     """Base of all policies; subclass it for your own.
 
-    `quota` fixes, from the class sizes alone, how many leave: that is what makes the number of steps known ahead.
-    `choose` names the samples, and must remove exactly that many.
+    `quota` says from the class sizes alone how many samples leave, so that the number of steps is known ahead. `choose`
+    names the samples, and must remove exactly that many.
     """
 
     redraws: ClassVar[bool] = False
-    """True: acts after every epoch within the schedule's span. False: acts when the schedule is due."""
+    """True: acts after every epoch, and all samples are in the pool. False: acts when the schedule is due."""
     columns: ClassVar[tuple[str, ...]] = ()
     """Columns of the score table that are needed beyond the base ones."""
     uses_scores: ClassVar[bool] = True
     """Whether the choice depends on what was observed."""
     free: ClassVar[str] = ""
-    """The field that a budget solves for; empty: the policy has a rate of its own, and a budget is refused."""
-    carries: ClassVar[bool] = False
-    """Whether fewer may rest in an epoch than a budget asks for; what is missing is then asked of the later ones."""
-    added: ClassVar[Mapping[str, object]] = {}
-    """Settings that came later, with the values that change nothing: left out of `repr`, which saved states hold."""
+    """The field that a budget solves for. Empty: the policy has its own rate, and a budget is refused."""
 
     @property
     def from_all(self) -> bool:
-        """Whether the pool is the full set (re-admission); otherwise it is what is kept now (cumulative)."""
+        """Whether the pool is the full set (re-admission). Otherwise it is what is kept now (cumulative)."""
         return self.redraws
 
     @property
     def within_batch(self) -> bool:
-        """Whether the policy acts inside minibatches; then the numbers are not known ahead."""
+        """Whether the policy acts inside minibatches, so that the numbers are not known ahead."""
         return False
 
     @property
     def known_ahead(self) -> bool:
-        """Whether `quota` says how many leave. If not, `choose` gets the most that may, and gives its own quota."""
+        """Whether `quota` says how many leave. If not, it says how many may, and `choose` returns its own quota."""
         return not self.within_batch
 
     @abstractmethod
     def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """How many of each class leave a pool with these class sizes."""
+        """Return how many samples of each class leave a pool with these class sizes."""
 
     @abstractmethod
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Which samples stay when `leave[k]` samples of class `k` leave."""
+        """Return which samples stay when `leave[k]` samples of class `k` leave."""
 
     def most(self, sizes: Sequence[int], minimum: int) -> list[int]:
-        """The most samples of each class that may leave a pool of these sizes at once, whatever the rate."""
+        """Return the most samples of each class that may leave a pool of these sizes under a budget."""
         return [max(size - minimum, 0) for size in sizes]
 
     def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "PruningPolicy":
-        """A copy whose free rate lets `leave` samples leave, on average over the draws.
+        """Return a copy whose free rate lets `leave` samples leave, on average over the draws.
 
-        This is how a plan meets a budget. The pruner computes from the budget, the schedule and `anneal` how many
-        samples must rest in each epoch, refuses what exceeds the sum of `most`, splits that number over the classes in
-        proportion to `most`, and gives `choose` exactly these numbers. So a policy takes part by naming its free rate
-        in `free`, where that is a share of all samples and the class a dataclass; else it overrides this method, and
-        `most` where fewer than `size - minimum` may rest. A policy that does not choose class by class may take
-        `sum(leave)` in `choose` and return what it did as `Choice.quota`; the sum must be the same, or with `carries`
-        at most that. A policy that cuts must have one cut in the run (a static subset).
-
-        Args:
-            leave: Mean number of samples that leave.
-            sizes: Class sizes of the full set.
+        The pruner computes from the budget, the schedule and `anneal` how many samples must rest in each epoch, splits
+        that number over the classes in proportion to `most`, and passes exactly these numbers to `choose`. So a policy
+        that redraws takes part if it names its free rate in `free`. Override this if that rate is no share of all
+        samples.
         """
         copy: PruningPolicy = replace(self, **{self.free: float(leave / sum(sizes))})  # type: ignore[type-var]
         return copy
 
     def __repr__(self) -> str:
         # Part of the saved settings, so without a memory address; dataclasses bring their own.
-        shown = {name: value for name, value in vars(self).items() if self.added.get(name, _SHOW) != value}
-        options = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
         return f"{type(self).__name__}({options})"
 
 
-_SHOW = object()
+# Cuts: samples leave for good, class by class.
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,6 @@ class _Cut(PruningPolicy):
 
     fraction: float
     readmit: bool = field(default=False, kw_only=True)
-    bits: ClassVar[int] = 32
 
     def __post_init__(self) -> None:
         exact_fraction("fraction", self.fraction)
@@ -146,16 +144,16 @@ class _Cut(PruningPolicy):
         return self.readmit
 
     def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """`floor(fraction * n_k)` of each class, limited by the class floor."""
+        """Return `floor(fraction * n_k)` of each class, limited by the class floor."""
         return quota(exact_fraction("fraction", self.fraction), sizes, minimum)
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Let the lowest keys of each class go; ties by index."""
-        return Choice(~lowest(self.keys(pool.scores), pool.targets, leave, bits=self.bits))
+        """Remove the lowest keys of each class; ties by index."""
+        return Choice(~lowest(self.keys(pool.scores), pool.targets, leave))
 
     @abstractmethod
-    def keys(self, scores: Mapping[str, NDArray[np.float32]]) -> Keys:
-        """Integers below `2**bits`; the lowest leave."""
+    def keys(self, scores: Scores) -> Keys:
+        """Return integers below `2**32`; the lowest leave."""
 
 
 @dataclass(frozen=True)
@@ -165,11 +163,10 @@ class LowestConfidence(_Cut):
     Args:
         fraction: Share of each class that leaves at each cut, in (0, 1); the number is rounded down.
         within: "dataset" follows Procedure 1. "batch" is the reading of the paper's remark on batch sizes: the lowest
-            `floor(fraction * n_kb)` of class `k` inside each minibatch `b` of the epoch just finished leave; the number
-            that leaves is then not known ahead and the pruner needs `batch_size`.
-        readmit: False is the pseudo-code: what left stays out. True selects anew from the full set at each cut, so that
-            `fraction` of the full set is out at any time; samples that rest keep their last score unless you pass them
-            through `observe` before the step.
+            `floor(fraction * n_kb)` of class `k` inside each minibatch `b` of the last epoch leave. The number that
+            leaves is then not known ahead, and the pruner needs `batch_size`.
+        readmit: False is the pseudo-code: what left stays out. True selects anew from the full set at each cut. Samples
+            that rest keep their last score unless `scoring` measures them again.
 
     >>> LowestConfidence(0.1).quota([50, 9], minimum=1).leave
     [5, 0]
@@ -189,8 +186,8 @@ class LowestConfidence(_Cut):
         """Whether the cut is made inside each minibatch."""
         return self.within == "batch"
 
-    def keys(self, scores: Mapping[str, NDArray[np.float32]]) -> Keys:
-        """Ascending confidence."""
+    def keys(self, scores: Scores) -> Keys:
+        """Return ascending confidence."""
         return ascending(scores["confidence"])
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
@@ -200,11 +197,11 @@ class LowestConfidence(_Cut):
         keys = self.keys(pool.scores)
         _, groups = np.unique(pool.batches * len(leave) + pool.targets, return_inverse=True)
         share = exact_fraction("fraction", self.fraction)
-        out = lowest(keys, groups, quota(share, np.bincount(groups).tolist(), 0).leave, bits=self.bits)
-        # The class floor holds for the whole class: where the minibatches together took too many, the highest return.
+        out = lowest(keys, groups, quota(share, np.bincount(groups).tolist(), 0).leave)
+        # The class floor holds for the whole class: if the minibatches together took too many, the highest return.
         wanted = np.bincount(pool.targets[out], minlength=len(leave))
         allowed = np.minimum(wanted, leave)
-        out[out] = lowest(keys[out], pool.targets[out], allowed, bits=self.bits)
+        out[out] = lowest(keys[out], pool.targets[out], allowed)
         return Choice(~out, quota=Quota(allowed.tolist(), wanted.tolist()))
 
 
@@ -217,51 +214,12 @@ class HighestConfidence(_Cut):
         readmit: Select from the full set at each cut.
     """
 
-    def keys(self, scores: Mapping[str, NDArray[np.float32]]) -> Keys:
-        """Descending confidence."""
+    def keys(self, scores: Scores) -> Keys:
+        """Return descending confidence."""
         return descending(scores["confidence"])
 
 
-@dataclass(frozen=True)
-class ErrorNorm(_Cut):
-    """EL2N: the `fraction` of each class with the smallest `||p - onehot(y)||_2` leaves (Paul et al. 2021).
-
-    The norm is averaged over the epochs by the same EMA as the confidence.
-
-    Args:
-        fraction: Share of each class that leaves at each cut.
-        readmit: Select from the full set at each cut.
-    """
-
-    columns: ClassVar[tuple[str, ...]] = ERROR_COLUMNS
-    free: ClassVar[str] = "fraction"
-
-    def keys(self, scores: Mapping[str, NDArray[np.float32]]) -> Keys:
-        """Ascending error norm."""
-        return ascending(scores["error"])
-
-
-@dataclass(frozen=True)
-class Forgetting(_Cut):
-    """The `fraction` of each class that was forgotten least often leaves (Toneva et al. 2019).
-
-    A sample is forgotten when it goes from right to wrong. One that was never right counts as forgotten more often than
-    any other and stays. Among equals the most confident leave first, then the first in index.
-
-    Args:
-        fraction: Share of each class that leaves at each cut.
-        readmit: Select from the full set at each cut.
-    """
-
-    columns: ClassVar[tuple[str, ...]] = FORGETTING_COLUMNS
-    free: ClassVar[str] = "fraction"
-    bits: ClassVar[int] = 44
-
-    def keys(self, scores: Mapping[str, NDArray[np.float32]]) -> Keys:
-        """Twelve bits of forgetting count (4,095 for never learned), then descending confidence."""
-        count = scores["forgotten"]
-        high = np.where(count < 0, 4095, np.minimum(count, 4094)).astype(np.uint64)
-        return (high << np.uint64(32)) | descending(scores["confidence"])
+# Draws by class: samples rest for one epoch.
 
 
 @dataclass(frozen=True)
@@ -281,29 +239,28 @@ class RandomSubset(PruningPolicy):
         exact_fraction("fraction", self.fraction)
 
     def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """`floor(fraction * n_k)` of each class, limited by the class floor."""
+        """Return `floor(fraction * n_k)` of each class, limited by the class floor."""
         return quota(exact_fraction("fraction", self.fraction), sizes, minimum)
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """A uniformly random set of the given size in each class."""
+        """Let a uniformly random set of the given size rest in each class."""
         return Choice(~lowest(_random_keys(len(pool.targets), pool.generator), pool.targets, leave))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Unbiased(PruningPolicy):
     """Each epoch a random part of the well-learned samples rests, and the rest of them weigh more.
 
     Well learned are the `m = floor(share * n_k)` samples of class `k` with the highest EMA confidence. Exactly
     `r = floor(drop * m)` of these, drawn at random, rest this epoch; those that stay weigh `m / (m - r)`. So each
-    sample's expected weight is 1, and the gradients of an epoch add up, in expectation, to those of all data; the steps
-    are known ahead. There are fewer of them, each with a mean gradient `n / kept` times as large: what is not weighted
-    (a calibration term, weight decay) acts in fewer steps without that factor. Use the weights in the classification
-    loss, not in a calibration term such as Huber's.
+    sample's expected weight is 1, and the gradients of an epoch add up, in expectation, to those of all data. There are
+    fewer steps, each with a mean gradient `n / kept` times as large: what is not weighted (a calibration term, weight
+    decay) acts in fewer steps without that factor. Use the weights in the classification loss only.
 
     Args:
         share: Part of each class that counts as well learned, in (0, 1].
         drop: Part of the well-learned that rests each epoch, in (0, 1).
-        weights: "full" as above; "mean": the same, scaled so that the weights of an epoch have the mean 1; "none": 1.
+        weights: See `Weighting`.
 
     >>> Unbiased(share=0.5, drop=0.5).quota([40], minimum=1).leave
     [10]
@@ -314,30 +271,27 @@ class Unbiased(PruningPolicy):
     weights: Weighting = field(default="full", kw_only=True)
     redraws: ClassVar[bool] = True
     free: ClassVar[str] = "drop"
-    added: ClassVar[Mapping[str, object]] = {"weights": "full"}
 
     def __post_init__(self) -> None:
-        check_weighting(self.weights)
+        _check_weighting(self.weights)
         exact_fraction("drop", self.drop)
-        if number("share", self.share) != 1:
-            exact_fraction("share", self.share)
+        _part_or_all("share", self.share)
 
     def _well_learned(self, sizes: Sequence[int]) -> list[int]:
-        share = Fraction(1) if self.share == 1 else exact_fraction("share", self.share)
-        return [size * share.numerator // share.denominator for size in sizes]
+        return quota(_part_or_all("share", self.share), sizes, 0).wanted
 
     def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """`floor(drop * floor(share * n_k))` of each class, limited by the class floor."""
+        """Return `floor(drop * floor(share * n_k))` of each class, limited by the class floor."""
         wanted = quota(exact_fraction("drop", self.drop), self._well_learned(sizes), 0).wanted
         return Quota([min(w, max(n - minimum, 0)) for w, n in zip(wanted, sizes, strict=True)], wanted)
 
     def most(self, sizes: Sequence[int], minimum: int) -> list[int]:
-        """Nine tenths of the well-learned, so that no weight exceeds 10: with 21 a network learned nothing."""
+        """Return nine tenths of the well-learned, limited by the class floor."""
         learned = self._well_learned(sizes)
         return [max(min(9 * m // 10, n - minimum), 0) for m, n in zip(learned, sizes, strict=True)]
 
     def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "Unbiased":
-        """The `drop` that lets so many rest; `share` stays."""
+        """Return a copy with the `drop` that lets so many rest; `share` stays."""
         return replace(self, drop=float(leave / sum(self._well_learned(sizes))))
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
@@ -350,9 +304,283 @@ class Unbiased(PruningPolicy):
         weight = (learned / np.maximum(learned - np.asarray(leave), 1)).astype(np.float32)
         weights = np.ones(len(pool.targets), dtype=np.float32)
         weights[top] = np.where(rests, 0, weight[classes])
-        return Choice(weights > 0, weigh(weights, self.weights))
+        return Choice(weights > 0, _weigh(weights, self.weights))
+
+
+# Draws from one pool: samples rest for one epoch, all classes together, and scores decide how many.
+
+
+class OnePool(PruningPolicy):
+    """Base of policies that draw anew each epoch from all classes together, down to the class floor."""
+
+    redraws: ClassVar[bool] = True
+    known_ahead: ClassVar[bool] = False
+    columns: ClassVar[tuple[str, ...]] = ("loss",)
+
+    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
+        """Return the most that may rest: all down to the class floor."""
+        most = [max(size - minimum, 0) for size in sizes]
+        return Quota(most, most)
+
+
+@dataclass(frozen=True)
+class _Resting(OnePool):
+    """Each epoch a random part of the samples that qualify rests; the others of them make up for it by their weight.
+
+    Each sample that qualifies rests with probability `ratio`, and those that stay weigh `1 / (1 - ratio)`. Under a
+    budget as many rest as it asks for: `r` of the `m` that qualify, and those that stay weigh `m / (m - r)`. At most
+    nine tenths of the `m` do; the others rest in later epochs. In both cases the expected weight of every sample is 1.
+
+    Args:
+        ratio: Probability to rest, in (0, 1). Not used under a budget.
+        weights: See `Weighting`.
+    """
+
+    ratio: float = 0.5
+    weights: Weighting = field(default="full", kw_only=True)
+    free: ClassVar[str] = "ratio"
+
+    def __post_init__(self) -> None:
+        exact_fraction("ratio", self.ratio)
+        _check_weighting(self.weights)
+
+    def most(self, sizes: Sequence[int], minimum: int) -> list[int]:
+        """Return nine tenths of each class, limited by the class floor."""
+        return [max(min(int(_MOST * size), size - minimum), 0) for size in sizes]
+
+    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> Self:  # noqa: ARG002 (PruningPolicy's)
+        """Return the policy: under a budget it counts."""
+        return self
+
+    @abstractmethod
+    def qualify(self, scores: Scores) -> Mask:
+        """Return which samples may rest."""
+
+    def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
+        """Draw among those that qualify, and give the others of these more weight."""
+        may = self.qualify(pool.scores)
+        order = torch.rand(len(may), generator=pool.generator, dtype=torch.float64).numpy()
+        count = int(may.sum())
+        if pool.asked is None:
+            rests = may & (order < self.ratio)
+            quota = _above_floor(rests, pool, n_classes=len(leave))
+            weight = 1 / (1 - self.ratio)
+        else:
+            rests = _first(may, order, min(pool.asked, int(_MOST * count)))
+            quota = _above_floor(rests, pool, n_classes=len(leave))
+            weight = count / max(count - int(rests.sum()), 1)
+        weights = np.where(rests, 0, np.where(may, weight, 1)).astype(np.float32)
+        return Choice(~rests, _weigh(weights, self.weights), quota)
+
+
+@dataclass(frozen=True)
+class InfoBatch(_Resting):
+    """Samples whose last loss lies below the mean of all last losses may rest (InfoBatch, Qin et al. 2024).
+
+    The loss is the negative log-probability of the label when the sample was last trained on. A sample that was never
+    observed counts with 3, as in the authors' code. Their last eighth of the epochs on all data is the pruner's
+    `anneal=0.125`.
+    """
+
+    def qualify(self, scores: Scores) -> Mask:
+        """The loss is below the mean."""
+        loss = scores["loss"].astype(np.float64)
+        below: Mask = loss < loss.mean()
+        return below
+
+
+@dataclass(frozen=True)
+class EasyHard(_Resting):
+    """Samples that are learned, or stay hopeless, may rest: by a threshold, so that their share follows the learning.
+
+    The score is the EMA of the label's probability, corrected for its zero start.
+
+    Args:
+        easy: A score of at least this qualifies, in (0, 1].
+        hard: A score of at most this qualifies too, in [0, 1); 0 turns it off.
+    """
+
+    easy: float = field(default=0.9, kw_only=True)
+    hard: float = field(default=0.0, kw_only=True)
+    columns: ClassVar[tuple[str, ...]] = ("label",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= number("hard", self.hard) < number("easy", self.easy) <= 1:
+            raise invalid("easy and hard", "satisfy 0 <= hard < easy <= 1", f"{self.easy} and {self.hard}")
+
+    def qualify(self, scores: Scores) -> Mask:
+        """The label's average probability is high, or very low."""
+        label = scores["label"]
+        marked: Mask = label >= self.easy
+        if self.hard:
+            marked |= label <= self.hard
+        return marked
+
+
+@dataclass(frozen=True)
+class OrderDP(OnePool):
+    """Each epoch a random pool is drawn, and the samples of it with the largest last losses train (Jin et al. 2026).
+
+    The pool has `s = floor(pool * n)` samples, of which `q = floor(top * s)` train, all with weight 1.
+
+    Args:
+        pool: Part of all samples that is drawn, in (0, 1].
+        top: Part of the pool that trains, in (0, 1). Not used under a budget.
+    """
+
+    pool: float = 0.8
+    top: float = 0.75
+    free: ClassVar[str] = "top"
+
+    def __post_init__(self) -> None:
+        exact_fraction("top", self.top)
+        _part_or_all("pool", self.pool)
+
+    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> Self:
+        """Return the policy. Raise if the pool is too small for the samples that must train."""
+        samples = sum(sizes)
+        if samples - floor(leave) > self._size(samples):
+            share = float(1 - leave / samples)
+            raise invalid("pool", f"hold the {share:.3g} of all samples that train with this budget", self.pool)
+        return self
+
+    def _size(self, samples: int) -> int:
+        return int(_part_or_all("pool", self.pool) * samples)
+
+    def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
+        """Let all samples rest but the top of a random pool."""
+        n = len(pool.targets)
+        size = self._size(n)
+        drawn = np.sort(torch.randperm(n, generator=pool.generator)[:size].numpy())
+        if pool.asked is None:
+            train = int(exact_fraction("top", self.top) * size)
+        else:
+            train = n - pool.asked
+        keys = descending(pool.scores["loss"][drawn])
+        rests = np.ones(n, dtype=np.bool_)
+        rests[drawn] = ~lowest(keys, np.zeros(size, dtype=np.int64), [train])
+        quota = _above_floor(rests, pool, n_classes=len(leave))
+        return Choice(~rests, quota=quota)
+
+
+@dataclass(frozen=True)
+class Selective(OnePool):
+    """The larger its last loss, the likelier a sample trains (Selective-Backprop with stale losses, Jiang et al. 2019).
+
+    Each epoch all but `floor(fraction * n)` of the `n` samples train, with weight 1. The one with the `k`-th smallest
+    loss does so with probability `min(1, c * (k / n)**power)`, where `c` makes the sum of these the number that trains.
+    With `by="error"`, `1 - p` takes the place of the rank `k / n`, where `p` is the probability of the label.
+
+    Args:
+        fraction: Part of all samples that rests, in (0, 1).
+        power: How strongly large losses are preferred, above 0.
+        by: "rank" or "error".
+    """
+
+    fraction: float = 0.4
+    power: float = 1.0
+    by: Literal["rank", "error"] = field(default="rank", kw_only=True)
+    free: ClassVar[str] = "fraction"
+
+    def __post_init__(self) -> None:
+        exact_fraction("fraction", self.fraction)
+        positive("power", self.power)
+        if self.by not in ("rank", "error"):
+            raise invalid("by", "be 'rank' or 'error'", repr(self.by))
+
+    def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
+        """Draw by the rank of the loss, ties by index, or by the error."""
+        n = len(pool.targets)
+        losses = pool.scores["loss"].astype(np.float64)
+        if self.by == "error":
+            size = np.maximum(-np.expm1(-losses), _LEAST_ERROR)
+        else:
+            size = np.empty(n)
+            size[np.argsort(losses, kind="stable")] = np.arange(1, n + 1) / n
+        out = pool.asked
+        if out is None:
+            out = int(exact_fraction("fraction", self.fraction) * n)
+        rests = ~systematic(scaled_to(size**self.power, n - out), n - out, pool.generator)
+        quota = _above_floor(rests, pool, n_classes=len(leave))
+        return Choice(~rests, quota=quota)
+
+
+def scaled_to(chance: NDArray[np.float64], total: int) -> NDArray[np.float64]:
+    """Return `min(1, c * chance)`, with the `c` for which the sum is `total`.
+
+    >>> scaled_to(np.array([0.25, 0.5, 1.0]), 2).tolist()
+    [0.3333333333333333, 0.6666666666666666, 1.0]
+    """
+    low = np.sort(chance)
+    # If the k largest are 1, the others share total - k. The least k that leaves all of these at 1 or below is right.
+    k = np.arange(total + 1)
+    shared = np.concatenate([[0.0], np.cumsum(low)])[len(low) - k]
+    largest = np.concatenate([[0.0], low])[len(low) - k]
+    fits = np.flatnonzero((total - k) * largest <= shared)[0]
+    if not shared[fits]:
+        return np.ones_like(chance)
+    scaled: NDArray[np.float64] = np.minimum(chance * ((total - fits) / shared[fits]), 1)
+    return scaled
+
+
+def systematic(chance: NDArray[np.float64], total: int, generator: torch.Generator) -> Mask:
+    """Draw exactly `total` samples, each with its own chance; the chances sum to `total`.
+
+    They are laid end to end in a random order, and a sample is drawn if a whole number plus one random offset falls
+    into its stretch (systematic sampling). No stretch is longer than 1, so none is drawn twice.
+    """
+    order = torch.randperm(len(chance), generator=generator).numpy()
+    offset = float(torch.rand((), generator=generator, dtype=torch.float64))
+    ends = np.cumsum(chance[order])
+    # The last end is `total` but for rounding, which must not lose or add a sample.
+    passed = np.clip(np.floor(ends - offset) + 1, 0, total)
+    passed[-1] = total
+    drawn = np.zeros(len(chance), dtype=np.bool_)
+    drawn[order] = np.diff(passed, prepend=0) > 0
+    return drawn
+
+
+def _above_floor(rests: Mask, pool: Snapshot, *, n_classes: int) -> Quota:
+    """Bring random samples back, in place, if a class would get smaller than its floor."""
+    wanted = np.bincount(pool.targets[rests], minlength=n_classes)
+    sizes = np.bincount(pool.targets, minlength=n_classes)
+    allowed = np.minimum(wanted, np.maximum(sizes - pool.floor, 0))
+    rests[rests] = lowest(_random_keys(int(rests.sum()), pool.generator), pool.targets[rests], allowed)
+    return Quota(allowed.tolist(), wanted.tolist())
+
+
+def _first(may: Mask, order: NDArray[np.float64], number: int) -> Mask:
+    """Mark the `number` samples of those that may, which come first in the order; ties by index."""
+    rests = np.zeros_like(may)
+    candidates = np.flatnonzero(may)
+    rests[candidates[np.argsort(order[candidates], kind="stable")[:number]]] = True
+    return rests
 
 
 def _random_keys(n: int, generator: torch.Generator) -> Keys:
-    """Distinct random keys below n: a random order without ties, so every subset of a size is equally likely."""
+    """Return distinct random keys below n, so that every subset of a size is equally likely."""
     return torch.randperm(n, generator=generator).numpy().astype(np.uint64)
+
+
+def _part_or_all(name: str, value: float) -> Fraction:
+    """Return an exact fraction in (0, 1]."""
+    if number(name, value) == 1:
+        return Fraction(1)
+    return exact_fraction(name, value)
+
+
+def _check_weighting(weights: object) -> None:
+    known = get_args(Weighting)
+    if weights not in known:
+        raise invalid("weights", "be full, mean or none", repr(weights), did_you_mean(str(weights), known))
+
+
+def _weigh(weights: NDArray[np.float32], how: Weighting) -> NDArray[np.float32] | None:
+    """Return the weights that make up in full (0 for a sample that rests), changed as asked; None: all weigh 1."""
+    if how == "none":
+        return None
+    if how == "full":
+        return weights
+    scaled: NDArray[np.float32] = weights * np.float32(np.count_nonzero(weights) / weights.sum(dtype=np.float64))
+    return scaled

@@ -1,61 +1,67 @@
 """The pruner: a table of scores, a timetable, and the set of samples that train now."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch import distributed as dist
 
-from calibrant.checks import whole
+from calibrant.checks import as_array, labels, number, require_tensor, whole
 from calibrant.errors import CalibrantError, invalid
 from calibrant.losses import distributed
-from calibrant.pruning import inputs
-from calibrant.pruning.audit import PruningReport, find_suspects
-from calibrant.pruning.overview import audit_of, report_of
-from calibrant.pruning.policies import PruningPolicy, Snapshot
-from calibrant.pruning.ranks import assert_agreement, mean_over_ranks, short_digest
+from calibrant.pruning.policies import Choice, PruningPolicy, Snapshot
+from calibrant.pruning.pruning_state import PruningReport, PruningState, check_state, find_suspects
 from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, Sharding, batch_numbers, generator_for, steps_in
-from calibrant.pruning.schedules import Schedule
-from calibrant.pruning.scoring import Scorer, Scoring, check_observed, check_scoring, note_unscored, score_samples
-from calibrant.pruning.state import PruningState
-from calibrant.pruning.table import ScoreTable
-from calibrant.pruning.timetable import Timetable, anneal_epochs, checked_choice
+from calibrant.pruning.score_table import ScoreTable, collective_device
+from calibrant.pruning.timetable import Schedule, Timetable, anneal_epochs
 from calibrant.runs import PruningAudit, save_audit
+
+Scoring = Literal["batches", "resting", "all"]
+"""Where the scores at a cut come from.
+
+`batches`: from the training batches, without any further pass. `resting`: samples that rest are passed through the
+network before each cut, the others keep their score. `all`: every sample that competes is passed through the network
+before each cut, and this alone is its score ("the model's performance is measured over the training dataset").
+"""
+Scorer = Callable[[Tensor], Iterable[tuple[Tensor, Tensor]]]
+"""Takes indices, int64 on the CPU, and yields batches `(indices, logits)` that hold each of them once."""
+_MOST_CLASSES = 2**20
+"""A hash or an id that is given as a label would ask for a table of its size."""
+_UNSCORED = "were not scored since they left, so that hardly any can return; see scoring='resting'"
 
 
 class ConfidencePruner:
     """Keeps the score of every training sample and decides which samples train in each epoch.
 
     The score is the paper's exponential moving average of the top probability, `e <- ema * c + (1 - ema) * e` from
-    `e = 0`, taken from the training batches themselves, before the optimiser's step; no extra pass is made unless
-    `scoring` asks for one.
+    `e = 0`, taken from the training batches themselves, before the optimiser's step.
 
     Args:
         targets: Label of every sample, shape (n,), whole numbers `0..K-1`.
-        policy: Chooses the samples that leave. With None all stay, and order and scores are still kept.
-        schedule: After which epochs they leave. Not needed for `Unbiased` and `RandomSubset`.
+        policy: Chooses the samples that leave. None: all stay, and order and scores are still kept.
+        schedule: After which epochs they leave. Policies that draw every epoch do not need one.
         ema: Weight of the newest confidence, in (0, 1]; the paper's 0.3. 1.0 is the paper's pruning without EMA.
         seed: The order of an epoch and every draw depend on this and the epoch alone.
-        epochs: Number of epochs of the training; needed for `anneal`.
+        epochs: Number of epochs of the training; needed for `anneal` and `budget`.
         anneal: Final epochs on all data with weight 1: a number, or a fraction of `epochs` (rounded up).
         minimum_per_class: No class is pruned below this.
         budget: Share of `epochs * n` that may be trained on, exactly: the policy's free rate is solved for it.
-        bias_correction: Divide the EMA by `1 - (1 - ema)**count`, which matters where samples are not seen equally
-            often (`drop_last`).
-        scoring: "batches", or at the cuts also a forward pass: over what rests ("resting", which `readmit` needs to
-            bring samples back), or over all that competes ("all"). `step` then takes `score`.
-        fixed_batches: Build the batches once and never again: what is pruned leaves the set, but not its batch, and
-            every epoch trains on all samples in the same order. The paper's Procedure 3, taken at its word.
-        n_classes: Number of classes K, the columns of the logits; one more than the largest target unless told. A class
-            without samples is an error unless `n_classes` is given.
-        batch_size: Samples of one rank's batch: several ranks then repeat samples only where it cannot be avoided.
-            Needed for `LowestConfidence(within="batch")`.
-        device: Where the tables live; see `to`.
+        bias_correction: Divide the EMA by `1 - (1 - ema)**count`, which matters if samples are not seen equally often
+            (`drop_last`).
+        scoring: See `Scoring`. `step` then takes `score`.
+        n_classes: Number of classes K, the columns of the logits. None: one more than the largest target, and a class
+            without samples is an error.
+        batch_size: Samples of one rank's batch: several ranks then repeat samples only if it cannot be avoided. Needed
+            for `LowestConfidence(within="batch")`.
+        device: Where the tables are; see `to`.
         validate: Check indices on a GPU too, which waits for it. On the CPU they are always checked.
 
     >>> from calibrant.pruning import ConfidencePruner, Every, LowestConfidence
@@ -80,38 +86,47 @@ class ConfidencePruner:
         budget: float = 1.0,
         bias_correction: bool = False,
         scoring: Scoring = "batches",
-        fixed_batches: bool = False,
         n_classes: int | None = None,
         batch_size: int | None = None,
         device: torch.device | str | None = None,
         validate: bool = False,
     ) -> None:
-        self._labels, sizes = inputs.checked_targets(targets, n_classes)
-        inputs.check_options(ema=ema, seed=seed)
-        epochs = None if epochs is None else whole("epochs", epochs, 1)
+        self._labels, sizes = _checked_targets(targets, n_classes)
+        if not 0 < number("ema", ema) <= 1:
+            raise invalid("ema", "lie in (0, 1]", ema, "The paper uses 0.3; 1.0 keeps the last confidence alone.")
+        if epochs is not None:
+            epochs = whole("epochs", epochs, 1)
+        if batch_size is not None:
+            batch_size = whole("batch_size", batch_size, 1)
         minimum = whole("minimum_per_class", minimum_per_class, 1)
-        batch_size = None if batch_size is None else whole("batch_size", batch_size, 1)
         timetable = Timetable(tuple(sizes), policy, schedule, epochs, anneal_epochs(anneal, epochs), minimum)
         self.timetable = timetable.with_budget(budget)
-        if policy is not None and policy.within_batch and batch_size is None:
-            raise invalid("batch_size", f"be given with {policy}", None)
+        columns: tuple[str, ...] = ()
+        if policy is not None:
+            columns = policy.columns
+            if policy.within_batch and batch_size is None:
+                raise invalid("batch_size", f"be given with {policy}", None)
         check_scoring(scoring, policy)
-        inputs.check_fixed_batches(fixed_batches, policy, scoring)
         if epochs is not None:
             self.timetable.warn_if_idle(epochs, stacklevel=2)
-        self.samples, self.n_classes = len(self._labels), len(sizes)
-        self.seed, self.batch_size, self.validate = int(seed), batch_size, validate
-        self.scoring, self.scored = scoring, 0
-        # Samples of a batch over all ranks, where their parts differ in size.
+        self.samples = len(self._labels)
+        self.n_classes = len(sizes)
+        self.seed = whole("seed", seed, 0)
+        self.batch_size = batch_size
+        self.validate = validate
+        self.scoring = scoring
+        self.scored = 0
+        # Samples of a batch over all ranks, if their parts differ in size.
         self.global_batch_size: int | None = None
-        labels, extra = torch.from_numpy(self._labels), policy.columns if policy is not None else ()
-        self.table = ScoreTable(labels, ema=float(ema), bias_correction=bias_correction, extra=extra)
-        self._state = PruningState(self._labels, sizes, fixed=fixed_batches)
-        self._base_order, self._targets_digest = 0, hashlib.sha256(self._labels.data).hexdigest()
+        on_device = torch.from_numpy(self._labels)
+        self.table = ScoreTable(on_device, ema=float(ema), bias_correction=bias_correction, extra=columns)
+        self._state = PruningState(self._labels, sizes)
+        self._base_order = 0
+        self._targets_digest = hashlib.sha256(self._labels.data).hexdigest()
         if device is not None:
             self.to(device)
 
-    # while training ---------------------------------------------------------------------------------------------------
+    # While training.
 
     def to(self, device: torch.device | str) -> "ConfidencePruner":
         """Move the tables; afterwards their storage never changes, so a captured graph may keep their addresses."""
@@ -121,7 +136,7 @@ class ConfidencePruner:
 
     @property
     def device(self) -> torch.device:
-        """Where the tables live."""
+        """Where the tables are."""
         return self._state.weights.device
 
     def observe(self, indices: Tensor, logits: Tensor) -> None:
@@ -135,66 +150,126 @@ class ConfidencePruner:
             logits: Shape (b, K), as the model gave them; any floating type, gradients are not followed.
         """
         indices = self._on_device(indices)
-        inputs.check_logits(logits, len(indices), self.n_classes)
+        self._check_logits(logits, len(indices))
         self.table.observe(indices, logits.detach())
 
     def weights(self, indices: Tensor) -> Tensor:
-        """Weight of each sample in the classification loss, shape (b,), float32; 0 for a sample that rests."""
+        """Return the weight of each sample in the classification loss, shape (b,), float32; 0 if it rests."""
         return self._state.weights.index_select(0, self._on_device(indices))
 
     def _on_device(self, indices: Tensor) -> Tensor:
-        """The indices where the tables are, checked where that costs no wait."""
-        inputs.check_indices(indices, self.samples, validate=self.validate)
+        """Return the indices on the device of the tables. Their range is checked if that costs no wait."""
+        require_tensor("indices", indices)
+        if indices.dtype not in {torch.int64, torch.int32}:
+            raise invalid("indices", "be int64", indices.dtype)
+        if indices.ndim != 1:
+            raise invalid("indices", "have shape (batch,)", tuple(indices.shape))
+        free = indices.device.type == "cpu" or self.validate
+        if free and not torch.compiler.is_compiling() and len(indices):
+            low, high = int(indices.min()), int(indices.max())
+            rule = f"lie in 0..{self.samples - 1}"
+            if low < 0:
+                raise invalid("indices", rule, low)
+            if high >= self.samples:
+                raise invalid("indices", rule, high, "Wrap what the loader reads, outermost: Indexed(Subset(...)).")
         return indices.to(self.device, torch.int64, non_blocking=True)
 
-    # once per epoch ---------------------------------------------------------------------------------------------------
+    def _check_logits(self, logits: Tensor, rows: int) -> None:
+        """Raise if logits do not fit the indices or the classes. Only shapes are looked at."""
+        require_tensor("logits", logits)
+        if logits.ndim != 2 or logits.shape[1] != self.n_classes:
+            way_out = ""
+            if logits.ndim == 2 and logits.shape[1] > self.n_classes:
+                way_out = f"Make the pruner with n_classes={logits.shape[1]} if some classes have no samples."
+            elif self.n_classes == 2 and logits.shape == (rows, 1):
+                way_out = "One logit z is the same as two: torch.cat([torch.zeros_like(z), z], dim=1)."
+            raise invalid("logits", f"have shape (batch, {self.n_classes})", tuple(logits.shape), way_out)
+        if rows != len(logits):
+            raise invalid("indices", f"have shape ({len(logits)},), one per row of logits", f"({rows},)")
+
+    # Once per epoch.
 
     def step(self, loss: float | None = None, *, score: Scorer | None = None) -> None:
         """End the epoch: merge the ranks' scores, and decide which samples train next.
 
         Args:
             loss: Mean loss of the epoch, for `OnPlateau`; averaged over the ranks. Other schedules ignore it.
-            score: Called before a cut where `scoring` is not "batches", with the indices that this rank is to score; it
+            score: Called before a cut if `scoring` is not "batches", with the indices that this rank must score. It
                 passes them through the network, without gradients, and yields batches `(indices, logits)`. How many
                 samples all ranks scored in this step is then `scored`.
         """
-        many, loss = distributed.is_distributed(), inputs.checked_loss(loss)
+        many = distributed.is_distributed()
+        loss = _checked_loss(loss)
         if many:
             self.table.share(distributed.rank())
-            loss = None if loss is None else mean_over_ranks(loss, self.device)
+            if loss is not None:
+                loss = _mean_over_ranks(loss, self.device)
         state = self._state
         action = self.timetable.action(state.epoch + 1, state.memory, loss)
-        trained, self.scored = state.kept_sizes, 0
-        policy = self.timetable.policy
-        if action == "cut" and policy is not None and self.scoring != "batches":
-            self.scored = score_samples(self.table, state, score, self.scoring, from_all=policy.from_all)
+        trained = state.kept_sizes
+        self.scored = 0
+        if action == "cut" and self.scoring != "batches":
+            self.scored = self._score(score)
         if action in {"cut", "draw"}:
             self._prune(redraw=action == "draw")
         elif action == "all":
             state.train_on(np.ones(self.samples, dtype=np.bool_))
         state.finish_epoch(trained)
         if many:
-            self._agree()
+            self._assert_ranks_agree()
+
+    def _score(self, scorer: Scorer | None) -> int:
+        """Score what competes at a cut, each rank a part. Return how many samples all ranks scored."""
+        if scorer is None:
+            way_out = "Call pruner.step(score=...): docs/pruning.md shows how."
+            raise invalid("score", f"be given to step() with scoring={self.scoring!r}", None, way_out)
+        assert self.timetable.policy is not None
+        if self.scoring == "resting":
+            wanted = self.resting
+        elif self.timetable.policy.from_all:
+            wanted = torch.arange(self.samples)
+        else:
+            wanted = self.kept
+        mine = wanted[distributed.rank() :: distributed.world_size()]
+        found = 0
+        if len(mine):
+            for indices, logits in scorer(mine):
+                self._check_logits(logits, len(indices))
+                rows = indices.to(self.device)
+                self.table.catch_up(rows, logits.detach(), finished=self.epoch + 1, anew=self.scoring == "all")
+                found += len(indices)
+        if found != len(mine):
+            raise CalibrantError(f"score gave logits for {found} samples, but was asked for {len(mine)}.")
+        if distributed.is_distributed():
+            self.table.share(distributed.rank())
+        return len(wanted)
 
     def _prune(self, *, redraw: bool) -> None:
-        """Let the policy choose from its pool; the epoch that just ended is `self.epoch`, counted from 0."""
-        policy, state = self.timetable.policy, self._state
+        """Let the policy choose from its pool. The epoch that just ended is `self.epoch`, counted from 0."""
+        policy = self.timetable.policy
+        state = self._state
         assert policy is not None
-        mask = state.members()
+        mask = state.mask()
         if policy.from_all and not redraw:
-            note_unscored(self.table, state)
-        pool = slice(None) if policy.from_all or mask.all() else np.flatnonzero(mask)
-        sizes = self.timetable.pool(state.member_sizes())
+            stale = int((self.table.column("count")[~mask] <= state.epoch).sum())
+            if stale:
+                state.note(f"{stale} samples that rest {_UNSCORED}", topic=_UNSCORED)
+        pool = np.arange(self.samples) if policy.from_all else np.flatnonzero(mask)
+        sizes = self.timetable.pool(state.kept_sizes)
         quota = self.timetable.quota(self.epoch + 1, sizes, rested=state.rested())
-        limits = [max(n - self.timetable.minimum, 0) for n in sizes] if policy.within_batch else quota.leave
-        choice = checked_choice(policy, self._snapshot(pool, policy), limits)
+        limits = quota.leave
+        if policy.within_batch:
+            limits = [max(n - self.timetable.minimum, 0) for n in sizes]
+        asked = None if self.timetable.rest is None else sum(quota.leave)
+        choice = _checked_choice(policy, self._snapshot(pool, policy, asked), limits)
         state.note_refusals(choice.quota or quota, self.timetable.minimum)
-        # Where scores decide how many leave, an epoch in which nobody does is nothing to report.
+        # If scores decide how many leave, an epoch in which no sample does is nothing to report.
         if choice.stay.all() and (policy.known_ahead or policy.within_batch):
             state.note("no sample left: every class is too small for the policy's fraction or the class floor")
-        stay, weights = np.zeros(self.samples, dtype=np.bool_), choice.weights
+        stay = np.zeros(self.samples, dtype=np.bool_)
         stay[pool] = choice.stay
-        if weights is not None and not policy.from_all:
+        weights = None
+        if choice.weights is not None:
             weights = np.zeros(self.samples, dtype=np.float32)
             weights[pool] = choice.weights
         if not redraw:
@@ -203,34 +278,56 @@ class ConfidencePruner:
         leave = (choice.quota or quota).leave
         if missed := self.timetable.missed(self.epoch + 1, asked=sum(quota.leave), left=sum(leave)):
             state.note(missed)
-        if state.member_sizes() != [size - out for size, out in zip(sizes, leave, strict=True)]:
+        if state.kept_sizes != [size - out for size, out in zip(sizes, leave, strict=True)]:
             raise CalibrantError(f"{policy} let other numbers of samples go than its quota says; choose must obey it.")
 
-    def _snapshot(self, pool: slice | NDArray[np.intp], policy: PruningPolicy) -> Snapshot:
+    def _snapshot(self, pool: NDArray[np.intp], policy: PruningPolicy, asked: int | None) -> Snapshot:
         if policy.uses_scores:
-            check_observed(self.table, self._state, policy)
-        block = self.global_batch_size or (self.batch_size or 1) * distributed.world_size()
-        scores = {name: self.table.score(name) for name in ("confidence", *policy.columns)}
+            self._check_observed(policy)
+        batches = None
+        if policy.within_batch:
+            block = self.global_batch_size or (self.batch_size or 1) * distributed.world_size()
+            batches = batch_numbers(self.global_order(), block, self.samples)[pool]
         return Snapshot(
             targets=self._labels[pool],
-            scores={name: values[pool] for name, values in scores.items()},
+            scores={name: self.table.score(name)[pool] for name in ("confidence", *policy.columns)},
             generator=generator_for(self.seed, self.epoch, DRAW),
-            batches=batch_numbers(self.global_order(), block, self.samples)[pool] if policy.within_batch else None,
-            epoch=self.epoch + 1,
+            batches=batches,
             floor=self.timetable.minimum,
+            asked=asked,
         )
 
-    def _agree(self) -> None:
-        """Raise where ranks do not train on the same set."""
-        about = {
-            "settings or targets": short_digest(repr(self.settings()).encode()),
-            "kept set": short_digest(self._state.mask().data),
-            "weights": short_digest(self._state.weights.cpu().numpy().data),
+    def _check_observed(self, policy: PruningPolicy) -> None:
+        """Raise if there are no scores, and note if some samples have none."""
+        unseen = self.samples - int(np.count_nonzero(self.table.column("count")))
+        if unseen == self.samples:
+            raise CalibrantError(
+                f"{policy} needs scores, and none was observed. Call pruner.observe(indices, logits) in each batch."
+            )
+        if unseen:
+            self._state.note(
+                f"{unseen} samples were never observed; they keep the score 0 (drop_last, draws with replacement, or "
+                "Indexed not outermost around the dataset)",
+                topic="never observed",
+            )
+
+    def _assert_ranks_agree(self) -> None:
+        """Raise, on every rank, if the ranks do not train on the same set."""
+        values = {
+            "settings or targets": _short_digest(repr(self.settings()).encode()),
+            "kept set": _short_digest(self._state.mask().data),
+            "weights": _short_digest(self._state.weights.cpu().numpy().data),
             "order of the base sampler (seed its generator alike on all ranks)": self._base_order,
         }
-        assert_agreement(about, self.device)
+        mine = torch.tensor(list(values.values()), dtype=torch.int64, device=collective_device(self.device))
+        rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(rows, mine)
+        differs = (torch.stack(rows) != mine).any(0).tolist()
+        if any(differs):
+            what = "; ".join(name for name, differ in zip(values, differs, strict=True) if differ)
+            raise CalibrantError(f"the ranks disagree on: {what}.")
 
-    # what is trained on, and in what order ----------------------------------------------------------------------------
+    # What is trained on, and in what order.
 
     @property
     def epoch(self) -> int:
@@ -259,83 +356,78 @@ class ConfidencePruner:
 
     @property
     def scores(self) -> Tensor:
-        """EMA confidence of each sample, shape (n,), bias-corrected where asked; a copy on the CPU."""
+        """EMA confidence of each sample, shape (n,), bias-corrected if asked; a copy on the CPU."""
         return torch.from_numpy(self.table.confidence().copy())
 
     def global_order(self) -> Tensor:
-        """The order of this epoch over all ranks: a shuffle of `kept` by seed and epoch alone."""
+        """Return the order of this epoch over all ranks: a shuffle of `kept` by seed and epoch alone."""
         kept = self.kept
-        epoch = 0 if self._state.fixed else self.epoch
-        return kept[torch.randperm(len(kept), generator=generator_for(self.seed, epoch, ORDER))]
+        return kept[torch.randperm(len(kept), generator=generator_for(self.seed, self.epoch, ORDER))]
 
-    def order(
+    def order(self, **sharding: Any) -> Tensor:
+        """Return this rank's indices in order, int64, on the CPU: what `sampler` with the same arguments yields."""
+        return self._sharding(**sharding).take(self.global_order())
+
+    def _sharding(
         self,
-        *,
         batch_size: int | None = None,
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
-    ) -> Tensor:
-        """This rank's indices in order, int64, on the CPU: what `sampler` with the same arguments yields."""
-        return self._sharding(batch_size, drop_last, rank, world_size).take(self.global_order())
-
-    def _sharding(self, batch_size: int | None, drop_last: bool, rank: int | None, world_size: int | None) -> Sharding:
-        return Sharding(
-            rank=distributed.rank() if rank is None else rank,
-            world_size=distributed.world_size() if world_size is None else world_size,
-            batch_size=self.batch_size if batch_size is None else batch_size,
-            drop_last=drop_last,
-        )
+    ) -> Sharding:
+        if batch_size is None:
+            batch_size = self.batch_size
+        if rank is None:
+            rank = distributed.rank()
+        if world_size is None:
+            world_size = distributed.world_size()
+        return Sharding(rank, world_size, batch_size, drop_last)
 
     def sampler(
         self,
         base: Iterable[int] | None = None,
         *,
-        weights: Tensor | None = None,
         batch_size: int | None = None,
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
     ) -> KeptSampler:
-        """A sampler for `DataLoader`; one for the whole training.
+        """Return a sampler for `DataLoader`; one for the whole training.
 
         Args:
             base: Your own sampler. Its order is kept and samples that are out are skipped; a pass has
-                `len(base) * n_kept // n` samples, for which `base` is passed over again where it takes that. On several
+                `len(base) * n_kept // n` samples, and `base` is passed over again until there are enough. On several
                 ranks it must yield the same indices on each: the pruner shards them.
-            weights: Sampling weights, shape (n,): `n_kept` draws with replacement from the kept samples.
-            batch_size: Per rank; the constructor's unless told. See `Sharding` for what it avoids.
-            drop_last: Set it where the `DataLoader` has it and there are several ranks.
-            rank: This process's rank; `torch.distributed`'s unless told.
-            world_size: Number of ranks; `torch.distributed`'s unless told.
+            batch_size: Per rank. None: that of the pruner. See `Sharding` for what it avoids.
+            drop_last: Set it if the `DataLoader` has it and there are several ranks.
+            rank: This process's rank. None: that of `torch.distributed`.
+            world_size: Number of ranks. None: that of `torch.distributed`.
         """
         sharding = partial(self._sharding, batch_size, drop_last, rank, world_size)
-        return KeptSampler(self, sharding, base=base, weights=weights, remember=self._remember)
+        return KeptSampler(self, sharding, base=base, remember=self._remember)
 
     def _remember(self, order: Tensor) -> None:
         if distributed.is_distributed():
-            self._base_order = short_digest(order.numpy().data)
+            self._base_order = _short_digest(order.numpy().data)
 
     def samples_by_epoch(self, epochs: int) -> list[int]:
-        """Number of samples that each of the first `epochs` epochs trains on, exactly."""
-        if self._state.fixed:
-            return [self.samples] * whole("epochs", epochs, 0)
+        """Return the number of samples that each of the first `epochs` epochs trains on, exactly."""
         return [sum(sizes) for sizes in self.timetable.sizes_by_epoch(whole("epochs", epochs, 0))]
 
     def total_steps(self, epochs: int, batch_size: int, world_size: int = 1, *, drop_last: bool = False) -> int:
-        """Exact number of steps of a training with `epochs` epochs, from its start, before it begins.
+        """Return the exact number of steps of a training with `epochs` epochs, from its start, before it begins.
 
-        Not known for `OnPlateau` and `within="batch"`, which raise.
+        Raise if it is not known, as for `OnPlateau` and `within="batch"`.
         """
         samples = self.samples_by_epoch(epochs)
         if self.timetable.epochs is None:
             self.timetable.warn_if_idle(epochs, stacklevel=2)
         return sum(steps_in(n, batch_size=batch_size, world_size=world_size, drop_last=drop_last) for n in samples)
 
-    # state and reports ------------------------------------------------------------------------------------------------
+    # State and reports.
 
     def settings(self) -> dict[str, Any]:
-        """Everything that the state of pruning depends on, as plain values."""
+        """Return everything that the state of pruning depends on, as plain values."""
         return {
             "samples": self.samples,
             "classes": self.n_classes,
@@ -348,14 +440,12 @@ class ConfidencePruner:
             "epochs": self.timetable.epochs,
             "anneal": self.timetable.anneal,
             "minimum_per_class": self.timetable.minimum,
-            # Left out without a budget and without scoring: states of older versions have no such entries.
-            **({} if self.scoring == "batches" else {"scoring": self.scoring}),
-            **({"fixed_batches": True} if self._state.fixed else {}),
-            **({} if self.timetable.rest is None else {"rest": repr(self.timetable.rest)}),
+            "scoring": self.scoring,
+            "rest": repr(self.timetable.rest),
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of the state: tensors on the CPU, and plain values that JSON can hold."""
+        """Return a copy of the state: tensors on the CPU, and plain values that JSON can hold."""
         return {
             "rows": self.table.rows.cpu().clone(),
             "shared_count": self.table.shared_count.cpu().clone(),
@@ -372,29 +462,111 @@ class ConfidencePruner:
             shared: All ranks held the same rows when the state was saved, as they do between epochs. One process keeps
                 no account of that; without it, a run that goes on with several would take each row from the first.
         """
-        inputs.check_settings(state, self.settings(), strict=strict)
+        check_state(state, self.settings(), strict=strict)
         if state["rows"].shape != self.table.rows.shape:
             found = f"columns for {state['settings']['policy']}"
             raise invalid("state", f"hold scores for {self.timetable.policy}", found)
         self.table.rows.copy_(state["rows"])
-        count = self.table.rows[:, self.table.columns.index("count")] if shared else state["shared_count"]
-        self.table.shared_count.copy_(count)
+        self.table.shared_count.copy_(self.table.counts if shared else state["shared_count"])
         self._state.load_state_dict(state)
 
-    def report(self, *, suspects: int = 100, seconds: float | None = None) -> PruningReport:
-        """What pruning did so far.
-
-        Args:
-            suspects: At most so many likely wrong labels.
-            seconds: Training time so far, for an estimate of the time saved.
-        """
-        found = find_suspects(self.table, self._labels, limit=suspects)
-        return report_of(self._state, self.timetable.sizes, found, seconds=seconds)
+    def report(self, *, suspects: int = 100) -> PruningReport:
+        """Return what pruning did so far, with at most `suspects` likely wrong labels."""
+        by_epoch = [sum(trained) for trained in self._state.history]
+        return PruningReport(
+            samples=self.samples,
+            epoch=self.epoch,
+            class_sizes=list(self.timetable.sizes),
+            class_kept=list(self._state.kept_sizes),
+            kept_by_epoch=by_epoch,
+            seen=sum(by_epoch),
+            full=self.samples * self.epoch,
+            notes=list(self._state.notes),
+            suspects=find_suspects(self.table, self._labels, limit=suspects),
+        )
 
     def audit(self) -> PruningAudit:
-        """The whole record, sample by sample."""
-        return audit_of(self.table, self._state, self.timetable.sizes, self.settings())
+        """Return the whole record, sample by sample."""
+        return PruningAudit(
+            index=np.arange(self.samples),
+            target=self._labels.copy(),
+            left=self._state.left.astype(np.int64),
+            score=self.table.confidence(),
+            excess=self.table.column("excess"),
+            predicted=self.table.column("predicted").astype(np.int64),
+            count=self.table.column("count").astype(np.int64),
+            kept=self._state.mask().copy(),
+            kept_counts=np.array(self._state.history, dtype=np.int64).reshape(-1, self.n_classes),
+            class_sizes=np.array(self.timetable.sizes, dtype=np.int64),
+            settings=self.settings(),
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the record to `pruning.npz` or another name in .npz; `load_audit` reads it."""
         save_audit(path, self.audit())
+
+
+def check_scoring(scoring: str, policy: PruningPolicy | None) -> None:
+    """Raise if a way of scoring is unknown, or if the policy has no use for it."""
+    if scoring not in get_args(Scoring):
+        raise invalid("scoring", f"be one of {', '.join(get_args(Scoring))}", repr(scoring))
+    if scoring == "batches":
+        return
+    if policy is None or policy.redraws or not policy.uses_scores:
+        way_out = "Only a policy that cuts by score looks at other scores."
+        raise invalid("scoring", f"be 'batches' with policy {policy}", repr(scoring), way_out)
+    if scoring == "resting" and not policy.from_all:
+        way_out = "Set readmit=True: else what rests never competes again."
+        raise invalid("scoring", "be 'batches' or 'all' without re-admission", repr(scoring), way_out)
+
+
+def _checked_targets(
+    targets: Tensor | NDArray[Any] | Sequence[int], n_classes: int | None
+) -> tuple[NDArray[np.int64], list[int]]:
+    """Return the labels as a copy, and the number of samples of each class."""
+    limit = _MOST_CLASSES
+    if n_classes is not None:
+        limit = min(whole("n_classes", n_classes, 1), _MOST_CLASSES)
+    found = np.array(labels("targets", as_array("targets", targets), n_classes=limit), dtype=np.int64)
+    sizes = np.bincount(found, minlength=n_classes or 0)
+    if n_classes is None and not sizes.all():
+        way_out = "Number the classes 0..K-1, or give n_classes= if a class is meant to be empty."
+        raise invalid("targets", "hold every class", f"none of class {int(np.argmin(sizes))}", way_out)
+    return found, sizes.tolist()
+
+
+def _checked_choice(policy: PruningPolicy, pool: Snapshot, leave: Sequence[int]) -> Choice:
+    """Return what the policy chooses. Raise if it does not have one entry for each sample of the pool."""
+    choice = policy.choose(pool, leave)
+    stay = np.asarray(choice.stay)
+    rows = len(pool.targets)
+    if stay.shape != (rows,):
+        way_out = "It says of each sample whether it stays; it is no list of indices."
+        raise invalid(f"Choice.stay of {policy}", f"have the {rows} rows of the pool", f"shape {stay.shape}", way_out)
+    weights = choice.weights
+    if weights is not None and not (
+        np.shape(weights) == (rows,) and np.isfinite(weights).all() and np.min(weights) >= 0
+    ):
+        raise invalid(f"Choice.weights of {policy}", f"be {rows} finite numbers, none of them negative", "others")
+    return replace(choice, stay=stay.astype(np.bool_, copy=False))
+
+
+def _checked_loss(loss: object) -> float | None:
+    """Return the loss of an epoch: a number, or a tensor or array that holds one."""
+    if isinstance(loss, Tensor | np.ndarray) and prod(loss.shape) == 1:
+        loss = loss.item()
+    if loss is None:
+        return None
+    return number("loss", loss)
+
+
+def _mean_over_ranks(value: float, device: torch.device) -> float:
+    """Return the mean of a number over all ranks, in float64: the same on each."""
+    total = torch.tensor(value, dtype=torch.float64, device=collective_device(device))
+    dist.all_reduce(total)
+    return float(total) / dist.get_world_size()
+
+
+def _short_digest(content: bytes | memoryview) -> int:
+    """Return 63 bits of a SHA-256, as a number that fits into a tensor."""
+    return int.from_bytes(hashlib.sha256(content).digest()[:8], "big") >> 1

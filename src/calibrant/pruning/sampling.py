@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from calibrant.pruning.pruner import ConfidencePruner
 
 
-ORDER, DRAW, WEIGHTED = 0, 1, 2
-"""What a generator is for: the order of an epoch, a policy's draw, weighted sampling."""
+ORDER, DRAW = 0, 1
+"""What a generator is for: the order of an epoch, or a policy's draw."""
 
 
 def generator_for(seed: int, epoch: int, purpose: int) -> torch.Generator:
@@ -73,7 +73,9 @@ class Sharding:
         block = self.batch_size * self.world_size
         tail = n % block
         if not self.drop_last:
-            return n + self.world_size - tail if 0 < tail < self.world_size else n
+            if 0 < tail < self.world_size:
+                return n + self.world_size - tail
+            return n
         if tail == n:
             raise invalid("batch_size", f"fit into the {n} samples kept, with drop_last", f"{block} over all ranks")
         return n - tail
@@ -102,8 +104,7 @@ class KeptSampler(Sampler[int]):
         pruner: Knows the epoch and which samples are kept.
         sharding: Gives this rank's part; asked anew at each pass, as a process group may be made later.
         base: A sampler of the user's to take the order from.
-        weights: Sampling weights of the user's, shape (n,).
-        remember: Told the global order of each pass over `base`, so that ranks can compare what they drew.
+        remember: Receives the global order of each pass over `base`, so that ranks can compare what they drew.
     """
 
     def __init__(
@@ -112,25 +113,21 @@ class KeptSampler(Sampler[int]):
         sharding: Callable[[], Sharding],
         *,
         base: Iterable[int] | None,
-        weights: Tensor | None,
         remember: Callable[[Tensor], None],
     ) -> None:
-        if base is not None and weights is not None:
-            raise invalid("base", "be left out where weights are given", type(base).__name__, "Give one of the two.")
         if base is not None and not isinstance(base, Sized):
             raise invalid("base", "have a length", type(base).__name__, "Use a torch Sampler, or a list of indices.")
-        self.pruner, self._sharding, self._remember = pruner, sharding, remember
+        self.pruner = pruner
+        self._sharding = sharding
+        self._remember = remember
         self._base = base
-        self._weights = None if weights is None else _checked_weights(weights, pruner.samples)
 
     def __iter__(self) -> Iterator[int]:
-        if self._weights is not None:
-            order = self._weighted(self._weights)
-        elif self._base is not None:
+        if self._base is None:
+            order = self.pruner.global_order()
+        else:
             order = self._filtered(self._base)
             self._remember(order)
-        else:
-            order = self.pruner.global_order()
         return iter(self._sharding().take(order).tolist())
 
     def __len__(self) -> int:
@@ -139,7 +136,9 @@ class KeptSampler(Sampler[int]):
     def _wanted(self) -> int:
         """Samples in a pass over all ranks: the base's number, in proportion to the share that is kept."""
         kept = self.pruner.n_kept
-        return len(self._base) * kept // self.pruner.samples if isinstance(self._base, Sized) else kept
+        if isinstance(self._base, Sized):
+            return len(self._base) * kept // self.pruner.samples
+        return kept
 
     def _filtered(self, base: Iterable[int]) -> Tensor:
         """Passes over the base without the samples that are out, until there are enough."""
@@ -161,16 +160,6 @@ class KeptSampler(Sampler[int]):
             raise invalid("base", f"yield indices in 0..{self.pruner.samples - 1}", index)
         return index
 
-    def _weighted(self, weights: Tensor) -> Tensor:
-        """Draws with replacement in proportion to the weights of the kept samples."""
-        kept = self.pruner.kept
-        edges = weights[kept].cumsum(0)
-        if not edges[-1] > 0:
-            raise invalid("weights", "be positive for at least one kept sample", "only zeros")
-        generator = generator_for(self.pruner.seed, self.pruner.epoch, WEIGHTED)
-        points = torch.rand(len(kept), generator=generator, dtype=torch.float64) * edges[-1]
-        return kept[torch.searchsorted(edges, points, right=True).clamp_max(len(kept) - 1)]
-
 
 def _as_index(entry: object, argument: str, way_out: str) -> int:
     """One sample's number: a whole number of any kind, or a tensor that holds one."""
@@ -178,13 +167,6 @@ def _as_index(entry: object, argument: str, way_out: str) -> int:
         return operator.index(entry)  # type: ignore[arg-type]  # what has no index raises
     except TypeError as error:
         raise invalid(argument, "give one whole number per sample", type(entry).__name__, f"{way_out}.") from error
-
-
-def _checked_weights(weights: Tensor, n: int) -> Tensor:
-    table = torch.as_tensor(weights, dtype=torch.float64).cpu()
-    if table.shape != (n,) or not bool(torch.isfinite(table).all()) or bool((table < 0).any()):
-        raise invalid("weights", f"be {n} finite numbers, none negative", f"shape {tuple(table.shape)}")
-    return table
 
 
 class Indexed(Dataset[Any]):
@@ -219,7 +201,10 @@ class Indexed(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         index = _as_index(index, "index", "A DataLoader asks so with batch_size or batch_sampler")
-        return self._with_index(self.dataset[index], index if index >= 0 else index + len(self))
+        item = self.dataset[index]
+        if index < 0:
+            index += len(self)
+        return self._with_index(item, index)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """A whole batch at once, where the wrapped dataset offers that."""

@@ -1,27 +1,185 @@
-"""What happens after each epoch, computed from class sizes alone: the part of pruning that is known before training."""
+"""When samples leave, and how many: the part of pruning that is known before training."""
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import ceil
+from math import ceil, isfinite
 from typing import Any, Literal
 
-import numpy as np
-
-from calibrant.checks import number
+from calibrant.checks import number, whole
 from calibrant.errors import CalibrantError, CalibrantWarning, invalid
-from calibrant.pruning.budget import Rest, apportion, updates_of
-from calibrant.pruning.policies import Choice, PruningPolicy, Snapshot
-from calibrant.pruning.schedules import Every, Schedule
-from calibrant.pruning.selection import Quota, exact_fraction
+from calibrant.pruning.policies import PruningPolicy
+from calibrant.pruning.quotas import Quota, apportion, exact_fraction
 
 Action = Literal["all", "draw", "cut", "hold"]
 """Train on all samples; draw a new subset; remove samples; change nothing."""
+_BOUND = "The steps on all data are an upper bound."
+
+
+class Schedule(ABC):
+    """Says after which finished epochs (1, 2, 3, ...) a policy acts.
+
+    A schedule holds no state of its own: what it must remember is in `memory`, a dictionary of JSON values that the
+    pruner saves and restores.
+    """
+
+    known_ahead: bool = True
+    """Whether `due` depends on the epoch alone, so that the number of steps can be computed before training."""
+
+    @property
+    @abstractmethod
+    def first(self) -> int:
+        """Earliest epoch after which the schedule can act."""
+
+    @abstractmethod
+    def due(self, epoch: int, memory: dict[str, Any], loss: float | None = None) -> bool:
+        """Return whether a policy that cuts acts now, after the 1-based `epoch`."""
+
+    @abstractmethod
+    def spans(self, epoch: int, memory: dict[str, Any]) -> bool:
+        """Return whether `epoch` lies between start and end: then a policy that draws anew every epoch draws."""
+
+    def __repr__(self) -> str:
+        # Part of the saved settings, so without a memory address; dataclasses bring their own.
+        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({options})"
+
+
+@dataclass(frozen=True)
+class Every(Schedule):
+    """After epochs `start`, `start + interval`, `start + 2 * interval`, ..., none later than `until`.
+
+    Args:
+        interval: Epochs between two cuts, at least 1.
+        start: First epoch after which samples leave. None: `interval`.
+        until: Last epoch after which samples may leave. None: no end.
+
+    >>> every = Every(10, start=40)
+    >>> [epoch for epoch in range(1, 71) if every.due(epoch, {})]
+    [40, 50, 60, 70]
+    """
+
+    interval: int
+    start: int | None = field(default=None, kw_only=True)
+    until: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        whole("interval", self.interval, 1)
+        if self.start is not None:
+            whole("start", self.start, 1)
+        if self.until is not None and whole("until", self.until, 1) < self.first:
+            raise invalid("until", f"not lie before the first cut (epoch {self.first})", self.until)
+
+    @property
+    def first(self) -> int:
+        """The epoch of the first cut."""
+        return self.start or self.interval
+
+    def due(self, epoch: int, memory: dict[str, Any], loss: float | None = None) -> bool:  # noqa: ARG002 (Schedule's)
+        """Return whether `epoch` is `first` plus a multiple of the interval."""
+        return self.spans(epoch, memory) and (epoch - self.first) % self.interval == 0
+
+    def spans(self, epoch: int, memory: dict[str, Any]) -> bool:  # noqa: ARG002 (Schedule's signature)
+        """Return whether `first <= epoch <= until`."""
+        return epoch >= self.first and (self.until is None or epoch <= self.until)
+
+
+@dataclass(frozen=True, init=False)
+class AtEpochs(Schedule):
+    """After the listed epochs, counted from 1; the paper's set `ep` of pruning epochs.
+
+    >>> AtEpochs([80, 120]).due(80, {})
+    True
+    """
+
+    epochs: tuple[int, ...]
+
+    def __init__(self, epochs: Iterable[int]) -> None:
+        if not isinstance(epochs, Iterable):
+            raise invalid("epochs", "be a list of epochs", repr(epochs), f"One is written AtEpochs([{epochs!r}]).")
+        listed = {whole("each of epochs", epoch, 1) for epoch in epochs}
+        if not listed:
+            raise invalid("epochs", "name at least one epoch", "none", "Leave the schedule and the policy out instead.")
+        object.__setattr__(self, "epochs", tuple(sorted(listed)))
+
+    @property
+    def first(self) -> int:
+        """The first of the epochs."""
+        return self.epochs[0]
+
+    def due(self, epoch: int, memory: dict[str, Any], loss: float | None = None) -> bool:  # noqa: ARG002 (Schedule's)
+        """Return whether `epoch` is listed."""
+        return epoch in self.epochs
+
+    def spans(self, epoch: int, memory: dict[str, Any]) -> bool:  # noqa: ARG002 (Schedule's signature)
+        """Return whether the first listed epoch is reached."""
+        return epoch >= self.first
+
+
+@dataclass(frozen=True)
+class OnPlateau(Schedule):
+    """Whenever the epoch's loss, given to `step(loss=...)`, has not improved for `patience` epochs.
+
+    The paper: "when the loss function starts plateauing". After a cut the count starts again, against the best loss so
+    far. The number of steps is not known ahead of time with this schedule.
+
+    Args:
+        patience: Epochs without improvement before a cut, at least 1.
+        improvement: A loss improves if it falls below `best * (1 - improvement)` (for a positive best loss).
+        start: Earliest epoch after which samples may leave.
+        interval: Epochs between two cuts after the first one. None: wait for the next plateau.
+
+    >>> plateau, memory = OnPlateau(patience=2), {}
+    >>> [plateau.due(epoch, memory, loss) for epoch, loss in enumerate([3.0, 2.0, 2.0, 2.0, 1.0], start=1)]
+    [False, False, False, True, False]
+    """
+
+    patience: int = 5
+    improvement: float = field(default=1e-3, kw_only=True)
+    start: int = field(default=1, kw_only=True)
+    interval: int | None = field(default=None, kw_only=True)
+    known_ahead = False
+
+    def __post_init__(self) -> None:
+        whole("patience", self.patience, 1)
+        whole("start", self.start, 1)
+        if self.interval is not None:
+            whole("interval", self.interval, 1)
+        if not 0 <= number("improvement", self.improvement) < 1:
+            raise invalid("improvement", "lie in [0, 1)", self.improvement)
+
+    @property
+    def first(self) -> int:
+        """The first epoch that can follow `patience` epochs without improvement."""
+        return max(self.start, self.patience + 1)
+
+    def due(self, epoch: int, memory: dict[str, Any], loss: float | None = None) -> bool:
+        """Take the loss of this epoch into account. Return whether it has stalled for `patience` epochs."""
+        if loss is None:
+            raise invalid("loss", "be given to step() with OnPlateau", "None", "Call pruner.step(loss=mean_loss).")
+        if self.interval is not None and memory.get("fired"):
+            return (epoch - int(memory["first"])) % self.interval == 0
+        if not isfinite(loss):
+            return False  # one overflowing batch says nothing about a plateau
+        best = memory.get("best")
+        if best is None or loss < best - abs(best) * self.improvement:
+            memory.update(best=loss, waited=0)
+            return False
+        memory["waited"] += 1
+        if memory["waited"] < self.patience or epoch < self.start:
+            return False
+        memory.update(waited=0, fired=True, first=epoch)
+        return True
+
+    def spans(self, epoch: int, memory: dict[str, Any]) -> bool:  # noqa: ARG002 (Schedule's signature)
+        """Return whether a plateau has been met before."""
+        return bool(memory.get("fired", False))
 
 
 def anneal_epochs(anneal: float, epochs: int | None) -> int:
-    """Number of final epochs on all data; a fraction is of `epochs`, rounded up."""
+    """Return the number of final epochs on all data; a fraction is of `epochs`, rounded up."""
     if number("anneal", anneal) == 0:
         return 0
     if epochs is None:
@@ -34,17 +192,57 @@ def anneal_epochs(anneal: float, epochs: int | None) -> int:
 
 
 @dataclass(frozen=True)
+class Rest:
+    """Samples that rest after each draw under a budget, as evenly as whole numbers allow; the sum is `total`.
+
+    Args:
+        total: Samples that rest, summed over epochs.
+        first: Finished epochs before the first draw.
+        epochs: Number of draws.
+
+    >>> rest = Rest(total=10, first=1, epochs=4)
+    >>> [rest.after(finished) for finished in (1, 2, 3, 4)]
+    [2, 3, 2, 3]
+    """
+
+    total: int
+    first: int
+    epochs: int
+
+    def after(self, finished: int, rested: int | None = None) -> int:
+        """Return how many samples rest in the epoch that follows the `finished`-th.
+
+        If only `rested` samples rested so far, what is missing is asked of the draws that are left, in even parts.
+        """
+        turn = finished - self.first
+        planned = self.total * turn // self.epochs
+        missing = 0
+        if rested is not None:
+            missing = max(planned - rested, 0)
+        return self.total * (turn + 1) // self.epochs - planned - (-missing // (self.epochs - turn))
+
+    def is_last(self, finished: int) -> bool:
+        """Return whether this is the last draw."""
+        return finished - self.first == self.epochs - 1
+
+    @property
+    def most(self) -> int:
+        """The largest number that rests in one epoch."""
+        return -(-self.total // self.epochs)
+
+
+@dataclass(frozen=True)
 class Timetable:
     """What happens after each epoch, from policy, schedule, final epochs on all data and class floor.
 
     Args:
         sizes: Samples of each class in the full set.
-        policy: Chooses the samples that leave; None keeps all of them.
-        schedule: When; a policy that draws every epoch starts after the first unless told.
-        epochs: Length of the training, where it is known.
+        policy: Chooses the samples that leave. None: all stay.
+        schedule: When. None: after every epoch, for a policy that draws anew.
+        epochs: Length of the training, if it is known.
         anneal: Number of final epochs on all data.
         minimum: No class gets smaller than this by pruning.
-        rest: How many samples rest in each epoch, where a budget says so; None leaves that to the policy.
+        rest: How many samples rest in each epoch under a budget. None: the policy decides.
     """
 
     sizes: tuple[int, ...]
@@ -65,10 +263,10 @@ class Timetable:
                 raise invalid("schedule", f"be given with {self.policy}", None, "For example Every(10, start=40).")
             object.__setattr__(self, "schedule", Every(1))
         if self.policy is not None and self.rest is None:
-            check_quota(self.policy, self.policy.quota(self.sizes, self.minimum), self.sizes)
+            _check_quota(self.policy, self.policy.quota(self.sizes, self.minimum), self.sizes)
 
     def warn_if_idle(self, epochs: int, *, stacklevel: int) -> None:
-        """Warn where the schedule starts too late to change anything."""
+        """Warn if the schedule starts too late to change anything."""
         last = epochs - self.anneal - 1
         if self.schedule is not None and self.schedule.first > last:
             warnings.warn(
@@ -79,7 +277,7 @@ class Timetable:
             )
 
     def action(self, finished: int, memory: dict[str, Any], loss: float | None) -> Action:
-        """What to do after the `finished`-th epoch."""
+        """Return what to do after the `finished`-th epoch."""
         if self.policy is None or self.schedule is None:
             return "hold"
         due = self.schedule.due(finished, memory, loss)
@@ -87,108 +285,100 @@ class Timetable:
             return "all"
         if self.epochs is not None and finished >= self.epochs:
             return "hold"  # the training is over
-        if self.policy.redraws:
-            return "draw" if self.schedule.spans(finished, memory) else "all"
-        return "cut" if due else "hold"
+        if not self.policy.redraws:
+            return "cut" if due else "hold"
+        return "draw" if self.schedule.spans(finished, memory) else "all"
 
     def with_budget(self, budget: float) -> "Timetable":
-        """The same with the policy's free rate solved, so that `floor(budget * n * epochs)` samples are trained on."""
+        """Return the timetable with the policy's free rate solved: `floor(budget * n * epochs)` samples are trained on.
+
+        Raise if the policy, the schedule, `anneal` and the class floor do not allow it.
+        """
         if budget == 1:
             return self
         share = exact_fraction("budget", budget)
-        if self.policy is None or self.epochs is None:
-            what = "a policy" if self.policy is None else "epochs"
-            raise invalid("budget", f"come with {what}", budget, "All samples in fewer epochs cost less too.")
-        if not self.policy.free:
+        if self.policy is None:
+            raise invalid("budget", "come with a policy", budget, "All samples in fewer epochs cost less too.")
+        if self.epochs is None:
+            raise invalid("budget", "come with epochs", budget, "Say how many epochs the training will have.")
+        if not self.policy.free or not self.policy.redraws:
             way_out = "Use a plan with a free rate, such as unbiased or random."
             raise invalid("budget", f"be 1 with {self.policy}, which has a rate of its own", budget, way_out)
-        every = sum(self.sizes) * self.epochs
-        rest = self._rest(every - updates_of(share, sum(self.sizes), self.epochs))
+        self._check_schedule_known_ahead(self.epochs)
+        draws = [epoch for epoch in range(1, self.epochs) if self.action(epoch, {}, None) == "draw"]
+        if not draws:
+            raise invalid("budget", "leave an epoch in which samples rest", f"{self.schedule}, anneal={self.anneal}")
+        samples = sum(self.sizes)
+        full = samples * self.epochs
+        rest = Rest(full - full * share.numerator // share.denominator, draws[0], len(draws))
         most = sum(self.policy.most(self.sizes, self.minimum))
         if rest.most > most:
             # Rounded up, so that the budget that is named can be met.
-            least = ceil(Fraction(1000 * (every - most * rest.epochs), every)) / 1000
-            where = f"at most {most} of {sum(self.sizes)} samples rest in {rest.epochs} of {self.epochs} epochs"
+            least = ceil(Fraction(1000 * (full - most * rest.epochs), full)) / 1000
+            why = f"at most {most} of {samples} samples rest in {rest.epochs} of {self.epochs} epochs"
             way_out = "Let more samples rest, from an earlier epoch, or with a smaller anneal."
-            raise invalid("budget", f"be at least {least:g} with {self.policy}: {where}", budget, way_out)
+            raise invalid("budget", f"be at least {least:g} with {self.policy}: {why}", budget, way_out)
         solved = self.policy.for_budget(Fraction(rest.total, rest.epochs), self.sizes)
         return replace(self, policy=solved, rest=rest)
 
-    def _rest(self, total: int) -> Rest:
-        """When samples can rest; that must be known before training."""
-        assert self.policy is not None
-        assert self.epochs is not None
-        self._schedule_known_ahead(self.epochs)
-        actions = [self.action(finished, {}, None) for finished in range(1, self.epochs)]
-        acts = [finished for finished, action in enumerate(actions, start=1) if action in {"draw", "cut"}]
-        if not acts:
-            raise invalid("budget", "leave an epoch in which samples rest", f"{self.schedule}, anneal={self.anneal}")
-        if self.policy.redraws:
-            return Rest(total, acts[0], len(acts), redrawn=True)
-        if len(acts) > 1:
-            raise invalid("budget", "go with a plan that cuts once", f"{len(acts)} cuts by {self.schedule}")
-        return Rest(total, acts[0], self.epochs - self.anneal - acts[0], redrawn=False)
-
     def quota(self, finished: int, pool: Sequence[int], *, rested: int | None = None) -> Quota:
-        """How many samples of each class leave a pool of these class sizes after the `finished`-th epoch.
+        """Return how many samples of each class leave a pool of these class sizes after the `finished`-th epoch.
 
-        Under a budget, `rested` samples did so in the finished epochs; what is missing there is asked for later.
+        Under a budget, `rested` samples did so in the finished epochs; what is missing is asked for later.
         """
         assert self.policy is not None
         if self.rest is None:
-            found = self.policy.quota(pool, self.minimum)
+            quota = self.policy.quota(pool, self.minimum)
         else:
             limits = self.policy.most(pool, self.minimum)
-            asked = min(self.rest.after(finished, rested), sum(limits))
-            leave = apportion(asked, limits, turn=finished)
-            found = Quota(leave, leave)
-        check_quota(self.policy, found, pool)
-        return found
+            leave = apportion(min(self.rest.after(finished, rested), sum(limits)), limits, turn=finished)
+            quota = Quota(leave, leave)
+        _check_quota(self.policy, quota, pool)
+        return quota
 
     def missed(self, finished: int, *, asked: int, left: int) -> str:
-        """What to report where fewer left in the end than the budget asks for; raises where the policy may not."""
+        """Return what to report if fewer left in the end than the budget asks for. Raise if the policy may not."""
         assert self.policy is not None
         if self.rest is None or left == asked:
             return ""
-        if left > asked or not self.policy.carries:
+        if left > asked or self.policy.known_ahead:
             raise CalibrantError(f"{self.policy} let {left} samples go where the budget asks for {asked}.")
         if not self.rest.is_last(finished):
             return ""
         return f"the budget is not met: {asked} samples had to rest in the last epoch with rest, {left} could"
 
     def pool(self, kept: list[int]) -> list[int]:
-        """Class sizes of the set that the policy chooses from."""
-        return list(self.sizes) if self.policy is not None and self.policy.from_all else kept
+        """Return the class sizes of the set that the policy chooses from."""
+        if self.policy is not None and self.policy.from_all:
+            return list(self.sizes)
+        return kept
 
     def sizes_by_epoch(self, epochs: int) -> Iterator[list[int]]:
-        """Class sizes of what each of the first `epochs` epochs trains on."""
-        self._known_ahead(epochs)
+        """Yield the class sizes of what each of the first `epochs` epochs trains on."""
+        self._check_schedule_known_ahead(epochs)
+        if self.policy is not None and not self.policy.known_ahead:
+            rule = "not act within batches" if self.policy.within_batch else "not depend on scores"
+            raise invalid("policy", f"{rule} to know the steps ahead", self.policy, _BOUND)
         kept = list(self.sizes)
         for epoch in range(epochs):
             yield kept
             action = self.action(epoch + 1, {}, None)
             if action == "all":
                 kept = list(self.sizes)
-            elif action != "hold" and self.policy is not None:
+            elif action != "hold":
                 pool = self.pool(kept)
                 leave = self.quota(epoch + 1, pool).leave
                 kept = [size - out for size, out in zip(pool, leave, strict=True)]
 
-    def _known_ahead(self, epochs: int) -> None:
-        self._schedule_known_ahead(epochs)
-        if self.policy is not None and not self.policy.known_ahead:
-            rule = "not act within batches" if self.policy.within_batch else "not depend on scores"
-            raise invalid("policy", f"{rule} to know the steps ahead", self.policy, _BOUND)
-
-    def _schedule_known_ahead(self, epochs: int) -> None:
+    def _check_schedule_known_ahead(self, epochs: int) -> None:
         if self.schedule is not None and not self.schedule.known_ahead:
             raise invalid("schedule", "not depend on the loss to know the steps ahead", self.schedule, _BOUND)
         if self.anneal and epochs != self.epochs:
             raise invalid("epochs", f"equal the pruner's own ({self.epochs}) with anneal", epochs)
 
 
-def check_quota(policy: PruningPolicy, quota: Quota, sizes: Sequence[int]) -> None:
-    """Refuse a policy that does not count class by class, or that keeps no sample at all."""
+def _check_quota(policy: PruningPolicy, quota: Quota, sizes: Sequence[int]) -> None:
+    """Raise if a policy does not count class by class, or keeps no sample at all."""
     fits = len(quota.leave) == len(sizes) and all(0 <= out <= n for out, n in zip(quota.leave, sizes, strict=True))
     if not fits:
         rule = f"let 0 to as many samples leave as each of the {len(sizes)} classes has"
@@ -197,25 +387,7 @@ def check_quota(policy: PruningPolicy, quota: Quota, sizes: Sequence[int]) -> No
         raise invalid(f"policy {policy}", "keep at least one sample", f"a quota of all {sum(sizes)}")
 
 
-def checked_choice(policy: PruningPolicy, pool: Snapshot, leave: Sequence[int]) -> Choice:
-    """What the policy chooses; refused where one of your own does not say it of each sample of the pool."""
-    choice = policy.choose(pool, leave)
-    stay, rows = np.asarray(choice.stay), len(pool.targets)
-    if stay.shape != (rows,):
-        way_out = "It says of each sample whether it stays; it is no list of indices."
-        raise invalid(f"Choice.stay of {policy}", f"have the {rows} rows of the pool", f"shape {stay.shape}", way_out)
-    weights = choice.weights
-    if weights is not None and not (
-        np.shape(weights) == (rows,) and np.isfinite(weights).all() and np.min(weights) >= 0
-    ):
-        raise invalid(f"Choice.weights of {policy}", f"be {rows} finite numbers, none of them negative", "others")
-    return replace(choice, stay=stay.astype(np.bool_, copy=False))
-
-
 def _check_kind(argument: str, value: object, kind: type, example: str) -> None:
     if value is not None and not isinstance(value, kind):
         found = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
         raise invalid(argument, f"be a {argument} such as {example}", found)
-
-
-_BOUND = "The steps on all data are an upper bound."

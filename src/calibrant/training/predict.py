@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from calibrant.pruning import Scorer
+from calibrant.pruning.pruner import Scorer
 from calibrant.training.batches import ResidentBatches
 from calibrant.training.data import draw_augmentation
 from calibrant.training.layers import padded

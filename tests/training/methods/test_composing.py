@@ -114,17 +114,13 @@ def test_the_free_setting_is_the_free_field_of_the_policy(plan):
 
 
 def test_the_plans_of_the_field_by_name():
-    from calibrant.pruning import EasyHard, ErrorNorm, Every, Forgetting, InfoBatch, OrderDP, RePB, Selective
+    from calibrant.pruning import EasyHard, Every, InfoBatch, OrderDP, Selective
 
     plans = {
         "infobatch": (InfoBatch(0.5), Every(1, start=1), 0.125),
         "easy-hard": (EasyHard(0.5, easy=0.9, hard=0.0), Every(1, start=1), 0.125),
         "orderdp": (OrderDP(0.8, 0.75), Every(1, start=1), 0.0),
         "selective": (Selective(0.4, 1.0), Every(1, start=1), 0.0),
-        "repb": (RePB(0.5), Every(1, start=1), 0.0),
-        # One cut, whose epoch moves with the length of the training.
-        "el2n": (ErrorNorm(0.4), Every(1, start=10, until=10), 0.0),
-        "forgetting": (Forgetting(0.4), Every(1, start=20, until=20), 0.0),
     }
     for name, (policy, schedule, anneal) in plans.items():
         for loss in ("nll", "ls+h"):

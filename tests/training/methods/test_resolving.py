@@ -233,7 +233,6 @@ def test_overrides_reach_every_part():
         "within": "batch",
         "readmit": True,
         "scoring": "all",
-        "fixed_batches": True,
         "minimum_per_class": 3,
         "interval": 7,
         "start": 9,

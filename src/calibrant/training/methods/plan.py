@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from calibrant.losses import Loss
-from calibrant.pruning import PruningPolicy, Schedule, Scoring
+from calibrant.pruning import PruningPolicy
+from calibrant.pruning.pruner import Scoring
+from calibrant.pruning.timetable import Schedule
 
 T = TypeVar("T")
 Value = float | int | str | bool
@@ -52,7 +54,6 @@ class PruningPlan:
     anneal: float
     minimum_per_class: int
     scoring: Scoring = "batches"
-    fixed_batches: bool = False
     budget: float = 1.0
 
     def options(self) -> dict[str, Any]:
@@ -64,7 +65,6 @@ class PruningPlan:
             "anneal": self.anneal,
             "minimum_per_class": self.minimum_per_class,
             **({} if self.scoring == "batches" else {"scoring": self.scoring}),
-            **({"fixed_batches": True} if self.fixed_batches else {}),
             **({} if self.budget == 1 else {"budget": self.budget}),
         }
 

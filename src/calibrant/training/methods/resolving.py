@@ -5,7 +5,9 @@ from typing import Any, Literal
 
 from calibrant.errors import did_you_mean, invalid
 from calibrant.losses import Loss
-from calibrant.pruning import Every, OnPlateau, Schedule, check_scoring
+from calibrant.pruning import Every, OnPlateau
+from calibrant.pruning.pruner import check_scoring
+from calibrant.pruning.timetable import Schedule
 from calibrant.training.methods.composing import find
 from calibrant.training.methods.plan import Blueprint, Method, Plan, PruningPlan, Value
 from calibrant.training.methods.table import FIRST_DROP, OTHER_EPOCHS, PLATEAU, USUAL_DROP, USUAL_EPOCHS
@@ -159,19 +161,17 @@ def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any], budget: fl
     if blueprint.pruning is None:
         return None
     policy = blueprint.pruning.build(settings)
-    # Policies that draw every epoch have no interval; a cut without one is made once.
+    # Policies that draw every epoch have no interval.
     schedule: Schedule
     interval = settings.get("interval", 1)
     if settings["start"] == PLATEAU:
         schedule = OnPlateau(interval=interval)
     else:
-        once = settings["start"] if "interval" not in settings and not policy.redraws else None
-        schedule = Every(interval, start=settings["start"], until=once)
+        schedule = Every(interval, start=settings["start"])
     scoring = settings.get("scoring", "batches")
     if settings.get("readmit") and scoring == "batches":
         way_out = "Set scoring to 'resting' or 'all': a sample that rests keeps its last score, and hardly any returns."
         raise invalid("readmit", "be false without scoring", True, way_out)
     check_scoring(scoring, policy)
     fixed = (settings["ema"], settings["anneal"], settings["minimum_per_class"])
-    batches = bool(settings.get("fixed_batches", False))
-    return PruningPlan(policy, schedule, *fixed, scoring=scoring, budget=budget, fixed_batches=batches)
+    return PruningPlan(policy, schedule, *fixed, scoring=scoring, budget=budget)

@@ -12,15 +12,12 @@ from calibrant import losses
 from calibrant.losses import Loss
 from calibrant.pruning import (
     EasyHard,
-    ErrorNorm,
-    Forgetting,
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
     OrderDP,
     PruningPolicy,
     RandomSubset,
-    RePB,
     Selective,
     Unbiased,
 )
@@ -110,7 +107,6 @@ _SETTINGS: dict[str, Setting] = {
         "batches",
         f"{_PAPER}, Procedure 3: no pass of its own; 'resting' and 'all' cost a forward pass over these at each cut",
     ),
-    "fixed_batches": Setting(False, "ours; true takes Procedure 3 at its word: built once, so nothing is saved"),
     "rest": Setting(0.4, _MEASURED),
     "share": Setting(0.6, f"{_MEASURED}: about the part of the samples above the mean confidence"),
     "drop": Setting(0.5, _MEASURED),
@@ -134,11 +130,6 @@ _DRAWS = {
 }
 _QIN = {"anneal": Setting(0.125, "Qin et al. 2024")}
 _NO_ANNEAL = {"anneal": Setting(0.0, "its authors: none")}
-_ONE_CUT = {
-    "rest": Setting(0.4, "ours: about what other plans let rest"),
-    "start": Setting(20, "ours; Paul et al. 2021: a few epochs into training"),
-}
-_TONEVA = {"start": Setting(40, "ours: a quarter of the training; Toneva et al. 2019 count over a whole one")}
 
 
 def _settings(*keys: str) -> dict[str, Setting]:
@@ -207,7 +198,7 @@ ADDED = {
 _ALWAYS = ("start", "ema", "anneal", "minimum_per_class")
 _LOWEST = Part[PruningPolicy](
     "the least confident by EMA leave for good, class by class",
-    _settings("fraction", "interval", *_ALWAYS, "within", "readmit", "scoring", "fixed_batches"),
+    _settings("fraction", "interval", *_ALWAYS, "within", "readmit", "scoring"),
     lambda s: LowestConfidence(s["fraction"], within=s["within"], readmit=s["readmit"]),
 )
 PRUNING: dict[str, Part[PruningPolicy]] = {
@@ -219,7 +210,7 @@ PRUNING: dict[str, Part[PruningPolicy]] = {
     "p-ema": _LOWEST,
     "highest": Part(
         "the most confident of each class leave for good, in steps",
-        _settings("fraction", "interval", *_ALWAYS, "readmit", "scoring", "fixed_batches"),
+        _settings("fraction", "interval", *_ALWAYS, "readmit", "scoring"),
         lambda s: HighestConfidence(s["fraction"], readmit=s["readmit"]),
     ),
     "random": Part(
@@ -256,23 +247,6 @@ PRUNING: dict[str, Part[PruningPolicy]] = {
         "the larger its last loss, the likelier a sample trains, drawn anew each epoch",
         _settings("rest", "power", "by", *_ALWAYS) | _DRAWS | _NO_CHOICE | _NO_ANNEAL,
         lambda s: Selective(s["rest"], s["power"], by=s["by"]),
-        free="rest",
-    ),
-    "repb": Part(
-        "those with a loss below the mean of their batch rest with a fixed probability; weights by past epochs",
-        _settings("ratio", *_ALWAYS) | _DRAWS | _NO_CHOICE | _NO_ANNEAL,
-        lambda s: RePB(s["ratio"]),
-    ),
-    "el2n": Part(
-        "those of each class with the smallest error norm leave for good, in one cut",
-        _settings("rest", *_ALWAYS) | _ONE_CUT,
-        lambda s: ErrorNorm(s["rest"]),
-        free="rest",
-    ),
-    "forgetting": Part(
-        "those of each class that were forgotten least often leave for good, in one cut",
-        _settings("rest", *_ALWAYS) | _ONE_CUT | _TONEVA,
-        lambda s: Forgetting(s["rest"]),
         free="rest",
     ),
 }

@@ -1,4 +1,4 @@
-"""Exact selection: the lowest few of each group, ties by index, the same on every machine."""
+"""Exact counts and exact selection: how many samples of each class leave, and which, the same on every machine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,9 @@ Mask = NDArray[np.bool_]
 
 
 def exact_fraction(name: str, value: float) -> Fraction:
-    """The fraction that the user wrote, as an exact ratio; refused outside (0, 1).
+    """Return the fraction that the user wrote as an exact ratio. Raise if it is not inside (0, 1).
 
-    `floor(0.29 * 100)` is 28 in floating point, because 0.29 is stored a little too small. Rounding to the nearest
-    ratio with a denominator up to a million gives back 29/100, and 1/3.
+    `floor(0.29 * 100)` is 28 in floating point, because 0.29 is stored a little too small.
 
     >>> exact_fraction("fraction", 0.29)
     Fraction(29, 100)
@@ -43,18 +42,39 @@ class Quota:
 
 
 def quota(fraction: Fraction, sizes: Sequence[int], minimum: int) -> Quota:
-    """`floor(fraction * size)` of each class, but never so many that fewer than `minimum` stay.
+    """Return `floor(fraction * size)` for each class, but never so many that fewer than `minimum` stay.
 
     >>> quota(Fraction(1, 2), [10, 3, 1], minimum=2).leave
     [5, 1, 0]
     """
     wanted = [size * fraction.numerator // fraction.denominator for size in sizes]
-    leave = [min(asked, max(size - minimum, 0)) for asked, size in zip(wanted, sizes, strict=True)]
-    return Quota(leave, wanted)
+    return Quota([min(asked, max(size - minimum, 0)) for asked, size in zip(wanted, sizes, strict=True)], wanted)
+
+
+def apportion(total: int, limits: Sequence[int], turn: int = 0) -> list[int]:
+    """Split `total` over classes in proportion to their limits, by the largest remainders.
+
+    Among equal remainders the classes take turns, so that no class rests one sample more in every epoch.
+
+    Args:
+        total: At most the sum of the limits.
+        limits: The most that each class can give.
+        turn: Which class comes first among equals.
+
+    >>> apportion(4, [10, 10, 10]), apportion(4, [10, 10, 10], turn=1), apportion(3, [9, 1])
+    ([2, 1, 1], [1, 2, 1], [3, 0])
+    """
+    whole = max(sum(limits), 1)
+    parts = [divmod(total * limit, whole) for limit in limits]
+    shares = [quotient for quotient, _ in parts]
+    order = sorted(range(len(limits)), key=lambda k: (-parts[k][1], (k - turn) % len(limits)))
+    for k in order[: total - sum(shares)]:
+        shares[k] += 1
+    return shares
 
 
 def ascending(values: NDArray[np.float32]) -> Keys:
-    """Order-preserving integer keys (32 bits) of non-negative float32 values.
+    """Return order-preserving integer keys (32 bits) of non-negative float32 values.
 
     The bit pattern of a non-negative float, read as an integer, grows with the float.
     """
@@ -67,40 +87,36 @@ def descending(values: NDArray[np.float32]) -> Keys:
     return np.uint64(2**32 - 1) - ascending(values)
 
 
-def lowest(keys: Keys, groups: NDArray[np.integer], take: Sequence[int] | NDArray[np.int64], *, bits: int = 32) -> Mask:
+_BITS = np.uint64(32)
+
+
+def lowest(keys: Keys, groups: NDArray[np.integer], take: Sequence[int] | NDArray[np.int64]) -> Mask:
     """Mark the `take[g]` smallest keys of each group `g`; among equal keys, the first in position.
 
-    One sort of the values alone, no argsort: group and key are packed into one 64-bit integer; after the sort the
-    `take[g]`-th entry of a group's stretch is its threshold. NumPy sorts plain integers several times faster than it
-    sorts indices, and with a third of the memory.
+    Group and key are packed into one 64-bit integer and sorted once. NumPy sorts plain integers several times faster
+    than indices, and with a third of the memory.
 
     Args:
-        keys: Shape (n,), each below `2**bits`.
+        keys: Shape (n,), each below `2**32`.
         groups: Shape (n,), values in `0..len(take)-1`.
         take: Number to mark in each group, at most the size of the group.
-        bits: Width of the keys.
 
     >>> lowest(np.array([5, 3, 3, 3, 9], np.uint64), np.array([0, 0, 0, 0, 1]), [2, 1]).tolist()
     [False, True, True, False, True]
     """
     take = np.asarray(take, dtype=np.int64)
-    if bits + len(take).bit_length() > 64:
-        raise invalid("number of classes", f"stay below 2**{64 - bits}", len(take))
     if not take.any():
         return np.zeros(len(keys), dtype=np.bool_)
-    packed = groups.astype(np.uint64)
-    packed <<= np.uint64(bits)
-    packed |= keys
-    ends = np.cumsum(np.bincount(groups, minlength=len(take)))
-    starts = ends - np.bincount(groups, minlength=len(take))
-    assert (take <= ends - starts).all(), "a group cannot give up more than it has"
+    packed = (groups.astype(np.uint64) << _BITS) | keys
+    sizes = np.bincount(groups, minlength=len(take))
+    assert (take <= sizes).all(), "a group cannot give up more than it has"
+    starts = np.cumsum(sizes) - sizes
     in_order = np.sort(packed)
     active = take > 0
     # The threshold of a group that gives up nothing is its first possible key, so that no key lies below it.
-    threshold = np.arange(len(take), dtype=np.uint64) << np.uint64(bits)
+    threshold = np.arange(len(take), dtype=np.uint64) << _BITS
     threshold[active] = in_order[starts[active] + take[active] - 1]
     below = np.searchsorted(in_order, threshold, side="left") - starts
-    del in_order
     limit = threshold[groups]
     marked: Mask = packed < limit
     tied = np.flatnonzero((packed == limit) & active[groups])
@@ -111,10 +127,9 @@ def lowest(keys: Keys, groups: NDArray[np.integer], take: Sequence[int] | NDArra
 def _first_of_each(
     positions: NDArray[np.intp], groups: NDArray[np.integer], take: NDArray[np.int64]
 ) -> NDArray[np.intp]:
-    """Of ascending positions, the first `take[g]` of each group."""
+    """Of ascending positions, return the first `take[g]` of each group."""
     order = np.argsort(groups, kind="stable")
     sizes = np.bincount(groups, minlength=len(take))
     starts = np.cumsum(sizes) - sizes
     rank_in_group = np.arange(len(positions)) - np.repeat(starts, sizes)
-    chosen = rank_in_group < np.repeat(take, sizes)
-    return positions[order[chosen]]
+    return positions[order[rank_in_group < np.repeat(take, sizes)]]
