@@ -22,15 +22,11 @@ class BinaryRates(ShownFields):
     """How a threshold, or two, does on labelled cases of two classes.
 
     Attributes:
-        positives: Cases of the positive class.
-        negatives: The others.
-        missed: Positive cases that are called negative.
-        flagged: Negative cases that are called positive.
+        positives, negatives: Cases of the positive class, and the others.
+        missed, flagged: Positive cases that are called negative, and negative ones that are called positive.
         reviewed: Cases that go to a person.
-        sensitivity: 1 - missed / positives; None without positive cases.
-        specificity: 1 - flagged / negatives; None without negative cases.
-        sensitivity_interval: Clopper-Pearson.
-        specificity_interval: Likewise.
+        sensitivity, specificity: Share of each class that is not decided wrongly; None without cases.
+        sensitivity_interval, specificity_interval: Clopper-Pearson.
     """
 
     positives: int
@@ -106,9 +102,7 @@ class BinaryRule(Displayed, Part):
         sensitivity: Promised: at most 1 - sensitivity of the positive cases are called negative; None for no promise.
         specificity: Promised: at most 1 - specificity of the negative cases are called positive; None for no promise.
         confidence: Probability with which both hold.
-        class_names: Names of the two classes.
-        evidence: Counts on the cases that the rule was chosen on.
-        note: One sentence for a person.
+        evidence, note: Counts on the cases that the rule was chosen on, and one sentence for a person.
         fitted_on: SHA-256 of the predictions file that the rule was chosen on, if it was a file.
     """
 

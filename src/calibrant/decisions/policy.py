@@ -17,20 +17,13 @@ from calibrant.calibration.temperature import temperature_share
 from calibrant.checks import whole
 from calibrant.decisions.binary import BinaryRule
 from calibrant.decisions.choose import choose_threshold
-from calibrant.decisions.rule import Routed, RoutingRule
+from calibrant.decisions.rule import Routed, RoutingRule, checked_scores
 from calibrant.decisions.shortlist import Shortlist
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid, naming
 from calibrant.files import check_format, content_digest, read_json, write_with_digest
 from calibrant.predictions import Kind, Origin, Predictions, in_order_of, names_or_numbers, require_predictions
 from calibrant.predictions.columns import as_class_names
-from calibrant.predictions.rows import (
-    SUM_TOLERANCE,
-    Precision,
-    as_scores,
-    logits_of,
-    probabilities_of,
-    refuse_scores,
-)
+from calibrant.predictions.rows import Precision, logits_of, probabilities_of
 from calibrant.tables import Displayed, Table
 
 FILE_NAME = "policy.json"
@@ -157,14 +150,9 @@ class Policy(Displayed):
             precision: The type that they came in, if they are held as a wider one.
             first: Number of the first row, for messages.
         """
-        values, own_precision = as_scores(kind, scores, kind)
-        precision = precision or own_precision
+        values, precision = checked_scores(scores, kind, precision, first)
         if values.shape[1] != self.n_classes:
             raise invalid("scores", f"have the policy's {self.n_classes} classes", values.shape[1])
-        tolerance = None
-        if kind != "logits":
-            tolerance = SUM_TOLERANCE[precision]
-        refuse_scores(kind, values, first, tolerance)
         if self.calibrator is None:
             return probabilities_of(values, kind)
         self.calibrator.refuse_other_kind(kind)

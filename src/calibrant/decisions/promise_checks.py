@@ -23,11 +23,8 @@ class GroupCheck(ShownFields):
 
     Attributes:
         name: "all", the class or the group.
-        automated: Automated cases.
-        errors: How many are wrong.
-        accuracy: Share that is right; None if nothing was automated.
-        low: Lower end of its interval.
-        high: Upper end.
+        automated, errors: Automated cases, and the wrong ones of these.
+        accuracy, low, high: Share that is right, None if nothing was automated, and its interval.
         held: False if the whole interval lies below the promised accuracy.
     """
 
@@ -46,8 +43,7 @@ class PromiseCheck(Displayed):
 
     Attributes:
         cases: Labelled cases.
-        target_accuracy: What was promised.
-        confidence: Confidence level of all intervals together.
+        target_accuracy, confidence: What was promised, and the confidence level of all intervals together.
         groups: One line, or one for each class or group if the rule promises for each.
         tested: False if no case is automated: then the cases say nothing about the promise.
         held: Whether every line held: no line's interval lies wholly below the target.
@@ -152,8 +148,7 @@ class Verdict(ShownFields):
     Attributes:
         cases: Labelled cases.
         promise: About the rule; None for a rule of costs alone, which promises nothing.
-        listed: About the shortlist; None without one.
-        shortlist: The shortlist, if there is one.
+        listed, shortlist: About the shortlist, and the shortlist itself; None without one.
         strict: Whether an observed accuracy below the promised one counts as broken, although that can be chance.
     """
 

@@ -26,8 +26,7 @@ class CostModel(ShownFields):
     """Costs in one unit. A person who looks at a case is taken to decide it rightly.
 
     Attributes:
-        error: Cost of an automated error; None if a matrix is given.
-        review: Cost of one review.
+        error, review: Cost of an automated error (None if a matrix is given) and of one review.
         matrix: Row y, column k: cost of deciding k alone if y is true; None if `error` is given.
     """
 
@@ -48,14 +47,7 @@ class CostModel(ShownFields):
         confidence: NDArray[np.float64],
         paid: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """What automating the surest cases changes against a person seeing every case: costs paid, reviews saved.
-
-        Args:
-            automated: Numbers of the surest cases that are automated.
-            errors: Errors among them.
-            confidence: Of each case.
-            paid: What each case costs if it is automated.
-        """
+        """What automating the `automated` surest cases changes: the costs `paid` for them less the reviews saved."""
         if self.matrix is None:
             return np.asarray((self.error or 0.0) * errors - self.review * automated)
         total = np.concatenate([[0.0], np.cumsum(paid[np.argsort(-confidence, kind="stable")])])
@@ -130,15 +122,10 @@ class CoverageRow(ShownFields):
 
     Attributes:
         threshold: Automate at this confidence and above.
-        coverage: Share of cases that are automated.
-        automated: Their number.
-        errors: How many of them are wrong.
-        accuracy: Share of them that is right.
-        accuracy_low: Lower end of the interval of `accuracy`. It holds for this line alone, not over a choice of lines.
-        accuracy_high: Upper end.
-        review_per_1000: How many of 1,000 cases go to a person.
-        review_low: Lower end of its interval.
-        review_high: Upper end.
+        coverage, automated, errors: Share and number of cases that are automated, and the wrong ones of these.
+        accuracy, accuracy_low, accuracy_high: Share of them that is right, and its interval. The interval holds for
+            this line alone, not over a choice of lines.
+        review_per_1000, review_low, review_high: How many of 1,000 cases go to a person, and its interval.
         cost_per_1000: Cost of 1,000 cases, if costs were given.
     """
 

@@ -85,11 +85,8 @@ class Evidence(ShownFields):
     """What the rule was chosen on.
 
     Attributes:
-        cases: Labelled cases.
-        automated: How many of them the rule automates.
-        errors: How many of these are wrong.
-        automation_low: Lower end of the 95 % interval of the automated share.
-        automation_high: Upper end.
+        cases, automated, errors: Labelled cases, those of them that the rule automates, and the wrong ones of these.
+        automation_low, automation_high: Ends of the 95 % interval of the automated share.
         cases_needed: If nothing could be promised: about how many cases would do; 100,000,000 means that many or
             more, None means that no number would.
     """
@@ -120,9 +117,7 @@ class GroupEvidence(ShownFields):
 
     Attributes:
         name: The group.
-        cases: Labelled cases.
-        automated: How many of them the rule automates.
-        errors: How many of these are wrong.
+        cases, automated, errors: As in `Evidence`.
         promised: Whether the promise is made for this group by itself; False if it has too few cases.
     """
 
@@ -138,10 +133,8 @@ class Costs(ShownFields):
     """Cost of an automated error and of one review, in the same unit.
 
     Attributes:
-        error: Cost of a wrong decision that nobody looked at; None if `matrix` is given.
-        review: Cost of one review.
-        per_1000: Cost of the rule for 1,000 cases like those it was chosen on.
-        per_1000_all_review: The same if a person saw every case.
+        error, review: Cost of an automated error (None if `matrix` is given) and of one review.
+        per_1000, per_1000_all_review: Cost of 1,000 cases like the evidence, by the rule and if a person saw all.
         matrix: Row y, column k: cost of deciding k alone if y is true; None if `error` is given and right decisions
             are free.
     """
@@ -159,30 +152,20 @@ class RoutingRule(Displayed, Part):
 
     Attributes:
         threshold: Common threshold; None if nothing is automated, or if each class has its own.
-        n_classes: Number of classes that the rule was made for.
         target_accuracy: Promised accuracy of what is automated; None for a rule without a promise.
         confidence: Probability with which the promise holds.
         class_thresholds: One threshold for each predicted class, None for a class that is never automated.
-        class_names: Names of the classes.
-        evidence: What the rule was chosen on.
-        costs: The cost model, if one was given.
-        note: One sentence for a person.
+        evidence, costs, note: What the rule was chosen on, what it costs, and one sentence for a person.
         fitted_on: SHA-256 of the predictions file that the rule was chosen on, if it was a file.
-        groups: Name of the column whose groups the promise is made for, each by itself; None for all cases together.
-        group_evidence: One entry for each group; None without groups.
+        groups, group_evidence: Name of the column whose groups the promise is made for, each by itself, and an entry
+            for each group; None for a promise for all cases together.
         clusters: Number of clusters if cases of one cluster depend on each other; None if all are independent.
         cluster_column: Name of the column of the clusters, which checks and the monitor need too.
         largest_cluster: Most cases that a cluster had, and that a later one may have.
     """
 
     _what: ClassVar[str] = "routing rule"
-    _optional: ClassVar[tuple[str, ...]] = (
-        "groups",
-        "group_evidence",
-        "clusters",
-        "cluster_column",
-        "largest_cluster",
-    )
+    _optional: ClassVar[tuple[str, ...]] = ("groups", "group_evidence", "clusters", "cluster_column", "largest_cluster")
 
     threshold: float | None
     n_classes: int
@@ -282,12 +265,8 @@ class RoutingRule(Displayed, Part):
             kind: What they are.
             precision: The type that they came in, if they are held as a wider one: how well rows must sum to 1.
         """
-        values, own_precision = as_scores(kind, scores, kind)
+        values, _ = checked_scores(scores, kind, precision)
         self.check_classes(values.shape[1])
-        tolerance = None
-        if kind != "logits":
-            tolerance = SUM_TOLERANCE[precision or own_precision]
-        refuse_scores(kind, values, 0, tolerance)
         return probabilities_of(values, kind)
 
     def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
@@ -384,6 +363,19 @@ class RoutingRule(Displayed, Part):
             counts = (f"{group.cases:,}", f"{group.automated:,}", f"{group.errors:,}")
             rows.append((group.name, *counts, accuracy, promised))
         return plain_table((self.groups or "group", "cases", "automated", "wrong", "accuracy %", "promised"), rows)
+
+
+def checked_scores(
+    scores: Any, kind: Kind, precision: Precision | None = None, first: int = 0
+) -> tuple[NDArray[np.float64], Precision]:
+    """Scores that are finite and, if they are probabilities, sum to 1, with the precision that they came in."""
+    values, own_precision = as_scores(kind, scores, kind)
+    precision = precision or own_precision
+    tolerance = None
+    if kind != "logits":
+        tolerance = SUM_TOLERANCE[precision]
+    refuse_scores(kind, values, first, tolerance)
+    return values, precision
 
 
 def route_all(predictions: Predictions) -> Routed:

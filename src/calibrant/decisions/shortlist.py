@@ -14,12 +14,11 @@ from calibrant.decisions.rule import Part, RoutingRule
 from calibrant.errors import invalid
 from calibrant.predictions import Kind, Predictions, names_or_numbers, require_predictions
 from calibrant.predictions.columns import shortened
-from calibrant.tables import Displayed, Table
+from calibrant.tables import Displayed, ShownFields, Table
 
 # Matrix products round differently in blocks of another size, so that a calibrator may give other last digits. A level
 # that is a little lower lists the same classes all the same, and it keeps the promise.
 _SLACK = 1 - 1e-9
-_NOT_TESTED = "No case goes to a person: nothing is said of the shortlist."
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,17 +27,12 @@ class Shortlist(Displayed, Part):
 
     Attributes:
         least: The smallest probability that is listed; 0 lists every class, if nothing less could be promised.
-        n_classes: Number of classes.
-        coverage: Promised share of cases whose true class is listed.
-        confidence: Probability with which the promise holds.
-        class_names: Names of the classes.
-        cases: Labelled cases that it was chosen on: with a rule, those that the rule sends to a person.
-        missed: How many of them have their true class off the list.
-        mean_length: Mean number of classes listed for them.
+        coverage, confidence: Promised share of cases whose true class is listed, and how probably it holds.
+        cases, missed, mean_length: Labelled cases that it was chosen on (with a rule, those that go to a person), how
+            many of them have their true class off the list, and how many classes are listed on average.
         note: One sentence for a person.
         fitted_on: SHA-256 of the predictions file that it was chosen on, if it was a file.
-        threshold: The rule's threshold: the promise is for what that rule sends to a person. None for all cases.
-        class_thresholds: The same for a rule with one threshold for each predicted class.
+        threshold, class_thresholds: The rule's: the promise is for what that rule sends to a person. None for all.
     """
 
     _what: ClassVar[str] = "shortlist"
@@ -130,7 +124,7 @@ class Shortlist(Displayed, Part):
     def describe_check(self, check: "ShortlistCheck") -> str:
         """Whether the promise held for new cases that went to a person."""
         if check.covered is None:
-            return _NOT_TESTED
+            return "No case goes to a person: nothing is said of the shortlist."
         verdict = "is contradicted"
         if check.covered >= self.coverage:
             verdict = "holds"
@@ -211,16 +205,13 @@ def choose_shortlist(
     return replace(draft, cases=cases, missed=missed, mean_length=length, note=note, fitted_on=digest)
 
 
-@dataclass(frozen=True, repr=False)
-class ShortlistCheck(Displayed):
+@dataclass(frozen=True)
+class ShortlistCheck(ShownFields):
     """What new cases say about a shortlist's promise.
 
     Attributes:
-        cases: Labelled cases; behind a rule, those that it sends to a person.
-        missed: Those whose true class is off the list.
-        covered: Share of the others; None without cases.
-        low: Lower end of its interval.
-        high: Upper end.
+        cases, missed: Labelled cases that go to a person, and those of them whose true class is off the list.
+        covered, low, high: Share of them whose true class is listed, None without cases, and its interval.
         mean_length: Mean number of classes listed.
         held: False if the whole interval lies below the promised share.
     """
@@ -232,17 +223,6 @@ class ShortlistCheck(Displayed):
     high: float
     mean_length: float
     held: bool
-
-    def _overview(self) -> Table:
-        if self.covered is None:
-            return Table(_NOT_TESTED)
-        rows = [
-            ("true class off the list", f"{self.missed:,}"),
-            ("interval", f"{100 * self.low:.2f} to {100 * self.high:.2f} %"),
-            ("classes listed, mean", f"{self.mean_length:.2f}"),
-            ("promise contradicted", {True: "no", False: "YES"}[self.held]),
-        ]
-        return Table(f"the true class is listed in {100 * self.covered:.2f} % of {self.cases:,} cases", rows)
 
 
 def check_shortlist(
