@@ -35,6 +35,7 @@ import numpy as np
 from calibrant import calibration, decisions, deployment, metrics, samples
 from calibrant.decisions.bounds import cases_at_rate, cluster_p_value, interval
 from calibrant.decisions.certify import default_starts, default_thresholds
+from calibrant.deployment import betting
 from calibrant.errors import InvalidInput as Refused
 from calibrant.metrics.intervals import wilson
 from calibrant.predictions import Predictions
@@ -389,7 +390,7 @@ def _watched(watched: deployment.Watched) -> Values:
 
 
 def capital_numbers(predictions: Predictions, reference: Predictions) -> Values:
-    ranks = deployment.conformal_ranks(reference.confidence, predictions.confidence, seed=5)
+    ranks = betting.conformal_ranks(reference.confidence, predictions.confidence, seed=5)
     return {"promise": deployment.promise_capital(~predictions.correct, 0.1), "ranks": ranks}
 
 

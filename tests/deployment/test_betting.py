@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from calibrant.deployment import betting
 from calibrant.deployment.betting import (
+    conformal_ranks,
     error_bounds,
     first_cases,
     likeliest_start,
@@ -94,13 +94,13 @@ def test_bounds_hold_at_every_case_also_while_the_rate_changes():
     assert 0 < missed <= 0.2 * 400
 
 
-def slow_rank_capital(ranks):
+def slow_rank_capital(ranks, first=0):
     starts = first_cases(len(ranks)).tolist()
-    shares = [not_begun(np.array([at + 1]))[0] for at in [*starts, len(ranks)]]
+    shares = [not_begun(np.array([at + 1]))[0] for at in starts]
     found = []
-    for now in range(1, len(ranks) + 1):
+    for now in range(first + 1, len(ranks) + 1):
         total = 0.0
-        for at, start in enumerate(starts):
+        for at, start in enumerate(starts[:-1]):
             share = shares[at] - shares[at + 1]
             if start >= now:
                 total += share
@@ -121,20 +121,20 @@ def test_rank_capital_is_that_of_all_bets():
     assert rank_capital(ranks) == pytest.approx(slow_rank_capital(ranks.tolist()), abs=1e-10)
 
 
-def test_rank_capital_of_several_streams():
-    ranks = np.random.default_rng(0).random((3, 50))
-    assert rank_capital(ranks)[2] == pytest.approx(rank_capital(ranks[2]), abs=1e-12)
+def test_rank_capital_goes_on_from_block_to_block():
+    """The capital after some cases does not depend on the cases that come later."""
+    ranks = np.random.default_rng(0).random(700) ** 1.2
+    whole = rank_capital(ranks)
+    assert whole[:40] == pytest.approx(rank_capital(ranks[:40]), abs=1e-10)
+    assert whole[-40:] == pytest.approx(slow_rank_capital(ranks.tolist(), first=660), abs=1e-9)
 
 
 def test_each_bet_on_ranks_is_fair():
-    """One step: the mean over bins of what it multiplies the capital by is 1."""
-    rng = np.random.default_rng(1)
-    past = rng.random(30)
-    for bins in betting._RESOLUTIONS:
-        nexts = (np.arange(bins) + 0.5) / bins
-        streams = np.concatenate([np.tile(past, (bins, 1)), nexts[:, None]], axis=1)
-        capital = betting._Histogram(streams, bins).capital(3)
-        assert np.exp(capital[:, -1] - capital[:, -2]).mean() == pytest.approx(1.0)
+    """One step: the mean of the capital over equally likely next ranks is the capital before."""
+    past = np.random.default_rng(1).random(30) ** 2
+    nexts = (np.arange(60) + 0.5) / 60  # as many in each bin of 2, 6 and 20
+    after = [np.exp(rank_capital(np.append(past, rank))[-1]) for rank in nexts]
+    assert np.mean(after) == pytest.approx(np.exp(rank_capital(past)[-1]))
 
 
 def test_likeliest_start_finds_a_planted_change():
@@ -147,3 +147,29 @@ def test_log_ratios_name_every_rate():
     rows = log_ratios(np.array([True, False]), 0.01)
     assert len(rows) == 12
     assert all(row[0] > 0 > row[1] for row in rows)
+
+
+def slow_ranks(reference, new, draws):
+    bag, found = list(reference), []
+    for value, u in zip(new, draws, strict=True):
+        bag.append(value)
+        found.append((sum(v < value for v in bag) + u * sum(v == value for v in bag)) / len(bag))
+    return found
+
+
+@pytest.mark.parametrize("kinds", [3, 10**6])
+def test_ranks_are_those_of_a_plain_loop(kinds):
+    """With many ties and with none, over more than two blocks."""
+    rng = np.random.default_rng(0)
+    reference, new = rng.integers(kinds, size=37), rng.integers(kinds, size=1100)
+    draws = np.random.default_rng(5).random(1100)
+    assert conformal_ranks(reference, new, seed=5) == pytest.approx(slow_ranks(reference, new, draws), abs=1e-12)
+
+
+def test_ranks_are_uniform_and_unrelated_while_nothing_changes():
+    from scipy.stats import kstest
+
+    rng = np.random.default_rng(1)
+    ranks = conformal_ranks(rng.integers(2, size=50), rng.integers(2, size=4000))
+    assert kstest(ranks, "uniform").pvalue > 0.001
+    assert abs(np.corrcoef(ranks[1:], ranks[:-1])[0, 1]) < 0.06

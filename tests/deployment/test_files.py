@@ -6,7 +6,8 @@ from pyarrow import parquet
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy, RoutingRule, choose_threshold, fit_policy, route_file, route_parts
-from calibrant.deployment import Stream, is_log, read_reference, read_stream, watch
+from calibrant.deployment import Stream, read_reference, read_stream, watch
+from calibrant.deployment.monitor_stream import is_log
 from calibrant.errors import InvalidInput
 from calibrant.predictions import read_table
 from tests.deployment.conftest import draw, with_rule

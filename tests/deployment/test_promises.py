@@ -12,7 +12,6 @@ from calibrant.deployment import (
     advice,
     describe,
     headline,
-    stream_of_log,
     watch,
 )
 from calibrant.errors import InvalidInput
@@ -150,7 +149,7 @@ def test_a_log_is_not_of_a_binary_rule(binary, tmp_path):
     with DecisionLog(tmp_path / "log.db", model="0" * 64, n_classes=2) as log:
         log.append([Decision("a", 0, 0.9, True)], policy=log.add_policy(with_rule(binary)))
         with pytest.raises(InvalidInput, match="calibrant route binary"):
-            stream_of_log(log)
+            Stream.of_log(log)
 
 
 def test_a_log_knows_what_was_listed(listed, tmp_path):

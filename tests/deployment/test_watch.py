@@ -175,7 +175,7 @@ def test_what_cannot_be_watched_is_refused(rule, reference):
     nothing, costs = (RoutingRule(t, 4, class_names=("a", "b", "c", "d")) for t in (None, 0.9))
     with pytest.raises(InvalidInput, match="automates nothing"):
         watch(Stream.of_predictions(with_rule(nothing), draw(50, seed=18)))
-    with pytest.raises(InvalidInput, match="promise something where no reference"):
+    with pytest.raises(InvalidInput, match="promise something if no reference"):
         watch(Stream.of_predictions(with_rule(costs), draw(50, seed=18)))
     assert len(watch(Stream.of_predictions(with_rule(costs), draw(50, seed=18)), reference=reference).signals) == 3
 

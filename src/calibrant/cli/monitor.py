@@ -27,7 +27,7 @@ def monitor(
     address: Address = None,
     as_json: Json = False,
 ) -> None:
-    """Test whether a rule's promise still holds; exit code 0 where nothing contradicts it, 1 for an alarm.
+    """Test whether a rule's promise still holds. The exit code is 0 if nothing contradicts it and 1 for an alarm.
 
     Run it as often as you like, after every case if you like: the probability of a false alarm, ever, stays below
     --false-alarms.
@@ -49,35 +49,28 @@ def monitor(
         page: Write a page with curves over time here.
     """
     from calibrant.decisions import Policy
-    from calibrant.deployment import (
-        DecisionLog,
-        describe,
-        headline,
-        is_log,
-        read_reference,
-        read_stream,
-        stream_of_log,
-        watch,
-    )
+    from calibrant.deployment import describe, headline, read_reference, read_stream, watch
+    from calibrant.deployment.monitor_stream import is_log
     from calibrant.report import write_monitor_page
 
-    own = None if policy is None else Policy.load(policy)
-    # Only the columns that are asked for: whoever may post cases may fill the others with anything.
-    extras = [] if groups is None else [groups]
+    decided_by = None
+    if policy is not None:
+        decided_by = Policy.load(policy)
+    # Read only the columns that are needed: whoever may post cases may fill the others with anything.
+    extras = [groups] if groups else []
+    read: dict[str, Any] = {"kind": kind, "columns": columns}
     if is_log(source):
         refuse_on_cluster(executor, log=source)
-        with DecisionLog(source) as log:
-            stream = stream_of_log(log, own, labels=labels, extras=extras)
-    else:
-        read: dict[str, Any] = {"kind": kind, "columns": columns}
-        with make_executor(executor, address=address) as place:
-            stream = read_stream(source, own, labels=labels, **read, executor=place, extras=extras)
+    with make_executor(executor, address=address) as place:
+        stream = read_stream(source, decided_by, labels=labels, **read, executor=place, extras=extras)
     cases = None
     if reference is not None and stream.policy is not None:
-        cases = read_reference(reference, stream.policy, kind=kind, columns=columns)
+        cases = read_reference(reference, stream.policy, **read)
     watched = watch(stream, reference=cases, groups=groups, level=false_alarms, seed=seed)
-    written = None if page is None else write_monitor_page(watched, page)
-    text = describe(watched) if written is None else f"{describe(watched)}\nWrote {written}"
-    answer(text, {**watched.to_dict(), "page": None if written is None else str(written)}, as_json=as_json)
+    text, content = describe(watched), {**watched.to_dict(), "page": None}
+    if page is not None:
+        written = write_monitor_page(watched, page)
+        text, content["page"] = f"{text}\nWrote {written}", str(written)
+    answer(text, content, as_json=as_json)
     if watched.alarms:
         raise CheckFailed(headline(watched))

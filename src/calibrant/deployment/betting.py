@@ -1,31 +1,33 @@
-"""Tests that may be looked at after every case: capital that grows only where the promise, or sameness, is broken.
+"""Sequential tests by betting. Their results stay valid if you look after every case.
 
 A player bets against a hypothesis, at odds that are fair or worse while it is true. Then the probability that the
-capital ever reaches 1/level is at most `level`, however often one looks (Ville 1939). All functions here take one
-stream, or several along the first axes, and return the logarithm of the capital after each case.
+capital ever reaches 1 / level is at most `level`, however often one looks (Ville 1939). The functions return the
+logarithm of the capital after each case.
 """
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import gammaln
 
 Floats = NDArray[np.float64]
 # How much larger the odds of an error may have become; each is bet on with an equal part of the capital.
 _ODDS = np.geomspace(1.1, 50.0, 12)
 # Exponents of the confidence sequence. Small ones serve long streams, large ones rare errors and short streams.
 _EXPONENTS = np.geomspace(0.01, 5.0, 20)
-# Histograms of ranks that are bet on, and the rows that each bin imagines to have seen before the first.
+# Numbers of bins of the histograms of ranks that are bet on, and the cases that each bin counts before the first one.
 _RESOLUTIONS = (2, 6, 20)
 _IMAGINED = 10.0
 # Each bet on ranks begins this much later than the one before: fifty of them serve 50,000 cases.
 _SPACING = 1.2
+# Cases that are worked on at once.
+_BLOCK = 256
 
 
 def not_begun(cases: NDArray[np.int64]) -> Floats:
-    """The part of the capital that has not been bet before case 1, 2, ...: 1 / (1 + ln case).
+    """Part of the capital that has not been bet before case 1, 2, ...: 1 / (1 + ln case).
 
-    Nobody knows when a drift will begin, so the player begins a new bet at every case. What the k-th bet gets is
-    `not_begun(k) - not_begun(k + 1)`: all together they get everything, and late ones still enough to be heard.
+    Nobody knows when a drift will begin, so a new bet begins at every case. The k-th bet gets
+    `not_begun(k) - not_begun(k + 1)` of the capital. These shares add up to 1 and fall slowly.
     """
     return np.asarray(1.0 / (1.0 + np.log(cases)))
 
@@ -39,18 +41,14 @@ def promise_capital(
 ) -> Floats:
     """Bet that errors are more frequent than promised: likelihood ratios, mixed over error rates and first cases.
 
-    For every error rate q above the promised one, (q / promised) for an error and (1 - q) / (1 - promised) for a right
-    case multiply to a capital whose expectation does not grow while the probability of an error, given all that came
-    before, is at most the promised one.
-
-    Cases of one cluster may depend on each other in any way. Then a cluster is one bet, placed before its labels are
-    seen, on (errors - promised * cases) / largest; see `log_ratios`.
+    The expected capital does not grow while the probability of an error, given everything before, is at most the
+    promised one. Cases of one cluster may depend on each other in any way: a cluster is one bet, see `log_ratios`.
 
     Args:
-        errors: Whether each case is wrong, in order, shape (..., n); for clusters, how many cases of each are.
+        errors: Whether each case is wrong, in order, shape (..., n); for clusters, how many cases of each are wrong.
         largest_error: The promised error rate.
-        cases: Cases of each cluster.
-        largest: Most cases that a cluster can have.
+        cases: Number of cases of each cluster.
+        largest: Largest number of cases that a cluster can have.
     """
     bets = np.arange(1, errors.shape[-1] + 1)
     begun = np.log(not_begun(bets) - not_begun(bets + 1))
@@ -70,12 +68,12 @@ def log_ratios(
     cases: NDArray[np.int64] | int = 1,
     largest: int = 1,
 ) -> list[Floats]:
-    """What each case multiplies the capital by, as a logarithm, for every error rate that is bet on.
+    """Logarithm of the factor by which each case multiplies the capital, for every error rate that is bet on.
 
     For an error rate q and the promised one p the factor is 1 + bet * (errors - p * cases) / largest with
     bet = (q - p) / (p (1 - p)). For single cases that is q / p for an error and (1 - q) / (1 - p) for a right case. For
-    clusters its expectation is at most 1 while the errors of a cluster have an expectation of at most p * cases,
-    however they depend on each other; it is positive while no cluster has more than `largest` cases.
+    clusters its expectation is at most 1 while a cluster has at most p * cases errors on average, however they depend
+    on each other. It is positive while no cluster has more than `largest` cases.
     """
     odds = _ODDS * largest_error / (1.0 - largest_error)
     rates = odds / (1.0 + odds)
@@ -92,22 +90,24 @@ def error_bounds(
     clusters: NDArray[np.int64] | None = None,
     largest: int = 1,
 ) -> tuple[Floats, Floats]:
-    """Confidence sequence for the mean error rate so far: lower and upper ends after each of some numbers of cases.
+    """Confidence sequence for the mean error rate: lower and upper ends after each of some numbers of cases.
 
     With probability at least 1 - level all intervals hold at once, for the average of the true error rates of the cases
-    so far, also where these rates change. For an exponent s, exp(s * errors - n * log(1 + mean * (e^s - 1))) is at most
-    a product whose expectation does not grow, because the logarithm is concave (Howard et al. 2021: sub-Bernoulli).
-    The ends are where the mixture over exponents reaches 2 / level. The same holds for any number between 0 and 1
-    instead of an error, as the share errors / largest of a cluster: convexity makes its product smaller still.
+    so far, even if these rates change. For an exponent s, exp(s * errors - n * log(1 + mean * (e^s - 1))) is at most a
+    product whose expectation does not grow (Howard et al. 2021: sub-Bernoulli). At the ends, the mixture over exponents
+    reaches 2 / level. The same holds for any number between 0 and 1 instead of an error, such as the share
+    errors / largest of a cluster.
 
     Args:
         errors: Errors among the first `cases`, shape (m,).
         cases: Numbers of cases, shape (m,).
         level: Probability that any interval fails.
-        clusters: Numbers of clusters that these cases make; None where all are independent.
-        largest: Most cases that a cluster can have.
+        clusters: Numbers of clusters that these cases make. None: all cases are independent.
+        largest: Largest number of cases that a cluster can have.
     """
-    draws = cases if clusters is None else clusters
+    draws = cases
+    if clusters is not None:
+        draws = clusters
     # From a mean per cluster, as a share of the largest, to a mean per case.
     scale = largest * draws / np.maximum(cases, 1)
     low = scale * _lower_end(errors / largest, draws, level / 2.0)
@@ -121,78 +121,139 @@ def _lower_end(errors: Floats, cases: NDArray[np.int64], level: float) -> Floats
     for _ in range(60):
         middle = (low + high) / 2.0
         growth = rows * np.log1p(middle[:, None] * np.expm1(_EXPONENTS))
-        excluded = logsumexp(_EXPONENTS * hits - growth, axis=1) >= limit
+        excluded = _log_sum_exp((_EXPONENTS * hits - growth).T) >= limit
         low, high = np.where(excluded, middle, low), np.where(excluded, high, middle)
     return low
 
 
+def _log_sum_exp(values: Floats) -> Floats:
+    """Logarithm of the sum of exponentials over the first axis; several times as fast as SciPy's on small arrays."""
+    largest = values.max(axis=0)
+    return np.asarray(largest + np.log(np.exp(values - largest).sum(axis=0)))
+
+
+def conformal_ranks(reference: NDArray[np.generic], new: NDArray[np.generic], *, seed: int = 0) -> Floats:
+    """Rank of each new value among the reference, the new values before it and itself, divided by their number.
+
+    Ties are broken at random. If reference and new values are exchangeable, as independent draws from one distribution
+    are, these ranks are independent and uniform on (0, 1), for a reference of any size (Vovk et al. 2005). A comparison
+    with the histogram of the reference would assume that the reference shows its distribution exactly.
+
+    Args:
+        reference: Values of the calibration cases, shape (m,).
+        new: Values of the new cases in order, shape (n,).
+        seed: Seed of the random choice between equal values.
+
+    >>> conformal_ranks(np.array([0.1, 0.2, 0.3]), np.array([0.25])).round(1).tolist()
+    [0.7]
+    """
+    below, equal = np.empty(len(new), dtype=np.int64), np.empty(len(new), dtype=np.int64)
+    known = np.sort(np.asarray(reference))
+    for start in range(0, len(new), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        values = np.asarray(new[block])
+        left, right = np.searchsorted(known, values, side="left"), np.searchsorted(known, values, side="right")
+        earlier = np.tri(len(values), k=-1, dtype=np.bool_)
+        below[block] = left + ((values < values[:, None]) & earlier).sum(axis=1)
+        equal[block] = right - left + ((values == values[:, None]) & earlier).sum(axis=1)
+        # Two sorted runs: a stable sort merges them in linear time.
+        known = np.sort(np.concatenate([known, np.sort(values)]), kind="stable")
+    among = len(reference) + np.arange(1, len(new) + 1)
+    draws = np.random.default_rng(seed).random(len(new))
+    return np.asarray((below + draws * (equal + 1)) / among)
+
+
 def first_cases(n: int) -> NDArray[np.int64]:
-    """Where the bets on ranks begin, counted from 0: at every case first, then ever more rarely."""
-    found, at = [0], 1.0
-    while at < n:
-        found.append(int(at))
-        at = max(at + 1.0, at * _SPACING)
-    return np.array(found, dtype=np.int64)
+    """Cases, counted from 0, at which the bets on n ranks begin, and the beginning of the next bet after them.
+
+    A bet begins at each case first, then ever more rarely.
+    """
+    starts, following = [0], 1.0
+    while starts[-1] < n:
+        starts.append(int(following))
+        following = max(following + 1.0, following * _SPACING)
+    return np.array(starts, dtype=np.int64)
 
 
 def rank_capital(ranks: Floats) -> Floats:
-    """Bet that ranks which should be spread evenly over (0, 1) are not.
+    """Bet that ranks are not spread evenly over (0, 1).
 
-    Each bet keeps a histogram of the ranks since it began and bets on the next rank as the histogram has it. While
-    ranks are independent and uniform, each step is fair.
+    Each bet keeps histograms of the ranks since it began and bets on the next rank accordingly. While ranks are
+    independent and uniform, each step is fair.
 
     Args:
-        ranks: What `conformal_ranks` gives, shape (..., n).
+        ranks: Result of `conformal_ranks`, shape (n,).
     """
-    n = ranks.shape[-1]
+    n = len(ranks)
     starts = first_cases(n)
-    left = np.append(not_begun(starts + 1), not_begun(np.array([n + 1])))
-    # What has not begun yet is still there.
-    total = np.broadcast_to(np.log(left[np.searchsorted(starts, np.arange(n), side="right")]), ranks.shape).copy()
-    histograms = [_Histogram(ranks, bins) for bins in _RESOLUTIONS]
-    for start, share in zip(starts.tolist(), np.log(left[:-1] - left[1:]), strict=True):
-        since = total[..., start:]
-        since[...] = np.logaddexp(since, share + _bet(histograms, start))
-    return total
+    left = not_begun(starts + 1)
+    # The share of a bet does not depend on n. Otherwise a later look would see another capital at an earlier case.
+    shares = np.log((left[:-1] - left[1:]) / len(_RESOLUTIONS))[:, None]
+    unused = np.log(left[np.searchsorted(starts, np.arange(n), side="right")])
+    starts = starts[:-1]
+    histograms = [_Histograms(ranks, bins, starts) for bins in _RESOLUTIONS]
+    capital = np.empty(n)
+    for first in range(0, n, _BLOCK):
+        block = slice(first, min(first + _BLOCK, n))
+        begun = int(np.searchsorted(starts, block.stop))
+        bets = [shares[:begun] + histogram.capital(block, begun) for histogram in histograms]
+        capital[block] = _log_sum_exp(np.concatenate([unused[None, block], *bets]))
+    return capital
+
+
+class _Histograms:
+    """Histograms of one number of bins, each of the ranks since one start, and the capital of bets by them."""
+
+    def __init__(self, ranks: Floats, bins: int, starts: NDArray[np.int64]) -> None:
+        self.bins = bins
+        self.starts = starts
+        self.place = _bin_of(ranks, bins)
+        self.before = np.zeros_like(self.place)
+        for number in range(bins):
+            here = self.place == number
+            np.copyto(self.before, np.cumsum(here) - 1, where=here)
+        # Ranks in each bin before each start.
+        period = np.searchsorted(starts, np.arange(len(ranks)), side="right") - 1
+        counts = np.bincount(period * bins + self.place, minlength=len(starts) * bins).reshape(len(starts), bins)
+        self.earlier = np.cumsum(counts, axis=0) - counts
+        self.log_count = np.log(np.arange(len(ranks)) + _IMAGINED)
+        self.log_even = np.log(np.arange(len(ranks)) / bins + _IMAGINED)
+        self.so_far = np.zeros(len(starts))
+
+    def capital(self, block: slice, begun: int) -> Floats:
+        """Capital of the first `begun` bets after each case of the next block; -inf before a bet begins."""
+        place = self.place[block]
+        same = self.before[block] - self.earlier[:begun, place]
+        since = np.arange(block.start, block.stop) - self.starts[:begun, None]
+        # Logarithm of the probability of this bin by the histogram, over 1 / bins.
+        gain = np.where(since >= 0, self.log_count[same] - self.log_even[since], 0.0)
+        total = self.so_far[:begun, None] + np.cumsum(gain, axis=1)
+        self.so_far[:begun] = total[:, -1]
+        return np.where(since >= 0, total, -np.inf)
+
+
+def _bin_of(ranks: Floats, bins: int) -> NDArray[np.int64]:
+    return np.minimum((ranks * bins).astype(np.int64), bins - 1)
 
 
 def likeliest_start(ranks: Floats) -> int:
-    """The case, counted from 0, from which on a bet on ranks of shape (n,) would have won most by the last one."""
-    histograms = [_Histogram(ranks, bins) for bins in _RESOLUTIONS]
-    tried, step = first_cases(len(ranks)), len(ranks)
-    best = 0
+    """Case, counted from 0, at which a bet on ranks of shape (n,) had to begin to win most by the last case."""
+    tried, step = first_cases(len(ranks))[:-1], len(ranks)
     while True:
-        best = int(tried[np.argmax([_bet(histograms, int(start))[-1] for start in tried])])
-        near = tried[np.searchsorted(tried, best) + 1 :][:1]
-        step = min(step, int(near[0]) - best if len(near) else len(ranks) - best) // 4
+        best = int(tried[np.argmax([_final_capital(ranks[start:]) for start in tried])])
+        following = [*tried[tried > best].tolist(), len(ranks)][0]
+        step = min(step, following - best) // 4
         if step < 1:
             return best
         # Bets begin ever more rarely; around the best of them others may have won more.
         tried = np.arange(max(best - 4 * step, 0), min(best + 4 * step + 1, len(ranks)), step)
 
 
-class _Histogram:
-    """Which bin each rank is in, and how many earlier ones are in the same."""
-
-    def __init__(self, ranks: Floats, bins: int) -> None:
-        self.bins = bins
-        self.place = np.minimum((ranks * bins).astype(np.int64), bins - 1)
-        self.before = np.zeros_like(self.place)
-        for each in range(bins):
-            here = self.place == each
-            np.copyto(self.before, np.cumsum(here, axis=-1) - 1, where=here)
-
-    def capital(self, start: int) -> Floats:
-        """Capital, from case `start` on, of bets by the histogram of the ranks since `start`."""
-        bins, place = self.bins, self.place[..., start:]
-        gone = np.stack([(self.place[..., :start] == each).sum(axis=-1) for each in range(bins)], axis=-1)
-        before = self.before[..., start:] - np.take_along_axis(gone, place, axis=-1)
-        seen = np.arange(place.shape[-1])
-        # Probability of this bin by the histogram, over 1 / bins.
-        return np.cumsum(np.log((before + _IMAGINED) / (seen / bins + _IMAGINED)), axis=-1)
-
-
-def _bet(histograms: list[_Histogram], start: int) -> Floats:
-    """Capital of the bets of all resolutions that begin at one case, mixed evenly."""
-    capital = [histogram.capital(start) for histogram in histograms]
-    return np.asarray(np.logaddexp.reduce(capital, axis=0) - np.log(len(histograms)))
+def _final_capital(ranks: Floats) -> float:
+    """Capital after the last case of a bet that begins with the first one, all resolutions mixed evenly."""
+    capitals = []
+    for bins in _RESOLUTIONS:
+        counts = np.bincount(_bin_of(ranks, bins), minlength=bins) + _IMAGINED
+        gain = gammaln(counts).sum() - bins * gammaln(_IMAGINED) + len(ranks) * np.log(bins)
+        capitals.append(gain - gammaln(counts.sum()) + gammaln(bins * _IMAGINED))
+    return float(np.logaddexp.reduce(capitals) - np.log(len(_RESOLUTIONS)))

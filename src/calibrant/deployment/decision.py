@@ -122,6 +122,13 @@ COLUMNS = {each.name: each.type for each in fields(Decision)}
 _AS_JSON = tuple(name for name, kind in COLUMNS.items() if kind not in (str, int, float, bool))
 
 
+def check_names(names: Collection[str]) -> None:
+    """Refuse to make columns of more extras than fit into memory."""
+    if len(names) > _MOST_NAMES:
+        rule, way_out = f"have at most {_MOST_NAMES:,} names", "Say which ones to read: extras=[...]."
+        raise invalid("extras of the decision log", rule, f"{len(names):,}", way_out)
+
+
 @dataclass(frozen=True)
 class LoggedDecisions(ShownFields):
     """Decisions of a log in their order, as columns with one entry per decision.
@@ -164,9 +171,7 @@ class LoggedDecisions(ShownFields):
         with undamaged():
             extras = [json.loads(row.extras) for row in rows]
             names = dict.fromkeys(name for facts in extras for name in facts if wanted is None or name in wanted)
-        if len(names) > _MOST_NAMES:
-            rule, way_out = f"have at most {_MOST_NAMES:,} names", "Say which ones to read: extras=[...]."
-            raise invalid("extras of the decision log", rule, f"{len(names):,}", way_out)
+        check_names(names)
         with undamaged():
             return cls(
                 sequence=column("sequence", np.int64),

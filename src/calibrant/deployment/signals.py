@@ -1,4 +1,4 @@
-"""One question that a stream is asked after every case, and its answer: what was expected, what seen, since when."""
+"""The sequential tests of a monitor and their results: expected, seen, evidence, alarm, since when."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -6,14 +6,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.deployment.betting import error_bounds, likeliest_start, log_ratios, promise_capital, rank_capital
-from calibrant.deployment.ranks import conformal_ranks
+from calibrant.deployment.betting import (
+    conformal_ranks,
+    error_bounds,
+    likeliest_start,
+    log_ratios,
+    promise_capital,
+    rank_capital,
+)
 from calibrant.tables import ShownFields
 
 About = Literal[
     "promise", "shortlist", "sensitivity", "specificity", "share automated", "confidence", "predicted classes"
 ]
-# What is promised, in words: the accuracy of what is automated, the true class on a list, cases not taken for others.
+# What is promised, in words. Tests of other things compare the stream with the calibration cases.
 PROMISED = {
     "promise": "accuracy",
     "shortlist": "coverage of the shortlist",
@@ -32,9 +38,9 @@ class Curve(ShownFields):
 
     Attributes:
         case: Number of the case in the stream, from 1 on.
-        seen: Mean of what is watched over all cases so far.
+        seen: Mean of what is tested over all cases so far.
         recent: The same over the last cases.
-        low: Lower end of the confidence sequence for the mean so far; empty where there is none.
+        low: Lower end of the confidence sequence for the mean so far; empty if there is none.
         high: Upper end.
         evidence: Logarithm to base 10 of the capital of the bets.
     """
@@ -49,21 +55,21 @@ class Curve(ShownFields):
 
 @dataclass(frozen=True)
 class Signal(ShownFields):
-    """One test.
+    """A sequential test and its result.
 
     Attributes:
         about: What is tested.
-        group: "all", or whose cases; for the promise of one class or group.
+        group: "all", or the class or group whose cases are tested.
         level: Probability that this test ever gives a false alarm.
-        cases: Cases that it has seen.
+        cases: Number of cases it has seen.
         expected: What was promised, or what the calibration cases had.
         seen: The same of the cases seen; None without any.
-        low: Lower end of the confidence sequence for the accuracy so far; None for other tests.
+        low: Lower end of the confidence sequence for the share of right cases so far; None for other tests.
         high: Upper end.
-        evidence: Logarithm to base 10 of the largest capital so far; an alarm is at -log10(level).
-        alarm: Number of the case, from 1 on, at which the alarm was raised; None where there is none.
-        since: Estimated number of the case from which on it drifts; None without an alarm.
-        since_seen: `seen` of the cases from there on.
+        evidence: Logarithm to base 10 of the largest capital so far. An alarm is raised at -log10(level).
+        alarm: Number of the case, from 1 on, at which the alarm was raised; None without an alarm.
+        since: Estimated number of the case at which the drift began; None without an alarm.
+        since_seen: `seen` of the cases from `since` on.
         detail: What changed most, in words; may be empty.
         curve: What was seen over time.
     """
@@ -93,14 +99,14 @@ class Signal(ShownFields):
 
 @dataclass(frozen=True)
 class GroupShare(ShownFields):
-    """What was seen in a group that nothing was promised for: a description, not a test.
+    """What was seen in a group without a promise of its own: a description, not a test.
 
     Attributes:
-        about: Which promise the share belongs to; it was made for all cases together.
-        group: Whose cases.
-        cases: Labelled cases.
+        about: The promise that the share belongs to. It was made for all cases together.
+        group: Name of the group.
+        cases: Number of labelled cases.
         seen: Share of them that is right.
-        low: Lower end of its 95 % confidence sequence; it holds at every look, for this group by itself.
+        low: Lower end of its 95 % confidence sequence, which holds at every look for this group by itself.
         high: Upper end.
     """
 
@@ -114,11 +120,11 @@ class GroupShare(ShownFields):
 
 @dataclass(frozen=True)
 class Clusters:
-    """Which cases depend on each other.
+    """Which cases may depend on each other.
 
     Attributes:
-        numbers: Number of the cluster of each case, shape (n,); cases of one cluster stand together.
-        largest: Most cases that a cluster can have.
+        numbers: Number of the cluster of each case, shape (n,). Cases of one cluster are consecutive.
+        largest: Largest number of cases that a cluster can have.
     """
 
     numbers: NDArray[np.int64]
@@ -127,11 +133,6 @@ class Clusters:
     def among(self, chosen: NDArray[np.bool_]) -> "Clusters":
         """The clusters of some cases."""
         return Clusters(self.numbers[chosen], self.largest)
-
-    @classmethod
-    def of_one(cls, cases: int) -> "Clusters":
-        """Every case by itself."""
-        return cls(np.arange(cases), 1)
 
     @property
     def first(self) -> NDArray[np.int64]:
@@ -144,92 +145,84 @@ class Clusters:
         return np.append(self.first, len(self.numbers))[1:] - 1
 
 
-def group_share(right: NDArray[np.bool_], *, group: str, about: About, clusters: Clusters | None = None) -> GroupShare:
-    """Describe a group that nothing was promised for.
+def group_share(right: NDArray[np.bool_], clusters: Clusters, *, group: str, about: About) -> GroupShare:
+    """Describe a group without a promise of its own.
 
     Args:
         right: Whether each labelled case is right; at least one.
-        group: Whose cases they are.
-        about: Which promise the share belongs to.
-        clusters: Which cases depend on each other; None for none.
+        clusters: Which cases may depend on each other.
+        group: Name of the group.
+        about: The promise that the share belongs to.
     """
-    members = clusters or Clusters.of_one(len(right))
-    cases, draws = np.array([len(right)]), np.array([len(members.first)])
-    low, high = error_bounds(cases - right.sum(), cases, _DESCRIBED, clusters=draws, largest=members.largest)
+    cases, draws = np.array([len(right)]), np.array([len(clusters.first)])
+    low, high = error_bounds(cases - right.sum(), cases, _DESCRIBED, clusters=draws, largest=clusters.largest)
     return GroupShare(about, group, len(right), float(right.mean()), float(1.0 - high[0]), float(1.0 - low[0]))
 
 
 def promise_signal(
     rows: NDArray[np.int64],
     right: NDArray[np.bool_],
+    clusters: Clusters,
     *,
     group: str,
-    target_accuracy: float,
+    target: float,
     level: float,
-    about: About = "promise",
-    clusters: Clusters | None = None,
+    about: About,
 ) -> Signal:
-    """Whether the accuracy of automated cases, or another share of right ones, is below what was promised.
+    """Test whether the share of right cases is below what was promised.
 
     Args:
         rows: Places of the labelled cases of the promise in the stream, in the order in which their labels came.
         right: Whether each is right.
-        group: Whose cases they are.
-        target_accuracy: What was promised.
+        clusters: Which cases may depend on each other. Each cluster is one bet.
+        group: Name of the class or group that these cases belong to.
+        target: The promised share.
         level: Probability of a false alarm, ever.
         about: Which promise.
-        clusters: Which cases depend on each other: then each cluster is one bet. None for none.
     """
-    members = clusters or Clusters.of_one(len(rows))
-    first, last = members.first, members.last
-    wrong = np.add.reduceat((~right).astype(np.int64), first) if len(rows) else np.zeros(0, dtype=np.int64)
-    bets = _Bets(wrong, last - first + 1, 1.0 - target_accuracy, members.largest)
-    capital = bets.capital() if len(rows) else np.zeros(0)
-    alarm, since = _first_over(capital, level), None
-    if alarm is not None:
-        since = int(first[bets.likeliest_change(alarm)])
+    if len(rows) == 0:
+        nothing = Curve((), (), (), (), (), ())
+        return Signal(about, group, level, 0, target, None, None, None, 0.0, None, None, None, "", nothing)
+    first, last = clusters.first, clusters.last
+    errors, sizes = np.add.reduceat((~right).astype(np.int64), first), last - first + 1
+    capital = promise_capital(errors, 1.0 - target, cases=sizes, largest=clusters.largest)
     shown = _shown(len(first))
-    errors = np.cumsum(wrong)
-    low, high = error_bounds(errors[shown], last[shown] + 1, level, clusters=shown + 1, largest=members.largest)
+    total = np.cumsum(errors)[shown]
+    low, high = error_bounds(total, last[shown] + 1, level, clusters=shown + 1, largest=clusters.largest)
+    alarm = since = since_seen = None
+    over = _first_over(capital, level)
+    if over is not None:
+        ratios = log_ratios(errors, 1.0 - target, cases=sizes, largest=clusters.largest)
+        change = int(first[_likeliest_change(ratios, over)])
+        alarm, since, since_seen = int(rows[last[over]]) + 1, int(rows[change]) + 1, float(right[change:].mean())
     return Signal(
         about=about,
         group=group,
         level=level,
         cases=len(rows),
-        expected=target_accuracy,
-        seen=float(right.mean()) if len(rows) else None,
-        low=float(1.0 - high[-1]) if len(rows) else None,
-        high=float(1.0 - low[-1]) if len(rows) else None,
+        expected=target,
+        seen=float(right.mean()),
+        low=float(1.0 - high[-1]),
+        high=float(1.0 - low[-1]),
         evidence=_log10(capital.max(initial=0.0)),
-        alarm=None if alarm is None else int(rows[last[alarm]]) + 1,
-        since=None if since is None else int(rows[since]) + 1,
-        since_seen=None if since is None else float(right[since:].mean()),
+        alarm=alarm,
+        since=since,
+        since_seen=since_seen,
         detail="",
         curve=_curve(rows, right.astype(np.float64), capital[shown], last[shown], 1.0 - high, 1.0 - low),
     )
 
 
-@dataclass(frozen=True)
-class _Bets:
-    """Bets on the errors of clusters, or of single cases."""
-
-    errors: NDArray[np.int64]
-    cases: NDArray[np.int64]
-    largest_error: float
-    largest: int
-
-    def capital(self) -> NDArray[np.float64]:
-        return promise_capital(self.errors, self.largest_error, cases=self.cases, largest=self.largest)
-
-    def likeliest_change(self, alarm: int) -> int:
-        """The bet up to the alarm from which on the errors so far are best explained by a larger error rate."""
-        best, place = -np.inf, 0
-        for ratios in log_ratios(self.errors, self.largest_error, cases=self.cases, largest=self.largest):
-            total = np.cumsum(ratios)
-            gain = total[-1] - (total - ratios)[: alarm + 1]
-            at = int(np.argmax(gain))
-            best, place = (float(gain[at]), at) if gain[at] > best else (best, place)
-        return place
+def _likeliest_change(log_ratios_by_rate: list[NDArray[np.float64]], alarm: int) -> int:
+    """The bet, up to the alarm, that had to be the first one to win most by the last one, at the best error rate."""
+    best, place = -np.inf, 0
+    for ratios in log_ratios_by_rate:
+        total = np.cumsum(ratios)
+        gain = total[-1] - (total - ratios)[: alarm + 1]
+        likeliest = int(np.argmax(gain))
+        if gain[likeliest] > best:
+            best, place = float(gain[likeliest]), likeliest
+    return place
 
 
 def sameness_signal(
@@ -242,41 +235,47 @@ def sameness_signal(
     names: tuple[str, ...] | None = None,
     seed: int = 0,
 ) -> Signal:
-    """Whether new values still come as the reference did.
+    """Test whether new values are still distributed like those of the reference.
 
     Args:
         about: What the values are.
-        reference: Those of the calibration cases, shape (m,).
-        new: Those of the new cases in order, shape (n,).
+        reference: Values of the calibration cases, shape (m,).
+        new: Values of the new cases in order, shape (n,).
         level: Probability of a false alarm, ever.
         rows: Places of the new cases in the stream, shape (n,).
-        names: For values that are class numbers: their names.
-        seed: Of the random choice between equal values.
+        names: Names of the classes, if values are numbers of classes.
+        seed: Seed of the random choice between equal values.
     """
     ranks = conformal_ranks(reference, new, seed=seed)
     capital = rank_capital(ranks)
-    alarm = _first_over(capital, level)
-    since = None if alarm is None else likeliest_start(ranks[: alarm + 1])
-    common = None if names is None else int(np.bincount(reference).argmax())
-    measure = np.asarray(new if common is None else new == common, dtype=np.float64)
-    before = np.asarray(reference if common is None else reference == common, dtype=np.float64)
+    before, after = reference, new
+    if names is not None:
+        # One number to show: the share of the class that is the most frequent in the reference.
+        commonest = np.bincount(reference).argmax()
+        before, after = reference == commonest, new == commonest
+    measure = np.asarray(after, dtype=np.float64)
+    alarm = since = since_seen = None
     detail = ""
-    if names is not None and since is not None:
-        detail = _changed_most(reference, new[since:], names)
+    over = _first_over(capital, level)
+    if over is not None:
+        change = likeliest_start(ranks[: over + 1])
+        alarm, since, since_seen = int(rows[over]) + 1, int(rows[change]) + 1, float(measure[change:].mean())
+        if names is not None:
+            detail = _changed_most(reference, new[change:], names)
     shown, none = _shown(len(new)), np.empty(0)
     return Signal(
         about=about,
         group="all",
         level=level,
         cases=len(new),
-        expected=float(before.mean()),
+        expected=float(np.asarray(before, dtype=np.float64).mean()),
         seen=float(measure.mean()),
         low=None,
         high=None,
         evidence=_log10(capital.max()),
-        alarm=None if alarm is None else int(rows[alarm]) + 1,
-        since=None if since is None else int(rows[since]) + 1,
-        since_seen=None if since is None else float(measure[since:].mean()),
+        alarm=alarm,
+        since=since,
+        since_seen=since_seen,
         detail=detail,
         curve=_curve(rows, measure, capital[shown], shown, none, none),
     )
@@ -290,12 +289,14 @@ def _changed_most(reference: NDArray[Any], new: NDArray[Any], names: tuple[str, 
 
 
 def _first_over(capital: NDArray[np.float64], level: float) -> int | None:
-    over = capital >= -np.log(level)
-    return int(over.argmax()) if over.any() else None
+    over = np.flatnonzero(capital >= -np.log(level))
+    if len(over) == 0:
+        return None
+    return int(over[0])
 
 
 def _shown(cases: int) -> NDArray[np.int64]:
-    """Places of the cases that a curve shows: all, or evenly spread ones with the last."""
+    """Places of the cases that a curve shows: all, or evenly spaced ones and the last."""
     return np.unique(np.linspace(0, cases - 1, min(cases, _POINTS)).round().astype(np.int64))
 
 
@@ -308,7 +309,7 @@ def _curve(
     high: NDArray[np.float64],
 ) -> Curve:
     total = np.concatenate([[0.0], np.cumsum(values)])
-    # A twentieth of the stream, and enough of it to see a rate of errors at all.
+    # A twentieth of the stream, but at least enough to show a rate.
     window = max(50, len(values) // 20)
     first = np.maximum(shown + 1 - window, 0)
     recent = (total[shown + 1] - total[first]) / (shown + 1 - first)

@@ -1,4 +1,4 @@
-"""`watch`: does the promise of a rule still hold, and does the stream still look like its calibration cases?"""
+"""`watch`: does the promise of a rule still hold, and do its cases still look like the calibration cases?"""
 
 import math
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from calibrant.checks import fraction
 from calibrant.decisions import BinaryRule, Policy, RoutingRule
 from calibrant.decisions.bounds import cases_at_rate
+from calibrant.deployment.monitor_stream import Stream, unknown_column
 from calibrant.deployment.signals import (
     PROMISED,
     About,
@@ -21,15 +22,14 @@ from calibrant.deployment.signals import (
     promise_signal,
     sameness_signal,
 )
-from calibrant.deployment.stream import Stream
-from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Predictions, names_or_numbers
 from calibrant.tables import Displayed, Table
 
 
 @dataclass(frozen=True, repr=False)
 class Watched(Displayed):
-    """What a stream says about a rule.
+    """Result of `watch`.
 
     Attributes:
         stream: The cases, and the rule that decided them.
@@ -38,8 +38,8 @@ class Watched(Displayed):
         signals: One for each test.
         labels_to_notice: About how many labels of automated cases show that errors are twice as frequent as promised.
         labels_to_refit: About how many labelled cases a new rule takes, if the model is as good on them as it was on
-            the calibration cases; None where that is not known.
-        described: Groups of `groups` that nothing was promised for. They are not tested, and never an alarm.
+            the calibration cases; None if that is not known.
+        described: Groups of `groups` without a promise of their own. They are not tested and never raise an alarm.
     """
 
     stream: Stream
@@ -58,39 +58,46 @@ class Watched(Displayed):
     @property
     def alarms(self) -> tuple[Signal, ...]:
         """The tests that raised an alarm, the earliest first."""
-        return tuple(sorted((each for each in self.signals if each.alarm), key=lambda each: each.alarm or 0))
+        raised = [signal for signal in self.signals if signal.alarm is not None]
+        return tuple(sorted(raised, key=lambda signal: signal.alarm or 0))
 
     @property
     def broken(self) -> bool:
-        """Whether the labels contradict the promise."""
-        return any(each.about in PROMISED for each in self.alarms)
+        """Whether the labels contradict a promise."""
+        return any(signal.about in PROMISED for signal in self.alarms)
 
     @property
     def since(self) -> int | None:
-        """The case from which on it drifts, as the alarm with the most evidence has it; None without an alarm."""
-        clearest = max(self.alarms, key=lambda each: (each.about in PROMISED, each.evidence), default=None)
-        return None if clearest is None else clearest.since
+        """The case at which the drift began, by the alarm with the most evidence; None without an alarm."""
+        if not self.alarms:
+            return None
+        return max(self.alarms, key=lambda signal: (signal.about in PROMISED, signal.evidence)).since
 
     @property
     def labelled_since(self) -> int:
-        """Labelled cases from there on: those that a new threshold can be chosen on."""
-        return 0 if self.since is None else int(self.stream.labelled[self.since - 1 :].sum())
+        """Number of labelled cases from there on. A new threshold can be chosen on them."""
+        if self.since is None:
+            return 0
+        return int(self.stream.labelled[self.since - 1 :].sum())
 
     def place(self, case: int) -> dict[str, Any]:
         """Number, id and time of a case, as far as they are known."""
-        stream = self.stream
-        identity = None if stream.ids is None else str(stream.ids[case - 1])
-        return {"case": case, "id": identity, "time": None if stream.times is None else str(stream.times[case - 1])}
+        place: dict[str, Any] = {"case": case, "id": None, "time": None}
+        for name, column in (("id", self.stream.ids), ("time", self.stream.times)):
+            if column is not None:
+                place[name] = str(column[case - 1])
+        return place
 
     def _overview(self) -> Table:
-        from calibrant.deployment.describe import watched_overview
+        from calibrant.deployment.monitor_text import watched_overview
 
         return watched_overview(self)
 
     def to_dict(self, *, curves: bool = False) -> dict[str, Any]:
         """Plain JSON values."""
         automated = self.stream.automate
-        return {
+        signals = [signal.to_dict(curves=curves) for signal in self.signals]
+        content = {
             "format": "calibrant-monitor",
             "version": 1,
             "level": self.level,
@@ -103,18 +110,17 @@ class Watched(Displayed):
             "left_out": self.stream.left_out,
             "clock_went_back": self.stream.clock_went_back,
             "groups": self.groups,
-            "described": [asdict(each) for each in self.described],
-            "signals": [self._placed(each, curves=curves) for each in self.signals],
-            "since": None if self.since is None else self.place(self.since),
+            "described": [asdict(share) for share in self.described],
+            "signals": signals,
+            "since": self.since,
             "labelled_since": self.labelled_since,
             "labels_to_notice": self.labels_to_notice,
             "labels_to_refit": self.labels_to_refit,
         }
-
-    def _placed(self, signal: Signal, *, curves: bool) -> dict[str, Any]:
-        content = signal.to_dict(curves=curves)
-        for name in ("alarm", "since"):
-            content[name] = None if content[name] is None else self.place(content[name])
+        for part in (content, *signals):
+            for name in ("alarm", "since"):
+                if isinstance(part.get(name), int) and not isinstance(part[name], bool):
+                    part[name] = self.place(part[name])
         return content
 
 
@@ -126,26 +132,23 @@ def watch(
     level: float = 0.05,
     seed: int = 0,
 ) -> Watched:
-    """Test a rule's promise and the sameness of its stream; the tests may be repeated after every case.
+    """Test whether a rule keeps its promise and whether its cases still look like the calibration cases.
 
     While the promise holds and nothing changes, the probability that this function ever reports an alarm, however often
-    it is called on the growing stream, is at most `level`. Of this, one half is for the promise, where labels came for
-    automated cases; one half is for the sameness of all cases with the reference, labelled or not. Where one of the two
-    cannot be tested, the other has all.
+    it is called on the growing stream, is at most `level`. Half of it is for the promises and half for the comparison
+    with the reference. If there is only one of the two, it gets everything.
 
-    - The promises: that of the accuracy, and that of a shortlist, or those of a rule of two classes (sensitivity and
-      specificity), have equal parts. If the rule promises its accuracy for groups, half of that part is for all cases
-      and the groups it is promised for share the other half equally. Other groups are described in
-      `Watched.described`, and no promise is tested in them: a rule that keeps its promise for all cases together may be
-      worse than that in a group. A rule with a threshold per class is tested class by class with equal parts. The
-      labelled cases must be a fair draw of those that a promise is about: of the automated ones, for a shortlist of
-      those that a person saw, for a rule of two classes of all.
+    - Promises: the accuracy and a shortlist, or the sensitivity and specificity of a rule of two classes, get equal
+      parts. If the rule promises its accuracy for groups, half of that part is for all cases and the promised groups
+      share the other half. Other groups are described in `Watched.described` and not tested. A rule with a threshold
+      per class is tested class by class. The labelled cases must be a fair draw of those that a promise is about: of
+      the automated ones, for a shortlist of those that a person saw, for a rule of two classes of all.
     - Clusters: if the rule was chosen on clusters, each cluster is one bet, which counts when a label of the next
       cluster has come. Labels must come cluster by cluster, and no cluster may have more labelled cases than the
-      largest that the rule was chosen on; otherwise the stream is refused.
+      largest that the rule was chosen on; otherwise this raises.
     - Order: labels count in the order in which they came, `Stream.label_order`. Without it they count in the order of
-      the cases, and a stream in which an unlabelled case stands before a labelled one is refused.
-    - Sameness: equal parts for the share automated, the confidence and the predicted classes. Of a cluster, the first
+      the cases, and this raises if an unlabelled case comes before a labelled one.
+    - Reference: equal parts for the share automated, the confidence and the predicted classes. Of a cluster, the first
       case is compared.
 
     Args:
@@ -154,47 +157,45 @@ def watch(
         groups: Name of an extra column of the stream. The promise is tested in each group that the rule makes it for;
             other groups are described. None: the column of a rule that promises for groups, if the stream has it.
         level: Probability of a false alarm.
-        seed: Of the random choice between equal confidences.
+        seed: Seed of the random choice between equal confidences.
     """
     fraction("level", level)
+    rule = stream.rule
     promises = _promises(stream)
     if not promises and reference is None:
-        way_out = "Name the cases that it was chosen on: then their sameness can be tested."
-        raise invalid("rule", "promise something where no reference is given", "one without a promise", way_out)
-    if groups is None and getattr(stream.rule, "groups", None) in stream.extras:
-        groups = getattr(stream.rule, "groups", None)
+        way_out = "Pass the cases that it was chosen on: then the stream can be compared with them."
+        raise invalid("rule", "promise something if no reference is given", "one without a promise", way_out)
+    if groups is None and getattr(rule, "groups", None) in stream.extras:
+        groups = getattr(rule, "groups", None)
     if groups is not None and not promises:
         raise invalid("groups", "be left out for a rule that promises nothing", groups)
-    part = level / 2.0 if promises and reference is not None else level
+    part = level
+    if promises and reference is not None:
+        part = level / 2.0
     signals: list[Signal] = []
     described: list[GroupShare] = []
+    to_notice = None
     for promise in promises:
-        tests, shares = _kept(stream, promise, groups, part / len(promises))
+        tests, shares = _test_promise(stream, promise, groups, part / len(promises))
         signals += tests
         described += shares
+    if promises:
+        largest = getattr(rule, "largest_cluster", None) or 1
+        to_notice = _labels_to_notice(promises[0].target, part / len(promises), largest)
     if reference is not None:
-        signals += _samenesses(stream, reference, part, seed)
-    first = promises[0].target if promises else None
-    return Watched(
-        stream,
-        level,
-        groups,
-        tuple(signals),
-        _to_notice(first, part / max(len(promises), 1), getattr(stream.rule, "largest_cluster", None) or 1),
-        _to_refit(stream.rule),
-        tuple(described),
-    )
+        signals += _compare(stream, reference, part, seed)
+    return Watched(stream, level, groups, tuple(signals), to_notice, _labels_to_refit(rule), tuple(described))
 
 
 @dataclass(frozen=True)
 class _Promise:
-    """A share of cases that was promised.
+    """A share of right cases that was promised.
 
     Attributes:
         about: Which promise.
         target: The promised share.
-        eligible: Cases whose labels the promise waits for.
-        members: Labelled cases that it is about.
+        eligible: Which cases need labels for this promise.
+        members: Which labelled cases it is about.
         right: Which of all cases are right.
     """
 
@@ -207,84 +208,77 @@ class _Promise:
 
 def _promises(stream: Stream) -> list[_Promise]:
     rule, labelled, shortlist = stream.rule, stream.labelled, stream.shortlist
+    promises = []
     if isinstance(rule, BinaryRule):
-        ill = stream.targets == rule.positive
-        wrong = stream.automate & (stream.predicted != stream.targets)
-        both = (("sensitivity", rule.sensitivity, ill), ("specificity", rule.specificity, ~ill))
-        all_cases = np.ones(len(stream), dtype=np.bool_)
-        return [
-            _Promise(name, share, all_cases, labelled & own, ~wrong)  # type: ignore[arg-type] # the two names are literals
-            for name, share, own in both
-            if share is not None
-        ]
+        everyone = np.ones(len(stream), dtype=np.bool_)
+        positive = stream.targets == rule.positive
+        right = ~(stream.automate & (stream.predicted != stream.targets))
+        if rule.sensitivity is not None:
+            promises.append(_Promise("sensitivity", rule.sensitivity, everyone, labelled & positive, right))
+        if rule.specificity is not None:
+            promises.append(_Promise("specificity", rule.specificity, everyone, labelled & ~positive, right))
+        return promises
     if not rule.automates and shortlist is None:
         raise InvalidInput("the rule automates nothing, so there is no promise to watch.")
-    found = []
     if rule.target_accuracy is not None and rule.automates:
         right = stream.predicted == stream.targets
-        found.append(_Promise("promise", rule.target_accuracy, stream.automate, stream.automate & labelled, right))
+        promises.append(_Promise("promise", rule.target_accuracy, stream.automate, stream.automate & labelled, right))
     if shortlist is not None and stream.listed is not None:
         reviewed = ~stream.automate
-        found.append(_Promise("shortlist", shortlist.coverage, reviewed, reviewed & labelled, stream.listed))
-    return found
+        promises.append(_Promise("shortlist", shortlist.coverage, reviewed, reviewed & labelled, stream.listed))
+    return promises
 
 
-def _kept(stream: Stream, promise: _Promise, groups: str | None, part: float) -> tuple[list[Signal], list[GroupShare]]:
-    """Whether one promise is kept: for all its cases or class by class, and in each group that it is made for.
-
-    Groups that it is not made for are described.
-    """
+def _test_promise(
+    stream: Stream, promise: _Promise, groups: str | None, level: float
+) -> tuple[list[Signal], list[GroupShare]]:
+    """Test one promise for all its cases or class by class, and in each group it is made for. Describe other groups."""
     rule = stream.rule
     rows = np.flatnonzero(promise.members)
-    if stream.label_order is not None:
+    if stream.label_order is None:
+        _require_order(stream, promise)
+    else:
         # Labels may come in another order than the cases. A look after each label sees them in theirs.
         rows = rows[np.argsort(stream.label_order[rows], kind="stable")]
-    else:
-        _require_order(stream, promise)
     rows, clusters = _closed_clusters(stream, rows)
-    promised = _promised_groups(rule, promise, groups)
-    overall = part / 2.0 if promised else part
-    lines: list[tuple[str, NDArray[np.bool_], float]] = []
-    if promise.about != "promise" or isinstance(rule, BinaryRule) or rule.class_thresholds is None:
-        lines.append(("all", np.ones(len(rows), dtype=np.bool_), overall))
-    else:
+    right = promise.right[rows]
+    promised: list[str] = []
+    column = np.empty(0, dtype=object)
+    if groups is not None:
+        column = _text_column(stream, groups)[rows]
+        promised = _promised_groups(rule, promise, groups)
+    part = level
+    if promised:
+        part = level / 2.0
+    # Name, members and level of each test.
+    tests: list[tuple[str, NDArray[np.bool_], float]] = []
+    if promise.about == "promise" and isinstance(rule, RoutingRule) and rule.class_thresholds is not None:
         names = names_or_numbers(rule.class_names, rule.n_classes)
         able = [k for k, threshold in enumerate(rule.class_thresholds) if threshold is not None]
-        lines += [(names[k], stream.predicted[rows] == k, overall / len(able)) for k in able]
-    right = promise.right[rows]
-    described: list[GroupShare] = []
-    if groups is not None:
-        column = _group_column(stream, groups)[rows]
-        for name in promised:
-            lines.append((f"{groups} {name}", column == name, part / 2.0 / len(promised)))
-        for name in dict.fromkeys(column.tolist()):
-            if name in promised:
-                continue
-            own = column == name
-            members = None if clusters is None else clusters.among(own)
-            share = group_share(right[own], group=f"{groups} {name}", about=promise.about, clusters=members)
-            described.append(share)
-    signals = [
-        promise_signal(
-            rows[own],
-            right[own],
-            group=name,
-            target_accuracy=promise.target,
-            level=level,
-            about=promise.about,
-            clusters=None if clusters is None else clusters.among(own),
-        )
-        for name, own, level in lines
-    ]
+        tests += [(names[k], stream.predicted[rows] == k, part / len(able)) for k in able]
+    else:
+        tests.append(("all", np.ones(len(rows), dtype=np.bool_), part))
+    tests += [(f"{groups} {name}", column == name, part / len(promised)) for name in promised]
+    signals = []
+    for name, members, share in tests:
+        subset = clusters.among(members)
+        kept = {"group": name, "target": promise.target, "level": share, "about": promise.about}
+        signals.append(promise_signal(rows[members], right[members], subset, **kept))  # type: ignore[arg-type]
+    described = []
+    for name in dict.fromkeys(column.tolist()):
+        if name not in promised:
+            members = column == name
+            subset = clusters.among(members)
+            described.append(group_share(right[members], subset, group=f"{groups} {name}", about=promise.about))
     return signals, described
 
 
 def _require_order(stream: Stream, promise: _Promise) -> None:
-    """Refuse labels of which nobody knows in which order they came.
+    """Raise if nobody knows in which order labels came.
 
     If the first cases have labels and no later one has, the order of the cases serves: every look sees the beginning
-    of one and the same sequence. If a case without a label stands before one with a label, its label will come later
-    and would change what an earlier look has seen.
+    of the same sequence. If an unlabelled case comes before a labelled one, its label will come later and would change
+    what an earlier look has seen.
     """
     labelled = stream.labelled[promise.eligible]
     if (np.diff(labelled.astype(np.int8)) > 0).any() or (labelled.any() and not labelled[0]):
@@ -295,11 +289,11 @@ def _require_order(stream: Stream, promise: _Promise) -> None:
         )
 
 
-def _closed_clusters(stream: Stream, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Clusters | None]:
-    """Labelled cases of the clusters that are closed, and their clusters, for a rule that was chosen on clusters.
+def _closed_clusters(stream: Stream, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Clusters]:
+    """Labelled cases of closed clusters, and their clusters. Without clusters, each case is one by itself.
 
-    A cluster is closed when a label of another one comes. From then on its bet is settled and never changes, so that a
-    later look sees the same capital up to here. The last cluster may still get labels and does not count yet.
+    A cluster is closed when a label of another one comes. From then on its bet never changes, so that a later look sees
+    the same capital up to here. The last cluster may still get labels and does not count yet.
 
     Args:
         stream: The cases.
@@ -307,20 +301,21 @@ def _closed_clusters(stream: Stream, rows: NDArray[np.int64]) -> tuple[NDArray[n
     """
     rule = stream.rule
     if isinstance(rule, BinaryRule) or rule.cluster_column is None or rule.largest_cluster is None:
-        return rows, None
+        return rows, Clusters(np.arange(len(rows)), 1)
     column = rule.cluster_column
     names = _cluster_names(stream.extras, column, "the stream")[rows]
-    # Numbers in the order of first labels: then clusters stand together exactly if the numbers never fall.
+    # Numbered in the order of first labels, clusters are consecutive exactly if the numbers never fall.
     places = {name: place for place, name in enumerate(dict.fromkeys(names.tolist()))}
     numbers = np.array([places[name] for name in names.tolist()], dtype=np.int64)
-    if (np.diff(numbers) < 0).any():
-        late = names[1:][np.diff(numbers) < 0][0]
+    falls = np.flatnonzero(np.diff(numbers) < 0)
+    if len(falls):
+        late = names[falls[0] + 1]
         raise InvalidInput(
             f"Labels must come {column} by {column}, but one of {column} {late} came after labels of others. "
             f"Label all chosen cases of a {column} before those of the next, and give the labels in that order."
         )
-    sizes = np.bincount(numbers)
-    if len(rows) and sizes.max() > rule.largest_cluster:
+    sizes = np.bincount(numbers, minlength=1)
+    if sizes.max() > rule.largest_cluster:
         large = int(sizes.argmax())
         raise InvalidInput(
             f"{column} {list(places)[large]} has {sizes[large]:,} labelled cases, but the rule was chosen on at most "
@@ -340,64 +335,51 @@ def _cluster_names(extras: Mapping[str, NDArray[Any]], column: str, where: str) 
     return np.asarray([str(value) for value in extras[column]], dtype=object)
 
 
-def _promised_groups(rule: RoutingRule | BinaryRule, promise: _Promise, groups: str | None) -> list[str]:
+def _promised_groups(rule: RoutingRule | BinaryRule, promise: _Promise, groups: str) -> list[str]:
     """Groups of a column that the promise is made for, each by itself."""
-    if isinstance(rule, BinaryRule) or promise.about != "promise" or groups is None or groups != rule.groups:
+    if isinstance(rule, BinaryRule) or promise.about != "promise" or groups != rule.groups:
         return []
-    return [each.name for each in rule.group_evidence or () if each.promised]
+    return [evidence.name for evidence in rule.group_evidence or () if evidence.promised]
 
 
-def _group_column(stream: Stream, groups: str) -> NDArray[Any]:
-    if groups not in stream.extras:
-        known = list(stream.extras)
-        way_out = did_you_mean(groups, known) if known else "There are no other columns."
-        raise invalid("groups", "be a column of the cases", repr(groups), way_out)
-    return np.asarray([str(value) for value in stream.extras[groups]], dtype=object)
+def _text_column(stream: Stream, name: str) -> NDArray[Any]:
+    if name not in stream.extras:
+        raise unknown_column(name, stream.extras)
+    return np.asarray([str(value) for value in stream.extras[name]], dtype=object)
 
 
-def _samenesses(stream: Stream, reference: Predictions, part: float, seed: int) -> list[Signal]:
+def _compare(stream: Stream, reference: Predictions, level: float, seed: int) -> list[Signal]:
+    """Test whether the stream still looks like the calibration cases."""
     rule = stream.rule
     ordered = rule.in_own_order(reference, where="reference")
     routed = Stream.of_predictions(Policy(ordered.n_classes, rule=rule), ordered)
-    names = names_or_numbers(rule.class_names, reference.n_classes)
     before, after = np.arange(len(routed)), np.arange(len(stream))
-    if not isinstance(rule, BinaryRule) and rule.cluster_column is not None:
-        # Ranks are independent only for independent cases: the first one of each cluster stands for it.
-        column = rule.cluster_column
+    column = getattr(rule, "cluster_column", None)
+    if column is not None:
+        # Ranks are independent only for independent cases, so we compare the first case of each cluster.
         before = _first_of_each(_cluster_names(ordered.extras, column, "the reference"))
         after = _first_of_each(_cluster_names(stream.extras, column, "the stream"))
-    signals = []
-    for about in ("share automated", "confidence", "predicted classes"):
-        name = {"share automated": "automate", "predicted classes": "predicted"}.get(about, about)
-        signals.append(
-            sameness_signal(
-                about,
-                getattr(routed, name)[before],
-                getattr(stream, name)[after],
-                level=part / 3.0,
-                rows=after,
-                names=names if name == "predicted" else None,
-                seed=seed,
-            )
-        )
-    return signals
+    names = names_or_numbers(rule.class_names, reference.n_classes)
+    settings: dict[str, Any] = {"level": level / 3.0, "rows": after, "seed": seed}
+    return [
+        sameness_signal("share automated", routed.automate[before], stream.automate[after], **settings),
+        sameness_signal("confidence", routed.confidence[before], stream.confidence[after], **settings),
+        sameness_signal(
+            "predicted classes", routed.predicted[before], stream.predicted[after], names=names, **settings
+        ),
+    ]
 
 
 def _first_of_each(names: NDArray[Any]) -> NDArray[np.int64]:
     """Places of the first case of each cluster."""
-    seen: dict[str, int] = {}
-    for place, name in enumerate(names.tolist()):
-        seen.setdefault(name, place)
-    return np.array(list(seen.values()), dtype=np.int64)
+    return np.sort(np.unique(names, return_index=True)[1])
 
 
-def _to_notice(target: float | None, level: float, largest: int) -> int | None:
+def _labels_to_notice(target: float, level: float, largest: int) -> int:
     """Labels after which the bet on twice the promised error rate reaches 1 / level on average, if that is the rate.
 
     In clusters of the largest size whose cases are right or wrong together, it takes that many clusters.
     """
-    if target is None:
-        return None
     promised = 1.0 - target
     doubled = min(2.0 * promised, (1.0 + promised) / 2.0)
     gain = doubled * math.log(doubled / promised) + (1.0 - doubled) * math.log((1.0 - doubled) / (1.0 - promised))
@@ -405,7 +387,7 @@ def _to_notice(target: float | None, level: float, largest: int) -> int | None:
     return largest * math.ceil(math.log(12.0 / level) / gain)
 
 
-def _to_refit(rule: RoutingRule | BinaryRule) -> int | None:
+def _labels_to_refit(rule: RoutingRule | BinaryRule) -> int | None:
     if isinstance(rule, BinaryRule):
         return None
     evidence, target = rule.evidence, rule.target_accuracy
@@ -413,4 +395,6 @@ def _to_refit(rule: RoutingRule | BinaryRule) -> int | None:
         return None
     # Half of the error probability is spent at the threshold that is safe for a calibrated model.
     automated = cases_at_rate(evidence.errors / evidence.automated, target, (1.0 - rule.confidence) / 2.0)
-    return None if automated is None else math.ceil(automated * evidence.cases / evidence.automated)
+    if automated is None:
+        return None
+    return math.ceil(automated * evidence.cases / evidence.automated)

@@ -3,19 +3,16 @@
 import math
 from pathlib import Path
 
-from calibrant.deployment import (
-    PROMISED,
+from calibrant.deployment import Signal, Watched, advice, headline
+from calibrant.deployment.monitor_text import (
     SHARE_HEADINGS,
     SHARE_TITLE,
     SIGNAL_HEADINGS,
-    Signal,
-    Watched,
-    advice,
     findings,
-    headline,
-    row_of,
     share_row,
+    signal_row,
 )
+from calibrant.deployment.signals import PROMISED
 from calibrant.errors import invalid
 from calibrant.files import as_path, write_text
 from calibrant.report.page import asset, plotly_script, render
@@ -58,7 +55,7 @@ def write_monitor_page(watched: Watched, path: str | Path, *, title: str = "Does
         charted=charted,
         hidden=len(signals) - len(charted),
         headings=SIGNAL_HEADINGS,
-        rows=[row_of(signal) for signal in watched.signals],
+        rows=[signal_row(signal) for signal in watched.signals],
         share_title=SHARE_TITLE,
         share_headings=SHARE_HEADINGS,
         shares=[share_row(description) for description in watched.described],

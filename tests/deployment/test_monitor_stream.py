@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrant.deployment import Decision, DecisionLog, Stream, stream_of_log, watch
+from calibrant.deployment import Decision, DecisionLog, Stream, read_stream, watch
 from calibrant.errors import InvalidInput
 from tests.deployment.conftest import draw, with_rule
 
@@ -45,11 +45,11 @@ def test_a_log_gives_the_decisions_of_its_last_rule(log, rule):
     assert watch(stream, groups="site").signals[0].cases == int((expected.automate & stream.labelled).sum())
 
 
-def test_a_log_of_other_rules_is_refused(log, rule):
+def test_a_log_of_other_rules_is_refused(log, rule, tmp_path):
     with pytest.raises(InvalidInput, match="log must hold decisions of this policy"):
         Stream.of_log(log, with_rule(replace(rule, threshold=0.7)))
     with pytest.raises(InvalidInput, match="labels must be left out for a log"):
-        stream_of_log(log, labels="labels.csv")
+        read_stream(tmp_path / "log.db", labels="labels.csv")
 
 
 def test_empty_and_nameless_logs_are_refused(tmp_path):

@@ -1,0 +1,530 @@
+"""`Stream`: the cases that a rule decided, in their order, from predictions, files of decisions or a log."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.checks import labels as check_labels
+from calibrant.decisions import BinaryRule, Policy, RoutingRule, Shortlist
+from calibrant.deployment.decision import LoggedDecisions, check_names
+from calibrant.deployment.log import DecisionLog
+from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.files import as_path
+from calibrant.predictions import Kind, Predictions, Scan, names_or_numbers, prediction_files, read_table, scan
+from calibrant.predictions.core import load_part
+from calibrant.predictions.reader import DistinctIds
+from calibrant.predictions.table_files import table_columns
+from calibrant.scale import Executor, map_parts
+
+Ints = NDArray[np.int64]
+_COLUMNS = ("id", "decision", "predicted", "confidence")
+_TRUTH = ("target", "label")
+# Columns of a file of decisions that are not groups.
+_RESERVED = {*_COLUMNS, *_TRUTH, "class", "shortlist", "time", "labelled_at"}
+# What `route apply` puts before an id that a spreadsheet would run.
+_GUARDED = ("'=", "'+", "'-", "'@", "'\t", "'\r")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Cases in the order in which they were decided.
+
+    Attributes:
+        rule: The rule that decided.
+        automate: Whether the model decided alone.
+        predicted: Number of the predicted class.
+        confidence: Its probability, as the rule saw it.
+        targets: Number of the true class; -1 if no label has come.
+        label_order: Order in which labels came. None: the order of the cases.
+        ids: Names of the cases. None: their numbers.
+        times: When each was decided, as text, if that is known. Only shown: the order is that of the rows.
+        extras: Other columns by name, for groups and clusters.
+        left_out: Number of cases of other policies that were left out.
+        policy: The policy that decided.
+        listed: Whether the true class was on the list that a person saw; None if the lists are not known.
+    """
+
+    rule: RoutingRule | BinaryRule
+    automate: NDArray[np.bool_]
+    predicted: Ints
+    confidence: NDArray[np.float64]
+    targets: Ints
+    label_order: Ints | None = None
+    ids: NDArray[Any] | None = None
+    times: NDArray[Any] | None = None
+    extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    left_out: int = 0
+    policy: Policy | None = None
+    listed: NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.automate)
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Whether a label has come."""
+        return np.asarray(self.targets >= 0)
+
+    @property
+    def clock_went_back(self) -> int:
+        """How often a case has an earlier time than the one before it."""
+        if self.times is None:
+            return 0
+        return int((self.times[1:] < self.times[:-1]).sum())
+
+    @property
+    def shortlist(self) -> Shortlist | None:
+        """The shortlist of the policy, if it has one."""
+        if self.policy is None:
+            return None
+        return self.policy.shortlist
+
+    @classmethod
+    def of_predictions(cls, policy: Policy, predictions: Predictions) -> Self:
+        """Decide labelled predictions with raw scores by a policy."""
+        rule, shortlist = policy.rule, policy.shortlist
+        if rule is None:
+            raise InvalidInput("This policy has no rule, so there is nothing to watch. Fit one: calibrant route fit.")
+        known: dict[str, Any] = {"ids": predictions.ids, "extras": predictions.extras, "policy": policy}
+        calibrated = policy.calibrate(predictions)
+        if isinstance(rule, BinaryRule):
+            called = np.asarray(rule.decide(calibrated))
+            decided = np.where(called == "positive", rule.positive, 1 - rule.positive)
+            predicted = np.where(called == "review", calibrated.predicted, decided)
+            return cls(rule, called != "review", predicted, calibrated.confidence, calibrated.targets, **known)
+        routed = rule.route(calibrated)
+        if shortlist is not None:
+            known["listed"] = shortlist.listed(calibrated)[np.arange(len(calibrated)), calibrated.targets]
+        return cls(rule, routed.automate, routed.predicted, routed.confidence, calibrated.targets, **known)
+
+    @classmethod
+    def joined(cls, parts: Iterable[Self]) -> Self:
+        """Join the cases of several parts of predictions. Ids must be distinct over all of them."""
+        streams = list(parts)
+        joined: dict[str, Any] = {}
+        for name in ("automate", "predicted", "confidence", "targets", "ids", "listed"):
+            columns = [getattr(stream, name) for stream in streams]
+            if columns[0] is not None:
+                joined[name] = np.concatenate(columns)
+        names = streams[0].extras
+        joined["extras"] = {name: np.concatenate([stream.extras[name] for stream in streams]) for name in names}
+        if "ids" in joined:
+            _check_distinct(joined["ids"])
+        return cls(streams[0].rule, policy=streams[0].policy, **joined)
+
+    @classmethod
+    def of_decisions(
+        cls,
+        rule: RoutingRule,
+        automate: Any,
+        predicted: Any,
+        confidence: Any,
+        *,
+        targets: Any = None,
+        ids: Any = None,
+        times: Any = None,
+        label_order: Any = None,
+        extras: Mapping[str, Any] | None = None,
+        listed: Any = None,
+    ) -> Self:
+        """Take decisions that this rule made elsewhere. Raise if the rule would have decided otherwise.
+
+        The arguments are columns with an entry per case: see the attributes of `Stream`.
+        """
+        made, rows = np.asarray(automate, dtype=np.bool_), len(automate)
+        if rows == 0:
+            raise InvalidInput("decisions must hold at least one case, got none.")
+        classes = check_labels("predicted", predicted, rows=rows, n_classes=rule.n_classes).astype(np.int64)
+        sure = np.asarray(confidence, dtype=np.float64)
+        possible = (sure >= 0) & (sure <= 1)
+        if not possible.all():
+            raise invalid("confidence", "lie in 0..1", sure[np.argmin(possible)])
+        true = np.full(rows, -1)
+        if targets is not None:
+            true = np.asarray(targets, dtype=np.int64)
+        if ((true < -1) | (true >= rule.n_classes)).any():
+            raise invalid("targets", f"lie in 0..{rule.n_classes - 1}, or be -1 for none", true.min())
+        _check_decisions(rule, made, classes, sure)
+        known: dict[str, Any] = {}
+        given = {"label_order": (label_order, np.int64), "listed": (listed, np.bool_), "ids": (ids, None)}
+        for name, (column, kind) in {**given, "times": (times, None)}.items():
+            if column is not None:
+                known[name] = _values(column, kind)
+        if ids is not None:
+            _check_distinct(known["ids"])
+        known["extras"] = {name: _values(column) for name, column in (extras or {}).items()}
+        return cls(rule, made, classes, sure, true, **known)
+
+    @classmethod
+    def of_log(cls, log: DecisionLog, policy: Policy | None = None, *, extras: Collection[str] | None = None) -> Self:
+        """Read the decisions of one policy in a log.
+
+        Args:
+            log: The log.
+            policy: Whose decisions. None: the policy of the last decision. Those of other policies are left out.
+            extras: Names of the extras to read; None for all. Columns that the rule needs are always read.
+        """
+        known = log.policies()
+        wanted = None
+        if extras is not None:
+            wanted = {*extras, *needed_columns([one.rule for one in (*known.values(), policy) if one is not None])}
+        blocks = [block for block in log.decisions(extras=wanted) if len(block.ids)]
+        if not blocks:
+            raise InvalidInput("the log must hold at least one decision, got none.")
+        names = list(dict.fromkeys(name for block in blocks for name in block.extras))
+        check_names(names)
+        for name in extras or ():
+            if name not in names:
+                raise unknown_column(name, next(iter(log.decisions(block=1))).extras)
+        if policy is None:
+            policy = known.get(str(blocks[-1].policy[-1]))
+        if policy is None:
+            raise InvalidInput("The log does not name the policy of its last decision. Pass it: --policy FILE.")
+        if policy.rule is None:
+            raise InvalidInput("The policy of the last decision has no rule, so it promised nothing to watch.")
+        own = np.concatenate([block.policy for block in blocks]) == policy.digest
+        if not own.any():
+            raise invalid("log", "hold decisions of this policy", "decisions of other policies only")
+        columns = {name: np.concatenate([getattr(block, name) for block in blocks])[own] for name in _LOGGED}
+        lists = [listed for block in blocks for listed in block.shortlists]
+        own_lists = [lists[row] for row in np.flatnonzero(own)]
+        on_list = None
+        if any(own_lists):
+            targets = columns["target"].tolist()
+            on_list = [target in listed for target, listed in zip(targets, own_lists, strict=True)]
+        stream = cls.of_decisions(
+            policy.routing,
+            columns["automate"],
+            columns["predicted"],
+            columns["confidence"],
+            targets=columns["target"],
+            ids=columns["ids"],
+            times=np.datetime_as_string(columns["time"], unit="s"),
+            label_order=columns["label_sequence"],
+            extras={name: np.concatenate([_texts(block, name) for block in blocks])[own] for name in names},
+            listed=on_list,
+        )
+        return replace(stream, left_out=int((~own).sum()), policy=policy)
+
+
+_LOGGED = ("ids", "time", "predicted", "confidence", "automate", "target", "label_sequence")
+
+
+def needed_columns(rules: Iterable[RoutingRule | BinaryRule | None]) -> set[str]:
+    """Columns without which a rule cannot be watched: groups with a promise of their own, and clusters."""
+    names = [getattr(rule, name, None) for rule in rules for name in ("groups", "cluster_column")]
+    return {name for name in names if isinstance(name, str)}
+
+
+def _check_decisions(
+    rule: RoutingRule, automate: NDArray[np.bool_], predicted: Ints, confidence: NDArray[np.float64]
+) -> None:
+    differing = np.flatnonzero(automate != (confidence >= rule.thresholds[predicted]))
+    if len(differing):
+        row = int(differing[0])
+        word = {True: "auto", False: "review"}[bool(automate[row])]
+        way_out = f"{len(differing):,} of {len(automate):,} differ: name the rule that decided."
+        got = f"{word} at confidence {confidence[row]:.6g} in row {row}"
+        raise invalid("decisions", "be those of this rule", got, way_out)
+
+
+def _check_distinct(ids: NDArray[Any]) -> None:
+    distinct = DistinctIds()
+    distinct.add(ids)
+    distinct.check(lambda: [ids])
+
+
+def _values(column: Any, kind: Any = None) -> NDArray[Any]:
+    """A column as an array; text as objects, because each cell of an array of text is as large as the longest."""
+    if kind is not None:
+        return np.asarray(column, dtype=kind)
+    if isinstance(column, np.ndarray):
+        return column
+    return np.array(list(column), dtype=object)
+
+
+def _texts(block: LoggedDecisions, name: str) -> NDArray[Any]:
+    """One extra of a block as text; empty for a case without it."""
+    column = np.full(len(block.ids), "", dtype=object)
+    for row, value in enumerate(block.extras.get(name, ())):
+        if value is not None:
+            column[row] = str(value)
+    return column
+
+
+def unknown_column(name: str, columns: Iterable[str]) -> InvalidInput:
+    """The error for a column of groups that is not there."""
+    known = list(columns)
+    way_out = "There are no other columns."
+    if known:
+        way_out = did_you_mean(name, known)
+    return invalid("groups", "be a column of the cases", repr(name), way_out)
+
+
+def is_log(source: str | Path) -> bool:
+    """Whether a source is a decision log: a database URL, or a file that is no table, no predictions and no folder."""
+    if "://" in str(source):
+        return True
+    path = as_path(source, "source")
+    return path.suffix.lower() not in (".csv", ".parquet", ".npz") and not path.is_dir()
+
+
+def read_stream(
+    source: str | Path,
+    policy: Policy | None = None,
+    *,
+    labels: str | Path | None = None,
+    kind: Kind | None = None,
+    columns: dict[str, str] | None = None,
+    executor: Executor | None = None,
+    extras: Collection[str] | None = None,
+) -> Stream:
+    """Read the cases of a file, in the order of its rows, or of a decision log.
+
+    Args:
+        source: Decisions as `calibrant route apply` writes them (`.csv` or `.parquet`), labelled predictions with raw
+            scores, which the policy decides, or a folder of Parquet files of either; or a decision log (a file or a
+            database URL). Decisions may have a column `target` or `label` (empty: no label), a column `labelled_at`
+            (time or number of each label), a column `time`, and groups.
+        policy: The policy that decided. Decisions that it would not have made are refused. None for a log: the policy
+            of its last decision.
+        labels: `.csv` or `.parquet` with columns `id` and `target` or `label`: class names or numbers, in the order in
+            which they came.
+        kind: What the scores of predictions are, if the file does not say.
+        columns: Other names of the target and the id of predictions.
+        executor: Where the parts of a folder are read and decided. None: this process, one after the other.
+        extras: Names of the other columns of decisions to read. None: all.
+    """
+    if is_log(source):
+        if labels is not None:
+            way_out = "Add them with DecisionLog.label_all, or with calibrant serve's own address for labels."
+            raise invalid("labels", "be left out for a log, which holds its labels", str(labels), way_out)
+        with DecisionLog(source) as log:
+            return Stream.of_log(log, policy, extras=extras)
+    path = as_path(source, "source")
+    if policy is None:
+        raise InvalidInput(f"{path} does not hold the policy that decided. Name it: --policy policy.json.")
+    wanted = None
+    if extras is not None:
+        wanted = _RESERVED | {*extras, *needed_columns([policy.rule])}
+    table = _read_decisions(path, executor, wanted)
+    if not table:
+        if labels is not None:
+            raise invalid("labels", "be left out for predictions, which hold their targets", str(labels))
+        return _decide_predictions(path, policy, kind, columns, executor)
+    for name in extras or ():
+        if name not in table:
+            names = table_columns(prediction_files(path)[0])
+            raise unknown_column(name, [known for known in names if known not in _RESERVED])
+    return replace(_decisions(policy.routing, table, str(path), labels), policy=policy)
+
+
+def _read_decisions(path: Path, executor: Executor | None, wanted: set[str] | None) -> dict[str, list[Any]]:
+    """The columns of a file of decisions, or of all files of a folder; empty for predictions."""
+    if path.is_file():
+        table: dict[str, list[Any]] = {}
+        if path.suffix.lower() in (".csv", ".parquet"):
+            table = read_table(path, wanted)
+        if "decision" not in table:
+            return {}
+        return table
+    if not path.is_dir():
+        return {}
+    parts = [part.absolute() for part in prediction_files(path)]
+    if executor is not None and parts:
+        executor.check_shared(parts[0], parts[-1])
+    if not parts or parts[0].suffix.lower() == ".npz" or "decision" not in table_columns(parts[0]):
+        return {}
+    whole: dict[str, list[Any]] = {}
+    for number, table in enumerate(map_parts(partial(read_table, wanted=wanted), parts, executor)):
+        if number and table.keys() != whole.keys():
+            raise invalid(str(parts[number]), f"have the columns {', '.join(whole)}", ", ".join(table))
+        for name, column in table.items():
+            whole.setdefault(name, []).extend(column)
+    return whole
+
+
+def _decide_predictions(
+    path: Path, policy: Policy, kind: Kind | None, columns: dict[str, str] | None, executor: Executor | None
+) -> Stream:
+    if not path.is_dir():
+        return Stream.of_predictions(policy, Predictions.load(path, kind=kind, columns=columns))
+    parts = [part for part in scan(path.absolute(), kind=kind, columns=columns).parts() if part.n_rows]
+    if not parts:
+        raise InvalidInput(f"{path} must hold at least one case, got none.")
+    return Stream.joined(map_parts(partial(_decide_part, policy=policy), parts, executor))
+
+
+def _decide_part(part: Scan, *, policy: Policy) -> Stream:
+    return Stream.of_predictions(policy, load_part(part))
+
+
+def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, labels: str | Path | None) -> Stream:
+    for name in _COLUMNS:
+        if name not in table:
+            raise invalid(where, "have the columns id, decision, predicted and confidence", f"no column {name}")
+    words = [str(word) for word in table["decision"]]
+    for row, word in enumerate(words):
+        if word not in ("auto", "review"):
+            raise invalid(f"{where}: decision", "be auto or review", f"{word!r} in row {row}")
+    ids = [_plain(value) for value in table["id"]]
+    class_names = names_or_numbers(rule.class_names, rule.n_classes)
+    truth = np.full(len(ids), -1)
+    for column in _TRUTH:
+        if column in table:
+            truth = np.array([_class(value, class_names, where, row) for row, value in enumerate(table[column])])
+            break
+    order = _label_order(table, truth, where)
+    if labels is not None:
+        if (truth >= 0).any():
+            raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
+        truth, order = _join_labels(ids, _read_labels(as_path(labels, "labels"), class_names), str(labels))
+    times = None
+    if "time" in table:
+        times = [str(value) for value in table["time"]]
+    return Stream.of_decisions(
+        rule,
+        [word == "auto" for word in words],
+        _whole_numbers(table["predicted"], f"{where}: predicted"),
+        _numbers(table["confidence"], f"{where}: confidence"),
+        targets=truth,
+        ids=ids,
+        times=times,
+        label_order=order,
+        extras={name: [_plain(value) for value in column] for name, column in table.items() if name not in _RESERVED},
+    )
+
+
+def _numbers(values: list[Any], where: str) -> NDArray[np.float64]:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise invalid(where, "be numbers", str(error)) from error
+
+
+def _whole_numbers(values: list[Any], where: str) -> Ints:
+    numbers = _numbers(values, where)
+    whole = np.isfinite(numbers) & (numbers == np.round(numbers)) & (np.abs(numbers) < 2**53)
+    if not whole.all():
+        row = int(np.argmin(whole))
+        raise invalid(where, "be numbers of classes", f"{numbers[row]:g} in row {row}")
+    return numbers.astype(np.int64)
+
+
+def _label_order(table: dict[str, list[Any]], truth: Ints, where: str) -> Ints | None:
+    """Place of each label in the order of the column `labelled_at`, 0 without a label; None without that column.
+
+    Labels of the same time count in the order of the rows.
+    """
+    if "labelled_at" not in table:
+        return None
+    rows = np.flatnonzero(truth >= 0)
+    texts = [_text(table["labelled_at"][row]) for row in rows]
+    moments: NDArray[Any]
+    try:
+        moments = np.array([float(text) for text in texts])
+        known = np.isfinite(moments)
+    except ValueError:
+        moments = np.array([_moment(text) for text in texts])
+        known = ~np.isnan(moments)
+    if not known.all():
+        first = int(np.argmin(known))
+        wanted = "be a number or a time like 2026-01-31T12:00:00 for each label, all of one kind"
+        raise invalid(f"{where}: labelled_at", wanted, f"{texts[first][:40]!r} in row {rows[first]}")
+    order = np.zeros(len(truth), dtype=np.int64)
+    order[rows[np.argsort(moments, kind="stable")]] = np.arange(1, len(rows) + 1)
+    return order
+
+
+def _moment(text: str) -> float:
+    """Seconds of an ISO 8601 time, in UTC if it names no zone; NaN for other text."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return math.nan
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.timestamp()
+
+
+def _class(value: Any, names: tuple[str, ...], where: str, row: int) -> int:
+    """Number of a class that is named or numbered; -1 for an empty cell."""
+    text = _text(value)
+    if text in ("", "-1"):
+        return -1
+    if text in names:
+        return names.index(text)
+    number = text.removesuffix(".0")
+    if number.isascii() and number.isdigit() and int(number) < len(names):
+        return int(number)
+    raise invalid(f"{where}: label", "be a class of the rule", f"{text[:40]!r} in row {row}", did_you_mean(text, names))
+
+
+def _read_labels(path: Path, names: tuple[str, ...]) -> dict[str, int]:
+    """Id to class, in the order of the rows. The same label twice counts once; two different ones are refused."""
+    table = read_table(path)
+    column = next((name for name in _TRUTH if name in table), None)
+    if column is None or "id" not in table:
+        raise invalid(str(path), "have the columns id and target", ", ".join(table) or "none")
+    labels: dict[str, int] = {}
+    for row, (cell, value) in enumerate(zip(table["id"], table[column], strict=True)):
+        identity, label = _plain(cell), _class(value, names, str(path), row)
+        if label < 0:
+            continue
+        first = labels.setdefault(identity, label)
+        if first != label:
+            got = f"{names[first]} and {names[label]} for {identity[:40]!r}"
+            raise invalid(f"{path}: labels", "not contradict each other", got, "Decide which one is true.")
+    return labels
+
+
+def _join_labels(ids: list[str], labels: dict[str, int], where: str) -> tuple[Ints, Ints]:
+    """The label of each case, -1 for none, and its place among the labels."""
+    places = {identity: place for place, identity in enumerate(labels, start=1)}
+    if labels and not any(identity in labels for identity in ids):
+        raise InvalidInput(f"{where}: none of its {len(labels):,} labels is of a case that was decided.")
+    truth = np.array([labels.get(identity, -1) for identity in ids], dtype=np.int64)
+    return truth, np.array([places.get(identity, 0) for identity in ids], dtype=np.int64)
+
+
+def _text(cell: Any) -> str:
+    if cell is None:
+        return ""
+    return str(cell).strip()
+
+
+def _plain(cell: Any) -> str:
+    """A cell without the sign that guards it from spreadsheets."""
+    text = str(cell)
+    if text.startswith(_GUARDED):
+        return text[1:]
+    return text
+
+
+def read_reference(
+    source: str | Path,
+    policy: Policy,
+    *,
+    kind: Kind | None = None,
+    columns: dict[str, str] | None = None,
+) -> Predictions:
+    """Read the cases that the rule of a policy was chosen on and calibrate them. Raise if it was chosen on others.
+
+    Args:
+        source: The file with their predictions, raw scores.
+        policy: The policy.
+        kind: What the scores are, if the file does not say.
+        columns: Other names of the target and the id.
+    """
+    predictions = Predictions.load(source, kind=kind, columns=columns)
+    if policy.rule is not None and policy.rule.fitted_on not in (None, predictions.origin.sha256):
+        raise invalid("reference", "be the file that the rule was chosen on", str(source))
+    # The cases that fitted the calibrator look better calibrated than new ones.
+    return policy.calibrate(policy.unseen(predictions))
