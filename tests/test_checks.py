@@ -101,7 +101,7 @@ def test_arrays_are_views_where_they_can_be():
         as_array("x", [[1], [1, 2]])
 
 
-@pytest.mark.parametrize(("value", "found"), [(None, "None"), ([1.0], "list"), (np.ones(1), "ndarray")])
+@pytest.mark.parametrize(("value", "found"), [(None, "NoneType"), ([1.0], "list"), (np.ones(1), "ndarray")])
 def test_what_is_no_tensor_is_refused(value, found):
     with pytest.raises(InvalidInput, match=rf"x must be a torch tensor, got {found}\. .*torch\.as_tensor\(x\)"):
         require_tensor("x", value)

@@ -74,7 +74,9 @@ def labels(
         rows: The number of labels; None allows any number.
         n_classes: Labels must lie in 0..n_classes-1. With None, values are not read, so no device has to finish first.
     """
-    found = values if is_tensor(values) else as_array(argument, values)
+    found = values
+    if not is_tensor(values):
+        found = as_array(argument, values)
     _check_label_shape(argument, tuple(found.shape), rows)
     if not _is_integer(found):
         way_out = "Pass class indices, which are counted from 0."
@@ -86,7 +88,9 @@ def labels(
         outside = (found < 0) | (found >= n_classes)
         if bool(outside.any()):
             row = int(outside.nonzero()[0][0])
-            way_out = "Leave rows without a label out." if found[row] < 0 else ""
+            way_out = ""
+            if found[row] < 0:
+                way_out = "Leave rows without a label out."
             rule = f"lie in 0..{n_classes - 1} for {n_classes} classes"
             raise invalid(argument, rule, f"{found[row].item()} in row {row}", way_out)
     return found
@@ -140,8 +144,9 @@ def as_array(argument: str, values: Any) -> NDArray[Any]:
 def require_tensor(argument: str, value: object) -> None:
     """Refuse lists, arrays and None, which would cost a copy to the device at every step, and sparse tensors."""
     if not is_tensor(value):
-        found = "None" if value is None else type(value).__name__
-        raise invalid(argument, "be a torch tensor", found, f"Make one with torch.as_tensor({argument}).")
+        raise invalid(
+            argument, "be a torch tensor", type(value).__name__, f"Make one with torch.as_tensor({argument})."
+        )
     layout = value.layout  # type: ignore[attr-defined]  # a tensor
     if layout != sys.modules["torch"].strided:
         raise invalid(argument, "be a dense tensor", layout, f"Call {argument}.to_dense().")

@@ -135,4 +135,6 @@ def _percent(share: float) -> str:
     percent = 100 * share
     if percent >= 99.95:
         return f"{percent:.0f}"
-    return f"{percent:.1f}" if percent >= 10 else f"{percent:.2f}"
+    if percent >= 10:
+        return f"{percent:.1f}"
+    return f"{percent:.2f}"

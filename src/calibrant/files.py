@@ -178,7 +178,9 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 def _parse(read: Callable[[str], _T], text: str | bytes, where: str, what: str) -> _T:
     try:
-        content = read(text if isinstance(text, str) else text.decode("utf-8"))
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        content = read(text)
         _refuse_strange_values(content)
     except (ValueError, RecursionError) as error:
         fault = str(error)
@@ -308,7 +310,7 @@ def _read_bounded(path: str | Path, where: str, most: int) -> bytes:
         with source.open("rb") as handle:
             content = handle.read(most + 1)
     # One character outside ASCII makes all others take up to four bytes in memory.
-    if len(content) > (most if content.isascii() else most // 4):
+    if len(content) > most or (len(content) > most // 4 and not content.isascii()):
         raise invalid(where, f"have at most {most // 2**20} MB, a quarter of that outside ASCII", "a larger file")
     return content
 
@@ -374,7 +376,7 @@ def try_lock(handle: IO[str], *, inherited: bool = True) -> bool:
             msvcrt = import_module("msvcrt")
             msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
         else:
-            lock = fcntl.flock if inherited else fcntl.lockf
+            lock = {True: fcntl.flock, False: fcntl.lockf}[inherited]
             lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False

@@ -1,9 +1,9 @@
-"""Code that a user brings as `module:name`, a network or a method: found, trusted or not, and only then imported.
+"""Find, trust and import a user's own code, named `module:name`: a network, a method, data.
 
-A file that somebody sends (a run, a study, a record) may name any module. Finding and digesting a module runs nothing;
-importing it happens in `load` alone, and only for code that this user trusts: it was named on the command line or used
-with `trust_code` before. A small file remembers the name and the SHA-256 of each trusted module, and those of the
-packages around it, whose `__init__.py` is run first.
+A file from somebody else (a run, a study, a record) may name any module. Finding and hashing a module runs nothing.
+Only `load` imports, and only code that this user trusts: it was named on the command line or used with `trust_code`
+before. A small file remembers the name and the SHA-256 of each trusted module and of the packages around it, whose
+`__init__.py` is run first.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def is_own(name: str) -> bool:
 
 
 def own_parts(name: str) -> tuple[str, ...]:
-    """The parts of a method, or a network, that are the user's own code, each `module:attribute`.
+    """Return the parts of a method or network that are the user's own code, each `module:attribute`.
 
     >>> own_parts("mine:Hinge+h+theirs:Plan")
     ('mine:Hinge', 'theirs:Plan')
@@ -55,19 +55,21 @@ def own_parts(name: str) -> tuple[str, ...]:
 
 
 def locate(name: str) -> Path | None:
-    """The file that importing the module of `name` would run; None where there is none, as for a built-in module.
+    """Return the file that importing the module of `name` would run; None if there is none, as for a built-in module.
 
     `importlib.util.find_spec` would import the packages around the module, so finders are asked one part at a time.
     """
     spec = _find(_module_of(name))
-    return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
+    if spec is None or not spec.has_location or not spec.origin:
+        return None
+    return Path(spec.origin)
 
 
 def digest(name: str) -> str:
-    """SHA-256 of the module's file, so that a run can tell whether it is still the code it began with.
+    """Return the SHA-256 of the module's file, so that a run can tell whether its code has changed.
 
-    For a module that is imported already it is the file as it was then: an edit changes nothing until Python starts
-    again. Only that file counts, not what it imports in turn. Empty where there is no file, as in a notebook.
+    If the module is imported already, it is that of the file as it was then: an edit has no effect until Python starts
+    again. Only that file counts, not what it imports in turn. Empty if there is no file, as in a notebook.
     """
     module = _module_of(name)
     loaded = sys.modules.get(module)
@@ -76,8 +78,13 @@ def digest(name: str) -> str:
     if loaded is None and _find(module) is None:
         known = "A known one has no colon; your own needs a module that Python can find from this folder."
         raise invalid("module", "be importable", repr(module), known)
-    path = locate(name) if loaded is None else Path(getattr(loaded, "__file__", None) or "")
-    return sha256_of(path) if path is not None and path.is_file() else ""
+    if loaded is None:
+        path = locate(name)
+    else:
+        path = Path(getattr(loaded, "__file__", None) or "")
+    if path is None or not path.is_file():
+        return ""
+    return sha256_of(path)
 
 
 def _module_of(name: str) -> str:
@@ -88,25 +95,26 @@ def _module_of(name: str) -> str:
 
 
 def _find(module: str) -> ModuleSpec | None:
-    # The user's file usually lies where the command is run; an installed console script does not look there by itself.
-    places: list[str] | None = [str(Path.cwd()), *sys.path]
+    # The user's file usually lies in the working directory; an installed console script does not look there by itself.
+    places = [str(Path.cwd()), *sys.path]
     spec = None
     parts = module.split(".")
     for count in range(1, len(parts) + 1):
-        if places is None:
+        spec = places and _ask_finders(".".join(parts[:count]), places)
+        if not spec:
             return None
-        spec = _ask_finders(".".join(parts[:count]), places)
-        if spec is None:
-            return None
-        places = None if spec.submodule_search_locations is None else list(spec.submodule_search_locations)
-    return spec
+        places = list(spec.submodule_search_locations or ())
+    return spec or None
 
 
 def _ask_finders(module: str, places: list[str]) -> ModuleSpec | None:
     for finder in sys.meta_path:
-        # Other finders, such as those of editable installs, know their own places.
-        path = places if finder is PathFinder or "." in module else None
-        found = finder.find_spec(module, path) if hasattr(finder, "find_spec") else None
+        if not hasattr(finder, "find_spec"):
+            continue
+        if finder is PathFinder or "." in module:
+            found = finder.find_spec(module, places)
+        else:  # other finders, such as those of editable installs, know their own places
+            found = finder.find_spec(module, None)
         if found is not None:
             return found
     return None
@@ -116,7 +124,7 @@ def _ask_finders(module: str, places: list[str]) -> ModuleSpec | None:
 
 
 def trust(name: str) -> None:
-    """Allow the module of `name`, as it is now, to be imported; called for what a user names or vouches for."""
+    """Allow the module of `name`, as it is now, to be imported."""
     _trust(_runs(_module_of(name)))
 
 
@@ -132,25 +140,27 @@ def _runs(module: str) -> list[tuple[str, str]]:
     found = []
     for count in range(1, len(parts)):
         package = ".".join(parts[:count])
-        spec = None if package in sys.modules else _find(package)
-        # A folder without __init__.py runs nothing.
-        if spec is None or spec.origin is not None:
-            found.append((package, digest(package)))
+        if package not in sys.modules:
+            spec = _find(package)
+            if spec is not None and spec.origin is None:  # a folder without __init__.py runs nothing
+                continue
+        found.append((package, digest(package)))
     found.append((module, digest(module)))
     return found
 
 
 def trust_named(*names: object) -> None:
-    """`trust` each of the names that is the user's own code: what a user types is trusted, what a file says is not."""
+    """`trust` each name of the user's own code: what a user types is trusted, what a file says is not."""
     for name in names:
-        for part in own_parts(name) if isinstance(name, str) else ():
-            trust(part)
+        if isinstance(name, str):
+            for part in own_parts(name):
+                trust(part)
 
 
 def remember(module: str, found: str) -> None:
     """Note in the user's state folder that this module with this digest is trusted on this machine.
 
-    Where that folder cannot be written, the trust ends with the process.
+    If that folder cannot be written, the trust ends with the process.
     """
     if not _MODULE.fullmatch(module) or not _DIGEST.fullmatch(found) or (module, found) in _remembered():
         return
@@ -163,11 +173,11 @@ def remember(module: str, found: str) -> None:
 
 
 def require(name: str, *, expected: str | None = None, trusted: bool = False) -> str:
-    """The digest of own code; refuses code that is not the recorded one, or that this user has not trusted yet.
+    """Return the digest of own code; refuse code that is not the recorded one, or that this user does not trust yet.
 
     Args:
         name: `module:attribute`.
-        expected: The digest that a run recorded; None where nothing was recorded.
+        expected: The digest that a run recorded, if any.
         trusted: Whether the user vouches for it now; this is remembered.
     """
     return _require(name, expected, trusted=trusted)[-1][1]
@@ -196,8 +206,10 @@ def _require(name: str, expected: str | None, *, trusted: bool) -> list[tuple[st
 
 
 def in_words(found: str) -> str:
-    """A digest as a message names it."""
-    return f"the file with SHA-256 {found[:12]}..." if found else "code without a file, such as a notebook's"
+    """Describe a digest for a message."""
+    if not found:
+        return "code without a file, such as a notebook's"
+    return f"the file with SHA-256 {found[:12]}..."
 
 
 def _store() -> Path:
@@ -237,10 +249,12 @@ def load(name: str, *, kind: str = "code", expected: str | None = None, trusted:
     with own_code_at_work(f"{kind} module {module} cannot be imported:"):
         for part, content in modules:
             found = _import(part, content)
-    wanted = getattr(found, attribute, None) if attribute else None
+    wanted = getattr(found, attribute, None)
     if wanted is None or not callable(wanted):
         known = [key for key, value in vars(found).items() if callable(value) and not key.startswith("_")]
-        way_out = did_you_mean(attribute, known) if known else ""
+        way_out = ""
+        if known:
+            way_out = did_you_mean(attribute, known)
         # Which file, because another module may have the same name: a random.py of yours is not the one Python takes.
         where = getattr(found, "__file__", None) or module
         raise invalid(f"{kind} {module}:{attribute}", f"name a function or class in {where}", repr(attribute), way_out)
@@ -250,9 +264,9 @@ def load(name: str, *, kind: str = "code", expected: str | None = None, trusted:
 
 @contextlib.contextmanager
 def own_code_at_work(doing: str) -> Iterator[None]:
-    """Around calls of the user's code: it finds what lies beside it, and whatever it raises becomes one line.
+    """Wrap calls of the user's code: it can import modules of the working directory, and its errors become one line.
 
-    What it prints goes to the error stream: the output may be JSON that a program reads.
+    What it prints goes to standard error, because standard output may be JSON that a program reads.
     """
     here = str(Path.cwd())
     added = here not in sys.path
@@ -264,8 +278,8 @@ def own_code_at_work(doing: str) -> Iterator[None]:
     except CalibrantError:
         raise
     except (Exception, SystemExit) as error:  # a file may be a script that ends itself
-        told = " ".join(str(error).split())
-        raise InvalidInput(f"{doing} {type(error).__name__}: {told.removesuffix('.')}.") from error
+        message = " ".join(str(error).split()).removesuffix(".")
+        raise InvalidInput(f"{doing} {type(error).__name__}: {message}.") from error
     finally:
         if added and here in sys.path:
             sys.path.remove(here)

@@ -40,29 +40,17 @@ class RunFolder(Displayed):
     """A run folder, and the only class that knows which file lies where in it.
 
     `summary.json` is written last, so its presence says that the run is complete.
-
-    Attributes:
-        path: The folder.
-        recipe_path: The settings as TOML.
-        checkpoints: Folder of the checkpoints.
-        log_path: The epoch log: one JSON object per line, one line per epoch.
-        pruning_path: Which samples left when, and the scores of all of them.
-        lock_path: Held by the process that writes the run.
-        summary_path: Final metrics, environment and costs.
-        policy_path: Calibrator, rule and shortlist, which evaluations, exports and reports use.
-        onnx_path: The exported model.
-        report_path: The report page.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.recipe_path = self.path / RECIPE
         self.checkpoints = self.path / "checkpoints"
-        self.log_path = self.path / "metrics.jsonl"
-        self.pruning_path = self.path / "pruning.npz"
-        self.lock_path = self.path / ".lock"
-        self.summary_path = self.path / "summary.json"
-        self.policy_path = self.path / FILE_NAME
+        self.log_path = self.path / "metrics.jsonl"  # one JSON object per epoch
+        self.pruning_path = self.path / "pruning.npz"  # which samples left when, and the scores of all of them
+        self.lock_path = self.path / ".lock"  # held by the process that writes the run
+        self.summary_path = self.path / "summary.json"  # final metrics, environment and costs
+        self.policy_path = self.path / FILE_NAME  # calibrator, rule and shortlist
         self.onnx_path = self.path / "model.onnx"
         self.report_path = self.path / "report.html"
 
@@ -80,9 +68,12 @@ class RunFolder(Displayed):
         >>> RunFolder.of("somewhere/val.npz") is None
         True
         """
-        given = Path(path)
-        folder = given if given.is_dir() or given.parent.name != "predictions" else given.parent.parent
-        return cls.open(folder) if is_run(folder) else None
+        folder = Path(path)
+        if folder.parent.name == "predictions" and not folder.is_dir():
+            folder = folder.parent.parent
+        if not is_run(folder):
+            return None
+        return cls.open(folder)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -93,9 +84,9 @@ class RunFolder(Displayed):
     def method(self) -> str:
         """Name of the training method."""
         section = self.settings.get("method")
-        name = section.get("name") if isinstance(section, dict) else None
-        if not isinstance(name, str):
-            raise invalid(str(self.recipe_path), "name its method", repr(name))
+        if not isinstance(section, dict) or not isinstance(section.get("name"), str):
+            raise invalid(str(self.recipe_path), "name its method", repr(section))
+        name: str = section["name"]
         return name
 
     @property
@@ -126,8 +117,12 @@ class RunFolder(Displayed):
             calibrated: Those that the run's policy calibrated.
             best: Those of the best epoch instead of the last, if the recipe's `select` asks for it.
         """
-        name = f"best-{split}" if best else split
-        return self.path / "predictions" / (f"{name}.calibrated.npz" if calibrated else f"{name}.npz")
+        name: str = split
+        if best:
+            name = f"best-{name}"
+        if calibrated:
+            name += ".calibrated"
+        return self.path / "predictions" / f"{name}.npz"
 
     def existing_predictions(self, split: Split, *, best: bool = False) -> Path:
         """The path of predictions as the network made them; a run that has none yet is refused."""
@@ -164,8 +159,9 @@ class RunFolder(Displayed):
         if not self.pruning_path.exists():
             return None
         audit = load_audit(self.pruning_path)
-        all_kept = bool((audit.kept_counts == audit.class_sizes).all())
-        return None if all_kept or not len(audit.kept_counts) else audit
+        if (audit.kept_counts == audit.class_sizes).all():  # also true without any epoch
+            return None
+        return audit
 
     def test_images(
         self,
@@ -185,7 +181,7 @@ class RunFolder(Displayed):
         return None
 
     def _overview(self) -> Table:
-        state = "finished" if self.finished else "not finished"
+        state = {True: "finished", False: "not finished"}[self.finished]
         return Table(f"{self.path}, {state}", [("method", self.method)])
 
 
@@ -211,9 +207,9 @@ def holds_study(sources: Sequence[str | Path]) -> bool:
 
 def source_path(source: str | Path, split: Split = "test") -> Path:
     """The predictions of a run if `source` is its folder, else `source` itself."""
-    path = Path(source)
-    run = RunFolder.of(path) if path.is_dir() else None
-    return path if run is None else run.existing_predictions(split)
+    if is_run(Path(source)):
+        return RunFolder(source).existing_predictions(split)
+    return Path(source)
 
 
 def load_predictions(
@@ -233,13 +229,16 @@ def load_predictions(
 def policy_path(source: str | Path) -> Path:
     """Where the policy that is fitted on `source` is kept: in the run that it belongs to, else beside it."""
     run = RunFolder.of(source)
-    return Path(source).with_name(FILE_NAME) if run is None else run.policy_path
+    if run is None:
+        return Path(source).with_name(FILE_NAME)
+    return run.policy_path
 
 
 def policy_of(source: str | Path) -> Policy | None:
     """The policy of a run folder; None for anything else and for a run without one."""
-    run = RunFolder.of(source) if Path(source).is_dir() else None
-    return None if run is None else run.policy()
+    if is_run(Path(source)):
+        return RunFolder(source).policy()
+    return None
 
 
 def load_judged(
@@ -261,8 +260,8 @@ def load_judged(
     """
     predictions = load_predictions(source, "test", kind=kind, columns=columns)
     name = str(predictions.origin.path)
-    policy = None if raw else policy_of(source)
-    if policy is None or policy.calibrator is None:
+    policy = policy_of(source)
+    if raw or policy is None or policy.calibrator is None:
         return {name: predictions}
     if sentence := policy.calibrator.provenance_.in_sample(predictions.origin):
         warnings.warn(f"{name}: {sentence}", CalibrantWarning, stacklevel=2)
@@ -279,7 +278,7 @@ def calibration_sources(source: str | Path, apply: str | Path | None = None) -> 
     fitted_on = source_path(source, "val")
     if apply is None and fitted_on == Path(source):
         raise invalid("apply", "name the predictions to calibrate if the source is no run folder", "nothing")
-    return fitted_on, source_path(source if apply is None else apply, "test")
+    return fitted_on, source_path(apply or source, "test")
 
 
 class CalibratedPaths(NamedTuple):
@@ -298,22 +297,21 @@ def calibrated_paths(fitted_on: str | Path, applied_to: str | Path, out: str | P
         applied_to: The predictions that are calibrated.
         out: Where to write the calibrated predictions; neither on what is read nor on predictions of the run.
     """
-    given = Path(applied_to)
-    predictions = given.with_name(f"{given.stem}.calibrated.npz") if out is None else Path(out)
+    predictions = Path(out or Path(applied_to).with_suffix(".calibrated.npz"))
     if predictions.suffix.lower() != ".npz":
         raise invalid("out", "end in .npz", str(predictions))
-    run = RunFolder.of(fitted_on)
     policy = predictions.parent / f"{predictions.stem.removesuffix('.calibrated')}.policy.json"
-    if run is not None and out is None:
-        policy = run.policy_path
-    own = [] if run is None else [run.predictions_path("val"), run.predictions_path("test")]
-    refuse_overwriting((predictions, policy), (fitted_on, applied_to, *own))
+    inputs = [Path(fitted_on), Path(applied_to)]
+    run = RunFolder.of(fitted_on)
+    if run is not None:
+        inputs += [run.predictions_path("val"), run.predictions_path("test")]
+        if out is None:
+            policy = run.policy_path
+    refuse_overwriting((predictions, policy), inputs)
     return CalibratedPaths(predictions, policy)
 
 
 # -- the pruning audit -----------------------------------------------------------------------------------------------
-
-_AUDIT_FORMAT = 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -372,7 +370,7 @@ def save_audit(path: str | Path, audit: PruningAudit) -> None:
     """Write `pruning.npz`, atomically and without pickle."""
     if Path(path).suffix != ".npz":
         raise invalid("path", "end in .npz, as the record is a NumPy archive", path)
-    header = json.dumps({"format": _AUDIT_FORMAT, "settings": audit.settings}, allow_nan=False)
+    header = json.dumps({"format": 1, "settings": audit.settings}, allow_nan=False)
     with atomic_write(path) as temporary, temporary.open("wb") as handle:
         np.savez_compressed(handle, header=np.array(header), **{name: getattr(audit, name) for name in _ARRAYS})
 
@@ -384,12 +382,8 @@ def load_audit(path: str | Path) -> PruningAudit:
     if missing:
         raise invalid(str(path), "be written by pruner.save", f"a file without {', '.join(missing)}")
     header = parse_json(str(arrays.pop("header")), str(path))
-    found = header.get("format") if isinstance(header, dict) else None
-    if found != _AUDIT_FORMAT:
-        raise invalid(str(path), f"have format {_AUDIT_FORMAT}", found, "Update this package to read it.")
+    check_json(_AuditHeader, header, str(path))
     _check_arrays(arrays, str(path))
-    if not isinstance(header.get("settings"), dict):
-        raise invalid(f"settings in {path}", "be those of a pruner", type(header.get("settings")).__name__)
     return PruningAudit(**arrays, settings=header["settings"])
 
 
@@ -446,6 +440,11 @@ class Figures(Checked):
 
     accuracy: Number
     ece: Number
+
+
+class _AuditHeader(Checked):
+    format: Literal[1]
+    settings: dict[str, Any]
 
 
 class _Method(Checked):
@@ -512,6 +511,8 @@ def check_json(model: type[BaseModel], content: Any, what: str) -> None:
         model.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"][:4])
-        where = f" at '{place[:80]}'" if place else ""
+        where = ""
+        if first["loc"]:
+            place = ".".join(str(part) for part in first["loc"][:4])
+            where = f" at '{place[:80]}'"
         raise InvalidInput(f"{what} is damaged{where}: {first['msg'][0].lower()}{first['msg'][1:]}.") from error

@@ -98,7 +98,9 @@ class Table:
         for name, *values in lines:
             cells = [name.ljust(widths[0])]
             for value, width in zip(values, widths[1:], strict=True):
-                cells.append(value.rjust(width) if self.columns else value.ljust(width))
+                if self.columns:
+                    value = value.rjust(width)  # noqa: PLW2901
+                cells.append(value.ljust(width))
             made.append(("  " + "  ".join(cells)).rstrip())
         return "\n".join(made)
 
@@ -199,7 +201,7 @@ class Table:
         lines = []
         if self.title:
             lines = [f"{'#' * level} {self.title}", ""]
-        rules = ["---" if self.is_text(index) else "---:" for index in range(len(self.columns))]
+        rules = [{True: "---", False: "---:"}[self.is_text(index)] for index in range(len(self.columns))]
         lines.append("| " + " | ".join(_markdown(column) for column in self.columns) + " |")
         lines.append("|" + "|".join(rules) + "|")
         for number, row in enumerate(self.rows):
@@ -222,7 +224,7 @@ class Table:
         caption = f"{_latex(self.title)}. {_latex(self.caption)}"
         if numbers.start > 0:
             caption = f"{_latex(self.title)}, cont."
-        alignment = "".join("l" if self.is_text(index) else "r" for index in range(len(self.columns)))
+        alignment = "".join({True: "l", False: "r"}[self.is_text(index)] for index in range(len(self.columns)))
         lines = [
             r"\begin{table}[t]",
             r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
@@ -247,7 +249,9 @@ def counted(number: int, noun: str) -> str:
     >>> counted(1, "run"), counted(2, "run")
     ('1 run', '2 runs')
     """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}s"
 
 
 def escaped(cell: object) -> str:
