@@ -74,7 +74,7 @@ def labels(
         rows: The number of labels; None allows any number.
         n_classes: Labels must lie in 0..n_classes-1. With None, values are not read, so no device has to finish first.
     """
-    found = values
+    found: Any = values
     if not is_tensor(values):
         found = as_array(argument, values)
     _check_label_shape(argument, tuple(found.shape), rows)
@@ -93,7 +93,8 @@ def labels(
                 way_out = "Leave rows without a label out."
             rule = f"lie in 0..{n_classes - 1} for {n_classes} classes"
             raise invalid(argument, rule, f"{found[row].item()} in row {row}", way_out)
-    return found
+    checked: NDArray[Any] | Tensor = found
+    return checked
 
 
 def _check_label_shape(argument: str, shape: tuple[int, ...], rows: int | None) -> None:
