@@ -372,3 +372,26 @@ def test_weights_draw_the_cases_of_every_kind_of_rule(calibrant, tmp_path):
     code, _, err = calibrant("route", "fit", path, "--weights", "u")
     assert code == 2
     assert "weights must be a column of the predictions, got 'u'" in err
+
+
+def test_calibration_and_threshold_never_share_a_cluster(calibrant, tmp_path):
+    patient = np.arange(4000) // 8
+    draw(4000, seed=4, temperature=3.0, extras={"patient": patient}).save(tmp_path / "val.npz")
+    code, _, err = calibrant(
+        "route", "fit", tmp_path / "val.npz", "--calibrate", "--clusters", "patient", "--target-accuracy", 0.9
+    )
+    assert (code, err) == (0, "")
+    policy, cases = Policy.load(tmp_path / "policy.json"), Predictions.load(tmp_path / "val.npz")
+    seen = set(cases.extras["patient"]) - set(policy.unseen(cases).extras["patient"])
+    assert policy.rule.clusters == 500 - len(seen)
+    assert policy.rule.evidence.cases == 4000 - 8 * len(seen)
+    assert 0 < len(seen) < 100
+
+
+def test_check_of_a_rule_for_clusters_refuses_cases_without_their_column(calibrant, tmp_path):
+    draw(4000, seed=4, extras={"patient": np.arange(4000) // 2}).save(tmp_path / "val.npz")
+    calibrant("route", "fit", tmp_path / "val.npz", "--clusters", "patient", "--target-accuracy", 0.9)
+    draw(1000, seed=5).save(tmp_path / "new.npz")
+    code, _, err = calibrant("route", "check", tmp_path / "policy.json", tmp_path / "new.npz")
+    assert code == 2
+    assert "clusters must be a column of the predictions, got 'patient'" in err

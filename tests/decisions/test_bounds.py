@@ -10,6 +10,8 @@ from calibrant.decisions.bounds import (
     MOST_CASES,
     cases_at_rate,
     cases_without_error,
+    cluster_interval,
+    cluster_p_value,
     error_p_value,
     interval,
     lower_bound,
@@ -81,3 +83,21 @@ def test_below_the_cap_the_number_is_exact():
 
 def test_a_target_that_takes_more_cases_than_anybody_has_even_without_errors():
     assert cases_at_rate(0.0, 1 - 1e-9, 0.05) == MOST_CASES
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_interval_of_clusters_has_the_rates_that_no_bet_excludes(seed):
+    rng = np.random.default_rng(seed)
+    cases = rng.integers(1, 6, size=80)
+    errors = rng.binomial(cases, 0.1)
+    low, high = cluster_interval(cases, errors, 5, confidence=0.9)
+    grid = np.linspace(0.0005, 0.9995, 1000)
+    kept = [
+        accuracy
+        for accuracy in grid
+        if cluster_p_value(cases, errors, 1 - accuracy, 5) > 0.05
+        and cluster_p_value(cases, cases - errors, accuracy, 5) > 0.05
+    ]
+    assert kept[0] - low == pytest.approx(0, abs=0.002)
+    assert kept[-1] - high == pytest.approx(0, abs=0.002)
+    assert kept == [accuracy for accuracy in grid if kept[0] <= accuracy <= kept[-1]]

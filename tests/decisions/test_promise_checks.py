@@ -114,3 +114,28 @@ def test_what_cannot_be_checked(draw):
         check_promise(nameless, draw(50, class_names=["a", "b", "c"]))
     with pytest.raises(InvalidInput, match="confidence must"):
         check_promise(RULE, cases(5, 5), confidence=1.0)
+
+
+def patients(seed, right_share, n=60, together=10):
+    """Each patient's cases are all right or all wrong; confidences lie around the threshold of the rule."""
+    rng = np.random.default_rng(seed)
+    right = np.repeat(rng.random(n) < right_share, together)
+    top = rng.uniform(0.7, 1.0, size=n * together)
+    extras = {"patient": np.arange(n * together) // together}
+    return Predictions.from_probabilities(np.stack([top, 1 - top], axis=1), np.where(right, 0, 1), extras=extras)
+
+
+def test_a_check_of_a_rule_for_clusters_goes_by_clusters():
+    """A kept promise is called broken in at most 2.5 % of draws; by rows it would be in more than a quarter."""
+    rule = RoutingRule(0.8, 2, 0.9, 0.95, clusters=60, cluster_column="patient", largest_cluster=10)
+    by_row = RoutingRule(0.8, 2, 0.9, 0.95)
+    draws = [patients(seed, 0.9) for seed in range(200)]
+    assert sum(not check_promise(rule, cases).held for cases in draws) <= 10
+    assert sum(not check_promise(by_row, cases).held for cases in draws) > 30
+    assert sum(not check_promise(rule, patients(seed, 0.6)).held for seed in range(20)) == 20
+
+
+def test_a_check_of_a_rule_for_clusters_needs_their_column():
+    rule = RoutingRule(0.8, 2, 0.9, 0.95, clusters=60, cluster_column="ward", largest_cluster=10)
+    with pytest.raises(InvalidInput, match="clusters must be a column of the predictions, got 'ward'"):
+        check_promise(rule, patients(0, 0.9))

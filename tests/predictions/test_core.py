@@ -216,6 +216,23 @@ def test_parts_share_no_row_and_leave_none_out(rows):
     assert rows < 100 or list(whole.split(0.5, seed=6)[0].ids) != list(first.ids)
 
 
+def test_clusters_stay_together_in_a_split(tmp_path):
+    rng = np.random.default_rng(0)
+    patient = rng.integers(40, size=500)
+    whole = Predictions.from_logits(rng.normal(size=(500, 2)), rng.integers(2, size=500), extras={"patient": patient})
+    whole.save(tmp_path / "cases.npz")
+    read = Predictions.load(tmp_path / "cases.npz")
+    some, rest = read.split(0.2, seed=3, clusters="patient")
+    assert len(some) + len(rest) == 500
+    assert abs(len(some) - 100) < 20
+    assert not set(some.extras["patient"]) & set(rest.extras["patient"])
+    assert rest.origin.part == RowsPart(0.2, 3, 1, "patient")
+    with pytest.raises(InvalidInput, match="clusters must be a column of the predictions, got 'ward'"):
+        read.split(0.2, clusters="ward")
+    with pytest.raises(InvalidInput, match="clusters must have at least 2 different values to be split, got 1"):
+        read.subset(read.extras["patient"] == 7).split(0.2, clusters="patient")
+
+
 @pytest.mark.parametrize(("share", "rows", "first"), [(0.2, 10, 2), (0.29, 100, 29), (0.01, 3, 1), (0.99, 3, 2)])
 def test_a_share_of_the_rows_is_split_off(share, rows, first):
     parts = Predictions.from_logits(np.eye(rows), np.arange(rows)).split(share)

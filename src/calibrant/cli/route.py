@@ -87,6 +87,7 @@ def fit(
             them.
     """
     from calibrant.decisions import (
+        Policy,
         cheapest_threshold,
         choose_threshold,
         read_cost_matrix,
@@ -99,7 +100,12 @@ def fit(
     target = out or policy_path(path)
     refuse_overwriting([target], [path])
     given = load_predictions(path, kind=kind, columns=columns)
-    start = _start(given, policy or target, calibrate=calibrate, raw=raw, share=share, seed=seed)
+    if calibrate:
+        start = _with_temperature(given, share, seed, clusters)
+    elif raw or not (policy or target).is_file():
+        start = Policy(given.n_classes, class_names=given.class_names)
+    else:
+        start = Policy.load(policy or target).with_rule(None)
     cases = start.calibrate(start.unseen(given))
     drawn = _drawn(cases, weights, seed)
     costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review}
@@ -142,21 +148,16 @@ def _noted(rule: _R, weights: str | None, drawn: "Predictions", cases: "Predicti
     return note_weights(rule, weights, drawn, cases)
 
 
-def _start(cases: "Predictions", path: Path, *, calibrate: bool, raw: bool, share: float | None, seed: int) -> "Policy":
-    """The policy that the rule is fitted for: that of a file without its rule, or one with a new temperature."""
+def _with_temperature(cases: "Predictions", share: float | None, seed: int, clusters: str | None) -> "Policy":
+    """A policy with a temperature that is fitted on a random share of the cases, or of their clusters."""
     from calibrant.calibration import TemperatureScaling
     from calibrant.calibration.temperature import temperature_share
     from calibrant.decisions import Policy
 
-    plain = Policy(cases.n_classes, class_names=cases.class_names)
-    if calibrate:
-        if share is None:
-            share = temperature_share(len(cases))
-        some, _ = cases.split(share, seed=seed)
-        return plain.with_calibrator(TemperatureScaling().fit(some))
-    if raw or not path.is_file():
-        return plain
-    return Policy.load(path).with_rule(None)
+    if share is None:
+        share = temperature_share(len(cases))
+    some, _ = cases.split(share, seed=seed, clusters=clusters)
+    return Policy(cases.n_classes, TemperatureScaling().fit(some), class_names=cases.class_names)
 
 
 def _warn_if_lost(path: Path, *, automates: bool) -> None:

@@ -73,6 +73,28 @@ def interval(hits: Any, cases: Any, *, confidence: float = 0.95) -> tuple[Any, A
     return lower_bound(hits, cases, 1.0 - tail), 1.0 - lower_bound(np.subtract(cases, hits), cases, 1.0 - tail)
 
 
+def cluster_interval(
+    cases: NDArray[np.int64], errors: NDArray[np.int64], largest_cluster: int, *, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Two-sided interval for the share of cases that is right, for cases in clusters: `cluster_p_value` inverted.
+
+    Each p-value falls as the rate that it tests rises, because every factor of the capital grows with it.
+    """
+    tail = (1.0 - fraction("confidence", confidence)) / 2.0
+
+    def largest_rate(counts: NDArray[np.int64]) -> float:
+        low, high = 0.0, 1.0  # the rate `high` is excluded, or 1; the rate `low` is not
+        for _ in range(40):
+            middle = (low + high) / 2.0
+            if cluster_p_value(cases, counts, middle, largest_cluster) <= tail:
+                high = middle
+            else:
+                low = middle
+        return high
+
+    return 1.0 - largest_rate(errors), largest_rate(cases - errors)
+
+
 def lower_bound(hits: Any, cases: Any, confidence: float) -> Any:
     """One-sided Clopper-Pearson lower bound for a share; 0 without hits."""
     hits, cases = np.asarray(hits), np.asarray(cases)

@@ -191,7 +191,8 @@ class Policy(Displayed):
                 "--calibrate), or use other cases."
             )
             raise invalid("predictions", "have cases that the calibrator was not fitted on", "its own cases", way_out)
-        return predictions.split(known.part.share, seed=known.part.seed)[1 - known.part.index]
+        parts = predictions.split(known.part.share, seed=known.part.seed, clusters=known.part.clusters)
+        return parts[1 - known.part.index]
 
     def warn_if_seen(self, predictions: Predictions) -> None:
         """Warn if a part was fitted on these very cases, which are then no test of a promise."""
@@ -343,7 +344,7 @@ def fit_policy(
         target_accuracy: Accuracy to promise for what is automated.
         calibrator: A calibrator that was fitted on other cases, the name of one to fit, or None for none.
         share: Share of the cases that fits the calibrator; by default a tenth, or 100 cases if that is more.
-        seed: Seed of the random split.
+        seed: Seed of the random split. With `clusters`, the name of a column, whole clusters are split.
         **options: Further arguments of `choose_threshold`.
 
     >>> from calibrant import samples
@@ -356,7 +357,13 @@ def fit_policy(
     if isinstance(calibrator, str):
         if share is None:
             share = temperature_share(len(predictions))
-        some, rest = predictions.split(share, seed=seed)
+        clusters = options.get("clusters")
+        if clusters is not None and not isinstance(clusters, str):
+            way_out = "Put the clusters into a column: Predictions(..., extras={'patient': values})."
+            raise invalid(
+                "clusters", "name a column, so that cases of one cluster are split together", "values", way_out
+            )
+        some, rest = predictions.split(share, seed=seed, clusters=clusters)
         calibrator = fit_calibrator(some, calibrator, seed=seed).calibrator
     policy = Policy(predictions.n_classes, calibrator, class_names=predictions.class_names)
     return policy.with_rule(choose_threshold(policy.calibrate(rest), target_accuracy, **options))

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.decisions.bounds import interval
+from calibrant.decisions.bounds import cluster_interval, interval
+from calibrant.decisions.case_columns import cluster_numbers
 from calibrant.decisions.policy import Policy
 from calibrant.decisions.rule import RoutingRule
 from calibrant.decisions.shortlist import Shortlist, ShortlistCheck, check_shortlist
@@ -99,6 +100,9 @@ def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: fl
     probability at most (1 - confidence) / 2. A rule that promises for groups is checked on all cases and, if the cases
     have its column, in each of these groups, all lines together at this level. Class names decide over the order of
     columns; a rule without names is checked only on predictions without names, or with classes called 0..K-1.
+
+    If the rule was chosen on clusters, the cases must have its column, and the interval comes from bets on whole
+    clusters (`bounds.cluster_interval`), as the promise did.
     """
     if rule.target_accuracy is None:
         raise InvalidInput("rule must promise an accuracy to be checked, got one without target_accuracy.")
@@ -107,10 +111,20 @@ def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: fl
     automate, correct = routed.automate, routed.predicted == predictions.targets
     lines = _lines(rule, predictions, routed.predicted)
     level = 1.0 - (1.0 - confidence) / len(lines)
+    clusters, n_clusters, largest = None, 0, rule.largest_cluster or 1
+    if rule.cluster_column is not None:
+        clusters = cluster_numbers(predictions, rule.cluster_column)
+        sizes = np.bincount(clusters)
+        n_clusters, largest = len(sizes), max(largest, int(sizes.max()))
     checks = []
     for name, rows in lines.items():
         automated, right = int(automate[rows].sum()), int((automate & correct)[rows].sum())
-        low, high = interval(right, automated, confidence=level)
+        if clusters is None:
+            low, high = interval(right, automated, confidence=level)
+        else:
+            own = clusters[rows][automate[rows]]
+            errors = np.bincount(own[~correct[rows][automate[rows]]], minlength=n_clusters)
+            low, high = cluster_interval(np.bincount(own, minlength=n_clusters), errors, largest, confidence=level)
         accuracy = None
         if automated:
             accuracy = right / automated  # not 1 - errors / automated: 93 of 100 would be a little less than 0.93

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction
 from calibrant.defaults import Kind
-from calibrant.errors import InvalidInput, invalid, naming
+from calibrant.errors import InvalidInput, did_you_mean, invalid, naming
 from calibrant.files import as_path, atomic_write, sha256_of
 from calibrant.predictions.columns import (
     as_class_names,
@@ -57,11 +57,13 @@ class RowsPart:
         share: The first part's share of the rows.
         seed: Seed of the random choice.
         index: 0 for the first part, 1 for the rest.
+        clusters: The column whose equal values stayed in one part; None if rows were split one by one.
     """
 
     share: float
     seed: int
     index: int
+    clusters: str | None = None
 
 
 @dataclass(frozen=True)
@@ -389,12 +391,13 @@ class Predictions:
         part.origin = Origin(calibrated_by=self.origin.calibrated_by)
         return part
 
-    def split(self, share: float, *, seed: int = 0) -> tuple[Self, Self]:
+    def split(self, share: float, *, seed: int = 0, clusters: str | None = None) -> tuple[Self, Self]:
         """Split the rows at random into two parts, each in the order of the rows.
 
         Args:
             share: The first part's share of the rows, above 0 and below 1. Each part gets at least one row.
             seed: Seed of the random choice.
+            clusters: Name of an extra column whose equal values stay together, such as the patient of each image.
 
         >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.6, 0.4], [0.5, 0.5]], [0, 1, 0])
         >>> [len(part) for part in predictions.split(0.5)]
@@ -405,12 +408,32 @@ class Predictions:
             raise invalid("predictions", "have at least 2 cases to be split", len(self))
         # Rounded, halves down: half of seven cases is three.
         first = min(max(math.ceil(share * len(self) - 0.5), 1), len(self) - 1)
-        order = np.random.default_rng(seed).permutation(len(self))
-        parts = self.subset(np.sort(order[:first])), self.subset(np.sort(order[first:]))
+        rng = np.random.default_rng(seed)
+        chosen = np.zeros(len(self), dtype=np.bool_)
+        if clusters is None:
+            chosen[rng.permutation(len(self))[:first]] = True
+        else:
+            chosen[self._rows_of_clusters(clusters, first, rng)] = True
+        parts = self.subset(np.flatnonzero(chosen)), self.subset(np.flatnonzero(~chosen))
         if self.origin.path is not None and self.origin.part is None:
             for index, part in enumerate(parts):
-                part.origin = replace(self.origin, part=RowsPart(share, seed, index))
+                part.origin = replace(self.origin, part=RowsPart(share, seed, index, clusters))
         return parts
+
+    def _rows_of_clusters(self, column: str, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Rows of randomly chosen clusters, as near to `rows` as whole clusters allow. At least one is left."""
+        if column not in self._extras:
+            raise invalid(
+                "clusters", "be a column of the predictions", repr(column), did_you_mean(column, self._extras)
+            )
+        numbers = np.unique(self._extras[column].astype(str), return_inverse=True)[1]
+        sizes = np.bincount(numbers)
+        if len(sizes) < 2:
+            raise invalid("clusters", "have at least 2 different values to be split", len(sizes))
+        order = rng.permutation(len(sizes))
+        totals = np.cumsum(sizes[order])[:-1]
+        count = int(np.argmin(np.abs(totals - rows))) + 1
+        return np.flatnonzero(np.isin(numbers, order[:count]))
 
     def save(self, path: str | Path) -> None:
         """Write a file in the format of its ending: `.npz` (without pickle), `.csv` or `.parquet`. All or nothing."""

@@ -224,6 +224,8 @@ def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist |
 
 def _verdict(rule: RoutingRule, predictions: Predictions) -> list[str]:
     """Whether the promise holds on the cases shown."""
+    if rule.cluster_column is not None and rule.cluster_column not in predictions.extras:
+        return [f"These cases have no column {rule.cluster_column!r}, so the promise cannot be checked here."]
     check = check_promise(rule, predictions)
     if not check.tested:
         return ["So these cases say nothing about the promise."]
