@@ -16,9 +16,9 @@ from calibrant.losses import (
     Focal,
     HuberCalibration,
     Loss,
-    LossSum,
     SampleDependentFocal,
 )
+from calibrant.losses.base import LossSum
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from torch import nn
 
 from calibrant.errors import InvalidInput
 from calibrant.losses import CrossEntropy
-from calibrant.losses.batch import Batch
+from calibrant.losses.base import Batch
 
 GOOD = {"logits": torch.zeros(3, 4), "targets": torch.tensor([0, 1, 3]), "weights": None}
 BAD = {

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
-from calibrant.losses import DCA, MDCA, MMCE, HuberCalibration, SoftECE, functional
+from calibrant.losses import DCA, MDCA, MMCE, HuberCalibration, SoftECE
 
 
 def batch_with(confidences, correct):
@@ -33,13 +33,10 @@ def test_huber_on_both_sides_and_in_both_branches(alpha, gap):
 @given(gap=st.floats(-1, 1), alpha=st.floats(1e-4, 1))
 def test_huber_is_torchs_and_smooth_l1_is_torchs(gap, alpha):
     value, zero = torch.tensor(gap, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-    torch.testing.assert_close(
-        functional.huber(value, alpha=alpha), torch.nn.functional.huber_loss(value, zero, delta=alpha)
-    )
-    torch.testing.assert_close(
-        functional.huber(value, alpha=alpha, kind="smooth-l1"),
-        torch.nn.functional.smooth_l1_loss(value, zero, beta=alpha),
-    )
+    ours = HuberCalibration(alpha).value(value.reshape(1), 1, None)
+    torch.testing.assert_close(ours, torch.nn.functional.huber_loss(value, zero, delta=alpha))
+    smooth = HuberCalibration(alpha, kind="smooth-l1").value(value.reshape(1), 1, None)
+    torch.testing.assert_close(smooth, torch.nn.functional.smooth_l1_loss(value, zero, beta=alpha))
 
 
 @pytest.mark.parametrize("loss", [HuberCalibration(), DCA(), SoftECE(n_bins=1)])

@@ -1,10 +1,10 @@
 """What is minimised: objectives on logits that can be added and scaled, as in `Focal() + 10 * HuberCalibration()`."""
 
-from calibrant.losses.adaptive import AdaFocal
-from calibrant.losses.base import Loss, LossSum, ScaledLoss
+from calibrant.losses.base import Loss
 from calibrant.losses.batch_statistic import DCA, MDCA, MMCE, HuberCalibration, SoftECE
 from calibrant.losses.per_sample import (
     BSCEGRA,
+    AdaFocal,
     Brier,
     CrossEntropy,
     DualFocal,
@@ -29,9 +29,7 @@ __all__ = [
     "HuberCalibration",
     "LogitMargin",
     "Loss",
-    "LossSum",
     "PerSampleLoss",
     "SampleDependentFocal",
-    "ScaledLoss",
     "SoftECE",
 ]

@@ -18,9 +18,129 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import not_negative
-from calibrant.losses.batch import Batch
+from calibrant.checks import labels, not_negative, require_tensor
+from calibrant.errors import invalid
 from calibrant.losses.distributed import global_sum, is_distributed
+
+_TWO_LOGITS = "One logit z of a binary classifier is the same as two: torch.cat([torch.zeros_like(z), z], dim=1)."
+
+
+class Batch:
+    """Logits, targets and weights of a minibatch, with what several losses share computed on first use.
+
+    Args:
+        logits: `[B, K]`, any floating type; float64 stays, all else becomes float32.
+        targets: `[B]`, integers in 0..K-1.
+        weights: `[B]`, not negative; None means 1 each.
+        validate: Check values on an accelerator too, which makes the host wait for it.
+    """
+
+    def __init__(self, logits: Tensor, targets: Tensor, weights: Tensor | None, *, validate: bool = False) -> None:
+        check_batch(logits, targets, weights, validate=validate)
+        dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+        self.logits = logits.to(dtype)
+        self.targets = targets.long()
+        self.weights = weights
+        if weights is not None:
+            self.weights = weights.to(dtype)
+        self.size = logits.shape[0]
+        self._log_probabilities: Tensor | None = None
+        self._probabilities: Tensor | None = None
+        self._true_log: Tensor | None = None
+        self._top: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def log_probabilities(self) -> Tensor:
+        """`[B, K]`; finite for every finite logit; `log(softmax)` could underflow to minus infinity."""
+        if self._log_probabilities is None:
+            self._log_probabilities = torch.log_softmax(self.logits, dim=1)
+        return self._log_probabilities
+
+    @property
+    def probabilities(self) -> Tensor:
+        """`[B, K]`. A second softmax costs no more than `exp` of the first and its extra gradient."""
+        if self._probabilities is None:
+            self._probabilities = torch.softmax(self.logits, dim=1)
+        return self._probabilities
+
+    @property
+    def true_log(self) -> Tensor:
+        """Log-probability of the true class, `[B]`."""
+        if self._true_log is None:
+            self._true_log = self.log_probabilities.gather(1, self.targets.unsqueeze(1)).squeeze(1)
+        return self._true_log
+
+    @property
+    def top(self) -> tuple[Tensor, Tensor]:
+        """Confidence (the largest probability) and whether that class is the true one (1 or 0), each `[B]`."""
+        if self._top is None:
+            largest, predicted = self.log_probabilities.max(dim=1)
+            self._top = largest.exp(), (predicted == self.targets).to(largest.dtype)
+        return self._top
+
+    def weighted_sum(self, losses: Tensor) -> Tensor:
+        """`sum_i w_i l_i`, shape `[1]`."""
+        if self.weights is not None:
+            losses = losses * self.weights
+        return losses.sum().reshape(1)
+
+
+def check_batch(logits: Tensor, targets: Tensor, weights: Tensor | None, *, validate: bool = False) -> None:
+    """Refuse what no loss can be computed from; values are looked at on the CPU, or if `validate` is set."""
+    require_tensor("logits", logits)
+    require_tensor("targets", targets)
+    if is_distributed() and logits.shape[:1] == targets.shape == (0,):
+        return  # of a batch with fewer samples than processes some get none, and take part in the sums all the same
+    _check_shapes(logits, targets, weights)
+    if torch.compiler.is_compiling() or not (validate or logits.device.type == "cpu"):
+        return
+    try:
+        _check_values(logits.shape[1], targets, weights)
+    except RuntimeError:  # inside torch.func.vmap, or while a graph is traced, there are no values to look at
+        if validate:
+            raise
+
+
+def _check_values(n_classes: int, targets: Tensor, weights: Tensor | None) -> None:
+    labels("targets", targets, n_classes=n_classes)
+    if weights is None:
+        return
+    fine = (weights >= 0) & torch.isfinite(weights)
+    if not bool(fine.all()):
+        row = int((~fine).int().argmax())
+        raise invalid("weights", "be finite and not negative", f"{weights[row].item()} in row {row}")
+
+
+def _check_shapes(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+    if logits.ndim != 2 or not logits.is_floating_point():
+        found = f"{logits.dtype} {tuple(logits.shape)}"
+        way_out = _as_rows(logits.shape, targets.shape)
+        raise invalid("logits", "be floating point of shape [batch, classes]", found, way_out)
+    n, n_classes = logits.shape
+    if n == 0:
+        raise invalid("logits", "hold at least one sample", "an empty batch", "Skip empty batches before the loss.")
+    if n_classes < 2:
+        raise invalid("logits", "have at least 2 classes", n_classes, _TWO_LOGITS)
+    labels("targets", targets, rows=n)
+    if weights is None:
+        return
+    require_tensor("weights", weights)
+    if not weights.is_floating_point() or weights.shape != (n,):
+        found = f"{weights.dtype} {tuple(weights.shape)}"
+        raise invalid("weights", f"be floating point of shape [{n}] like the rows of logits", found)
+
+
+def _as_rows(logits: torch.Size, targets: torch.Size) -> str:
+    """How to get one row per prediction from logits of another shape; empty if the shapes do not say."""
+    if len(logits) == 1 and targets == logits:
+        return "A binary classifier has two logits: torch.stack([torch.zeros_like(z), z], dim=1)."
+    if len(logits) < 3:
+        return ""
+    if targets == (logits[0], *logits[2:]):
+        return "One row per pixel: loss(logits.movedim(1, -1).flatten(0, -2), targets.flatten())."
+    if targets == logits[:-1]:
+        return "One row per position: loss(logits.flatten(0, -2), targets.flatten())."
+    return ""
 
 
 def _own_code(inherited: Callable[..., Tensor], cls: type) -> Callable[..., Tensor]:
@@ -65,9 +185,9 @@ class Loss(nn.Module):
             targets: Class indices `[B]`, integers in 0..K-1.
             weights: `[B]`, not negative. Per-sample losses become `sum_i w_i l_i / B`: divided by B and not by the sum
                 of weights, so that with importance weights 1/(1 - drop) an epoch's gradients add up to those of all
-                data, in expectation. Batch
-                statistics ignore them: a weighted mean confidence would no longer be that of the batch.
-            validate: Check values also where that makes the host wait for an accelerator. On the CPU they always are.
+                data, in expectation. Batch statistics ignore them: a weighted mean confidence would no longer be that
+                of the batch.
+            validate: Check values on an accelerator too, which makes the host wait. On the CPU they always are checked.
         """
         terms = list(self.terms(logits, targets, weights, validate=validate).values())
         total = terms[0]
@@ -105,10 +225,14 @@ class Loss(nn.Module):
 
     def extra_repr(self) -> str:
         """Show the parameters of the constructor that are kept under their own names."""
-        kept = {name: vars(self)[name] for name in inspect.signature(type(self)).parameters if name in vars(self)}
-        return ", ".join(
-            f"{name}={each:g}" if type(each) is float else f"{name}={each!r}" for name, each in kept.items()
-        )
+        shown = []
+        for name in inspect.signature(type(self)).parameters:
+            value = vars(self).get(name)
+            if type(value) is float:
+                shown.append(f"{name}={value:g}")
+            elif name in vars(self):
+                shown.append(f"{name}={value!r}")
+        return ", ".join(shown)
 
     @property
     def follows_validation(self) -> bool:
@@ -116,7 +240,7 @@ class Loss(nn.Module):
         return any(part.follows_validation for part, _ in self.parts() if part is not self)
 
     def after_validation(self, logits: Tensor, targets: Tensor) -> None:
-        """Hear what the network says about the validation part, once after each epoch. Most losses do not listen.
+        """Take note of the validation part, once after each epoch. Most losses do nothing.
 
         Args:
             logits: `[N, K]`.
@@ -132,15 +256,21 @@ class Loss(nn.Module):
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
 
     def __add__(self, other: "Loss") -> "LossSum":
-        return LossSum(self, other) if isinstance(other, Loss) else NotImplemented
+        if not isinstance(other, Loss):
+            return NotImplemented
+        return LossSum(self, other)
 
     def __radd__(self, other: object) -> Self:
         # The built-in sum() starts from 0.
-        return self if isinstance(other, int) and other == 0 else NotImplemented
+        if isinstance(other, int) and other == 0:
+            return self
+        return NotImplemented
 
     def __mul__(self, factor: float) -> "ScaledLoss":
         # float() would also take a tensor, and cut its gradient without a word.
-        return ScaledLoss(self, float(factor)) if isinstance(factor, int | float | np.number) else NotImplemented
+        if not isinstance(factor, int | float | np.number):
+            return NotImplemented
+        return ScaledLoss(self, float(factor))
 
     __rmul__ = __mul__
 
@@ -171,8 +301,9 @@ class ScaledLoss(Loss):
         factor = self.factor
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch's
         # A meta tensor holds no number to go anywhere with.
-        here = self.factor.device
-        self.factor = factor.to(here) if not factor.is_meta else torch.tensor(self._value, device=here)
+        if factor.is_meta:
+            factor = torch.tensor(self._value)
+        self.factor = factor.to(self.factor.device)
         return self
 
     def set_factor(self, factor: float) -> None:
@@ -196,9 +327,12 @@ class LossSum(Loss):
 
     def __init__(self, *losses: Loss) -> None:
         super().__init__()
-        # a + b + c shall be one flat list, in the repr too.
-        flat = [part for loss in losses for part in (loss.summands if isinstance(loss, LossSum) else [loss])]
-        self.summands = nn.ModuleList(flat)
+        self.summands = nn.ModuleList()
+        for loss in losses:
+            if isinstance(loss, LossSum):  # a + b + c is one flat list, in the repr too
+                self.summands.extend(loss.summands)
+            else:
+                self.summands.append(loss)
 
     def parts(self) -> list[tuple[Loss, list[Tensor]]]:
         """All parts, in the order in which they were added."""
@@ -212,12 +346,13 @@ _KNOW_AUTOCAST = frozenset(kind for kind in ("cpu", "cuda", "mps", "xpu") if tor
 
 def _full_precision(device: str) -> AbstractContextManager[Any]:
     """Autocast switched off, on devices that know it."""
-    known = device in _KNOW_AUTOCAST or torch.amp.is_autocast_available(device)
-    return torch.autocast(device, enabled=False) if known else nullcontext()
+    if device in _KNOW_AUTOCAST or torch.amp.is_autocast_available(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
 
 
 def _over_all_ranks(sums: list[Tensor], batch: Batch) -> tuple[list[Tensor], Tensor | int]:
-    """Totals and sample count over all ranks, in one all-reduce; what came in where there is one process."""
+    """Totals and sample count over all ranks, in one all-reduce; unchanged with one process."""
     if not is_distributed():
         return sums, batch.size
     count = batch.logits.new_full((1,), batch.size)
@@ -226,7 +361,7 @@ def _over_all_ranks(sums: list[Tensor], batch: Batch) -> tuple[list[Tensor], Ten
 
 
 def _unique(name: str, taken: dict[str, Tensor]) -> str:
-    """`name`, or `name_2`, `name_3`, ... where it is taken."""
+    """`name`, or `name_2`, `name_3`, ... if it is taken."""
     unique, number = name, 1
     while unique in taken:
         number += 1
@@ -237,3 +372,16 @@ def _unique(name: str, taken: dict[str, Tensor]) -> str:
 def _checked(factor: float) -> float:
     way_out = "Every loss here is minimised as it stands; EntropyPenalty is already the negative entropy."
     return not_negative("factor of a loss", factor, way_out)
+
+
+def under_functorch() -> bool:
+    """Whether `torch.func` (grad, vmap, ...) is at work, which wants autograd's own operations.
+
+    A `Function` with `setup_context` would do too, but costs 30 microseconds in every call, also outside `torch.func`.
+    """
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()  # noqa: SLF001
+
+
+def differentiated_again() -> bool:
+    """Whether a backward pass must itself be followed (`create_graph=True`): a closed form would be a constant."""
+    return torch.is_grad_enabled() and not torch.compiler.is_compiling()

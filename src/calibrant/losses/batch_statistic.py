@@ -4,17 +4,17 @@ Importance weights make a mean *loss* unbiased when samples rest; a mean confide
 is no such mean over the data set, and weighting it would compare a batch that is not the one trained on.
 """
 
-from typing import get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from calibrant.checks import positive, whole
 from calibrant.errors import did_you_mean, invalid
-from calibrant.losses import functional
-from calibrant.losses.base import Loss
-from calibrant.losses.batch import Batch
+from calibrant.losses.base import Batch, Loss, differentiated_again, under_functorch
 from calibrant.losses.distributed import global_rows
+
+HuberKind = Literal["huber", "smooth-l1"]
 
 
 class _GapLoss(Loss):
@@ -29,7 +29,8 @@ class _GapLoss(Loss):
 class HuberCalibration(_GapLoss):
     """The paper's term: Huber function of mean confidence minus accuracy (Patra et al., WACV 2023).
 
-    `g = mean_i max_k p_ik - mean_i [argmax_k p_ik = y_i]`; `g^2 / 2` where |g| < alpha, else `alpha (|g| - alpha / 2)`.
+    `g = mean_i max_k p_ik - mean_i [argmax_k p_ik = y_i]`; `g^2 / 2` if |g| < alpha, else `alpha (|g| - alpha / 2)`.
+    The paper prints the second branch as `alpha |g - alpha / 2|`, which is not even continuous at -alpha.
 
     Args:
         alpha: Where the quadratic part ends, positive. 0.005 is the paper's choice for every data set.
@@ -37,17 +38,22 @@ class HuberCalibration(_GapLoss):
             200 times as strong. The paper does not say which of the two its code used.
     """
 
-    def __init__(self, alpha: float = 0.005, *, kind: functional.HuberKind = "huber") -> None:
+    def __init__(self, alpha: float = 0.005, *, kind: HuberKind = "huber") -> None:
         super().__init__()
         self.alpha = positive("alpha", alpha)
-        if kind not in get_args(functional.HuberKind):
-            choices = get_args(functional.HuberKind)
+        if kind not in get_args(HuberKind):
+            choices = get_args(HuberKind)
             raise invalid("kind", f"be one of {', '.join(choices)}", repr(kind), did_you_mean(str(kind), choices))
         self.kind = kind
 
     def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:  # noqa: ARG002 (the base's signature)
-        """See `functional.huber`."""
-        return functional.huber(totals.squeeze(0) / count, alpha=self.alpha, kind=self.kind)
+        """The Huber function of the gap."""
+        gap = totals.squeeze(0) / count
+        size = gap.abs()
+        value = torch.where(size < self.alpha, 0.5 * gap * gap, self.alpha * (size - 0.5 * self.alpha))
+        if self.kind == "smooth-l1":
+            return value / self.alpha
+        return value
 
 
 class DCA(_GapLoss):
@@ -62,8 +68,11 @@ class MDCA(Loss):
     """`(1/K) sum_k |mean_i p_ik - mean_i [y_i = k]|` (Hebbalaguppe et al. 2022): DCA for each class."""
 
     def local_sums(self, batch: Batch) -> Tensor:
-        """See `functional.class_gap_sums`."""
-        return functional.class_gap_sums(batch.probabilities, batch.targets)
+        """`sum_i (p_ik - [y_i = k])` for each class k, shape `[K]`."""
+        probabilities = batch.probabilities
+        counts = probabilities.new_zeros(probabilities.shape[1])
+        counts = counts.scatter_add(0, batch.targets, torch.ones_like(probabilities[:, 0]))
+        return probabilities.sum(dim=0) - counts
 
     def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:  # noqa: ARG002
         """Mean over classes of the absolute gap."""
@@ -84,8 +93,12 @@ class SoftECE(Loss):
         self.temperature = positive("temperature", temperature)
 
     def local_sums(self, batch: Batch) -> Tensor:
-        """See `functional.soft_bin_sums`."""
-        return functional.soft_bin_sums(*batch.top, n_bins=self.n_bins, temperature=self.temperature)
+        """`sum_i u_ij (r_i - c_i)` for each bin j with middle `m_j = (j - 1/2) / n_bins`, shape `[n_bins]`."""
+        confidence, correct = batch.top
+        steps = torch.arange(self.n_bins, dtype=confidence.dtype, device=confidence.device)
+        distance = confidence.unsqueeze(1) - (steps + 0.5) / self.n_bins
+        membership = torch.softmax(-distance.square() / self.temperature, dim=1)
+        return (membership * (confidence - correct).unsqueeze(1)).sum(dim=0)
 
     def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:  # noqa: ARG002
         """Sum over bins of the absolute gap, each bin weighted by its share of the samples."""
@@ -102,7 +115,7 @@ class MMCE(Loss):
         width: Of the Laplacian kernel `exp(-|r_i - r_j| / width)`, positive. 0.4 is the authors'.
         weighted: Right and wrong predictions each count as one group of weight 1 (the form used for training); 0 with
             zero gradient for a batch that is all right or all wrong. False: every sample counts alike.
-        root: Take the square root of the pair sum. None: as published, with it where weighted, without where not.
+        root: Take the square root of the pair sum. None: as published, only if weighted.
         capacity: Largest batch of any rank. Only for ranks on accelerators: without it the ranks exchange their batch
             sizes and the host waits for that, which cannot be captured in a CUDA graph.
     """
@@ -118,18 +131,78 @@ class MMCE(Loss):
         super().__init__()
         self.width = positive("width", width)
         self.weighted = bool(weighted)
-        self.root = self.weighted if root is None else bool(root)
-        self.capacity = None if capacity is None else whole("capacity", capacity, 1)
+        self.root, self.capacity = bool(root), capacity
+        if root is None:
+            self.root = self.weighted
+        if capacity is not None:
+            whole("capacity", capacity, 1)
 
     def local_sums(self, batch: Batch) -> Tensor:
         """Nothing: pairs across ranks need the samples themselves."""
         return batch.logits.new_zeros(0)
 
     def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:  # noqa: ARG002
-        """See `functional.mmce_weights` and `functional.kernel_square`."""
+        """The kernel sum over all pairs of the global batch."""
         confidence, correct = batch.top
         rows = torch.stack((confidence, correct, torch.ones_like(correct)), dim=1)
         confidence, correct, present = global_rows(rows, capacity=self.capacity).unbind(dim=1)
-        weights = functional.mmce_weights(confidence, correct, present, weighted=self.weighted)
-        square = functional.kernel_square(confidence, weights, width=self.width)
-        return functional.safe_sqrt(square) if self.root else square
+        square = _kernel_square(confidence, self._signed_weights(confidence, correct, present), width=self.width)
+        if self.root:
+            return _safe_sqrt(square)
+        return square
+
+    def _signed_weights(self, confidence: Tensor, correct: Tensor, present: Tensor) -> Tensor:
+        """Weight v_i of each sample, so that MMCE squared is `sum_ij v_i v_j k(r_i, r_j)`.
+
+        Unweighted: `(c_i - r_i) / m`. Weighted: `(1 - r_i) / m_right` for right predictions, `-r_i / m_wrong` for wrong
+        ones, and all zero if either group is empty: there is nothing to compare. `present` is 0 for padding.
+        """
+        if not self.weighted:
+            return (correct - confidence) * present / present.sum()
+        right, wrong = correct * present, (1.0 - correct) * present
+        n_right, n_wrong = right.sum(), wrong.sum()
+        both = (n_right * n_wrong).clamp(max=1.0)
+        share = right / n_right.clamp_min(1.0) + wrong / n_wrong.clamp_min(1.0)
+        return both * share * (correct - confidence)
+
+
+class _KernelSquare(torch.autograd.Function):
+    """Gradient in closed form: autograd would keep and walk through half a dozen B x B matrices."""
+
+    @staticmethod
+    def forward(ctx: Any, confidence: Tensor, weights: Tensor, width: float) -> Tensor:
+        difference = confidence.unsqueeze(1) - confidence
+        kernel = difference.abs().mul_(-1.0 / width).exp_()
+        smoothed = kernel @ weights
+        # sign(0) = 0: two equal confidences do not push each other apart.
+        slope = kernel.mul_(difference.sign_()) @ weights
+        ctx.save_for_backward(2.0 * smoothed, (-2.0 / width) * weights * slope, confidence, weights)
+        ctx.width = width
+        return weights @ smoothed
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        by_weights, by_confidence, confidence, weights = ctx.saved_tensors
+        if differentiated_again():
+            # Not by autograd: the weights are themselves made of confidences, and it would count them twice.
+            difference = confidence.unsqueeze(1) - confidence
+            kernel = torch.exp(difference.abs() / -ctx.width)
+            by_weights = 2.0 * (kernel @ weights)
+            by_confidence = (-2.0 / ctx.width) * weights * ((kernel * difference.sign()) @ weights)
+        return gradients[0] * by_confidence, gradients[0] * by_weights, None
+
+
+def _kernel_square(confidence: Tensor, weights: Tensor, *, width: float) -> Tensor:
+    """`sum_ij v_i v_j exp(-|r_i - r_j| / width)`: a squared norm, never negative but for rounding."""
+    if under_functorch():
+        kernel = torch.exp((confidence.unsqueeze(1) - confidence).abs() / -width)
+        return weights @ (kernel @ weights)
+    result: Tensor = _KernelSquare.apply(confidence, weights, width)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _safe_sqrt(square: Tensor) -> Tensor:
+    """Square root with value 0 and gradient 0 if the argument is 0 but for rounding; NaN stays NaN."""
+    nothing = square <= torch.finfo(square.dtype).eps ** 2
+    root = torch.where(nothing, torch.ones_like(square), square).sqrt()
+    return torch.where(nothing, torch.zeros_like(root), root)

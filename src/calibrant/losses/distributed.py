@@ -16,12 +16,16 @@ def is_distributed() -> bool:
 
 def world_size() -> int:
     """Number of ranks; 1 without a process group."""
-    return dist.get_world_size() if is_distributed() else 1
+    if not is_distributed():
+        return 1
+    return dist.get_world_size()
 
 
 def rank() -> int:
     """This process's rank; 0 without a process group."""
-    return dist.get_rank() if is_distributed() else 0
+    if not is_distributed():
+        return 0
+    return dist.get_rank()
 
 
 def _all_reduced(local: Tensor) -> Tensor:
@@ -32,17 +36,20 @@ def _all_reduced(local: Tensor) -> Tensor:
 
 def _kept(filled: Tensor) -> Tensor:
     """What a collective has filled in place; a copy under the compiler: that of torch 2.11 would lose its gradient."""
-    return filled.clone() if torch.compiler.is_compiling() else filled
+    if torch.compiler.is_compiling():
+        return filled.clone()
+    return filled
 
 
 def _sum_of_gradients(gradient: Tensor) -> Tensor:
-    """Sum a gradient over all ranks; differentiable where the caller asked for second derivatives.
+    """Sum a gradient over all ranks; differentiable if the caller asked for second derivatives.
 
     With `create_graph=True` autograd records the backward pass, so the sum must be an autograd function there too.
     """
     # The compiler never takes second derivatives, and it cannot trace an autograd function inside its own backward.
-    twice = torch.is_grad_enabled() and not torch.compiler.is_compiling()
-    return global_sum(gradient) if twice else _all_reduced(gradient)
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        return global_sum(gradient)
+    return _all_reduced(gradient)
 
 
 class _GlobalSum(torch.autograd.Function):

@@ -1,12 +1,18 @@
-"""Losses that are a mean over samples: `sum_i w_i l_i / B`."""
+"""Losses that are a mean over samples: `sum_i w_i l_i / B`. Each class holds its formula.
 
+B samples, K classes. Most losses read log-probabilities, so that a sum of losses pays for one softmax. None of them
+looks at values on the host, so all can be compiled and captured in a CUDA graph.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
 from torch import Tensor
 
-from calibrant.checks import not_negative, number
+from calibrant.checks import not_negative, number, positive, whole
 from calibrant.errors import invalid
-from calibrant.losses import functional
-from calibrant.losses.base import Loss
-from calibrant.losses.batch import Batch
+from calibrant.losses.base import Batch, Loss, check_batch, differentiated_again, under_functorch
 
 
 class PerSampleLoss(Loss):
@@ -19,9 +25,8 @@ class PerSampleLoss(Loss):
     def local_sums(self, batch: Batch) -> Tensor:
         """Weighted sum over this rank's samples."""
         losses = self.per_sample(batch)
-        if (
-            losses.shape != batch.targets.shape
-        ):  # a mean would be divided by B again, a column multiplied by all weights
+        # A mean would be divided by B again, a column multiplied by all weights.
+        if losses.shape != batch.targets.shape:
             rule = f"return one value per sample, shape [{batch.size}]"
             raise invalid(f"per_sample of {type(self).__name__}", rule, f"shape {list(losses.shape)}")
         return batch.weighted_sum(losses)
@@ -35,9 +40,9 @@ class CrossEntropy(PerSampleLoss):
     """Negative log-likelihood: `-log p_y`, or with smoothing e the cross-entropy to `(1 - e) onehot + e / K`.
 
     Args:
-        label_smoothing: e in [0, 1). 0 is plain NLL; 0.05 is what the calibration literature mostly uses
-            (Szegedy et al. 2016; Mueller et al. 2019). With smoothing, a class masked by a logit of minus infinity
-            makes the loss infinite.
+        label_smoothing: e in [0, 1), spread over all K classes, the true one included. 0 is plain NLL; 0.05 is what
+            the calibration literature mostly uses (Szegedy et al. 2016; Mueller et al. 2019). With smoothing, a class
+            masked by a logit of minus infinity makes the loss infinite.
     """
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
@@ -47,16 +52,19 @@ class CrossEntropy(PerSampleLoss):
         self.label_smoothing = float(label_smoothing)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        """See `functional.cross_entropy`."""
-        return functional.cross_entropy(batch.log_probabilities, batch.true_log, label_smoothing=self.label_smoothing)
+        """`-(1 - e) log p_y - (e / K) sum_k log p_k`."""
+        e = self.label_smoothing
+        if e == 0.0:
+            return -batch.true_log
+        return -(1.0 - e) * batch.true_log - e * batch.log_probabilities.mean(dim=1)
 
 
 class Brier(PerSampleLoss):
     """`sum_k (p_k - [k = y])^2`: summed over classes, in [0, 2] (Brier 1950)."""
 
     def per_sample(self, batch: Batch) -> Tensor:
-        """See `functional.brier`."""
-        return functional.brier(batch.logits, batch.targets)
+        """The squared distance to the one-hot vector."""
+        return brier_scores(batch.logits, batch.targets)
 
 
 class Focal(PerSampleLoss):
@@ -71,18 +79,18 @@ class Focal(PerSampleLoss):
         self.gamma = not_negative("gamma", gamma)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        """See `functional.focal`."""
-        return functional.focal(batch.true_log, gamma=self.gamma)
+        """The formula above."""
+        return -_power(-torch.expm1(batch.true_log), self.gamma) * batch.true_log
 
 
 class SampleDependentFocal(PerSampleLoss):
-    """FLSD-53 (Mukhoti et al. 2020): focal loss with gamma 5 where p_y < 0.2 and gamma 3 elsewhere.
+    """FLSD-53 (Mukhoti et al. 2020): focal loss with gamma 5 if p_y < 0.2 and gamma 3 otherwise.
 
     The choice of gamma is a constant for the gradient. At the threshold the value jumps, as it does in the original.
 
     Args:
-        gamma_low: Exponent where p_y < threshold.
-        gamma_high: Exponent elsewhere.
+        gamma_low: Exponent if p_y < threshold.
+        gamma_high: Exponent otherwise.
         threshold: In [0, 1].
     """
 
@@ -95,14 +103,17 @@ class SampleDependentFocal(PerSampleLoss):
         self.threshold = float(threshold)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        """See `functional.flsd_gamma` and `functional.focal`."""
-        low, high = self.gamma_low, self.gamma_high
-        gamma = functional.flsd_gamma(batch.true_log, low=low, high=high, threshold=self.threshold)
-        return functional.focal(batch.true_log, gamma=gamma)
+        """Focal loss with the exponent of each sample."""
+        true_log = batch.true_log
+        with torch.no_grad():
+            below = true_log.exp() < self.threshold
+            low, high = torch.full_like(true_log, self.gamma_low), torch.full_like(true_log, self.gamma_high)
+            gamma = torch.where(below, low, high)
+        return -_power(-torch.expm1(true_log), gamma) * true_log
 
 
 class DualFocal(PerSampleLoss):
-    """`-(1 - p_y + p_j)^gamma log p_y`, p_j the largest probability below p_y (Tao et al. 2023).
+    """`-(1 - p_y + p_j)^gamma log p_y`; p_j is the largest probability below p_y, 0 if there is none (Tao et al. 2023).
 
     Args:
         gamma: At least 0; the authors use 5 for ResNet-50 on both CIFARs and 2.3 on Tiny-ImageNet.
@@ -113,8 +124,17 @@ class DualFocal(PerSampleLoss):
         self.gamma = not_negative("gamma", gamma)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        """See `functional.dual_focal`."""
-        return functional.dual_focal(batch.log_probabilities, batch.targets, gamma=self.gamma)
+        """The formula above."""
+        log_probabilities, targets = batch.log_probabilities, batch.targets
+        with torch.no_grad():
+            # How far each class lies below the true one. Those that beat or equal it are no rivals in this loss;
+            # `threshold` puts them out of reach and is 20 times as fast on a CPU as a boolean mask.
+            below = log_probabilities.gather(1, targets.unsqueeze(1)) - log_probabilities
+            distance, rival = torch.threshold_(below, 0.0, torch.inf).min(dim=1)
+        both = log_probabilities.gather(1, torch.stack((targets, rival), dim=1))
+        true, other = both[:, 0], both[:, 1].exp()
+        other = torch.where(distance < torch.inf, other, torch.zeros_like(other))
+        return -_power(other - torch.expm1(true), self.gamma) * true
 
 
 class BSCEGRA(PerSampleLoss):
@@ -132,8 +152,10 @@ class BSCEGRA(PerSampleLoss):
         self.gamma = not_negative("gamma", gamma)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        """See `functional.brier_weighted`."""
-        return functional.brier_weighted(batch.logits, batch.targets, batch.true_log, gamma=self.gamma)
+        """The formula above."""
+        with torch.no_grad():
+            weight = brier_scores(batch.logits.detach(), batch.targets).pow(0.5 * self.gamma)
+        return -weight * batch.true_log
 
 
 class EntropyPenalty(PerSampleLoss):
@@ -143,8 +165,11 @@ class EntropyPenalty(PerSampleLoss):
     """
 
     def per_sample(self, batch: Batch) -> Tensor:
-        """See `functional.negative_entropy`."""
-        return functional.negative_entropy(batch.logits)
+        """In [-log K, 0]."""
+        if under_functorch():
+            return _plain_negative_entropy(batch.logits)
+        result: Tensor = _NegativeEntropy.apply(batch.logits)  # type: ignore[no-untyped-call]
+        return result
 
 
 class LogitMargin(PerSampleLoss):
@@ -162,5 +187,196 @@ class LogitMargin(PerSampleLoss):
         self.margin = not_negative("margin", margin)
 
     def per_sample(self, batch: Batch) -> Tensor:
-        """See `functional.logit_margin`."""
-        return functional.logit_margin(batch.logits, margin=self.margin)
+        """No penalty inside the margin."""
+        logits = batch.logits
+        if under_functorch():
+            # Indexed by the largest, as `amax` would share the gradient between equals.
+            return (logits.max(dim=1, keepdim=True).values - self.margin - logits).relu().mean(dim=1)
+        result: Tensor = _LogitMargin.apply(logits, self.margin)  # type: ignore[no-untyped-call]
+        return result
+
+
+class AdaFocal(PerSampleLoss):
+    """AdaFocal (Ghosh et al. 2022): a focal exponent for each bin of confidence, which follows validation.
+
+    A sample takes the exponent of the bin that holds its p_y. If it is positive the loss is the focal loss
+    `-(1 - p_y)^gamma log p_y`; if it is negative the inverse focal loss `-(1 + p_y)^|gamma| log p_y`, which makes
+    confidence grow. `after_validation` moves bins and exponents. They lie in buffers, and so in `state_dict`.
+
+    Args:
+        n_bins: Number of bins; each holds equally many of the validation cases.
+        gamma: Exponent of every bin in the beginning.
+        switch: Size of an exponent below which a bin changes from focal to inverse focal, or back; positive.
+        lowest: No exponent falls below it; at most -switch.
+        highest: None rises above it; at least switch.
+        rate: How strongly a gap moves an exponent, positive; lambda in the paper.
+    """
+
+    gammas: Tensor
+    edges: Tensor
+
+    def __init__(
+        self,
+        n_bins: int = 15,
+        *,
+        gamma: float = 1.0,
+        switch: float = 0.2,
+        lowest: float = -2.0,
+        highest: float = 20.0,
+        rate: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.n_bins = whole("n_bins", n_bins, 1)
+        self.switch, self.rate = positive("switch", switch), positive("rate", rate)
+        self.lowest, self.highest = number("lowest", lowest), number("highest", highest)
+        if not self.lowest <= -self.switch:
+            raise invalid("lowest", f"be at most -switch ({-self.switch:g})", lowest)
+        if not self.highest >= self.switch:
+            raise invalid("highest", f"be at least switch ({self.switch:g})", highest)
+        if not self.lowest <= number("gamma", gamma) <= self.highest:
+            raise invalid("gamma", f"lie in [{self.lowest:g}, {self.highest:g}]", gamma)
+        self.register_buffer("gammas", torch.full((self.n_bins,), float(gamma)))
+        # Where one bin ends and the next begins. Equally wide until the first validation: all exponents are alike.
+        self.register_buffer("edges", torch.arange(1, self.n_bins) / self.n_bins)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        """Focal or inverse focal loss, by the exponent of each sample's bin."""
+        true_log = batch.true_log
+        bins = _bin_numbers(true_log.detach().exp(), self.edges.to(true_log.dtype))
+        gamma = self.gammas.to(true_log.dtype)[bins]
+        base = torch.where(gamma < 0, 1.0 + true_log.exp(), -torch.expm1(true_log))
+        return -_power(base, gamma.abs()) * true_log
+
+    @property
+    def follows_validation(self) -> bool:
+        """Yes."""
+        return True
+
+    @torch.no_grad()
+    def after_validation(self, logits: Tensor, targets: Tensor) -> None:
+        """Move bins and exponents, in place: a captured CUDA graph reads the new ones.
+
+        Each bin then holds equally many cases (as nearly as their number and equal confidences allow). With g the mean
+        confidence less the accuracy of a bin, its exponent becomes `gamma * exp(rate * g)` if it is positive, else
+        `gamma * exp(-rate * g)`; one that is then smaller than `switch` becomes `switch` with the other sign.
+        """
+        check_batch(logits, targets, None, validate=True)
+        if not bool(torch.isfinite(logits).all()):
+            raise invalid("logits", "be finite", "NaN or infinity")
+        confidence, predicted = torch.softmax(logits.detach().cpu().double(), dim=1).max(dim=1)
+        correct = (predicted == targets.cpu()).double()
+        n, n_bins, gammas = len(confidence), self.n_bins, self.gammas.cpu().double()
+        ordered = confidence.sort().values
+        cuts = torch.arange(1, n_bins) * n // n_bins
+        edges = (ordered[(cuts - 1).clamp_min(0)] + ordered[cuts.clamp_max(n - 1)]) / 2
+        bins = _bin_numbers(confidence, edges)
+        count = torch.bincount(bins, minlength=n_bins).clamp_min(1)  # an empty bin has no gap and keeps its exponent
+        gap = torch.bincount(bins, confidence - correct, minlength=n_bins) / count
+        moved = gammas * torch.exp(torch.where(gammas > 0, self.rate, -self.rate) * gap)
+        other_side = torch.where(moved > 0, -self.switch, self.switch)
+        moved = torch.where(moved.abs() < self.switch, other_side, moved)
+        self.edges.copy_(edges)
+        self.gammas.copy_(moved.clamp(self.lowest, self.highest))
+
+
+def _bin_numbers(values: Tensor, edges: Tensor) -> Tensor:
+    """Which bin `(edge, next edge]` holds each value, `[B]`; the first and the last have no end."""
+    return (values.unsqueeze(1) > edges).sum(dim=1)
+
+
+def _power(base: Tensor, exponent: float | Tensor) -> Tensor:
+    """`base ** exponent` for base in [0, 1] with a finite gradient at 0 for every exponent >= 0, also below 1."""
+    return base.clamp_min(torch.finfo(base.dtype).tiny).pow(exponent)
+
+
+# gradients in closed form ---------------------------------------------------------------------------------------------
+
+
+def _plain_gradient(plain: Callable[[Tensor], Tensor], gradient: Tensor, logits: Tensor) -> Tensor:
+    """Gradient by autograd, through the plain formula: a function of `logits` and `gradient` that can be followed."""
+    return torch.autograd.grad(plain(logits), logits, gradient, create_graph=True)[0]
+
+
+class _Brier(torch.autograd.Function):
+    """Gradient in closed form, `2 p_k (d_k - sum_j p_j d_j)` with d = p - onehot: one B x K matrix instead of four."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        column = targets.unsqueeze(1)
+        # The one-hot vector is subtracted before squaring: `sum p^2 - 2 p_y + 1` would cancel for confident samples.
+        difference = torch.softmax(logits, dim=1)
+        difference.scatter_add_(1, column, torch.full_like(difference[:, :1], -1.0))
+        value: Tensor = torch.linalg.vecdot(difference, difference)
+        ctx.save_for_backward(difference, column, value, logits)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        difference, column, value, logits = ctx.saved_tensors
+        if differentiated_again():
+            return _plain_gradient(lambda z: _plain_brier(z, column), gradients[0], logits), None
+        at_target = difference.gather(1, column)
+        mean = value.unsqueeze(1) + at_target
+        # p is d but for the target, where it is d + 1.
+        gradient: Tensor = (difference - mean).mul_(difference).scatter_add_(1, column, at_target - mean)
+        return gradient.mul_(2.0 * gradients[0].unsqueeze(1)), None
+
+
+def _plain_brier(logits: Tensor, column: Tensor) -> Tensor:
+    difference = torch.softmax(logits, dim=1).scatter_add(1, column, torch.full_like(logits[:, :1], -1.0))
+    return difference.square().sum(dim=1)
+
+
+def brier_scores(logits: Tensor, targets: Tensor) -> Tensor:
+    """`sum_k (p_k - [k = y])^2` of each sample, `[B]`."""
+    if under_functorch():
+        return _plain_brier(logits, targets.unsqueeze(1))
+    result: Tensor = _Brier.apply(logits, targets)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _NegativeEntropy(torch.autograd.Function):
+    """Gradient in closed form, `p_k (log p_k + H)`: autograd would walk through four more B x K matrices."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor) -> Tensor:
+        log_probabilities = torch.log_softmax(logits, dim=1)
+        probabilities = log_probabilities.exp()
+        # 0 log 0 is 0, and 0 times minus infinity would be NaN: a logit of minus infinity masks its class.
+        log_probabilities.clamp_min_(torch.finfo(logits.dtype).min)
+        value: Tensor = torch.linalg.vecdot(probabilities, log_probabilities)
+        ctx.save_for_backward(log_probabilities, probabilities, value, logits)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        log_probabilities, probabilities, value, logits = ctx.saved_tensors
+        if differentiated_again():
+            return _plain_gradient(_plain_negative_entropy, gradients[0], logits)
+        gradient: Tensor = log_probabilities - value.unsqueeze(1)
+        return gradient.mul_(probabilities).mul_(gradients[0].unsqueeze(1))
+
+
+def _plain_negative_entropy(logits: Tensor) -> Tensor:
+    log_probabilities = torch.log_softmax(logits, dim=1)
+    return (log_probabilities.exp() * log_probabilities.clamp_min(torch.finfo(logits.dtype).min)).sum(dim=1)
+
+
+class _LogitMargin(torch.autograd.Function):
+    """Gradient in closed form: -1/K for each logit beyond the margin, and their sum on the largest logit."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, margin: float) -> Tensor:
+        largest, top = logits.max(dim=1, keepdim=True)
+        excess = (largest - margin - logits).relu_()
+        ctx.save_for_backward(excess, top)
+        return excess.mean(dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        # Piecewise linear: these are constants also if the backward pass is itself followed.
+        excess, top = ctx.saved_tensors
+        beyond = excess.sign()
+        count = beyond.sum(dim=1, keepdim=True)
+        gradient: Tensor = beyond.neg_().scatter_add_(1, top, count)
+        return gradient.mul_(gradients[0].unsqueeze(1) / excess.shape[1]), None
