@@ -116,7 +116,7 @@ def fit(
     else:
         members: dict[str, Any] = {"per_class": per_class, "groups": groups, "clusters": clusters}
         rule = choose_threshold(drawn, target_accuracy, confidence=confidence, **members, **costs)
-    rule = _noted(rule, weights, drawn, cases)
+    rule = _noted(rule, weights, seed, drawn, cases)
     _warn_if_lost(target, automates=rule.automates)
     start.with_rule(rule).save(target)
     rows = risk_coverage(drawn, **costs)
@@ -139,13 +139,13 @@ def _drawn(cases: "Predictions", weights: str | None, seed: int) -> "Predictions
     return sample_by_weights(cases, weights, seed=seed)
 
 
-def _noted(rule: _R, weights: str | None, drawn: "Predictions", cases: "Predictions") -> _R:
+def _noted(rule: _R, weights: str | None, seed: int, drawn: "Predictions", cases: "Predictions") -> _R:
     """Record in a rule that its cases were drawn by weights."""
     from calibrant.decisions.case_columns import note_weights
 
     if weights is None:
         return rule
-    return note_weights(rule, weights, drawn, cases)
+    return note_weights(rule, weights, seed, drawn, cases)
 
 
 def _with_temperature(cases: "Predictions", share: float | None, seed: int, clusters: str | None) -> "Policy":
@@ -218,7 +218,7 @@ def binary(
     cases = _drawn(given, weights, seed)
     promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
     rule = choose_binary_rule(cases, positive=positive, **promised)
-    rule = _noted(rule, weights, cases, given)
+    rule = _noted(rule, weights, seed, cases, given)
     start.with_rule(rule).save(out)
     answer(f"{rule.note}\nWrote {out}", {"rule": rule.to_dict(), "path": str(out)}, as_json=as_json)
 
@@ -330,7 +330,7 @@ def shortlist_(
     calibrated = loaded.calibrate(cases)
     drawn = _drawn(calibrated, weights, seed)
     chosen = choose_shortlist(drawn, coverage, confidence=confidence, rule=loaded.routing)
-    chosen = _noted(chosen, weights, drawn, calibrated)
+    chosen = _noted(chosen, weights, seed, drawn, calibrated)
     replace(loaded, shortlist=chosen).save(target)
     content = {"shortlist": chosen.to_dict(), "path": str(target)}
     answer(f"{chosen.describe()}\nWrote {target}", content, as_json=as_json)

@@ -104,9 +104,11 @@ class BinaryRule(Displayed, Part):
         confidence: Probability with which both hold.
         evidence, note: Counts on the cases that the rule was chosen on, and one sentence for a person.
         fitted_on: SHA-256 of the predictions file that the rule was chosen on, if it was a file.
+        weight_column, weight_seed: Column and seed by which the cases were drawn (`sample_by_weights`); None for none.
     """
 
     _what: ClassVar[str] = "binary rule"
+    _optional: ClassVar[tuple[str, ...]] = ("weight_column", "weight_seed")
 
     low: float
     high: float | None
@@ -118,6 +120,8 @@ class BinaryRule(Displayed, Part):
     evidence: BinaryRates | None = None
     note: str = ""
     fitted_on: str | None = None
+    weight_column: str | None = None
+    weight_seed: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""

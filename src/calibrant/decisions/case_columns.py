@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,8 +116,14 @@ class _Noted(Protocol):
 _Rule = TypeVar("_Rule", bound=_Noted)
 
 
-def note_weights(rule: _Rule, weights: str, drawn: Predictions, cases: Predictions) -> _Rule:
-    """Add to the note of a rule or shortlist that it was chosen on cases drawn by weights, and name their file."""
+def note_weights(rule: _Rule, weights: str, seed: int, drawn: Predictions, cases: Predictions) -> _Rule:
+    """Add to a rule or shortlist that it was chosen on cases drawn by weights, and name their file.
+
+    A rule also keeps the column and the seed, so that the monitor can draw the same cases again.
+    """
     counts = f"{len(drawn):,} of {len(cases):,} cases"
     sentence = f"It was chosen on {counts}, drawn by {weights!r}, for the mix that these weights name."
-    return replace(rule, note=f"{rule.note} {sentence}", fitted_on=cases.origin.sha256)  # type: ignore[type-var]
+    changes: dict[str, Any] = {"note": f"{rule.note} {sentence}", "fitted_on": cases.origin.sha256}
+    if hasattr(rule, "weight_column"):
+        changes |= {"weight_column": weights, "weight_seed": seed}
+    return replace(rule, **changes)  # type: ignore[type-var]

@@ -162,10 +162,19 @@ class RoutingRule(Displayed, Part):
         clusters: Number of clusters if cases of one cluster depend on each other; None if all are independent.
         cluster_column: Name of the column of the clusters, which checks and the monitor need too.
         largest_cluster: Most cases that a cluster had, and that a later one may have.
+        weight_column, weight_seed: Column and seed by which the cases were drawn (`sample_by_weights`); None for none.
     """
 
     _what: ClassVar[str] = "routing rule"
-    _optional: ClassVar[tuple[str, ...]] = ("groups", "group_evidence", "clusters", "cluster_column", "largest_cluster")
+    _optional: ClassVar[tuple[str, ...]] = (
+        "groups",
+        "group_evidence",
+        "clusters",
+        "cluster_column",
+        "largest_cluster",
+        "weight_column",
+        "weight_seed",
+    )
 
     threshold: float | None
     n_classes: int
@@ -182,6 +191,8 @@ class RoutingRule(Displayed, Part):
     clusters: int | None = None
     cluster_column: str | None = None
     largest_cluster: int | None = None
+    weight_column: str | None = None
+    weight_seed: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""

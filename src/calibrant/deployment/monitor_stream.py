@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import labels as check_labels
-from calibrant.decisions import BinaryRule, Policy, RoutingRule, Shortlist
+from calibrant.decisions import BinaryRule, Policy, RoutingRule, Shortlist, sample_by_weights
 from calibrant.deployment.decision import LoggedDecisions, check_names
 from calibrant.deployment.log import DecisionLog
 from calibrant.errors import InvalidInput, did_you_mean, invalid
@@ -517,6 +517,8 @@ def read_reference(
 ) -> Predictions:
     """Read the cases that the rule of a policy was chosen on and calibrate them. Raise if it was chosen on others.
 
+    If they were drawn by weights, the same cases are drawn again: the file has another mix than the stream.
+
     Args:
         source: The file with their predictions, raw scores.
         policy: The policy.
@@ -527,4 +529,7 @@ def read_reference(
     if policy.rule is not None and policy.rule.fitted_on not in (None, predictions.origin.sha256):
         raise invalid("reference", "be the file that the rule was chosen on", str(source))
     # The cases that fitted the calibrator look better calibrated than new ones.
-    return policy.calibrate(policy.unseen(predictions))
+    cases = policy.calibrate(policy.unseen(predictions))
+    if policy.rule is None or policy.rule.weight_column is None:
+        return cases
+    return sample_by_weights(cases, policy.rule.weight_column, seed=policy.rule.weight_seed or 0)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction
 from calibrant.decisions import BinaryRule, Policy, RoutingRule
+from calibrant.decisions.binary import BinaryRates
 from calibrant.decisions.bounds import cases_at_rate
 from calibrant.deployment.monitor_stream import Stream, unknown_column
 from calibrant.deployment.signals import (
@@ -351,6 +352,11 @@ def _text_column(stream: Stream, name: str) -> NDArray[Any]:
 def _compare(stream: Stream, reference: Predictions, level: float, seed: int) -> list[Signal]:
     """Test whether the stream still looks like the calibration cases."""
     rule = stream.rule
+    if rule.weight_column is not None and rule.evidence is not None and len(reference) != _chosen_on(rule):
+        raise InvalidInput(
+            f"The rule was chosen on {_chosen_on(rule):,} cases drawn by the column {rule.weight_column!r}, but the "
+            f"reference has {len(reference):,} cases. Read it with read_reference, which draws the same cases again."
+        )
     ordered = rule.in_own_order(reference, where="reference")
     routed = Stream.of_predictions(Policy(ordered.n_classes, rule=rule), ordered)
     before, after = np.arange(len(routed)), np.arange(len(stream))
@@ -368,6 +374,14 @@ def _compare(stream: Stream, reference: Predictions, level: float, seed: int) ->
             "predicted classes", routed.predicted[before], stream.predicted[after], names=names, **settings
         ),
     ]
+
+
+def _chosen_on(rule: RoutingRule | BinaryRule) -> int:
+    """Number of cases that the rule was chosen on."""
+    if isinstance(rule.evidence, BinaryRates):
+        return rule.evidence.positives + rule.evidence.negatives
+    assert rule.evidence is not None
+    return rule.evidence.cases
 
 
 def _first_of_each(names: NDArray[Any]) -> NDArray[np.int64]:
