@@ -2,10 +2,12 @@ import csv
 import json
 import subprocess
 
+import numpy as np
 import pytest
 
+from calibrant import Predictions
 from calibrant.decisions import Policy, RoutingRule, choose_threshold, route_file
-from calibrant.deployment import Decision, DecisionLog, Stream
+from calibrant.deployment import Decision, DecisionLog, Stream, watch
 from calibrant.errors import InvalidInput
 from tests.deployment.conftest import draw, joined, with_rule
 
@@ -13,8 +15,6 @@ from tests.deployment.conftest import draw, joined, with_rule
 @pytest.fixture
 def files(tmp_path):
     """A rule with its calibration cases, and decisions with labels: first like these, then wrong too often."""
-    from calibrant import Predictions
-
     draw(2000, seed=1).save(tmp_path / "val.npz")
     rule = choose_threshold(Predictions.load(tmp_path / "val.npz"), 0.95)
     with_rule(rule).save(tmp_path / "policy.json")
@@ -142,3 +142,27 @@ def test_a_log_with_many_names_is_watched_all_the_same(python, calibrant, tmp_pa
     code, _, err = calibrant("monitor", tmp_path / "d.db", "--groups", "sit")
     assert code == 2
     assert "groups must be a column of the cases, got 'sit'. Did you mean 'site'?" in err
+
+
+def test_a_rule_of_weighted_cases_is_compared_with_the_cases_it_was_chosen_on(calibrant, tmp_path):
+    """The file has few hard cases and the stream has many, as the weights say. Nothing has changed."""
+
+    def mixed(n, seed, share):
+        hard = np.random.default_rng(seed).random(n) < share
+        cases = draw(n, seed=seed, sharpness=np.where(hard, 1.5, 6.0)[:, None])
+        weights = np.where(hard, 0.5 / share, 0.5 / (1 - share))
+        names = {"class_names": cases.class_names, "extras": {"weight": weights}}
+        return Predictions.from_logits(cases.scores, cases.targets, **names)
+
+    mixed(3000, 1, 0.1).save(tmp_path / "val.npz")
+    mixed(1500, 2, 0.5).save(tmp_path / "new.npz")
+    chosen = ("--target-accuracy", "0.9", "--weights", "weight", "--seed", "7", "--raw", "-o", tmp_path / "p.json")
+    assert calibrant("route", "fit", tmp_path / "val.npz", *chosen)[0] == 0
+    policy = Policy.load(tmp_path / "p.json")
+    assert (policy.rule.weight_column, policy.rule.weight_seed) == ("weight", 7)
+    command = ("monitor", tmp_path / "new.npz", "--policy", tmp_path / "p.json", "--reference", tmp_path / "val.npz")
+    code, out, err = calibrant(*command)
+    assert (code, err) == (0, ""), out
+    whole = Predictions.load(tmp_path / "val.npz")
+    with pytest.raises(InvalidInput, match="drawn by the column 'weight', but the reference has 3,000 cases"):
+        watch(Stream.of_predictions(policy, mixed(50, 3, 0.5)), reference=whole)

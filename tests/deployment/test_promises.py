@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.decisions import BinaryRule, choose_binary_rule, choose_shortlist, choose_threshold
+from calibrant.decisions import BinaryRule, choose_binary_rule, choose_shortlist, choose_threshold, route_file
 from calibrant.deployment import (
     Decision,
     DecisionLog,
@@ -12,6 +12,7 @@ from calibrant.deployment import (
     advice,
     describe,
     headline,
+    read_stream,
     watch,
 )
 from calibrant.errors import InvalidInput
@@ -169,6 +170,53 @@ def test_a_log_knows_what_was_listed(listed, tmp_path):
     own = np.flatnonzero(~routed.automate & (np.arange(200) % 2 == 0))
     assert signal.cases == len(own)
     assert signal.seen == pytest.approx(mask[own, cases.targets[own]].mean())
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_files_of_decisions_know_what_was_listed(listed, tmp_path, calibrant, ending):
+    """The same result as from the predictions, from the column `shortlist` that route apply writes."""
+    rule, shortlist = listed
+    policy = with_rule(rule, shortlist)
+    policy.save(tmp_path / "policy.json")
+    logits, targets = draw(600, 31, spread=2.0).as_logits(), draw(600, 31, spread=2.0).targets
+    Predictions.from_logits(logits, targets, ids=[f"c{i}" for i in range(600)]).save(tmp_path / "new.npz")
+    route_file(policy, tmp_path / "new.npz", tmp_path / f"d.{ending}")
+    labels = "".join(f"c{i},{target}\n" for i, target in enumerate(targets))
+    (tmp_path / "labels.csv").write_text(f"id,target\n{labels}")
+    stream = read_stream(tmp_path / f"d.{ending}", policy, labels=tmp_path / "labels.csv")
+    expected = watch(read_stream(tmp_path / "new.npz", policy)).signals
+    assert [signal.about for signal in expected] == ["promise", "shortlist"]
+    assert watch(stream).signals == expected
+    command = ("monitor", tmp_path / f"d.{ending}", "--policy", tmp_path / "policy.json")
+    code, out, _ = calibrant(*command, "--labels", tmp_path / "labels.csv")
+    assert code == 0
+    assert "coverage of the shortlist" in out
+
+
+def test_files_without_lists_say_that_the_shortlist_is_not_tested(listed, tmp_path):
+    rule, shortlist = listed
+    path = tmp_path / "d.csv"
+    path.write_text("id,decision,predicted,confidence\nx,review,1,0.4\n")
+    watched = watch(read_stream(path, with_rule(rule, shortlist)))
+    assert [signal.about for signal in watched.signals] == ["promise"]
+    assert "The promise of the shortlist was not tested" in describe(watched)
+    path.write_text('id,decision,predicted,confidence,shortlist\nx,review,1,0.4,"[""9""]"\n')
+    with pytest.raises(InvalidInput, match="shortlist must be lists of class names"):
+        read_stream(path, with_rule(rule, shortlist))
+
+
+def test_lists_of_another_policy_do_not_count(listed, tmp_path):
+    """A policy whose lists were not logged, after one whose lists were: nothing is known about the second's lists."""
+    rule, shortlist = listed
+    other = choose_shortlist(draw(4000, 6, spread=2.0), 0.8, rule=rule)
+    with DecisionLog(tmp_path / "log.db", model="0" * 64, n_classes=4) as log:
+        log.append([Decision("old", 0, 0.3, False, (0, 1))], policy=log.add_policy(with_rule(rule, other)))
+        rows = [Decision(str(i), 0, 0.3, False) for i in range(200)]
+        log.append(rows, policy=log.add_policy(with_rule(rule, shortlist)))
+        log.label_all({str(i): 0 for i in range(200)})
+        watched = watch(Stream.of_log(log))
+    assert not watched.alarms
+    assert watched.signals[1].cases == 0
 
 
 def test_a_binary_rule_is_watched_by_the_names_of_classes():

@@ -1,7 +1,9 @@
 """`Stream`: the cases that a rule decided, in their order, from predictions, files of decisions or a log."""
 
+import json
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -48,7 +50,8 @@ class Stream:
         extras: Other columns by name, for groups and clusters.
         left_out: Number of cases of other policies that were left out.
         policy: The policy that decided.
-        listed: Whether the true class was on the list that a person saw; None if the lists are not known.
+        listed: 1 if the true class was on the list that a person saw, 0 if not, -1 if the list or the true class is not
+            known; None if no lists are known.
     """
 
     rule: RoutingRule | BinaryRule
@@ -62,7 +65,7 @@ class Stream:
     extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     left_out: int = 0
     policy: Policy | None = None
-    listed: NDArray[np.bool_] | None = None
+    listed: NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.automate)
@@ -101,7 +104,8 @@ class Stream:
             return cls(rule, called != "review", predicted, calibrated.confidence, calibrated.targets, **known)
         routed = rule.route(calibrated)
         if shortlist is not None:
-            known["listed"] = shortlist.listed(calibrated)[np.arange(len(calibrated)), calibrated.targets]
+            on_list = shortlist.listed(calibrated)[np.arange(len(calibrated)), calibrated.targets]
+            known["listed"] = on_list.astype(np.int8)
         return cls(rule, routed.automate, routed.predicted, routed.confidence, calibrated.targets, **known)
 
     @classmethod
@@ -153,7 +157,7 @@ class Stream:
             raise invalid("targets", f"lie in 0..{rule.n_classes - 1}, or be -1 for none", true.min())
         _check_decisions(rule, made, classes, sure)
         known: dict[str, Any] = {}
-        given = {"label_order": (label_order, np.int64), "listed": (listed, np.bool_), "ids": (ids, None)}
+        given = {"label_order": (label_order, np.int64), "listed": (listed, np.int8), "ids": (ids, None)}
         for name, (column, kind) in {**given, "times": (times, None)}.items():
             if column is not None:
                 known[name] = _values(column, kind)
@@ -193,12 +197,10 @@ class Stream:
         if not own.any():
             raise invalid("log", "hold decisions of this policy", "decisions of other policies only")
         columns = {name: np.concatenate([getattr(block, name) for block in blocks])[own] for name in _LOGGED}
-        lists = [listed for block in blocks for listed in block.shortlists]
-        own_lists = [lists[row] for row in np.flatnonzero(own)]
-        on_list = None
-        if any(own_lists):
-            targets = columns["target"].tolist()
-            on_list = [target in listed for target, listed in zip(targets, own_lists, strict=True)]
+        listed = None
+        if policy.shortlist is not None:
+            lists = [classes for block in blocks for classes in block.shortlists]
+            listed = _listed([lists[row] for row in np.flatnonzero(own)], columns["target"])
         stream = cls.of_decisions(
             policy.routing,
             columns["automate"],
@@ -209,7 +211,7 @@ class Stream:
             times=np.datetime_as_string(columns["time"], unit="s"),
             label_order=columns["label_sequence"],
             extras={name: np.concatenate([_texts(block, name) for block in blocks])[own] for name in names},
-            listed=on_list,
+            listed=listed,
         )
         return replace(stream, left_out=int((~own).sum()), policy=policy)
 
@@ -248,6 +250,15 @@ def _values(column: Any, kind: Any = None) -> NDArray[Any]:
     if isinstance(column, np.ndarray):
         return column
     return np.array(list(column), dtype=object)
+
+
+def _listed(lists: Sequence[Collection[int]], targets: Ints) -> NDArray[np.int8]:
+    """`Stream.listed` of the classes that were listed for each case; an empty list is not known."""
+    listed = np.full(len(targets), -1, dtype=np.int8)
+    for row, (classes, target) in enumerate(zip(lists, targets.tolist(), strict=True)):
+        if classes and target >= 0:
+            listed[row] = target in classes
+    return listed
 
 
 def _texts(block: LoggedDecisions, name: str) -> NDArray[Any]:
@@ -323,7 +334,7 @@ def read_stream(
         if name not in table:
             names = table_columns(prediction_files(path)[0])
             raise unknown_column(name, [known for known in names if known not in _RESERVED])
-    return replace(_decisions(policy.routing, table, str(path), labels), policy=policy)
+    return _decisions(policy, table, str(path), labels)
 
 
 def _read_decisions(path: Path, executor: Executor | None, wanted: set[str] | None) -> dict[str, list[Any]]:
@@ -366,14 +377,9 @@ def _decide_part(part: Scan, *, policy: Policy) -> Stream:
     return Stream.of_predictions(policy, load_part(part))
 
 
-def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, labels: str | Path | None) -> Stream:
-    for name in _COLUMNS:
-        if name not in table:
-            raise invalid(where, "have the columns id, decision, predicted and confidence", f"no column {name}")
-    words = [str(word) for word in table["decision"]]
-    for row, word in enumerate(words):
-        if word not in ("auto", "review"):
-            raise invalid(f"{where}: decision", "be auto or review", f"{word!r} in row {row}")
+def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: str | Path | None) -> Stream:
+    rule = policy.routing
+    automate = _read_automate(table, where)
     ids = [_plain(value) for value in table["id"]]
     class_names = names_or_numbers(rule.class_names, rule.n_classes)
     truth = np.full(len(ids), -1)
@@ -386,12 +392,14 @@ def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, label
         if (truth >= 0).any():
             raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
         truth, order = _join_labels(ids, _read_labels(as_path(labels, "labels"), class_names), str(labels))
-    times = None
+    times = listed = None
     if "time" in table:
         times = [str(value) for value in table["time"]]
-    return Stream.of_decisions(
+    if policy.shortlist is not None and "shortlist" in table:
+        listed = _listed(_read_lists(table["shortlist"], class_names, f"{where}: shortlist"), truth)
+    stream = Stream.of_decisions(
         rule,
-        [word == "auto" for word in words],
+        automate,
         _whole_numbers(table["predicted"], f"{where}: predicted"),
         _numbers(table["confidence"], f"{where}: confidence"),
         targets=truth,
@@ -399,7 +407,35 @@ def _decisions(rule: RoutingRule, table: dict[str, list[Any]], where: str, label
         times=times,
         label_order=order,
         extras={name: [_plain(value) for value in column] for name, column in table.items() if name not in _RESERVED},
+        listed=listed,
     )
+    return replace(stream, policy=policy)
+
+
+def _read_automate(table: dict[str, list[Any]], where: str) -> list[bool]:
+    for name in _COLUMNS:
+        if name not in table:
+            raise invalid(where, "have the columns id, decision, predicted and confidence", f"no column {name}")
+    words = [str(word) for word in table["decision"]]
+    for row, word in enumerate(words):
+        if word not in ("auto", "review"):
+            raise invalid(f"{where}: decision", "be auto or review", f"{word!r} in row {row}")
+    return [word == "auto" for word in words]
+
+
+def _read_lists(cells: list[Any], class_names: tuple[str, ...], where: str) -> list[list[int]]:
+    """Numbers of the classes that were listed for each case: cells are lists, JSON lists or empty."""
+    numbers = {name: number for number, name in enumerate(class_names)}
+    lists = []
+    for row, cell in enumerate(cells):
+        names = cell or []
+        if isinstance(names, str):
+            with suppress(ValueError):
+                names = json.loads(names)
+        if not isinstance(names, list) or not all(str(name) in numbers for name in names):
+            raise invalid(where, "be lists of class names of the rule", f"{str(cell)[:40]!r} in row {row}")
+        lists.append([numbers[str(name)] for name in names])
+    return lists
 
 
 def _numbers(values: list[Any], where: str) -> NDArray[np.float64]:

@@ -115,6 +115,8 @@ def describe(watched: Watched) -> str:
     column = getattr(watched.rule, "cluster_column", None)
     if column is not None:
         lines.append(f"Each {column} is one bet; its labels count when those of the next {column} begin.")
+    if stream.shortlist is not None and stream.listed is None:
+        lines.append("The promise of the shortlist was not tested: the cases do not say which classes were listed.")
     if stream.left_out:
         lines.append(f"{stream.left_out:,} cases that other rules decided were left out.")
     if stream.clock_went_back:

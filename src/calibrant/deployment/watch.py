@@ -225,8 +225,9 @@ def _promises(stream: Stream) -> list[_Promise]:
         right = stream.predicted == stream.targets
         promises.append(_Promise("promise", rule.target_accuracy, stream.automate, stream.automate & labelled, right))
     if shortlist is not None and stream.listed is not None:
-        reviewed = ~stream.automate
-        promises.append(_Promise("shortlist", shortlist.coverage, reviewed, reviewed & labelled, stream.listed))
+        reviewed, known = ~stream.automate, stream.listed >= 0
+        members = reviewed & labelled & known
+        promises.append(_Promise("shortlist", shortlist.coverage, reviewed, members, stream.listed == 1))
     return promises
 
 

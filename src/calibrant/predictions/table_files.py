@@ -373,8 +373,8 @@ def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, l
         wanted: Names of the columns to read, if the file has them; None for all.
 
     Returns:
-        The columns by name. Those of CSV are text. Of Parquet, columns of lists and bytes are left out, and equal
-        values are one object.
+        The columns by name. Those of CSV are text. Lists of texts are read from Parquet; other lists
+        and bytes are left out. Equal values are one object.
     """
     header = table_columns(path)
     again = first_repeated(header)
@@ -390,16 +390,44 @@ def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, l
         return columns
     with open_parquet(path) as file:
         types = {name: file.schema_arrow.field(name).type for name in names}
-        needed = file.metadata.num_rows * len(names) * _BYTES_OF_A_VALUE
+        plain = [name for name in names if _is_plain(types[name])]
+        lists = [name for name in names if _is_list_of_text(types[name])]
+        needed = (file.metadata.num_rows * len(names) + _list_values(file.metadata, lists)) * _BYTES_OF_A_VALUE
         way_out = "Write it again in smaller parts."
         check_unfolded(str(path), needed, path.stat().st_size, way_out, most=_MOST_UNFOLDED_TABLE)
-    plain = [name for name in names if _is_plain(types[name])]
-    with open_parquet(path, [name for name in plain if _is_text(types[name])]) as file:
-        for batch in file.iter_batches(columns=plain):
+    texts = [name for name in plain if _is_text(types[name])]
+    with open_parquet(path, [*texts, *(f"{name}.list.element" for name in lists)]) as file:
+        for batch in file.iter_batches(columns=[*plain, *lists]):
             for name in plain:
                 distinct, places = _encode(batch.column(name))
                 columns[name] += [distinct[place] for place in places.tolist()]
-    return {name: columns[name] for name in plain}
+            for name in lists:
+                columns[name] += _lists_of_text(batch.column(name))
+    return {name: columns[name] for name in names if name in (*plain, *lists)}
+
+
+def _is_list_of_text(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) and _is_text(kind.value_type))
+
+
+def _list_values(metadata: Any, names: Sequence[str]) -> int:
+    """Number of values in all cells of columns of lists."""
+    total = 0
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(number)
+            if chunk.path_in_schema.removesuffix(".list.element") in names:
+                total += chunk.num_values
+    return total
+
+
+def _lists_of_text(column: Any) -> list[list[Any]]:
+    """The cells of a column of lists; a missing cell is an empty list."""
+    column.validate(full=True)
+    distinct, places = _encode(column.flatten())
+    values = [distinct[place] for place in places.tolist()]
+    ends = np.cumsum(column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)).tolist()
+    return [values[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def _suffix(path: Path) -> str:
