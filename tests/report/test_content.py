@@ -86,6 +86,17 @@ def test_one_shared_pass_gives_what_evaluate_and_compare_give(make):
     assert measured(methods)[1].verdicts["ece"] == "worse"
 
 
+def test_a_method_wins_a_metric_only_against_every_other_one(make):
+    sharp, plain, again = make(seed=1, sharpness=3.0), make(seed=1), make(seed=1, sharpness=1.001)
+    results = measured([sharp, plain])
+    assert "ece" in results[1].wins
+    assert results[0].wins == [name for name in results[0].wins if name.startswith("share@")]
+    # Two that are almost equal: neither wins, though both are better than the first.
+    results = measured([sharp, plain, again])
+    assert [result.verdicts.get("ece") for result in results] == [None, "better", "better"]
+    assert not any("ece" in result.wins for result in results)
+
+
 def test_shares_have_wilson_intervals_with_and_without_resamples(predictions):
     result = automated(predictions, 0.9)
     expected = {
@@ -93,7 +104,7 @@ def test_shares_have_wilson_intervals_with_and_without_resamples(predictions):
         "share@0.9": wilson(result.automated, 600),
         "accuracy@0.9": result.interval,
     }
-    assert measured([predictions], n_resamples=0)[0] == (expected, {})
+    assert measured([predictions], n_resamples=0)[0] == (expected, {}, [])
     found = measured([predictions])[0].intervals
     assert {name: found[name] for name in expected} == expected
 

@@ -11,8 +11,9 @@ from calibrant import Predictions, evaluate
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy, RoutingRule, choose_threshold
 from calibrant.errors import InvalidInput
-from calibrant.report import ReportEntry, read_entries, write_report
+from calibrant.report import ReportEntry, Section, read_entries, write_report
 from calibrant.report.wording import confidence, interval, percent
+from calibrant.tables import Table
 from calibrant.training import Run
 from tests.report.conftest import build_page
 
@@ -107,9 +108,8 @@ def test_pictures_can_be_left_out(tmp_path):
     assert {identity for identity, _ in suspects} <= set(load_dataset("digits").ids("train"))
 
 
-def test_predictions_without_a_run_say_so(predictions, visible_text):
+def test_predictions_without_a_run(predictions, visible_text):
     text = visible_text(build_page([("mine", predictions)], n_resamples=0))
-    assert "how the model was trained is not known" in text
     assert not re.search(r"[a-z]\.[A-Z]", text)  # sentences of the template do not run into each other
     assert "Shown without images." in text
     assert "Pruning" not in text
@@ -140,7 +140,7 @@ def test_a_perfect_model_has_no_mistakes_to_show(visible_text):
     assert "Not one of the 2 cases is wrong." in text
     assert not re.search(r"[a-z]\.[A-Z]", text)
     assert "Mean confidence 100.00 %, accuracy 100.00 %: level on average. The expected calibration error" in text
-    assert "cannot be told from a perfectly calibrated one with 2 cases." in text
+    assert "With 2 cases this model cannot be distinguished from a perfectly calibrated one." in text
     assert "this model decides 100.0 % of cases alone and is right in 100.0 % of them" in text
 
 
@@ -241,3 +241,34 @@ def test_a_page_of_very_many_cases_has_no_resampled_intervals_unless_asked(make,
     assert "1,000 simulations or resamples" in visible_text(build_page([few]))
     assert "none for the rest (--n-resamples 1000 makes them)" in visible_text(build_page([few, many]))
     assert "20 simulations or resamples" in visible_text(build_page([many], n_resamples=20))
+
+
+def test_tiles_of_a_rule_that_promises_nothing_say_so(predictions, visible_text):
+    rule = choose_threshold(predictions, 0.9999)
+    assert not rule.automates
+    text = visible_text(build_page(predictions, policy=Policy(rule.n_classes, rule=rule), n_resamples=0))
+    assert "Not promised: decided alone" in text
+    assert "Not promised: of these right" in text
+    assert "Not promised. At confidence 0.95" in text
+    assert "Not promised" not in visible_text(build_page(predictions, n_resamples=0))
+
+
+def test_a_card_without_content_is_left_out(predictions, run_folder):
+    assert 'id="recipe"' not in build_page(predictions, n_resamples=0)
+    assert 'href="#recipe"' not in build_page(predictions, n_resamples=0)
+    html = build_page([Run.open(run_folder), predictions], n_resamples=0)
+    assert 'id="recipe"' in html
+    assert "These predictions were made elsewhere" in html
+
+
+def test_a_leading_section_comes_first(predictions):
+    table = Table("seeds", (("nll", "1.20"),), ("method", "ECE"), "Means over seeds.")
+    sections = [Section("Below", table), Section("Over all seeds", table, leads=True)]
+    html = build_page(predictions, n_resamples=0, sections=sections)
+    headings = re.findall(r'<h2 id="([^"]+)"[^>]*>([^<]*)', html)
+    titles = [title for _, title in headings]
+    assert titles[:2] == ["Over all seeds", "What the model may decide alone"]
+    assert titles.index("Below") == titles.index("Worst classes") - 1
+    links = dict(re.findall(r'<a href="#(section-\d)">([^<]*)', html))
+    assert links == {"section-1": "Over all seeds", "section-2": "Below"}
+    assert {name for name, _ in headings} >= set(links)

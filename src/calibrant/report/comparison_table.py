@@ -16,15 +16,7 @@ _COSTS = ("samples_seen", "train_seconds")
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
-
-    Attributes:
-        key: Name of the number in the page's JSON.
-        label: Heading.
-        about: One sentence for people who do not know the metric.
-        unit: percent (of a fraction) or plain.
-        digits: Decimals.
-    """
+    """One column: its number's name in the page's JSON, the heading, and a sentence for those who do not know it."""
 
     key: str
     label: str
@@ -46,14 +38,9 @@ class Column:
 
 @dataclass(frozen=True)
 class TableCell:
-    """One cell of the table.
+    """One cell: the full number for sorting (None if there is none), texts, and whether it is the best of its column.
 
-    Attributes:
-        value: The full number, for sorting; None if there is none.
-        text: The number as text.
-        interval: Its interval as text, or nothing.
-        best: Whether it is the best of its column.
-        verdict: "better" or "worse" than the first method beyond chance; empty if the data cannot tell.
+    The verdict is "better" or "worse" than the first method beyond chance; empty if the data cannot tell.
     """
 
     value: float | None
@@ -100,18 +87,23 @@ def columns(threshold: float) -> tuple[Column, ...]:
 
 
 def comparison(
-    methods: Sequence[Mapping[str, Any]], threshold: float
+    methods: Sequence[Mapping[str, Any]], threshold: float, *, same_cases: bool = True
 ) -> tuple[tuple[Column, ...], list[list[TableCell]]]:
-    """Columns that at least one method has a number for, and a row of cells for each method.
+    """Columns that at least one method of the page's JSON has a number for, and a row of cells for each method.
 
-    Args:
-        methods: The page's JSON, method by method: `metrics` (key to number or None), `intervals` (key to pair) and
-            `verdicts` (key to word).
-        threshold: The threshold of the automated columns.
+    A value is marked as the best if it is better than every other one beyond chance: by paired resamples, or because
+    its 95 % interval overlaps with no other. Values of methods on different cases are not marked.
     """
     used = tuple(c for c in columns(threshold) if any(_value(c, method) is not None for method in methods))
-    best = {column.key: _best(column, methods) for column in used}
-    return used, [[_cell(column, method, best[column.key]) for column in used] for method in methods]
+    rows = []
+    for method in methods:
+        others = [other for other in methods if other is not method]
+        cells = []
+        for column in used:
+            best = column.key in method["wins"] or _stands_apart(column, method, others)
+            cells.append(_cell(column, method, best and same_cases and column.better is not None))
+        rows.append(cells)
+    return used, rows
 
 
 def _value(column: Column, method: Mapping[str, Any]) -> float | None:
@@ -122,23 +114,25 @@ def _value(column: Column, method: Mapping[str, Any]) -> float | None:
     return value
 
 
-def _best(column: Column, methods: Sequence[Mapping[str, Any]]) -> float | None:
-    known = [value for value in (_value(column, method) for method in methods) if value is not None]
-    if len(set(known)) < 2 or column.better is None:  # if all are equal, none is best
-        return None
+def _stands_apart(column: Column, method: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the whole interval of a method is better than those of all others that have a number."""
+    pairs = [other["intervals"].get(column.key) for other in others if _value(column, other) is not None]
+    own = method["intervals"].get(column.key)
+    if own is None or not pairs or None in pairs:
+        return False
     if column.better == "low":
-        return min(known)
-    return max(known)
+        return all(None not in (own[1], pair[0]) and own[1] < pair[0] for pair in pairs)
+    return all(None not in (own[0], pair[1]) and own[0] > pair[1] for pair in pairs)
 
 
-def _cell(column: Column, method: Mapping[str, Any], best: float | None) -> TableCell:
+def _cell(column: Column, method: Mapping[str, Any], best: bool) -> TableCell:
     value, pair = _value(column, method), method["intervals"].get(column.key)
     ends, verdict = "", ""
     if pair is not None:
         ends = f"[{', '.join(_text(column, end, sign=False) for end in pair)}]"
     if column.better is not None:
         verdict = method["verdicts"].get(column.key, "")
-    return TableCell(value, _text(column, value), ends, value is not None and value == best, verdict)
+    return TableCell(value, _text(column, value), ends, best, verdict)
 
 
 def _text(column: Column, value: float | None, *, sign: bool = True) -> str:

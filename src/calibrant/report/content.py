@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.metrics.binning import edge_precision
-from calibrant.metrics.intervals import resample_models, share_intervals
+from calibrant.metrics.intervals import Resampled, resample_models, share_intervals
 from calibrant.metrics.model_comparison import differences
 from calibrant.predictions import Predictions
 from calibrant.report.entries import ReportEntry, check_images, data_uri
@@ -32,16 +32,7 @@ def method_contents(
     pictures: bool = True,
     data_dir: str | Path | None = None,
 ) -> list[dict[str, Any]]:
-    """All numbers of every method as plain values.
-
-    Args:
-        entries: The methods; the others are compared with the first.
-        threshold: Threshold of the automated set.
-        n_bins: Bins of every binned metric.
-        n_resamples: Resamples of the bootstrap; 0 for none.
-        pictures: Whether suspect labels come with their images.
-        data_dir: Folder of the image sets.
-    """
+    """All numbers of every method as plain values; arguments as in `write_report`."""
     predictions = [entry.predictions for entry in entries]
     evaluations = [evaluate(each, n_bins, thresholds=(threshold,)) for each in predictions]
     uncertainty = uncertainties(predictions, evaluations, n_resamples=n_resamples)
@@ -54,10 +45,15 @@ def method_contents(
 
 
 class Uncertainty(NamedTuple):
-    """Metric name to its 95 % interval, and to "better" or "worse" than the first method if the data can tell."""
+    """What chance allows to say about one method.
+
+    `intervals` are of 95 %, `verdicts` are "better" or "worse" than the first method if the data can tell, and `wins`
+    names the metrics in which the method is better than every other one.
+    """
 
     intervals: dict[str, tuple[float, float]]
     verdicts: dict[str, str]
+    wins: list[str]
 
 
 def same_cases(a: Predictions, b: Predictions) -> bool:
@@ -73,14 +69,10 @@ def uncertainties(
     """Intervals and verdicts of every method; the same as `evaluate` and `compare` give, in a fraction of the time.
 
     All methods on the cases of the first see the same draws, so one pass serves the intervals of each and the paired
-    difference of each to the first. Methods on other cases are resampled alone and get no verdict.
-
-    Args:
-        methods: Predictions; the others are compared with the first.
-        evaluations: Their metrics, without intervals.
-        n_resamples: Draws behind each interval; 0 leaves only the Wilson intervals of the shares.
+    difference of each to the first. Methods on other cases are resampled alone and get no verdict. Without resamples
+    only shares have intervals (Wilson's).
     """
-    results = [Uncertainty(share_intervals(evaluation), {}) for evaluation in evaluations]
+    results = [Uncertainty(share_intervals(evaluation), {}, []) for evaluation in evaluations]
     if not n_resamples:
         return results
     together = [place for place, each in enumerate(methods) if same_cases(methods[0], each)]
@@ -93,12 +85,19 @@ def uncertainties(
             paired=len(places) > 1,
         )
         for place, draws in zip(places, resampled, strict=True):
-            verdicts = {}
+            against = [_verdicts(other, draws) for other in resampled if other is not draws]
+            verdicts, wins = {}, []
             if draws is not resampled[0]:
-                rows = differences(resampled[0], draws)
-                verdicts = {row.name: str(row.verdict) for row in rows if row.verdict != "cannot tell"}
-            results[place] = Uncertainty(draws.intervals(), verdicts)
+                verdicts = against[0]
+            if against:
+                wins = [name for name in against[0] if all(each.get(name) == "better" for each in against)]
+            results[place] = Uncertainty(draws.intervals(), verdicts, wins)
     return results
+
+
+def _verdicts(first: Resampled, second: Resampled) -> dict[str, str]:
+    """Metrics in which the second model is "better" or "worse" than the first beyond chance."""
+    return {row.name: str(row.verdict) for row in differences(first, second) if row.verdict != "cannot tell"}
 
 
 def _content(entry: ReportEntry, evaluation: Evaluation, doubts: Uncertainty) -> dict[str, Any]:
@@ -125,6 +124,7 @@ def _content(entry: ReportEntry, evaluation: Evaluation, doubts: Uncertainty) ->
         "metrics": {name: _number(value) for name, value in metrics.items()} | _costs(entry.run),
         "intervals": {name: [_number(end) for end in pair] for name, pair in doubts.intervals.items()},
         "verdicts": doubts.verdicts,
+        "wins": doubts.wins,
     } | _bins(predictions, evaluation.n_bins)
 
 

@@ -400,10 +400,10 @@ def save_figures(
         sources: As for `write_report`.
         folder: Folder for the files. Files of a method are numbered in the order of the page, because names are free
             text and need not be file names.
-        policy: As for `write_report`.
-        raw: As for `write_report`.
+        policy: As for `write_report`, like `raw`, `n_bins` and `groups`.
+        raw: Do not use the policy of the run.
         n_bins: Bins of the reliability diagrams.
-        groups: As for `write_report`.
+        groups: Draws each model group by group too.
     """
     entries = [shown.entry for shown in judged(read_entries(sources), policy=policy, raw=raw)]
     methods = {entry.name: entry.predictions for entry in entries}

@@ -45,6 +45,7 @@ class Shown:
         calibration: What calibrated its scores; empty if nothing did.
         promise: What its rule promises, whether that holds here, and the same about its shortlist, as paragraphs.
         threshold: The rule's threshold; None without a rule or if each class has its own.
+        promises_nothing: Whether there is a rule and it sends every case to a person.
         never: The classes that its rule never decides alone on these cases, as a sentence; empty if there are none.
         promised: What it may automate at the same promised accuracies as the other methods, if that is known.
         notes: What was found in the run and used, as sentences.
@@ -55,6 +56,7 @@ class Shown:
     calibration: str = ""
     promise: tuple[str, ...] = ()
     threshold: float | None = None
+    promises_nothing: bool = False
     never: str = ""
     promised: Promised = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -62,13 +64,7 @@ class Shown:
 
 
 def judged(entries: Sequence[ReportEntry], *, policy: Policies = None, raw: bool = False) -> list[Shown]:
-    """Apply policies: those that are given, else those of the runs.
-
-    Args:
-        entries: Sources as they were read.
-        policy: For the only source, or by the names of several.
-        raw: Do not use the policies of the runs.
-    """
+    """Apply policies: those that are passed, otherwise those of the runs; arguments as in `write_report`."""
     if policy is not None and len(entries) > 1 and not isinstance(policy, Mapping):
         way_out = "Put it into each run, or pass a mapping from the names of the sources."
         raise invalid("policy", "be given for one source", f"{len(entries)} sources", way_out)
@@ -117,6 +113,7 @@ def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Show
             first,
             promise=_promise(rule, judged_scores, policy.shortlist),
             threshold=rule.threshold,
+            promises_nothing=not rule.automates,
             never=_never(rule, judged_scores),
             promised=first.promised | _promised_by(rule, judged_scores),
         )
@@ -154,18 +151,12 @@ def _exported(run: RunFolder, policy: Policy | None) -> str:
 
 
 def _validation(run: RunFolder | None, shown: Predictions, policy: Policy) -> Predictions | None:
-    """Validation cases of a run that a rule may be fitted on, calibrated; None if there are none.
-
-    Args:
-        run: The run; None for none.
-        shown: The predictions on the page: a rule that was fitted on these says nothing about them.
-        policy: Its calibrator made the scores on the page.
-    """
+    """Validation cases of a run that a rule may be fitted on, calibrated as those shown; None if there are none."""
     if run is None or not run.predictions_path("val").is_file():
         return None
     validation = run.predictions("val")
     if validation.origin.sha256 == shown.origin.sha256:
-        return None
+        return None  # a rule that was fitted on the cases shown says nothing about them
     if policy.calibrator is not None and policy.calibrator.provenance_.fitted_on is None:
         return None  # it may have been fitted on any of them
     try:

@@ -24,7 +24,7 @@ from calibrant.report.judged import Policies, Shown, judged
 from calibrant.report.sections import Section, group_section
 from calibrant.report.style import DARK_PALETTE, PALETTE
 from calibrant.report.summaries import automated, automated_over, confident_mistakes, worst_classes
-from calibrant.report.wording import DASH, confidence, fixed, headline, interval, per_thousand, percent
+from calibrant.report.wording import DASH, confidence, fixed, headline, interval, per_thousand, percent, probability
 
 # Rows of the table beside the threshold chart.
 _LADDER = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.999)
@@ -64,7 +64,7 @@ def write_report(
         data_dir: Folder of the image sets, for these images; by default the folder that training uses.
         groups: Name of an extra column of the predictions, or one value per case: shows each model group by group and
             names the worst group.
-        sections: Tables and pictures of several runs, below the comparison.
+        sections: Further tables and pictures, below the comparison or at the top of the page.
     """
     entries = read_entries(sources)
     target = _default_path(entries)
@@ -94,7 +94,8 @@ def write_report(
     contents = method_contents(methods, n_resamples=n_resamples, pictures=pictures, data_dir=data_dir, **settings)
     for content, each in zip(contents, shown, strict=True):
         _add_promises(content, each)
-    columns, rows = comparison(contents, threshold)
+    comparable = all(same_cases(methods[0].predictions, entry.predictions) for entry in methods)
+    columns, rows = comparison(contents, threshold, same_cases=comparable)
     html = render(
         "page.html.j2",
         # In the order they run; everything but the charts works before Plotly is read.
@@ -110,7 +111,7 @@ def write_report(
         promised=[each.entry.name for each in shown if each.promised],
         rows=rows,
         n_resamples=n_resamples,
-        same_cases=all(same_cases(methods[0].predictions, entry.predictions) for entry in methods),
+        same_cases=comparable,
         per_thousand=per_thousand,
         fixed=fixed,
         sections=sections,
@@ -122,6 +123,7 @@ def write_report(
 
 def _add_promises(method: dict[str, Any], shown: Shown) -> None:
     method["rule_threshold"] = shown.threshold
+    method["promises_nothing"] = shown.promises_nothing
     for target, (share, interval_of_share) in shown.promised.items():
         method["metrics"][f"promised@{target:g}"] = share
         if interval_of_share:
@@ -190,14 +192,7 @@ def _images(entry: ReportEntry, data_dir: str | Path | None) -> Pixels | None:
 
 
 def render(template: str, scripts: dict[str, str], data: dict[str, Any], **values: Any) -> str:
-    """Fill in a template of our pages; everything that is put into it is escaped.
-
-    Args:
-        template: Its name among the assets.
-        scripts: Name to inline script; no other script runs on the page.
-        data: Plain values for the scripts.
-        values: Variables of the template.
-    """
+    """Fill in a template; `values` are escaped, `data` is for the scripts, and no other scripts run on the page."""
     environment = Environment(
         autoescape=True,
         trim_blocks=True,
@@ -208,6 +203,7 @@ def render(template: str, scripts: dict[str, str], data: dict[str, Any], **value
     environment.filters |= {
         "confidence": confidence,
         "percent": percent,
+        "probability": probability,
         "interval": interval,
         "points": lambda share: fixed(100 * share, 2),
         "thousands": lambda count: f"{count:,}",

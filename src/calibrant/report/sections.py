@@ -32,12 +32,14 @@ class Section:
         grid: A table; its caption is shown above it.
         figure: A picture above the table, or None.
         described: What the picture shows, for those who cannot see it.
+        leads: Whether it is shown at the top of the page, not below the comparison.
     """
 
     title: str
     grid: Table
     figure: "Figure | None" = None
     described: str = ""
+    leads: bool = False
 
     @property
     def picture(self) -> str:
@@ -50,16 +52,7 @@ class Section:
 def group_section(
     name: str, predictions: Predictions, groups: Groups, *, threshold: float, n_bins: int, n_resamples: int
 ) -> Section:
-    """The groups of one model: a table with intervals that hold in all groups at once, and reliability diagrams.
-
-    Args:
-        name: Of the model.
-        predictions: What it said.
-        groups: Name of an extra column, or one value per row.
-        threshold: Of the high-confidence set.
-        n_bins: Bins of the calibration errors and pictures.
-        n_resamples: Resamples behind the intervals; 0 for none.
-    """
+    """The groups of one model: a table with intervals that hold in all groups at once, and reliability diagrams."""
     grouped = evaluate_groups(predictions, groups, n_bins=n_bins, thresholds=(threshold,), n_resamples=n_resamples)
     title = f"Groups: {name}"
     if isinstance(groups, str):

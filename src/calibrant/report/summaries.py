@@ -84,13 +84,9 @@ def automated_over(
 class Bands:
     """What chance does to a reliability diagram; arrays of shape (n_bins,), NaN in empty bins.
 
-    Attributes:
-        bins: Counts, confidences and accuracies.
-        low: Lower end of the 95 % Wilson interval of each bin's accuracy.
-        high: Its upper end.
-        floor_low: Lower end of the range that holds 95 % of the accuracies of a perfectly calibrated model with the
-            same count and mean confidence (binomial quantiles; rows of one bin differ little in confidence).
-        floor_high: Its upper end.
+    `low` and `high` are the 95 % Wilson interval of each bin's accuracy. From `floor_low` to `floor_high` lie 95 % of
+    the accuracies of a perfectly calibrated model with the same count and mean confidence (binomial quantiles; rows of
+    one bin differ little in confidence).
     """
 
     bins: Bins
@@ -117,19 +113,10 @@ def reliability_bands(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) ->
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class; shares are of the rows whose true class it is.
+    """One class; all numbers are about the rows whose true class it is.
 
-    Attributes:
-        name: Class name, or its number.
-        cases: Rows of this class.
-        accuracy: Share of them that is recognised (recall).
-        low: Lower end of its 95 % Wilson interval.
-        high: Upper end.
-        confidence: Mean confidence on these rows.
-        automated: Share of them at the threshold and above.
-        automated_wrong: Number of them that are automated and wrong.
-        confused_with: The class most often predicted instead; None if there is no mistake.
-        confused: How often.
+    `low` and `high` are the 95 % Wilson interval of the accuracy, `confidence` is a mean, `automated` a share.
+    `confused_with` is the class most often predicted instead, `confused` times; None if there is no mistake.
     """
 
     name: str
@@ -146,14 +133,7 @@ class ClassRow:
 
 @dataclass(frozen=True)
 class ClassReport:
-    """Classes from worst to best.
-
-    Attributes:
-        rows: The worst classes first, cut to the number asked for.
-        classes: Number of classes K.
-        never_predicted: Names of classes that occur but were never predicted.
-        never_seen: Names of classes without a single row.
-    """
+    """Some classes, the worst first, the number of all classes, and the names of those never predicted or seen."""
 
     rows: tuple[ClassRow, ...]
     classes: int
@@ -167,13 +147,7 @@ def class_names(predictions: Predictions) -> tuple[str, ...]:
 
 
 def worst_classes(predictions: Predictions, *, threshold: float = 0.95, most: int = 12) -> ClassReport:
-    """Classes by accuracy, worst first; ties by size, larger first.
-
-    Args:
-        predictions: What the model said.
-        threshold: Cases with at least this confidence are automated.
-        most: Rows to return at most.
-    """
+    """Classes by accuracy, worst first; ties by size, larger first. Cases from `threshold` on are automated."""
     names = class_names(predictions)
     size = np.bincount(predictions.targets, minlength=predictions.n_classes)
     right = np.bincount(predictions.targets[predictions.correct], minlength=predictions.n_classes)
@@ -211,16 +185,7 @@ def _class_row(predictions: Predictions, k: int, names: tuple[str, ...], thresho
 
 @dataclass(frozen=True)
 class Mistake:
-    """One wrong prediction.
-
-    Attributes:
-        row: Row number in the predictions, from 0.
-        identity: The id given with the predictions, or "row" and its number.
-        predicted: What the model said.
-        target: What is true.
-        confidence: Confidence in what it said.
-        target_probability: Probability of the true class.
-    """
+    """One wrong prediction: its row from 0, its id or "row" and that number, the classes and their probabilities."""
 
     row: int
     identity: str

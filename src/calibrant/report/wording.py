@@ -31,6 +31,19 @@ def percent(value: float | None, digits: int = 1) -> str:
     return f"{fixed(100 * value, digits)}{_NBSP}%"
 
 
+def probability(value: float) -> str:
+    """One probability of a model in percent. Digits beyond 99.9 and 0.1 % say nothing about a single case.
+
+    >>> print(probability(0.987), probability(0.999998), probability(0.0000004))
+    98.7 % over 99.9 % below 0.1 %
+    """
+    if value > 0.999:
+        return f"over{_NBSP}99.9{_NBSP}%"
+    if value < 0.001:
+        return f"below{_NBSP}0.1{_NBSP}%"
+    return percent(value)
+
+
 def interval(pair: tuple[float, float] | None, digits: int = 1) -> str:
     """An interval of fractions in percent, without the sign: [98.6, 99.1]."""
     if pair is None:

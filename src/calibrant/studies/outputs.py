@@ -305,9 +305,9 @@ def _sections(results: Results, extra: Sequence[Table] = ()) -> list[Section]:
     for table in (*paper_tables(results), *extra):
         heading = f"Over all seeds: {table.title.removeprefix(f'{results.data}, {results.model}: ')}"
         if results.controls and table == control_table(results):
-            sections.append(Section("Is the plan worth it?", table, budget_figure(results), _CURVE))
+            sections.append(Section("Is the plan worth it?", table, budget_figure(results), _CURVE, leads=True))
         else:
-            sections.append(Section(heading, table))
+            sections.append(Section(heading, table, leads=True))
     return sections
 
 

@@ -45,7 +45,9 @@
     const traces = [
       { ...common, ...floor, name: "noise floor", marker: { color: colour("band"), line: outline } },
       { ...common, name: "accuracy", y: bins.map((bin) => bin.accuracy),
-        marker: { color: palette()[0], line: { color: colour("card"), width: 1 } },
+        // The accuracy of a few cases is mostly chance: it must not catch the eye.
+        marker: { color: palette()[0], line: { color: colour("card"), width: 1 },
+          opacity: bins.map((bin) => Math.min(1, Math.max(0.25, bin.count / 50))) },
         error_y: { type: "data", symmetric: false, array: bins.map((bin) => bin.high - bin.accuracy),
           arrayminus: bins.map((bin) => bin.accuracy - bin.low), color: colour("ink"), thickness: 1.3, width: 4 } },
       { ...common, ...floor, showlegend: false, marker: { color: "rgba(0,0,0,0)", line: outline } },

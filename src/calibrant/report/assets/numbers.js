@@ -1,5 +1,5 @@
 "use strict";
-/* The page's arithmetic. `statistics.py` says the same in Python; the browser tests compare the two. */
+/* The page's arithmetic. `summaries.py` and `wording.py` say the same in Python; the browser tests compare the two. */
 const numbers = (() => {
   const NORMAL_QUANTILE = 1.959963984540054; // 95 %, two-sided
 
@@ -124,7 +124,7 @@ const numbers = (() => {
     pair === null ? "" : `[${pair.map((value) => (100 * value).toFixed(digits)).join(`,${NBSP}`)}]`;
   const perThousand = (count, cases) => Math.round((1000 * count) / cases).toLocaleString("en-US");
 
-  /* Four decimals, or as many as tell it from 1. */
+  /* Four decimals, or as many as show that it is below 1. */
   function confidenceText(value) {
     let digits = 4;
     while (digits < 16 && value < 1 && Number(value.toFixed(digits)) === 1) digits += 1;
@@ -141,5 +141,6 @@ const numbers = (() => {
       `${percent(result.accuracy)} of them ${range(result.interval)}; ${person}`;
   }
 
-  return { decode, rounded, atThreshold, cost, cheapest, accuracyOverCoverage, wilson, percent, range, perThousand, headline };
+  return { decode, rounded, atThreshold, cost, cheapest, accuracyOverCoverage, wilson, percent, range, perThousand,
+    confidenceText, headline };
 })();

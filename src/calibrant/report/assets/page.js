@@ -25,9 +25,12 @@ const page = (() => {
   function showNumbers() {
     const result = current();
     const { percent, range, perThousand } = numbers;
+    const { rule_threshold: ruleThreshold, promises_nothing: promisesNothing } = data.methods[state.method];
     // At the rule's own threshold the promise above says the same.
-    $("headline").hidden = state.threshold === data.methods[state.method].rule_threshold;
-    $("headline").textContent = numbers.headline(displayName(), result);
+    $("headline").hidden = state.threshold === ruleThreshold;
+    $("headline").textContent = (promisesNothing ? "Not promised. " : "") + numbers.headline(displayName(), result);
+    $("label-share").textContent = promisesNothing ? "Not promised: decided alone" : "Decided alone";
+    $("label-accuracy").textContent = promisesNothing ? "Not promised: of these right" : "Of these right";
     $("out-share").textContent = percent(result.share);
     $("out-share-note").textContent = `${result.automated.toLocaleString("en-US")} of ${result.cases.toLocaleString("en-US")} cases`;
     $("out-accuracy").textContent = percent(result.accuracy);
@@ -38,7 +41,7 @@ const page = (() => {
     const [errorCost, reviewCost] = costs();
     $("out-cost").textContent = money(numbers.cost(result, errorCost, reviewCost));
     $("threshold").setAttribute("aria-valuetext",
-      `${state.threshold}: ${percent(result.share)} automated, ${percent(result.accuracy)} of them right`);
+      `${numbers.confidenceText(state.threshold)}: ${percent(result.share)} automated, ${percent(result.accuracy)} of them right`);
   }
 
   function showCheapest() {
@@ -56,9 +59,16 @@ const page = (() => {
     if (!Number.isFinite(value)) return;
     state.threshold = Math.min(1, Math.max(0, value));
     if (source !== "slider") $("threshold").value = String(state.threshold);
-    if (source !== "number") $("threshold-number").value = String(state.threshold);
+    if (source !== "number") $("threshold-number").value = numbers.confidenceText(state.threshold);
     showNumbers();
     listeners.forEach((listen) => listen("threshold"));
+  }
+
+  /* A table that is wider than its box says so: not every screen shows a scroll bar. */
+  function markWideTables() {
+    document.querySelectorAll(".scroll").forEach((box) => {
+      box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 1);
+    });
   }
 
   function setMethod(index) {
@@ -72,6 +82,7 @@ const page = (() => {
     });
     showNumbers();
     showCheapest();
+    markWideTables();
     listeners.forEach((listen) => listen("method"));
   }
 
@@ -152,6 +163,8 @@ const page = (() => {
     });
     $("theme").addEventListener("click", () => setTheme(isDark() ? "light" : "dark"));
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme());
+    window.addEventListener("resize", markWideTables);
+    document.querySelectorAll("details").forEach((block) => block.addEventListener("toggle", markWideTables));
     window.addEventListener("beforeprint", () => printing(true));
     window.addEventListener("afterprint", () => printing(false));
     setTheme();
