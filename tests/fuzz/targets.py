@@ -248,14 +248,14 @@ def _streamed(here: Path) -> Any:
 
 def _weights(here: Path) -> Any:
     from calibrant.training.models import build_model
-    from calibrant.training.models.weights import load_weights
+    from calibrant.training.models.pretrained_weights import load_weights
 
     (file,) = (here / "run" / "checkpoints").glob("*2.safetensors")
     return load_weights(build_model("tiny", n_classes=3, image_shape=(1, 8, 8)), file)
 
 
 def _network_input(here: Path) -> Any:
-    from calibrant.training.models.huggingface import transformers_input
+    from calibrant.training.models.libraries import transformers_input
 
     return transformers_input(str(here / "network"))
 

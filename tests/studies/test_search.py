@@ -16,7 +16,7 @@ from calibrant.studies.search import (
     search_space,
 )
 from calibrant.training import Quiet, Run, methods, paper_recipe
-from calibrant.training.methods.table import PRUNING
+from calibrant.training.methods.method_table import PRUNING
 
 
 def test_by_default_the_methods_own_settings_with_a_usual_range():

@@ -7,7 +7,7 @@ from calibrant import losses
 from calibrant.errors import InvalidInput
 from calibrant.pruning import LowestConfidence, RandomSubset, Unbiased
 from calibrant.training import methods
-from calibrant.training.methods.table import ADDED, PRUNING, TERMS
+from calibrant.training.methods.method_table import ADDED, PRUNING, TERMS
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ def test_the_pruning_of_each_method(name):
         return
     policy, schedule, ema, anneal = PRUNES[name]
     options = {"policy": policy, "schedule": schedule, "ema": ema, "anneal": anneal, "minimum_per_class": 1}
-    assert plan.options() == options
+    assert plan.options() == {**options, "scoring": "batches", "budget": 1.0}
     # The pruner takes them as they are.
     pruner = ConfidencePruner([0, 1] * 50, epochs=160, **plan.options())
     assert sum(pruner.samples_by_epoch(160)) < 160 * 100
@@ -282,7 +282,7 @@ def test_each_call_makes_its_own_loss():
         (
             "flsd+h+p",
             {"start": "first-drop"},
-            "start must be an epoch where the learning rate has no drop, got 'first-drop'. Give an epoch, or",
+            "start must be an epoch if the learning rate has no drop, got 'first-drop'. Give an epoch, or",
         ),
         ("flsd+h+p", {"start": "first-drop", "data": "cifar10", "first_drop": None}, "learning rate has no drop"),
         ("flsd+h+p", {"start": "first"}, "start must be an epoch, 'first-drop' or 'plateau', got 'first'"),

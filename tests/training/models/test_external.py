@@ -8,7 +8,7 @@ from torch import nn
 
 from calibrant.errors import InvalidInput
 from calibrant.training.models import build_model
-from calibrant.training.models.external import replace_head
+from calibrant.training.models.libraries import replace_head
 
 OWN = """
 from torch import nn

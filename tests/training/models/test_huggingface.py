@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from calibrant.errors import InvalidInput
-from calibrant.training.models import ModelInput, build_model, expected_input, head_of
-from calibrant.training.models.inputs import cover
+from calibrant.training.models import ModelInput, build_model, expected_input
+from calibrant.training.models.image_input import cover
+from calibrant.training.models.pretrained_weights import head_of
 
 transformers = pytest.importorskip("transformers")
 

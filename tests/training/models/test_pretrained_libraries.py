@@ -14,7 +14,8 @@ from safetensors.torch import save_file
 from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, train
 from calibrant.training.data import Augmentation, Dataset, Images
-from calibrant.training.models import build_model, expected_input, head_of
+from calibrant.training.models import build_model, expected_input
+from calibrant.training.models.pretrained_weights import head_of
 
 try:
     import timm

@@ -5,17 +5,12 @@
 (10.0, LowestConfidence(fraction=0.2, readmit=False, within='dataset'), Every(interval=5, start=80, until=None))
 """
 
-from calibrant.training.methods.composing import without_plan
-from calibrant.training.methods.plan import Method, Plan, PruningPlan, Setting
-from calibrant.training.methods.resolving import describe, resolve
-from calibrant.training.methods.table import BEST_AT_A_BUDGET, names, parts
+from calibrant.training.methods.method_table import names, parts
+from calibrant.training.methods.plan import Plan
+from calibrant.training.methods.resolving import describe, resolve, without_plan
 
 __all__ = [
-    "BEST_AT_A_BUDGET",
-    "Method",
     "Plan",
-    "PruningPlan",
-    "Setting",
     "describe",
     "names",
     "parts",

@@ -1,7 +1,7 @@
 """What a method is made of: its settings with their sources, its loss, its pruning."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
 from calibrant.losses import Loss
@@ -12,7 +12,7 @@ from calibrant.pruning.timetable import Schedule
 T = TypeVar("T")
 Value = float | int | str | bool
 RESERVED = ("name", "data", "model", "epochs", "budget", "first_drop", "scaled_from_epochs")
-"""No setting has these names: they are what `resolve` is told and adds itself."""
+"""No setting has these names: they are arguments of `resolve`, or added by it."""
 Where = tuple[str, str | None]
 """A data set, and a model or None for any."""
 
@@ -58,15 +58,7 @@ class PruningPlan:
 
     def options(self) -> dict[str, Any]:
         """Keyword arguments for `ConfidencePruner`."""
-        return {
-            "policy": self.policy,
-            "schedule": self.schedule,
-            "ema": self.ema,
-            "anneal": self.anneal,
-            "minimum_per_class": self.minimum_per_class,
-            **({} if self.scoring == "batches" else {"scoring": self.scoring}),
-            **({} if self.budget == 1 else {"budget": self.budget}),
-        }
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -113,7 +105,9 @@ class Blueprint:
     @property
     def parts(self) -> tuple[Part[Any], ...]:
         """The terms, then the pruning if there is any."""
-        return (*self.terms, *([self.pruning] if self.pruning else []))
+        if self.pruning is None:
+            return self.terms
+        return (*self.terms, self.pruning)
 
     @property
     def settings(self) -> dict[str, Setting]:

@@ -1,16 +1,43 @@
-"""From a name to a loss and a pruning plan."""
+"""From a name to a loss and a pruning plan.
 
-from collections.abc import Mapping
+Names compose: `LOSS[+TERM...][+PLAN]`. Each part comes from the table of methods or is `module:name`, your own: the
+class of a `calibrant.losses.Loss` or of a `calibrant.pruning.PruningPolicy`, or a function that returns one. Its
+parameters are settings of the method, and their defaults the recommended values.
+
+    calibrant compare --methods nll brier+unbiased ls+h+random mine:Hinge+mine:MyPlan ...
+
+A row of the table keeps its own settings, also at the beginning of a longer name: `fl+mdca+unbiased` has the gamma of
+`fl+mdca`.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from calibrant.errors import did_you_mean, invalid
 from calibrant.losses import Loss
-from calibrant.pruning import Every, OnPlateau
+from calibrant.own_code import load, own_code_at_work, own_parts
+from calibrant.pruning import Every, OnPlateau, PruningPolicy
 from calibrant.pruning.pruner import check_scoring
 from calibrant.pruning.timetable import Schedule
-from calibrant.training.methods.composing import find
-from calibrant.training.methods.plan import Blueprint, Method, Plan, PruningPlan, Value
-from calibrant.training.methods.table import FIRST_DROP, OTHER_EPOCHS, PLATEAU, USUAL_DROP, USUAL_EPOCHS
+from calibrant.training.methods.method_table import (
+    ADDED,
+    FIRST_DROP,
+    OTHER_EPOCHS,
+    PLATEAU,
+    PRUNING,
+    TERMS,
+    USUAL_DROP,
+    USUAL_EPOCHS,
+    from_row,
+    is_plain,
+    names,
+    plan_settings,
+)
+from calibrant.training.methods.plan import RESERVED, Blueprint, Method, Part, Plan, PruningPlan, Setting, Value
+
+_FORM = "A name is LOSS[+TERM...][+PLAN], for example brier+h+unbiased."
 
 
 def describe(name: str) -> Method:
@@ -19,9 +46,11 @@ def describe(name: str) -> Method:
     >>> describe("flsd+h").formula
     'FLSD-53 + huber_weight * Huber(mean confidence - accuracy)'
     """
-    blueprint = find(name)
+    blueprint = _find(name)
     formula = " + ".join(term.text for term in blueprint.terms)
-    pruning = blueprint.pruning.text if blueprint.pruning else "none"
+    pruning = "none"
+    if blueprint.pruning is not None:
+        pruning = blueprint.pruning.text
     return Method(name, formula, pruning, blueprint.source, blueprint.settings)
 
 
@@ -38,13 +67,13 @@ def resolve(
     """Turn a name into a loss and a pruning plan.
 
     Args:
-        name: One of `names()`, or `LOSS[+TERM...][+PLAN]`; see `calibrant.training.methods.composing`.
+        name: One of `names()`, or `LOSS[+TERM...][+PLAN]`.
         data: Data set, as in `calibrant.training.data`; one that the paper does not use gets the general values.
         model: Network, as in `calibrant.training.models`.
         epochs: Length of the training. The pruning epochs are chosen for the data set's usual length (160 on CIFAR-10,
             200 on CIFAR-100, 100 elsewhere in the paper, 160 for any other data) and scaled in proportion for another.
         first_drop: The epoch after which the learning rate first drops, for `start = "first-drop"`; None for a schedule
-            without a drop. Unless told, that of the paper's schedule for the data set.
+            without a drop. By default that of the paper's schedule for the data set.
         budget: Share of all sample updates that the plan may make. Below 1 the pruner solves for the plan's free rate,
             which is no setting then. A method without a plan is not changed: `Recipe.within_budget` gives it fewer
             epochs.
@@ -53,7 +82,7 @@ def resolve(
     >>> resolve("flsd+h+p", data="cifar10", epochs=16).settings["start"]
     8
     """
-    blueprint = find(name)
+    blueprint = _find(name)
     if epochs is not None and epochs < 1:
         raise invalid("epochs", "be at least 1", epochs)
     _check_budget(name, blueprint, budget, overrides)
@@ -65,10 +94,10 @@ def resolve(
         _scale_epochs(settings, sources, data, epochs, first_drop, fixed=overrides)
     for key, value in overrides.items():
         if key not in blueprint.settings:
-            rule = f"be a setting of the method {name!r}"
-            raise invalid(
-                "override", rule, repr(key), did_you_mean(key, blueprint.settings) if settings else "It has none."
-            )
+            way_out = "It has none."
+            if blueprint.settings:
+                way_out = did_you_mean(key, blueprint.settings)
+            raise invalid("override", f"be a setting of the method {name!r}", repr(key), way_out)
         settings[key], sources[key] = _like(key, value, blueprint.settings[key].value), "given"
     if blueprint.pruning is not None and settings["start"] == FIRST_DROP:
         settings["start"] = _given_drop(data, epochs, first_drop)
@@ -121,7 +150,8 @@ def _scale_epochs(
             settings["start"], fixed = first_drop, {**fixed, "start": first_drop}
         else:
             settings["start"] = USUAL_DROP[data or ""]
-            sources["start"] += "; the paper's drop: here the rate has none" if first_drop is None else ""
+            if first_drop is None:
+                sources["start"] += "; the paper's drop: here the rate has none"
     scalable = [key for key in ("start", "interval") if key in settings and key not in fixed]
     from_the_first = settings["start"] == 1  # of a plan that draws every epoch, in a training of any length
     if epochs is None or epochs == usual or from_the_first or not scalable:
@@ -145,7 +175,7 @@ def _given_drop(data: str | None, epochs: int | None, first_drop: int | str | No
         return first_drop
     if first_drop is None or data not in USUAL_DROP:
         way_out = "Give an epoch, or schedule.kind = step with milestones."
-        raise invalid("start", "be an epoch where the learning rate has no drop", repr(FIRST_DROP), way_out)
+        raise invalid("start", "be an epoch if the learning rate has no drop", repr(FIRST_DROP), way_out)
     usual = USUAL_EPOCHS[data]
     return _scaled(USUAL_DROP[data], usual, epochs or usual)
 
@@ -175,3 +205,165 @@ def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any], budget: fl
     check_scoring(scoring, policy)
     fixed = (settings["ema"], settings["anneal"], settings["minimum_per_class"])
     return PruningPlan(policy, schedule, *fixed, scoring=scoring, budget=budget)
+
+
+# composing a name from its parts --------------------------------------------------------------------------------------
+
+
+def _find(name: str) -> Blueprint:
+    """The row of that name, or what its parts compose."""
+    if name in names():
+        return from_row(name)
+    begin, additions = _beginning(name, name.split("+"))
+    terms: list[Part[Loss]] = list(begin.terms)
+    plans: list[Part[PruningPolicy]] = []
+    for addition in additions:
+        term, plan = _addition(name, addition)
+        if plan is not None:
+            plans.append(plan)
+        elif plans:
+            raise invalid("method", "end with its plan", repr(name), _FORM)
+        elif term is not None:
+            if term.text in [known.text for known in terms]:
+                raise invalid("method", f"add {addition} once", repr(name), _FORM)
+            terms.append(term)
+    if len(plans) > 1:
+        raise invalid("method", "have one plan at most", repr(name), _FORM)
+    source = f"composed; loss: {begin.source}"
+    if modules := dict.fromkeys(part.partition(":")[0] for part in own_parts(name)):
+        source = f"your own {', '.join(modules)}"
+    blueprint = Blueprint(tuple(terms), next(iter(plans), None), source, begin.differs)
+    _refuse_shared_settings(blueprint)
+    return blueprint
+
+
+def without_plan(name: str) -> str | None:
+    """The same method on all samples; None if it has no plan.
+
+    >>> without_plan("brier+h+unbiased"), without_plan("brier+h")
+    ('brier+h', None)
+    """
+    if _find(name).pruning is None:
+        return None
+    return name.rpartition("+")[0]  # a plan is always the last part
+
+
+def _beginning(name: str, parts: Sequence[str]) -> tuple[Blueprint, Sequence[str]]:
+    """The loss that a name begins with, your own or the longest row without a plan; and the parts after it."""
+    if ":" in parts[0]:
+        return Blueprint((_own_loss(parts[0]),), None, ""), parts[1:]
+    for count in range(len(parts), 0, -1):
+        row = "+".join(parts[:count])
+        if is_plain(row):
+            return from_row(row), parts[count:]
+    if parts[0] in (*ADDED, *PRUNING):
+        raise invalid("method", "begin with a loss", repr(name), _FORM)
+    raise invalid("method", "be one of the known methods", repr(name), did_you_mean(name, [*names(), "module:name"]))
+
+
+def _addition(name: str, addition: str) -> tuple[Part[Loss] | None, Part[PruningPolicy] | None]:
+    """A term, or a plan: one of the two is None."""
+    if ":" in addition:
+        return _own_addition(addition)
+    if addition in ADDED:
+        return TERMS[ADDED[addition]], None
+    if addition in PRUNING:
+        return None, PRUNING[addition]
+    if is_plain(addition):
+        raise invalid("method", "have one loss, at the beginning", repr(name), _FORM)
+    known = [*ADDED, *PRUNING, "module:name"]
+    raise invalid(f"what is added in {name}", "be known", repr(addition), did_you_mean(addition, known))
+
+
+def _refuse_shared_settings(blueprint: Blueprint) -> None:
+    """Refuse two parts that have a setting of the same name: one value cannot be meant for both."""
+    owner: dict[str, str] = {}
+    for part in blueprint.parts:
+        for key in part.settings:
+            if key in owner:
+                found = f"one of {owner[key]} and one of {part.text}"
+                raise invalid(f"setting {key!r}", "belong to one part of the method", found, "Rename yours.")
+            owner[key] = part.text
+
+
+# losses, terms and plans of the user ----------------------------------------------------------------------------------
+
+
+def _own_loss(path: str) -> Part[Loss]:
+    """The loss `module:name` that a method begins with."""
+    factory = load(path, kind="method")
+    return Part(path, _settings_of(factory, path), partial(_make_own_loss, factory, path))
+
+
+def _own_addition(path: str) -> tuple[Part[Loss] | None, Part[PruningPolicy] | None]:
+    """A term or a plan, whichever it makes from its defaults; the other is None."""
+    factory = load(path, kind="method")
+    settings = _settings_of(factory, path)
+    made = _call(factory, path, {key: setting.value for key, setting in settings.items()})
+    if isinstance(made, PruningPolicy):
+        always = plan_settings(redraws=made.redraws)
+        if taken := [key for key in settings if key in always]:
+            rule = "differ from those that every plan has"
+            raise invalid(f"settings of {path}", rule, repr(taken[0]), "Rename yours.")
+        return None, Part(path, settings | always, partial(_make_own_policy, factory, path), free=made.free)
+    if isinstance(made, Loss):
+        return Part(path, settings, partial(_make_own_loss, factory, path)), None
+    way_out = "docs/losses shows how to write a loss, docs/pruning.md a policy."
+    rule = "return a calibrant.losses.Loss or a calibrant.pruning.PruningPolicy"
+    raise invalid(f"method {path}", rule, type(made).__name__, way_out)
+
+
+def _settings_of(factory: Callable[..., Any], path: str) -> dict[str, Setting]:
+    settings = {}
+    for parameter in _parameters_of(factory, path):
+        if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
+            continue
+        if not isinstance(parameter.default, float | int | str | bool) or parameter.kind is parameter.POSITIONAL_ONLY:
+            rule = "be given by name and have a number, a text or true/false as default"
+            raise invalid(f"parameter {parameter.name} of method {path}", rule, str(parameter))
+        if parameter.name in RESERVED:
+            rule = "have another name than what a run has itself"
+            raise invalid(f"a parameter of method {path}", rule, repr(parameter.name), "Rename it.")
+        settings[parameter.name] = Setting(_default_of(parameter), f"default in {path}")
+    return settings
+
+
+def _parameters_of(factory: Callable[..., Any], path: str) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(factory).parameters.values())
+    except ValueError as error:  # such as int, which is written in C
+        raise invalid(f"method {path}", "be a function or class with a signature", repr(factory)) from error
+
+
+def _default_of(parameter: inspect.Parameter) -> Value:
+    """`weight: float = 1` means 1.0: it must take 0.5 too."""
+    value: Value = parameter.default
+    # With `from __future__ import annotations` the annotation is a text.
+    if parameter.annotation in (float, "float") and type(value) is int:
+        return float(value)
+    return value
+
+
+def _call(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> Any:
+    wanted = {key: settings[key] for key in _settings_of(factory, path)}
+    with own_code_at_work(f"method {path} with {wanted} raised"):
+        return factory(**wanted)
+
+
+def _make_own_loss(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> Loss:
+    made = _call(factory, path, settings)
+    if isinstance(made, Loss):
+        return made
+    if isinstance(made, PruningPolicy):
+        raise invalid("method", "begin with a loss", repr(path), "A plan comes last: nll+module:name.")
+    way_out = "Subclass PerSampleLoss or Loss of calibrant.losses: docs/losses shows how."
+    raise invalid(f"method {path}", "return a calibrant.losses.Loss", type(made).__name__, way_out)
+
+
+def _make_own_policy(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> PruningPolicy:
+    made = _call(factory, path, settings)
+    if not isinstance(made, PruningPolicy):
+        raise invalid(
+            f"method {path}", "return a calibrant.pruning.PruningPolicy with all settings", type(made).__name__
+        )
+    return made

@@ -1,7 +1,6 @@
-"""Reference networks, and doors for yours."""
+"""Reference networks, networks of libraries, and your own."""
 
 from calibrant.training.models.build import build_model, expected_input, model_names
-from calibrant.training.models.inputs import ModelInput
-from calibrant.training.models.weights import check_weights, head_of
+from calibrant.training.models.image_input import ModelInput
 
-__all__ = ["ModelInput", "build_model", "check_weights", "expected_input", "head_of", "model_names"]
+__all__ = ["ModelInput", "build_model", "expected_input", "model_names"]

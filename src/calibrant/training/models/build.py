@@ -2,24 +2,24 @@
 
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from calibrant.checks import whole
 from calibrant.errors import did_you_mean, invalid
-from calibrant.training.models.external import (
-    checked,
-    factory_model,
+from calibrant.own_code import load, own_code_at_work
+from calibrant.training.models.image_input import Fitted, ModelInput
+from calibrant.training.models.libraries import (
     replace_head,
     timm_input,
     timm_model,
     torchvision_input,
     torchvision_model,
+    transformers_input,
+    transformers_model,
 )
-from calibrant.training.models.huggingface import transformers_input, transformers_model
-from calibrant.training.models.inputs import Fitted, ModelInput
-from calibrant.training.models.resnet import resnet32, resnet50
-from calibrant.training.models.tiny import Tiny
-from calibrant.training.models.weights import load_weights
+from calibrant.training.models.pretrained_weights import load_weights
+from calibrant.training.models.resnet import Tiny, resnet32, resnet50
 
 _MODELS = {"resnet32": resnet32, "resnet50": resnet50, "tiny": Tiny}
 _INPUTS = {"timm": timm_input, "torchvision": torchvision_input, "transformers": transformers_input}
@@ -37,7 +37,9 @@ def expected_input(name: str) -> ModelInput | None:
     >>> expected_input("resnet32")
     """
     source, _, rest = name.partition(":")
-    return _INPUTS[source](rest) if source in _INPUTS else None
+    if source not in _INPUTS:
+        return None
+    return _INPUTS[source](rest)
 
 
 def build_model(
@@ -58,7 +60,7 @@ def build_model(
             layer of a library's network is always a new one.
         n_classes: Number of outputs, at least 2.
         image_shape: Channels, height and width of an image.
-        weights: A safetensors file to start from. Its head is used where it fits.
+        weights: A safetensors file to start from. Its head is used if it fits.
         pretrained: False reads no weights of the library's, for a network that gets others.
         expected: Size and normalisation to give the images inside the network, which then takes images from 0 to 1;
             `expected_input(name)` knows them. None takes images as they are.
@@ -75,7 +77,9 @@ def build_model(
         raise invalid("model", "be the name of a network", repr(name), did_you_mean(name, model_names()))
     if not isinstance(image_shape, tuple | list) or len(image_shape) != 3 or min(image_shape) < 1:
         raise invalid("image_shape", "be (channels, height, width), each at least 1", image_shape)
-    inner = image_shape if expected is None else (3, *(expected.size or image_shape[1:]))
+    inner = image_shape
+    if expected is not None:
+        inner = (3, *(expected.size or image_shape[1:]))
     if name in _MODELS:
         if min(inner[1:]) < _SMALLEST_SIDE:
             way_out = "Enlarge the images, or pass your own network as module:factory."
@@ -89,7 +93,9 @@ def build_model(
         expected = ModelInput()  # grey images as they are, in three channels
     if expected is not None:
         network = Fitted(network, expected, channels=image_shape[0])
-    return network if name in _MODELS else checked(network, name, n_classes, image_shape)
+    if name not in _MODELS:
+        _check_output(network, name, n_classes, image_shape)
+    return network
 
 
 def _foreign(name: str, n_classes: int, image_shape: tuple[int, int, int], *, pretrained: bool) -> nn.Module:
@@ -106,4 +112,37 @@ def _foreign(name: str, n_classes: int, image_shape: tuple[int, int, int], *, pr
         network = transformers_model(rest, pretrained=pretrained)
         replace_head(network, n_classes=n_classes)
         return network
-    return factory_model(source, rest, n_classes=n_classes, image_shape=image_shape)
+    return _factory_model(name, n_classes=n_classes, image_shape=image_shape)
+
+
+def _factory_model(name: str, *, n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
+    """The network that the user's `module:attribute` returns; the working directory counts as a place of modules."""
+    factory = load(name, kind="model")
+    with own_code_at_work(f"model {name} raised"):
+        try:
+            model = factory(n_classes=n_classes, image_shape=image_shape)
+        except TypeError as error:
+            raise invalid(
+                f"model {name}", "accept n_classes= and image_shape=", f"{type(error).__name__}: {error}"
+            ) from error
+    if not isinstance(model, nn.Module):
+        raise invalid(f"model {name}", "return a torch.nn.Module", type(model).__name__)
+    return model
+
+
+def _check_output(model: nn.Module, name: str, n_classes: int, image_shape: tuple[int, int, int]) -> None:
+    """Run two blank images through the network, so that a wrong shape is found before any time is spent."""
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            first = next(model.parameters(), torch.empty(0))
+            # Evaluation mode: a trial must not move the statistics of batch normalisation.
+            logits = model.eval()(torch.zeros(2, *image_shape, dtype=first.dtype, device=first.device))
+    except Exception as error:  # any failure inside a foreign network becomes one line
+        raise invalid(
+            f"model {name}", f"accept images of shape {image_shape}", f"{type(error).__name__}: {error}"
+        ) from error
+    model.train(was_training)
+    if not isinstance(logits, torch.Tensor) or logits.shape != (2, n_classes):
+        found = tuple(getattr(logits, "shape", ())) or type(logits).__name__
+        raise invalid(f"model {name}", f"return logits of shape (2, {n_classes}) for two images", found)

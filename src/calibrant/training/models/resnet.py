@@ -1,4 +1,7 @@
-"""Residual networks for small images (He et al. 2016): a 3x3 stem at full resolution and no max-pooling."""
+"""Our networks: residual ones for small images (He et al. 2016), and a small one for the demo.
+
+The residual networks have a 3x3 stem at full resolution and no max-pooling.
+"""
 
 from collections.abc import Sequence
 
@@ -7,6 +10,7 @@ from torch.nn import functional
 
 # From this side length on, the last feature map keeps a 2x2 grid: the Tiny-ImageNet variant of the focal-loss work.
 _GRID_FROM = 64
+_TINY_GRID = 2
 
 
 class BasicBlock(nn.Module):
@@ -81,7 +85,8 @@ class ResNet(nn.Module):
         current = widths[0]
         for stage, (depth, width) in enumerate(zip(depths, widths, strict=True)):
             for index in range(depth):
-                blocks.append(block(current, width, stride=2 if stage and index == 0 else 1))
+                halves = stage > 0 and index == 0
+                blocks.append(block(current, width, stride=1 + halves))
                 current = width * block.expansion
         self.blocks = nn.Sequential(*blocks)
         self.grid = grid
@@ -103,16 +108,46 @@ def resnet32(*, n_classes: int, image_shape: tuple[int, int, int]) -> ResNet:
 def resnet50(*, n_classes: int, image_shape: tuple[int, int, int]) -> ResNet:
     """ResNet-50 for small images: 23,520,842 parameters for 10 classes at 32x32, 25,138,952 for 200 at 64x64."""
     channels, height, width = image_shape
-    grid = 2 if min(height, width) >= _GRID_FROM else 1
-    return ResNet(
-        Bottleneck, (3, 4, 6, 3), widths=(64, 128, 256, 512), n_classes=n_classes, channels=channels, grid=grid
-    )
+    grid = 1 + (min(height, width) >= _GRID_FROM)
+    widths = (64, 128, 256, 512)
+    return ResNet(Bottleneck, (3, 4, 6, 3), widths=widths, n_classes=n_classes, channels=channels, grid=grid)
+
+
+class Tiny(nn.Module):
+    """Three 3x3 convolutions with batch normalisation, one halving of the resolution, one linear layer.
+
+    It trains in seconds on a CPU and gets more than 97 % of the digits right.
+
+    Args:
+        n_classes: Number of outputs.
+        image_shape: Channels, height and width; at least 4 pixels per side.
+    """
+
+    def __init__(self, *, n_classes: int, image_shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        current = image_shape[0]
+        for width, stride in ((24, 1), (48, 2), (64, 1)):
+            layers += [
+                nn.Conv2d(current, width, 3, stride=stride, padding=1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+            ]
+            current = width
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Linear(current * _TINY_GRID * _TINY_GRID, n_classes)
+        initialise(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits `(N, K)` of normalised images `(N, C, H, W)`."""
+        logits: Tensor = self.head(pool(self.features(images), _TINY_GRID))
+        return logits
 
 
 def pool(features: Tensor, grid: int) -> Tensor:
     """Average `(N, C, H, W)` over `grid x grid` cells and flatten to `(N, C * grid * grid)`.
 
-    A plain mean where the cells are equal: unlike adaptive pooling its backward pass is deterministic on a GPU.
+    A plain mean if the cells are equal: unlike adaptive pooling its backward pass is deterministic on a GPU.
     """
     if grid == 1:
         return features.mean(dim=(2, 3))

@@ -17,7 +17,7 @@ _LARGEST_SIDE = 4096
 
 @dataclass(frozen=True)
 class ModelInput:
-    """Height and width, mean and standard deviation per channel on the scale from 0 to 1; None: the library is silent.
+    """Height and width, mean and standard deviation per channel on the scale from 0 to 1; None: not stated.
 
     >>> ModelInput.from_dict(ModelInput((224, 224), (0.5,) * 3, (0.5,) * 3).to_dict()).size
     (224, 224)
@@ -29,11 +29,11 @@ class ModelInput:
 
     def __post_init__(self) -> None:
         """Refuse what no image can be given: a file says it, and a deviation of 0 would make every pixel infinite."""
-        size, given = self.size, [each for each in (self.mean, self.std) if each is not None]
+        size, statistics = self.size, [values for values in (self.mean, self.std) if values is not None]
         if size is not None and (len(size) != 2 or not all(_is_side(side) for side in size)):
             raise invalid("the network's size of images", f"be two whole numbers from 1 to {_LARGEST_SIDE}", size)
-        if any(len(each) not in (1, _CHANNELS) or not all(map(math.isfinite, each)) for each in given):
-            raise invalid("the network's mean and deviation of images", "be 1 or 3 finite numbers each", given)
+        if any(len(values) not in (1, _CHANNELS) or not all(map(math.isfinite, values)) for values in statistics):
+            raise invalid("the network's mean and deviation of images", "be 1 or 3 finite numbers each", statistics)
         if self.std is not None and min(self.std) <= 0:
             raise invalid("the network's deviation of images", "be above 0", self.std)
 
@@ -45,7 +45,7 @@ class ModelInput:
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Read what `to_dict` returned, also after JSON has made lists of its tuples."""
         known = {key: content.get(key) for key in ("size", "mean", "std")}
-        return cls(**{key: None if value is None else tuple(value) for key, value in known.items()})
+        return cls(**{key: tuple(value) for key, value in known.items() if value is not None})
 
 
 def _is_side(side: object) -> bool:

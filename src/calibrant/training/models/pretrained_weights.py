@@ -36,7 +36,7 @@ def check_weights(path: str | Path) -> Path:
 
 
 def load_weights(network: nn.Module, path: str | Path) -> None:
-    """Give a network the weights of a file, in place; where they do not fit it, it stays as it is.
+    """Give a network the weights of a file, in place; if they do not fit, it stays as it is.
 
     Every weight but the head's must be there in the right shape. A head of another shape, or none, leaves the
     network's own. Checkpoints of runs (`RUN/checkpoints/epoch-00030.safetensors`) can be read, too.
@@ -69,7 +69,10 @@ def refuse_misfits(source: str, names: list[str], found: Mapping[str, Tensor], w
         return
     first = names[0]
     shape = f"of shape {tuple(wanted[first].shape)}"
-    got = f"one of shape {tuple(found[first].shape)}" if first in found else "none"
-    more = f" ({len(names)} weights do not fit)" if len(names) > 1 else ""
+    got = "none"
+    if first in found:
+        got = f"one of shape {tuple(found[first].shape)}"
+    if len(names) > 1:
+        got += f" ({len(names)} weights do not fit)"
     way_out = "Name the network that these weights were made with as model.name."
-    raise invalid(f"weights {source}", f"hold {first} {shape}", f"{got}{more}", way_out)
+    raise invalid(f"weights {source}", f"hold {first} {shape}", got, way_out)

@@ -334,10 +334,12 @@ def is_plain(name: str) -> bool:
 def from_row(name: str) -> Blueprint:
     """The row of that name."""
     row = _METHODS[name]
-    pruning = PRUNING[row.pruning] if row.pruning else None
+    pruning = PRUNING.get(row.pruning or "")
     return Blueprint(tuple(TERMS[term] for term in row.terms), pruning, row.source, row.settings)
 
 
 def plan_settings(*, redraws: bool) -> dict[str, Setting]:
     """What every plan has beside the settings of its policy."""
-    return _settings(*_ALWAYS) | _DRAWS if redraws else _settings("interval", *_ALWAYS)
+    if redraws:
+        return _settings(*_ALWAYS) | _DRAWS
+    return _settings("interval", *_ALWAYS)

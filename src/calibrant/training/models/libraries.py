@@ -1,0 +1,303 @@
+"""Networks of torchvision, timm and Hugging Face's transformers, from what is installed and from local files.
+
+transformers never downloads anything here; torchvision and timm read the library's cache, and fill it if they can.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from logging import ERROR
+from pathlib import Path
+from pickle import UnpicklingError  # only the error that torch raises on a damaged file
+from typing import Any
+from urllib.parse import parse_qs
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.errors import InvalidInput, at_level, did_you_mean, importing, invalid, one_line
+from calibrant.files import read_json
+from calibrant.training.models.image_input import ModelInput
+from calibrant.training.models.pretrained_weights import head_of, refuse_misfits
+
+_SOURCE = "transformers:"
+# No access to the network, and no code that a folder brings along.
+_SAFE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+_UINT8 = 255
+
+
+def torchvision_model(text: str, *, n_classes: int, pretrained: bool = True) -> nn.Module:
+    """A torchvision classifier whose last linear layer is replaced by a fresh one with `n_classes` outputs.
+
+    Args:
+        text: `NAME`, or `NAME?weights=DEFAULT` (or another of its weights) to start from pretrained weights.
+        n_classes: Number of outputs.
+        pretrained: False leaves the weights that `text` names out, for a network that gets others.
+    """
+    name, weights = _name_and_weights(f"torchvision:{text}")
+    models = _torchvision(text)
+    known = models.list_models(module=models)
+    if name not in known:
+        raise invalid("model", "be one of torchvision's classifiers", repr(name), did_you_mean(name, known))
+    if weights is not None:
+        available = list(models.get_model_weights(name).__members__)
+        if weights not in available:
+            way_out = "Leave weights out."
+            if available:
+                way_out = did_you_mean(weights, available)
+            raise invalid(f"weights of {name}", "be some that torchvision has", repr(weights), way_out)
+    if pretrained and weights is not None:
+        model: Any = _with_weights(models, name, weights)
+    else:
+        model = models.get_model(name)
+    if weights is not None and hasattr(model, "transform_input"):
+        model.transform_input = True  # what torchvision does where it loads the weights itself
+    _drop_side_heads(model)
+    replace_head(model, n_classes=n_classes)
+    network: nn.Module = model
+    return network
+
+
+def torchvision_input(text: str) -> ModelInput:
+    """Size and normalisation by the named weights, by the default ones where none are named."""
+    name, weights = _name_and_weights(f"torchvision:{text}")
+    available = _torchvision(text).get_model_weights(name)
+    preset = getattr(available, weights or "DEFAULT").transforms()
+    side = preset.crop_size[0]
+    return ModelInput((side, side), tuple(preset.mean), tuple(preset.std))
+
+
+def timm_model(text: str, *, n_classes: int, pretrained: bool = True) -> nn.Module:
+    """A timm classifier with a fresh head of `n_classes` outputs.
+
+    Args:
+        text: `NAME`, or `NAME?weights=pretrained` for the weights that the name stands for, from the library's cache.
+        n_classes: Number of outputs.
+        pretrained: False leaves the weights that `text` names out, for a network that gets others.
+    """
+    name, weights = _name_and_weights(f"timm:{text}")
+    timm = _timm(text)
+    if not timm.is_model(name):
+        raise invalid("model", "be one of timm's classifiers", repr(name), did_you_mean(name, timm.list_models()))
+    if weights not in (None, "pretrained"):
+        raise invalid(f"weights of {name}", "be pretrained", repr(weights), "A tag is a part of the name: NAME.TAG.")
+    try:
+        model: nn.Module = timm.create_model(name, pretrained=bool(weights) and pretrained, num_classes=n_classes)
+    except (OSError, RuntimeError, ValueError) as error:  # no network, a full disk, a tag that is unknown
+        reason = one_line(f"{type(error).__name__}: {error}", most=200)
+        raise InvalidInput(f"timm:{text} cannot be made ({reason}). Give a file as model.weights instead.") from error
+    return model
+
+
+def timm_input(text: str) -> ModelInput:
+    """Size and normalisation by timm's own list."""
+    stated = _timm(text).get_pretrained_cfg(_name_and_weights(f"timm:{text}")[0])
+    if stated is None:
+        return ModelInput()
+    _, height, width = stated.input_size
+    return ModelInput((height, width), tuple(stated.mean), tuple(stated.std))
+
+
+def _name_and_weights(model: str) -> tuple[str, str | None]:
+    """`NAME?weights=W` behind the library's name, as two."""
+    name, _, query = model.partition(":")[2].partition("?")
+    options = parse_qs(query, keep_blank_values=True)
+    if set(options) - {"weights"}:
+        raise invalid(model, "have no option but weights", repr(query), "For example ?weights=DEFAULT.")
+    return name, options.get("weights", [None])[-1]
+
+
+def _torchvision(text: str) -> Any:
+    with importing(f"torchvision:{text}", "torchvision", "vision"):
+        from torchvision import models
+    return models
+
+
+def _timm(text: str) -> Any:
+    with importing(f"timm:{text}", "timm", "vision"):
+        import timm
+    return timm
+
+
+def _with_weights(models: Any, name: str, weights: str) -> nn.Module:
+    try:
+        model: nn.Module = models.get_model(name, weights=weights)
+    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:  # no network, a full disk, a damaged file
+        url = getattr(getattr(models.get_model_weights(name), weights), "url", "")
+        folder = Path(torch.hub.get_dir()) / "checkpoints"
+        kept = folder / url.rpartition("/")[2]
+        where = f"{folder}, nor downloaded there"
+        if kept.is_file():
+            where = str(kept)
+        reason = one_line(f"{type(error).__name__}: {error}", most=120)
+        raise InvalidInput(
+            f"the weights {weights} of torchvision:{name} could not be read from {where} ({reason}). "
+            f"Put {url or 'their file'} there, or leave weights out."
+        ) from error
+    return model
+
+
+def replace_head(model: nn.Module, *, n_classes: int) -> None:
+    """Replace the last linear layer (or 1x1 convolution) of a classifier, in place, by one with `n_classes` outputs."""
+    path = head_of(model)
+    head = model.get_submodule(path)
+    fresh: nn.Module
+    if isinstance(head, nn.Linear):
+        fresh = nn.Linear(head.in_features, n_classes, bias=head.bias is not None)
+    else:
+        assert isinstance(head, nn.Conv2d)
+        fresh = nn.Conv2d(head.in_channels, n_classes, kernel_size=1, bias=head.bias is not None)
+    model.set_submodule(path, fresh)
+
+
+def _drop_side_heads(model: Any) -> None:
+    """GoogLeNet and Inception answer with three results while they train; only the main one is wanted here."""
+    if getattr(model, "aux_logits", False):
+        model.aux_logits = False
+        for name in ("aux1", "aux2", "AuxLogits"):
+            if hasattr(model, name):
+                setattr(model, name, None)
+
+
+# transformers ---------------------------------------------------------------------------------------------------------
+
+
+class _Logits(nn.Module):
+    """A classifier of transformers that returns its logits alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Any:
+        return self.model(pixel_values=images).logits
+
+
+def transformers_model(path: str, *, pretrained: bool) -> nn.Module:
+    """A classifier for images whose head the caller replaces.
+
+    Args:
+        path: A folder that `save_pretrained` wrote, or a name in the library's cache.
+        pretrained: Whether to read its weights, which must be safetensors.
+    """
+    _check_folder(path, weights=pretrained)
+    with importing(f"{_SOURCE}{path}", "transformers", "transformers"):
+        from transformers import AutoConfig, AutoModelForImageClassification
+    with _quiet(), _one_line(path):
+        config = AutoConfig.from_pretrained(path, **_SAFE)
+        # A network that was saved without a head has none to replace; with two classes it gets one.
+        config.num_labels = 2
+        # A config.json may name kernels here, which the library would download and run.
+        config._attn_implementation = config._experts_implementation = None  # noqa: SLF001 (the public keys end here)
+        if not pretrained:
+            kind: Any = AutoModelForImageClassification  # without types
+            return _Logits(kind.from_config(config, trust_remote_code=False))
+        model, report = AutoModelForImageClassification.from_pretrained(
+            path,
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,  # of the head; others are refused below
+            output_loading_info=True,
+            **_SAFE,
+        )
+    _refuse_misfits(path, model, report)
+    return _Logits(model)
+
+
+def transformers_input(path: str) -> ModelInput:
+    """Size and normalisation by the folder's `preprocessor_config.json`; without one the size by `config.json`."""
+    _check_folder(path, weights=False)
+    processor = _settings(path, "preprocessor_config.json")
+    size = _sides(processor.get("size"))
+    if processor.get("do_center_crop"):
+        size = _sides(processor.get("crop_size"))
+    if size is None:
+        size = _sides(_settings(path, "config.json").get("image_size"))
+    mean, std = processor.get("image_mean"), processor.get("image_std")
+    if not processor.get("do_normalize", True) or mean is None or std is None:
+        return ModelInput(size)
+    try:
+        # Its numbers are for pixels times this factor; ours are for pixels from 0 to 1.
+        factor, offset = float(_UINT8), float(bool(processor.get("rescale_offset")))
+        if processor.get("do_rescale", True):
+            factor *= float(processor.get("rescale_factor", 1 / _UINT8))
+        mean = tuple((float(value) + offset) / factor for value in mean)
+        std = tuple(float(value) / factor for value in std)
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+        where = f"{path}/preprocessor_config.json"
+        raise invalid(where, "say with numbers how images are prepared", one_line(error, most=100)) from error
+    return ModelInput(size, mean, std)
+
+
+def _sides(size: Any) -> tuple[int, int] | None:
+    """Height and width, in whichever way a file says it."""
+    if isinstance(size, Mapping):
+        edge = size.get("shortest_edge")
+        size = [size.get("height", edge), size.get("width", edge)]
+    if isinstance(size, int):
+        size = [size, size]
+    if not isinstance(size, list) or len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
+        return None
+    return size[0], size[1]
+
+
+def _settings(path: str, name: str) -> dict[str, Any]:
+    """A JSON file of a folder or of a model in the cache; empty where it is not there."""
+    from transformers.utils.hub import cached_file
+
+    with _one_line(path):  # a path that is not there is taken for a name, and not every path can be one
+        found = cached_file(path, name, local_files_only=True, _raise_exceptions_for_missing_entries=False)
+    if found is None:
+        return {}
+    content = read_json(found)
+    if not isinstance(content, dict):
+        return {}
+    return content
+
+
+def _check_folder(path: str, *, weights: bool) -> None:
+    folder = Path(path)
+    if not folder.is_dir():
+        if path.startswith((".", "/", "~")) or folder.exists():
+            raise invalid("model", "name a folder with a config.json", f"{_SOURCE}{path}")
+        return
+    if not (folder / "config.json").is_file():
+        raise invalid("model", "name a folder with a config.json", f"{_SOURCE}{path}", "save_pretrained writes one.")
+    if weights and not any(folder.glob("*.safetensors")):
+        found = ", ".join(sorted(file.name for file in folder.glob("*.bin"))) or "no weights"
+        way_out = "Formats that unpickle may run code: save_pretrained writes safetensors."
+        raise invalid(f"{_SOURCE}{path}", "hold its weights as safetensors", found, way_out)
+
+
+def _refuse_misfits(path: str, model: nn.Module, report: Mapping[str, Any]) -> None:
+    head = f"{head_of(model)}."
+    shapes = {name: torch.empty(shape, device="meta") for name, shape, _ in report["mismatched_keys"]}
+    names = sorted(name for name in (*shapes, *report["missing_keys"]) if not name.startswith(head))
+    refuse_misfits(f"{_SOURCE}{path}", names, shapes, model.state_dict())
+
+
+@contextmanager
+def _one_line(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError) as error:
+        reason = one_line(error, most=200)
+        if "trust_remote_code" in str(error):
+            reason = "its config.json names code of its own (auto_map), and such code is never run."
+        raise InvalidInput(f"{_SOURCE}{path} cannot be read as a classifier of images: {reason}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the library's bars and its table of weights that were left out: we say what matters in one line."""
+    from transformers.utils import logging
+
+    theirs: Any = logging  # without types
+    shown = theirs.is_progress_bar_enabled()
+    theirs.disable_progress_bar()
+    try:
+        with at_level(ERROR, "transformers"):
+            yield
+    finally:
+        if shown:
+            theirs.enable_progress_bar()
