@@ -5,7 +5,7 @@ from sklearn.datasets import load_digits
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
-from calibrant.integrations.judging import judge
+from calibrant.integrations.any_loop import judge
 from calibrant.integrations.model_card import write_model_card
 from calibrant.integrations.transformers import predictions_of
 

@@ -5,7 +5,7 @@ import torch
 from tokenizers import BertWordPieceTokenizer
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-from calibrant.integrations.judging import judge
+from calibrant.integrations.any_loop import judge
 from calibrant.integrations.model_card import write_model_card
 from calibrant.integrations.transformers import predictions_of
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant import Predictions
-from calibrant.integrations.judging import judge
+from calibrant.integrations.any_loop import judge
 
 torch.manual_seed(0)
 pixels, digits = load_digits(return_X_y=True)

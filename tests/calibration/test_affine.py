@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 from calibrant.calibration import DirichletScaling, MatrixScaling, TemperatureScaling, VectorScaling
 from calibrant.calibration.method_choice import cross_validated_nll
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.integrations.calibration_module import CalibrationModule
+from calibrant.integrations.on_device import CalibrationModule
 
 
 def skewed(draw, n=600, classes=3, seed=1):

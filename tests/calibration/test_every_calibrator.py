@@ -12,7 +12,7 @@ from calibrant.calibration import (
 )
 from calibrant.decisions import Policy
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.integrations.calibration_module import CalibrationModule
+from calibrant.integrations.on_device import CalibrationModule
 
 
 def cases(classes, seed=0):

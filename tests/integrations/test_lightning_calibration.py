@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant import Predictions, evaluate
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.integrations.judging import judge
+from calibrant.integrations.any_loop import judge
 from calibrant.integrations.lightning_calibration import CalibrationCallback
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)

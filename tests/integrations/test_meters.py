@@ -13,8 +13,8 @@ from calibrant import Predictions
 from calibrant import metrics as m
 from calibrant.errors import InvalidInput
 from calibrant.integrations import meters as i
-from calibrant.integrations.device_bins import device_edges
 from calibrant.integrations.meters import Meter, add_bin_by_bin, add_few, bad_rows, read_batch
+from calibrant.integrations.on_device import device_edges
 
 
 def batch(rows, classes, kind, dtype=torch.float32, seed=0):

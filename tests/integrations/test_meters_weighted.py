@@ -6,7 +6,6 @@ import torch
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.integrations.device_bins import add_by_count, add_by_product
 from calibrant.integrations.meters import (
     BrierScore,
     CalibrationError,
@@ -15,6 +14,7 @@ from calibrant.integrations.meters import (
     NegativeLogLikelihood,
     read_batch,
 )
+from calibrant.integrations.on_device import add_by_count, add_by_product
 from calibrant.metrics import (
     brier_score,
     classwise_calibration_error,

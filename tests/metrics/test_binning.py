@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
-from calibrant.integrations.device_bins import accumulate_bins, add_by_count, add_by_product
+from calibrant.integrations.on_device import accumulate_bins, add_by_count, add_by_product
 from calibrant.metrics import reliability_bins
 from calibrant.metrics.binning import bin_edges, bin_index, check_bins, sum_bins
 

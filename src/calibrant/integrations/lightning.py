@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from calibrant.errors import importing, invalid
-from calibrant.integrations.epoch import RunningEpoch, share_scores
+from calibrant.integrations.any_loop import RunningEpoch, share_scores
 from calibrant.integrations.lightning_calibration import CalibrationCallback
 from calibrant.pruning import ConfidencePruner, Indexed
 from calibrant.pruning.sampling import KeptSampler

@@ -12,7 +12,7 @@ from torch import distributed as dist
 from calibrant.checks import fraction
 from calibrant.errors import CalibrantWarning, InvalidInput, importing, invalid
 from calibrant.files import as_path
-from calibrant.integrations.judging import Judgement, judge
+from calibrant.integrations.any_loop import Judgement, judge
 from calibrant.losses import distributed
 from calibrant.predictions import Predictions
 
@@ -25,7 +25,7 @@ class CalibrationCallback(pl.Callback):
 
     `validation_step` returns a dictionary with `logits` and `targets`, and so does `test_step` where there is one.
     After `trainer.fit`, and after `trainer.validate`, the temperature is fitted on the logits of the last validation
-    and everything is written as `calibrant.integrations.judging.judge` does; `trainer.test` adds the test cases, to
+    and everything is written as `calibrant.integrations.any_loop.judge` does; `trainer.test` adds the test cases, to
     which the page then belongs. Only the first of several validation loaders is looked at.
 
     What cannot be judged (too few cases, labels of one class) is a warning: the training is not lost for it.

@@ -17,7 +17,7 @@ from torch import Tensor
 from calibrant.checks import fraction, labels, require_tensor, whole
 from calibrant.defaults import DEFAULT_N_BINS, Kind
 from calibrant.errors import InvalidInput, importing, invalid
-from calibrant.integrations.device_bins import accumulate_bins, device_edges
+from calibrant.integrations.on_device import accumulate_bins, device_edges
 from calibrant.metrics.binning import Floats, bin_edges, rounded
 from calibrant.predictions import Predictions
 from calibrant.predictions.rows import SUM_TOLERANCE, Precision

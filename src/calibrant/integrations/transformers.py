@@ -17,8 +17,7 @@ from torch.utils.data import DataLoader
 
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import InvalidInput, invalid
-from calibrant.integrations.epoch import RunningEpoch, read_state, share_scores, write_state
-from calibrant.integrations.evaluate import plain_metrics
+from calibrant.integrations.any_loop import RunningEpoch, plain_metrics, read_state, share_scores, write_state
 from calibrant.losses import Loss, distributed
 from calibrant.predictions import Predictions
 from calibrant.pruning import ConfidencePruner, Indexed

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.integrations.device_bins import accumulate_bins
+from calibrant.integrations.on_device import accumulate_bins
 from calibrant.losses import Loss
 from calibrant.losses.distributed import global_sum
 from calibrant.pruning import ConfidencePruner

@@ -7,7 +7,7 @@ from calibrant import Predictions, evaluate
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy, choose_threshold
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.integrations.judging import judge
+from calibrant.integrations.any_loop import judge
 
 
 def some(n, *, seed=0, scale=4.0):

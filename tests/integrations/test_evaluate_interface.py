@@ -6,7 +6,7 @@ import torch
 
 from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput
-from calibrant.integrations.evaluate import CalibrationMetric
+from calibrant.integrations.any_loop import CalibrationMetric
 
 LOGITS = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
 LABELS = np.random.default_rng(1).integers(0, 3, 40)

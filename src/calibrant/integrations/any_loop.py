@@ -1,0 +1,277 @@
+"""For any training loop: `judge` a trained model, metrics with the interface of Hugging Face's `evaluate`, loop state.
+
+Nothing here needs torch until a function gets tensors, and nothing is downloaded.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant.calibration.method_choice import warn_if_worse
+from calibrant.calibration.temperature import FEWEST_CASES, temperature_share
+from calibrant.checks import as_array, fraction, is_tensor
+from calibrant.decisions import Policy, fit_policy
+from calibrant.decisions.policy import FILE_NAME
+from calibrant.defaults import DEFAULT_N_BINS, Kind
+from calibrant.errors import InvalidInput, invalid
+from calibrant.files import as_path, atomic_write, parse_json
+from calibrant.metrics import Evaluation, evaluate
+from calibrant.metrics.metric import label
+from calibrant.predictions import Predictions, require_predictions
+from calibrant.report import write_report
+from calibrant.tables import Displayed, Table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from calibrant.pruning import ConfidencePruner
+
+
+@dataclass(frozen=True, repr=False)
+class Judgement(Displayed):
+    """What a trained model's confidence is worth.
+
+    Attributes:
+        policy: Its temperature was fitted on a part of the validation cases, its rule on the rest.
+        raw: Metrics of the model's own scores.
+        calibrated: Metrics of the same cases after calibration.
+        page: The report.
+    """
+
+    policy: Policy
+    raw: Evaluation
+    calibrated: Evaluation
+    page: Path
+
+    def _overview(self) -> Table:
+        calibrator = "nothing"
+        if self.policy.calibrator is not None:
+            calibrator = self.policy.calibrator.describe()
+        rows = [
+            ("calibrated by", "", calibrator),
+            *(
+                (label(name), f"{getattr(self.raw, name):.4f}", f"{getattr(self.calibrated, name):.4f}")
+                for name in ("test_error", "nll", "ece")
+            ),
+            ("may be automated", "", f"{self.policy.routing.automation_rate:.1%}"),
+        ]
+        return Table(str(self.page), rows, ("", "raw", "calibrated"))
+
+
+def judge(
+    folder: str | Path,
+    validation: Predictions,
+    test: Predictions | None = None,
+    *,
+    target_accuracy: float = 0.99,
+    confidence: float = 0.95,
+    name: str = "model",
+    seed: int = 0,
+) -> Judgement:
+    """Fit the temperature, choose a rule and write predictions, policy and page into a folder.
+
+    The temperature gets a tenth of the validation cases, or 100 where that is more; the rule is chosen on the rest of
+    them behind the temperature. The page shows the test cases, which neither has seen. A warning says where the
+    temperature makes their NLL larger by more than chance.
+
+    Args:
+        folder: Gets `predictions/val.npz`, `predictions/test.npz`, `policy.json` and `report.html`.
+        validation: Labelled cases that the model was not trained on.
+        test: Others; without them the page shows the validation cases that the temperature was not fitted on.
+        target_accuracy: What the rule is to promise.
+        confidence: Probability with which the promise holds.
+        name: Of the model, on the page.
+        seed: Of the random part for the temperature.
+    """
+    require_predictions(validation)
+    fraction("target_accuracy", target_accuracy)
+    share = temperature_share(len(validation))
+    if share * len(validation) < FEWEST_CASES:
+        raise invalid("validation", f"have at least {2 * FEWEST_CASES} cases for temperature and rule", len(validation))
+    place = as_path(folder)
+    policy = fit_policy(validation, target_accuracy, share=share, seed=seed, confidence=confidence)
+    validation.save(place / "predictions" / "val.npz")
+    if test is None:
+        shown = validation.split(share, seed=seed)[1]
+    else:
+        shown = test
+        test.save(place / "predictions" / "test.npz")
+    policy.save(place / FILE_NAME)
+    page = write_report({name: shown}, place / "report.html", policy=policy)
+    calibrated = policy.calibrate(shown)
+    warn_if_worse(shown, calibrated, used=("temperature", "best"))  # there is no other method to take here
+    return Judgement(policy, evaluate(shown), evaluate(calibrated), page)
+
+
+def plain_metrics(
+    predictions: Predictions, n_bins: int = DEFAULT_N_BINS, *, thresholds: Sequence[float] = (0.95, 0.99)
+) -> dict[str, float]:
+    """Every metric of `calibrant.evaluate` as a plain number; what is not defined is left out.
+
+    The names are those of `Evaluation.values()`, for example `test_error`, `ece`, `share@0.95`, and `noise_floor`.
+    """
+    result = evaluate(predictions, n_bins, thresholds=thresholds)
+    values = {**result.values(), "noise_floor": result.noise_floor}
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+class CalibrationMetric:
+    """ECE and its siblings, to be used where a metric of `evaluate.load(...)` is.
+
+    `predictions` are scores, one row of K numbers for each case, because a label alone has no confidence.
+
+    Args:
+        kind: What the scores are: "logits" or "probabilities".
+        n_bins: Bins of every binned metric.
+        thresholds: Least confidences of the high-confidence sets.
+        only: Names of the metrics to return; None for all.
+
+    >>> metric = CalibrationMetric("probabilities", only=["ece", "test_error"])
+    >>> metric.compute(predictions=[[0.9, 0.1], [0.2, 0.8]], references=[0, 0])
+    {'ece': 0.45..., 'test_error': 0.5}
+    """
+
+    name = "calibrant"
+
+    def __init__(
+        self,
+        kind: Kind,
+        *,
+        n_bins: int = DEFAULT_N_BINS,
+        thresholds: Sequence[float] = (0.95, 0.99),
+        only: Sequence[str] | None = None,
+    ) -> None:
+        if kind not in ("logits", "probabilities"):
+            raise invalid("kind", "be 'logits' or 'probabilities'", kind)
+        self.kind, self.n_bins, self.thresholds, self.only = kind, n_bins, thresholds, only
+        self._batches: list[tuple[Any, Any]] = []
+
+    def add(self, *, prediction: Any, reference: Any) -> None:
+        """Keep one case."""
+        self.add_batch(predictions=[prediction], references=[reference])
+
+    def add_batch(self, *, predictions: Any, references: Any) -> None:
+        """Keep some cases: scores of shape (n, K) and n labels."""
+        scores, labels = as_array("predictions", predictions), as_array("references", references)
+        if scores.ndim != 2 or labels.shape != scores.shape[:1]:
+            shapes = f"shapes {scores.shape} and {labels.shape}"
+            raise invalid("predictions and references", "be (n, K) scores and n labels", shapes)
+        self._batches.append((scores, labels))
+
+    def compute(self, *, predictions: Any = None, references: Any = None) -> dict[str, float]:
+        """The metrics of these cases, or of all that were added since the last call."""
+        if (predictions is None) != (references is None):
+            raise invalid("predictions and references", "be given together", "one of them")
+        if predictions is not None:
+            self.add_batch(predictions=predictions, references=references)
+        if not self._batches:
+            raise invalid("predictions", "be given, here or with add_batch", "none")
+        batches, self._batches = self._batches, []
+        scores, labels = (np.concatenate(part) for part in zip(*batches, strict=True))
+        make = {"logits": Predictions.from_logits, "probabilities": Predictions.from_probabilities}[self.kind]
+        found = plain_metrics(make(scores, labels), self.n_bins, thresholds=self.thresholds)
+        if self.only is None:
+            return found
+        return {name: found[name] for name in self.only if name in found}
+
+
+# -- what the adapters share -------------------------------------------------------------------------------------------
+
+
+class RunningEpoch:
+    """The batches of the current epoch and their mean loss, summed on the device without waiting for it.
+
+    >>> import torch
+    >>> epoch = RunningEpoch()
+    >>> epoch.add(torch.tensor(2.0), samples=3)
+    >>> epoch.add(torch.tensor(1.0), samples=1)
+    >>> epoch.batches, epoch.mean_loss()
+    (2, 1.75)
+    """
+
+    def __init__(self) -> None:
+        self.batches = self.samples = 0
+        self._loss_sum: Tensor | None = None
+
+    def add(self, loss: "Tensor", *, samples: int) -> None:
+        """Count a batch with its mean loss."""
+        weighted = loss.detach() * samples
+        if self._loss_sum is not None:
+            weighted = self._loss_sum.to(weighted.device) + weighted
+        self._loss_sum = weighted
+        self.batches += 1
+        self.samples += samples
+
+    def skip(self) -> None:
+        """Count a batch that was left out of the training."""
+        self.batches += 1
+
+    def mean_loss(self) -> float | None:
+        """Mean over the samples so far; None before the first."""
+        if self._loss_sum is None:
+            return None
+        return float(self._loss_sum) / self.samples
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values; the loss as the float64 that holds it exactly."""
+        state: dict[str, Any] = {"batches": self.batches, "samples": self.samples, "loss_sum": None, "loss_dtype": None}
+        if self._loss_sum is not None:
+            state["loss_sum"] = float(self._loss_sum)
+            state["loss_dtype"] = str(self._loss_sum.dtype).removeprefix("torch.")
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.batches, self.samples = int(state["batches"]), int(state["samples"])
+        self._loss_sum = None
+        if state["loss_sum"] is not None:
+            import torch
+
+            self._loss_sum = torch.tensor(state["loss_sum"], dtype=getattr(torch, state["loss_dtype"]))
+
+
+def share_scores(pruner: "ConfidencePruner") -> None:
+    """Merge the ranks' scores before a checkpoint in the middle of an epoch, which only one rank writes. Collective."""
+    from calibrant.losses import distributed
+
+    if distributed.is_distributed():
+        pruner.table.share(distributed.rank())
+
+
+def write_state(path: Path, state: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write named states of tensors and plain values as one safetensors file; the values are JSON in its header."""
+    from safetensors.torch import save
+
+    tensors: dict[str, Tensor] = {}
+    plain: dict[str, dict[str, Any]] = {}
+    for owner, entries in state.items():
+        plain[owner] = {}
+        for name, value in entries.items():
+            if is_tensor(value):
+                tensors[f"{owner}.{name}"] = value.contiguous()
+            else:
+                plain[owner][name] = value
+    blob = save(tensors, metadata={"values": json.dumps(plain)})
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(blob)
+
+
+def read_state(path: Path) -> dict[str, dict[str, Any]]:
+    """Read what `write_state` wrote."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise InvalidInput(f"{path} does not exist. Resume from a checkpoint that was written with a pruner.")
+    try:
+        with safe_open(path, "pt") as file:
+            state: dict[str, dict[str, Any]] = parse_json(file.metadata()["values"], f"{path}: values")
+            for key in file.keys():  # noqa: SIM118 (not a mapping)
+                owner, name = key.split(".", 1)
+                state[owner][name] = file.get_tensor(key)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise invalid(str(path), "be a pruner's state", f"something else ({error})") from error
+    return state
