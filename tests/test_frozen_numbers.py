@@ -29,6 +29,8 @@ CHANGED: tuple[str, ...] = (
     "*/binary/specificity/*",
     "*/binary/both/*",
     "*/monitor/binary/*",
+    # Rules for clusters are checked by cluster.
+    "*/rules/*clusters/check/groups/*",
     # One engine for weighted and plain data draws the weighted noise floor as the plain one.
     "*/weights*/noise_floor*",
     "*/groups/weights/*/noise_floor*",
